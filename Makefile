@@ -27,7 +27,7 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-in-band wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-stacks test-computing test-long demo up synth deploy destroy lock format clean acceptance test-functions functions-unit functions-acceptance
+.PHONY: simulate-in-band wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-stacks test-computing test-long demo up synth deploy destroy lock sbom audit format clean acceptance test-functions functions-unit functions-acceptance
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -141,7 +141,7 @@ kill-trials: .venv/.tool ## Fifty rushes in which the consumer is killed at a ra
 read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
 	$(BIN)/python -m tools.trials.read
 
-simulate: .venv/.tool ## Strategies side by side, a rush of readers, a million writes a second (3 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
+simulate: .venv/.tool ## Strategies side by side, a rush of readers, a million writes a second, a rush that is over (5 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
 
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (15 minutes; SEEDS=, IN_BAND=1)
@@ -208,11 +208,11 @@ wheel: .venv-build/.installed ## Build the package that others install, into out
 wheel-check: wheel .venv/.tool node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
 	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
-synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint judge them
-	@for name in dev prod lite; do \
+synth: setup ## Synthesize dev, prod, lite and large, and have cdk-nag and cfn-lint judge them
+	@for name in dev prod lite large; do \
 	  $(BIN)/python -m infra.bundle --environment $$name; \
 	  rm -rf out/synth/$$name; \
-	  $(BIN)/python app.py -c environment=$$name -o out/synth/$$name; \
+	  $(BIN)/python app.py -c environment=$$name -c options='{"alarms": {"is_silent": true}}' -o out/synth/$$name; \
 	  echo "$$name: cdk-nag found nothing"; \
 	  $(BIN)/cfn-lint out/synth/$$name/*.template.json; \
 	  echo "$$name: cfn-lint found nothing"; \
@@ -220,10 +220,14 @@ synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint jud
 	  $(BIN)/python -m infra.sizes out/synth/$$name; \
 	done
 
-deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod|lite)
-	@stack=$$($(BIN)/python -m infra.account --environment $(ENVIRONMENT)); \
-	npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT); \
-	$(BIN)/hotpartition check --stack "$$stack"
+# A first deployment goes without deletion protection: a failed one is then taken back, and can be repeated.
+deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod|lite|large)
+	@found=$$($(BIN)/python -m infra.account --environment $(ENVIRONMENT)); \
+	set -- $$found; \
+	deploy="npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT)"; \
+	if [ "$${2:-}" = unprotected ]; then $$deploy --context options='{"is_protected": false}'; fi; \
+	$$deploy; \
+	$(BIN)/hotpartition check --stack "$$1"
 
 destroy: .venv/.tool node_modules/.installed ## Take the stack down again (ENVIRONMENT=dev)
 	npx cdk destroy --force --context environment=$(ENVIRONMENT)
@@ -233,6 +237,16 @@ lock: setup ## Lock the newest allowed versions of all packages
 	for name in build site; do $(BIN)/uv pip compile $(LOCK) requirements/$$name.in -o requirements/$$name.txt; done
 	$(BIN)/uv pip compile $(LOCK) requirements/run.in -o requirements/run.txt
 	$(BIN)/uv pip compile $(LOCK) requirements/development.in -o requirements/development.txt
+
+# What the layers ship: the lock of the functions' packages, with hashes.
+SHIPPED := hotpartition_cdk/dependencies/requirements.txt
+
+sbom: setup ## Write out/sbom.json, the bill of materials of what the layers ship (CycloneDX)
+	@mkdir -p out
+	$(BIN)/cyclonedx-py requirements --output-reproducible --output-format JSON --output-file out/sbom.json $(SHIPPED)
+
+audit: setup ## Look for known vulnerabilities of what the layers ship (asks PyPI; what cannot be looked up is an error)
+	$(BIN)/pip-audit --requirement $(SHIPPED) --require-hashes --disable-pip --strict --progress-spinner off
 
 format: setup
 	$(BIN)/ruff format

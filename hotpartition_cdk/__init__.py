@@ -2,7 +2,7 @@
 
 from hotpartition_cdk import HotPartition
 
-HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
+HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show], is_joining=True)
 HotPartition(self, "Hot", table=readings, functions=[ingest], detection=IN_BAND)
 """
 
@@ -12,7 +12,16 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hotpartition_cdk.configuration import CONSUMER, IN_BAND, PRODUCTION, SMALL, Host, HotPartitionOptions, run_on
+    from hotpartition_cdk.configuration import (
+        CONSUMER,
+        IN_BAND,
+        LARGE,
+        PRODUCTION,
+        SMALL,
+        Host,
+        HotPartitionOptions,
+        run_on,
+    )
     from hotpartition_cdk.errors import ConfigurationError
     from hotpartition_cdk.hot_partition import HotPartition
     from hotpartition_cdk.network import Network
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "CONSUMER": "configuration",
     "IN_BAND": "configuration",
+    "LARGE": "configuration",
     "PRODUCTION": "configuration",
     "SMALL": "configuration",
     "ConfigurationError": "errors",
@@ -35,6 +45,7 @@ _MODULES = {
 __all__ = [
     "CONSUMER",
     "IN_BAND",
+    "LARGE",
     "PRODUCTION",
     "SMALL",
     "ConfigurationError",

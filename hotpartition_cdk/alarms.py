@@ -105,15 +105,9 @@ class Alarm:
     periods: int = 1
     breaching: int = 0
 
-    @property
-    def section(self) -> str:
-        """Where the runbook speaks of it."""
-        return f"{RUNBOOK}#{base_name(self).lower()}"
-
-    @property
-    def description(self) -> str:
-        """What CloudWatch shows and sends."""
-        return f"{self.severity} {self.meaning} See {self.section}"
+    def describe(self, runbook: str = RUNBOOK) -> str:
+        """Write what CloudWatch shows and sends, with the alarm's section of the runbook."""
+        return f"{self.severity} {self.meaning} See {runbook}#{base_name(self).lower()}"
 
 
 _TABLE = {"TableName": Subject.TABLE}

@@ -2,8 +2,8 @@
 
 The dependency layer: what the functions use of the locked packages. The layers of sources: the library, and what
 is built on it. All with bytecode where an interpreter of the functions' version is at hand. What is built stays in a
-cache, in a folder named by everything that it depends on. A folder that is there is complete, so a second synthesis
-needs neither network nor pip.
+cache, in a folder named by everything that it depends on, with a digest of its content. A folder whose content is what
+was built is taken, so a second synthesis needs neither network nor pip; one that was changed since is built again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -36,8 +37,12 @@ services, and a layer would come before it."""
 LIBRARY = Path(hotpartition.__file__).resolve().parent
 """The library's own code, wherever it is installed."""
 
-BUNDLER_VERSION = 3
+SIGN_SECONDS = 10.0
+BUNDLER_VERSION = 4
 """Raise this when the same lock file shall give other content."""
+
+_DIGEST = "content.sha256"
+"""File in a finished build that says what it holds."""
 
 PipRunner = Callable[[Sequence[str]], None]
 """Runs pip with these arguments; raises `PipError`."""
@@ -112,7 +117,6 @@ class DependencyBundle:
         prune(draft / "python")
         if self.interpreter is not None:
             self.interpreter.compile(draft, without=source_only_pattern())
-        _make_readable(draft)
 
     def _read_lock(self) -> str:
         """Read the lock, or those entries of it that are wanted: `name==version` and hashes in indented lines."""
@@ -150,7 +154,6 @@ class SourceBundle:
             shutil.copyfile(file, place)
         if self.interpreter is not None:
             self.interpreter.compile(draft)
-        _make_readable(draft)
 
     def _place(self, file: Path) -> Path:
         return Path("python", self.package.name, file.relative_to(self.package))
@@ -171,11 +174,20 @@ def run_pip(arguments: Sequence[str]) -> None:
         PipError: with the last line that pip wrote about the failure.
     """
     command = [sys.executable, "-m", "pip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - fixed arguments
-    if done.returncode:
-        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    sys.stderr.write("hotpartition: downloading the packages of a layer, once; it may take minutes\n")
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603 - fixed
+    with process:
+        while True:
+            try:
+                _, said = process.communicate(timeout=SIGN_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                sys.stderr.write(f"hotpartition: still at it, {time.monotonic() - began:.0f} s\n")
+    if process.returncode:
+        lines = [line.strip() for line in said.splitlines() if line.strip()]
         errors = [line for line in lines if line.startswith("ERROR:")] or lines
-        raise PipError(errors[-1] if errors else f"pip ended with status {done.returncode}")
+        raise PipError(errors[-1] if errors else f"pip ended with status {process.returncode}")
 
 
 def _make_readable(folder: Path) -> None:
@@ -184,18 +196,39 @@ def _make_readable(folder: Path) -> None:
         path.chmod(0o755 if path.is_dir() else 0o644)
 
 
+def read_digest(folder: Path) -> str:
+    """Read the digest of a finished build's content, by which Lambda's layers differ."""
+    return (folder / _DIGEST).read_text()
+
+
+def _digest(folder: Path) -> str:
+    """Sum up names and content of all files but the digest's own."""
+    digest = hashlib.sha256()
+    for file in sorted(path for path in folder.rglob("*") if path.is_file() and path.name != _DIGEST):
+        content = hashlib.sha256(file.read_bytes()).hexdigest()
+        digest.update(f"{file.relative_to(folder).as_posix()}\0{content}\0".encode())
+    return digest.hexdigest()
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / _DIGEST).is_file() and read_digest(folder) == _digest(folder)
+
+
 def _build_once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a draft and put it in its place in one step, unless the folder is there; a failure leaves nothing behind."""
-    if folder.is_dir():
+    """Fill a draft and put it in its place in one step, unless it is there; a failure leaves nothing behind."""
+    if _is_whole(folder):
         return folder
+    shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
     try:
         fill(draft)
+        (draft / _DIGEST).write_text(_digest(draft))
+        _make_readable(draft)
         draft.rename(folder)
     except OSError:
         # A build at the same time has put the same content there.
-        if not folder.is_dir():
+        if not _is_whole(folder):
             raise
     finally:
         shutil.rmtree(draft, ignore_errors=True)

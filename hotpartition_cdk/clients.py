@@ -16,6 +16,7 @@ from hotpartition.runtime.declaring import build_environment
 from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition_cdk.acknowledgements import acknowledge_wildcards
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
+from hotpartition_cdk.checks import check_policies, check_stacks, check_vpc, claim_function
 from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_wheels
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.functions import NETWORK_INTERFACE_ACTIONS, WILDCARD_REASON
@@ -40,7 +41,7 @@ class Kind(StrEnum):
     READER = "reader"
 
 
-_ACTIONS: Mapping[Kind, tuple[str, ...]] = {
+ACTIONS: Mapping[Kind, tuple[str, ...]] = {
     Kind.TABLE: tuple(f"dynamodb:{name}" for name in sorted((*_READS, *_CHANGES))),
     Kind.READER: tuple(f"dynamodb:{name}" for name in _READS),
 }
@@ -51,7 +52,8 @@ _ACTIONS: Mapping[Kind, tuple[str, ...]] = {
 class Clients:
     """Gives functions a layer, settings, rights and a way to the registry.
 
-    The wiring is their settings, by field name; with a given VPC, functions can be in it already.
+    The wiring is their settings, by field name; with a given VPC, functions can be in it already, and with `is_joining`
+    those that are in none are put into it.
     """
 
     scope: Construct
@@ -62,15 +64,17 @@ class Clients:
     users: RegistryUsers
     wiring: Mapping[str, str]
     is_vpc_given: bool
+    is_joining: bool
     _layers: dict[tuple[str, str], Layers] = field(default_factory=dict, init=False)
 
     def add(self, function: lambda_.Function, kind: Kind) -> None:
         """Let a function use the table.
 
         Raises:
-            ConfigurationError: its runtime, its VPC or what it has already does not fit.
+            ConfigurationError: its runtime, its place or what it has already does not fit.
         """
-        place = claim(self.scope, function)
+        place = claim_function(self.scope, function)
+        check_stacks(self.scope, function, {"table": self.table, "VPC": self.network.vpc})
         layers = self._find_layers(function)
         if layers is not None:
             function.add_layers(layers.library, layers.dependencies)
@@ -115,17 +119,24 @@ class Clients:
         self.users.grant_connect(function, kind)
 
     def _connect(self, function: lambda_.Function, place: Construct) -> None:
-        """Let it reach the registry; one that is in no VPC joins the network."""
+        """Let it reach the registry; one that is in no VPC joins the network, if it may."""
         if function.is_bound_to_vpc:
             if not self.is_vpc_given:
                 raise ConfigurationError(
                     f"{function.node.path} runs in a VPC, from which the registry in a new one cannot be reached: give"
                     f" that VPC to {self.scope.node.path} as vpc="
                 )
+            check_vpc(self.scope, function, self.network.vpc)
             function.connections.allow_to(
                 self.network.registry_security_group, ec2.Port.tcp(REGISTRY_PORT), "function to registry"
             )
             return
+        if not self.is_joining:
+            raise ConfigurationError(
+                f"{function.node.path} runs in no VPC, and in that of the registry it reaches nothing but"
+                f" {'what its subnets reach' if self.is_vpc_given else 'DynamoDB and Redis, no internet'}: say"
+                " is_joining=True if that will do, or detection=IN_BAND, which needs no VPC"
+            )
         resource = function.node.default_child
         if not isinstance(resource, lambda_.CfnFunction) or function.role is None:
             raise TypeError("the function's resource is not its default child")
@@ -139,32 +150,10 @@ class Clients:
         resource.node.add_dependency(policy)
 
 
-def claim(scope: Construct, function: lambda_.Function) -> Construct:
-    """Make the place below a function for what a HotPartition makes for it.
-
-    Raises:
-        ConfigurationError: it is no function of this app, or another HotPartition has it.
-    """
-    if not isinstance(function, lambda_.Function):
-        raise ConfigurationError(
-            f"{scope.node.path} is given {type(function).__name__} as a function, which nothing can be added"
-            " to: give the aws_lambda.Function itself, not an alias, a version or an imported one"
-        )
-    if function.node.try_find_child(_ID) is not None:
-        raise ConfigurationError(
-            f"{function.node.path} was given to a HotPartition already, and its environment says which table is"
-            " adaptive: for a second one give adaptive() or in_band() its settings as arguments"
-        )
-    return Construct(function, _ID)
-
-
 def grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Sequence[str], kind: Kind) -> None:
     """Allow what `ShardedTable` does with the items."""
-    grant_table(function, table, _ACTIONS[kind])
+    grant_table(function, table, ACTIONS[kind])
+    check_policies(function)
     if indexes:
         arns = [f"{table.table_arn}/index/{name}" for name in indexes]
         iam.Grant.add_to_principal(grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns)
-
-
-_ID = "HotPartition"
-"""Of what is made below a function; where it is, the function was added already."""

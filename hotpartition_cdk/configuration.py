@@ -6,6 +6,7 @@ This module and `bundle` import no CDK, so that building a layer does not start 
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ CONSUMER = "consumer"
 """Hot keys are found by a stream consumer, for functions with `adaptive()`.
 
 Example:
-    >>> HotPartition(stack, "Found", table=readings, functions=[ingest], detection=CONSUMER)
+    >>> HotPartition(stack, "Found", table=readings, detection=CONSUMER)
 """
 IN_BAND = "in-band"
 """Functions find hot keys themselves, with `in_band()`.
@@ -42,9 +43,16 @@ ENGINE = "valkey"
 ENGINE_VERSION = "9.0"
 """The first version that can be durable; ElastiCache takes no patch level here."""
 
+PARAMETER_FAMILY = "valkey9"
+"""Not named in the pages of the ElastiCache guide we could read; as used by public templates that run 9.0. The look at
+the account compares it with `aws elasticache describe-cache-engine-versions --engine valkey`."""
+
 LONGEST_NAME = 31
-"""Redis users are called after a name and a role, and their ids have at most 40 characters (ElastiCache, `CreateUser`).
-"""
+"""Of what alarms, Redis users, dashboard and metrics are called after."""
+
+_USER_PREFIX = 26
+"""A Redis user's id has at most 40 characters (ElastiCache, `CreateUser`): part of a name, four digits that stand for
+all of it and for the registry, the longest of the users, and two hyphens."""
 
 ZONES = 2
 """Availability zones where no option names any: the first two of the account, in the region's order."""
@@ -77,6 +85,7 @@ NodeType = Annotated[str, Field(pattern=r"^cache\.[a-z0-9]+\.[a-z0-9]+$", exampl
 EmailAddress = Annotated[str, Field(pattern=r"^[^@\s]+@[^@\s]+$", examples=["oncall@example.com"])]
 TopicArn = Annotated[str, arn_field("sns", r"\S+", "oncall")]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+[a-z]$", examples=["eu-west-1a"])]
+WebPage = Annotated[str, Field(pattern=r"^https?://[^\s#]+$", examples=["https://wiki.example.com/runbook"])]
 KeyArn = Annotated[str, arn_field("kms", r"key/[\w-]+", "key/1234abcd-12ab-34cd-56ef-1234567890ab")]
 PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
 
@@ -90,6 +99,16 @@ _MACHINES: dict[str, Architecture] = {
 ItemT = TypeVar("ItemT")
 ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
 """TOML and JSON have lists where a value that does not change has a tuple."""
+
+
+def user_prefix(name: str) -> str:
+    """Shorten a name to what the ids of its Redis users begin with."""
+    return name[:_USER_PREFIX].rstrip("-")
+
+
+def is_user_of(user_id: str, name: str) -> bool:
+    """Whether a Redis user's id could be one of a name's."""
+    return re.fullmatch(rf"{re.escape(user_prefix(name))}-[0-9a-f]{{4}}-[a-z]+", user_id) is not None
 
 
 class FunctionSize(Options):
@@ -153,6 +172,10 @@ class AlarmOptions(Options):
     )
     tomorrow_topic_arn: TopicArn | None = Field(
         default=None, description="an SNS topic of yours that gets those instead"
+    )
+    is_silent: bool = Field(default=False, description="whether alarms may reach nobody although data is retained")
+    runbook_url: WebPage | None = Field(
+        default=None, description="address of the runbook that alarms name; null: its place in this project"
     )
 
     @model_validator(mode="after")
@@ -226,6 +249,15 @@ class CommonOptions(Options):
     target: LayerTarget = LAMBDA_TARGET
     log_retention_days: RetentionDays = Field(description="how long logs are kept, in days")
     is_data_retained: bool = Field(description="whether logs outlive the stack; the journal does if its table does")
+    is_protected: bool = Field(
+        description="whether the journal is protected from deletion. Set it after the first deployment: one that fails"
+        " could not be taken back"
+    )
+    has_dashboard: bool = Field(description="whether there is a dashboard")
+    has_contributor_insights: bool = Field(
+        description="whether CloudWatch names throttled keys (Contributor Insights): of the journal, and of a table"
+        " that is made here"
+    )
     alarms: AlarmOptions
     kms_key_arn: KeyArn | None = Field(
         default=None,
@@ -269,9 +301,9 @@ class HotPartitionOptions(CommonOptions):
         return override(self, changes)
 
     @property
-    def reserved_concurrency(self) -> int | None:
+    def consumers_concurrency(self) -> int:
         """Count what is reserved for all consumers together."""
-        return self.consumers * self.consumer_concurrency or None
+        return self.consumers * self.consumer_concurrency
 
     @model_validator(mode="after")
     def check_concurrency(self) -> Self:
@@ -289,6 +321,10 @@ SMALL = HotPartitionOptions(
     consumer_concurrency=0,
     log_retention_days=7,
     is_data_retained=False,
+    is_protected=False,
+    has_dashboard=True,
+    # `hotpartition hot` names the keys.
+    has_contributor_insights=False,
     registry=RegistrySize(
         # The smallest there is. One node: its loss empties the registry, which readers survive by the journal.
         node_type="cache.t4g.micro",
@@ -308,29 +344,44 @@ Example:
     'cache.t4g.micro'
 """
 
-PRODUCTION = HotPartitionOptions(
-    # One thread reads, parses and sums the reports of the whole fleet: a whole CPU is all that it can use.
-    consumer=FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=180),
-    consumer_concurrency=4,
-    log_retention_days=90,
-    is_data_retained=True,
-    registry=RegistrySize(
-        # The smallest current family that may be durable.
-        node_type="cache.m7g.large",
-        # Two, so that a failover leaves half of the routes and report streams untouched.
-        shard_count=2,
-        replicas_per_shard=1,
-        is_multi_az=True,
-        is_durable=True,
-        is_encrypted_in_transit=True,
-        is_authenticated=True,
-    ),
-    alarms=AlarmOptions(),
+PRODUCTION = SMALL.model_copy(
+    update={
+        "consumer_concurrency": 4,
+        "log_retention_days": 90,
+        "is_data_retained": True,
+        "has_contributor_insights": True,
+        # A failover loses reports of seconds, and routes that the journal has.
+        "registry": SMALL.registry.model_copy(
+            update={"node_type": "cache.t4g.small", "replicas_per_shard": 1, "is_multi_az": True}
+        ),
+    }
 )
 """No single point of failure, and what is the truth outlives the stack.
 
 Example:
     >>> PRODUCTION.registry.shard_count, PRODUCTION.is_data_retained
+    (1, True)
+"""
+
+LARGE = PRODUCTION.model_copy(
+    update={
+        # One thread reads, parses and sums the reports of the whole fleet: a whole CPU is all that it can use.
+        "consumer": FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=180),
+        "registry": PRODUCTION.registry.model_copy(
+            update={
+                # The smallest current family that may be durable.
+                "node_type": "cache.m7g.large",
+                # Two, so that a failover leaves half of the routes and report streams untouched.
+                "shard_count": 2,
+                "is_durable": True,
+            }
+        ),
+    }
+)
+"""For more load than `PRODUCTION` carries (the page of costs has both): a whole CPU, and durable nodes.
+
+Example:
+    >>> LARGE.registry.shard_count, LARGE.registry.is_durable
     (2, True)
 """
 

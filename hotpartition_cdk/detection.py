@@ -41,7 +41,7 @@ class Detection(Construct):
             settings=ConsumerSettings,
             size=options.consumer,
             user=Role.CONSUMER,
-            reserved_concurrency=options.reserved_concurrency,
+            reserved_concurrency=options.consumers_concurrency or None,
         )
         journal.grant_raise(consumer)
         journal.grant_list(consumer)

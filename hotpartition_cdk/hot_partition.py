@@ -15,7 +15,8 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.redis.acl import Role
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition_cdk.alarms import Subject, list_alarms
-from hotpartition_cdk.clients import Clients, Kind
+from hotpartition_cdk.checks import check_kinds, check_name, check_receiver, check_table, claim_table
+from hotpartition_cdk.clients import ACTIONS, Clients, Kind
 from hotpartition_cdk.configuration import CONSUMER, IN_BAND, SMALL, HotPartitionOptions
 from hotpartition_cdk.detection import Detection
 from hotpartition_cdk.errors import ConfigurationError
@@ -39,16 +40,19 @@ class Use:
     Attributes:
         settings: What all functions have to know of it, by setting name.
         users: What each kind of function may do in Redis.
+        actions: What they do in DynamoDB, with the table and its journal; a VPC of its own lets nothing else through.
     """
 
     settings: Mapping[str, str]
     users: Mapping[str, Sequence[Role]]
+    actions: Sequence[str]
 
 
 SHARDED_TABLE = Use(
     # Without `position=`, a raise holds for all items.
     settings={"key_separator": KeyForm().separator, "has_positions": "false"},
     users={Kind.TABLE: (Role.WRITER, Role.READER), Kind.READER: (Role.READER,)},
+    actions=ACTIONS[Kind.TABLE],
 )
 """As a `ShardedTable`, by functions that write and read and functions that only read."""
 
@@ -65,7 +69,7 @@ class HotPartition(Construct):
     `ShardedTable(…, in_band())` get rights and settings.
 
     Example:
-        >>> HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show])
+        >>> HotPartition(self, "Hot", table=readings, functions=[ingest], readers=[show], is_joining=True)
     """
 
     def __init__(
@@ -86,6 +90,7 @@ class HotPartition(Construct):
         journal: Journal | None = None,
         use: Use = SHARDED_TABLE,
         is_watched: bool = True,
+        is_joining: bool = False,
     ) -> None:
         """Make all of it.
 
@@ -93,9 +98,9 @@ class HotPartition(Construct):
             scope: Where it is made.
             id_: Its id.
             table: The table, new or imported, with whatever keys.
-            detection: What finds hot keys: `CONSUMER`, or with `IN_BAND` the functions do. Then `name`, `use` and
-                `is_watched` mean nothing, and `vpc`, `registry` and `options` are refused.
-            functions: Functions that read and write the table. Those in no VPC join this one's.
+            detection: What finds hot keys: `CONSUMER`, or with `IN_BAND` the functions do. Then `name`, `use`,
+                `is_watched` and `is_joining` mean nothing, and `vpc`, `registry` and `options` are refused.
+            functions: Functions that read and write the table.
             readers: Functions that only read it.
             indexes: Names of the table's indexes that they query.
             vpc: Where all of it runs; None makes a VPC without a way in or out, but to DynamoDB.
@@ -106,11 +111,16 @@ class HotPartition(Construct):
             journal: Where the routes lie; None makes a table for them, or with `IN_BAND` leaves them in the table.
             use: How functions use the table.
             is_watched: Whether alarms and the dashboard are made here.
+            is_joining: Whether functions in no VPC join that of the registry, in which they lose the internet.
 
         Raises:
             ConfigurationError: an option is wrong, or a function does not fit; in one sentence that says what to do.
         """
         super().__init__(scope, id_)
+        check_kinds(self.node.path, table, {"functions": functions, "readers": readers, "indexes": indexes})
+        if detection not in (CONSUMER, IN_BAND):
+            raise ConfigurationError(f"detection should be {CONSUMER!r} or {IN_BAND!r}, not {detection!r}")
+        check_table(self, table, indexes, holds_routes=detection == IN_BAND and journal is None)
         self.table = table
         self._clients: Clients | InBandClients
         if detection == IN_BAND:
@@ -119,22 +129,22 @@ class HotPartition(Construct):
                     f"{self.node.path} finds hot keys in band, and makes nothing for which vpc=, registry= and options="
                     " could be: leave them out"
                 )
+            own_settings = read_overrides(settings or {}, (InBandSettings,))
+            claim_table(self, table, detection)
             self._clients = InBandClients(
-                scope=self,
-                table=table,
-                indexes=indexes,
-                journal=journal,
-                settings=read_overrides(settings or {}, (InBandSettings,)),
+                scope=self, table=table, indexes=indexes, journal=journal, settings=own_settings
             )
             self._add(functions, readers)
             return
-        if detection != CONSUMER:
-            raise ConfigurationError(f"detection should be {CONSUMER!r} or {IN_BAND!r}, not {detection!r}")
         self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
         given = {**use.settings, **read_overrides(settings or {}, TABLE_SETTINGS)}
         check_shares(self.options, given)
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
+        check_name(self.name, self.node.path)
+        if is_watched:
+            check_receiver(self.options, self.node.path)
+        claim_table(self, table, detection)
         self.log_keeping = LogKeeping(self.options)
         self.network = self._find_network(vpc, registry)
         self.journal = journal or self._make_journal()
@@ -147,7 +157,7 @@ class HotPartition(Construct):
             key_arn=self.options.kms_key_arn,
         )
         access = self.registry.admit(
-            self if registry else self.registry,
+            self,
             prefix=self.name,
             table_name=table.table_name,
             users={**use.users, **_OURS},
@@ -177,8 +187,17 @@ class HotPartition(Construct):
             users=access,
             wiring=wired,
             is_vpc_given=vpc is not None or registry is not None,
+            is_joining=is_joining,
         )
         self._add(functions, readers)
+        self.network.allow_dynamodb(
+            use.actions,
+            [
+                table.table_arn,
+                *(f"{table.table_arn}/index/{index}" for index in indexes),
+                *([self.journal.table.table_arn] if self.journal.is_apart else []),
+            ],
+        )
         if is_watched:
             self._watch()
 
@@ -220,7 +239,13 @@ class HotPartition(Construct):
 
     def _make_journal(self) -> Journal:
         return JournalTable(
-            self, "Journal", is_retained=_is_kept(self.table), key_arn=self.options.kms_key_arn
+            self,
+            "Journal",
+            table=self.table,
+            is_retained=_is_kept(self.table),
+            is_protected=self.options.is_protected,
+            has_contributor_insights=self.options.has_contributor_insights,
+            key_arn=self.options.kms_key_arn,
         ).journal()
 
     def subjects(self) -> dict[str, str]:
@@ -235,7 +260,7 @@ class HotPartition(Construct):
     def _watch(self) -> None:
         functions = self.functions.made
         nodes = self.registry.nodes_to_watch()
-        Monitoring(
+        monitoring = Monitoring(
             self,
             "Monitoring",
             name=self.name,
@@ -249,7 +274,9 @@ class HotPartition(Construct):
             functions={folder: function.function_name for folder, function in functions.items()},
             nodes=nodes,
             options=self.options.alarms,
+            has_dashboard=self.options.has_dashboard,
         )
+        monitoring.follow_names()
 
 
 def _is_kept(table: dynamodb.ITable) -> bool:

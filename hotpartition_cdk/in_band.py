@@ -11,7 +11,8 @@ from constructs import Construct
 
 from hotpartition.runtime.declaring import build_environment
 from hotpartition.runtime.settings import InBandSettings
-from hotpartition_cdk.clients import Kind, claim, grant_items
+from hotpartition_cdk.checks import claim_function
+from hotpartition_cdk.clients import Kind, grant_items
 from hotpartition_cdk.journal import Journal
 from hotpartition_cdk.settings import select_settings
 
@@ -35,7 +36,7 @@ class InBandClients:
         Raises:
             ConfigurationError: it is no function of this app, or another HotPartition has it.
         """
-        claim(self.scope, function)
+        claim_function(self.scope, function)
         wiring = self.journal.wiring() if self.journal is not None else {}
         values = {"table_name": self.table.table_name, **wiring, **self.settings}
         for name, value in build_environment(InBandSettings, select_settings(InBandSettings, values)).items():

@@ -10,16 +10,28 @@ from constructs import Construct
 
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import LOAD_PREFIX
+from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.logs import keep
+from hotpartition_cdk.names import follow_name
 from hotpartition_cdk.rights import grant_table, only_attributes, only_keys
 
 _KEY = "pk"
 
-THROTTLED_KEYS = dynamodb.ContributorInsightsSpecification(
-    # The mode that is meant to stay on: it names throttled keys. Its rules are billed by the month, and beyond that
-    # only throttled requests.
-    enabled=True,
-    mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS,
-)
+JOURNAL_PREFIX = "hp-routes-"
+"""What the name of a journal's table begins with; that of the table that it is for follows."""
+
+_LONGEST_TABLE_NAME = 255 - len(JOURNAL_PREFIX)
+"""DynamoDB takes 255 characters."""
+
+
+def name_throttled_keys(is_wanted: bool) -> dynamodb.ContributorInsightsSpecification | None:
+    """Let CloudWatch name throttled keys, in the mode that is meant to stay on.
+
+    Its rules are billed by the month, and beyond that only throttled requests.
+    """
+    if not is_wanted:
+        return None
+    return dynamodb.ContributorInsightsSpecification(enabled=True, mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS)
 
 
 class Journal:
@@ -72,24 +84,49 @@ class JournalTable(Construct):
     """A table for the routing items of another one, in which nothing is changed.
 
     It holds one small item for each partition key that was ever hot, and is the truth about where items lie: without
-    it, those on shards cannot be found.
+    it, those on shards cannot be found. So its name and its logical id follow the other table's name: a construct that
+    is renamed or moved keeps its journal, and where one was left behind, the deployment fails instead of making an
+    empty one beside it.
     """
 
-    def __init__(self, scope: Construct, id_: str, *, is_retained: bool, key_arn: str | None = None) -> None:
+    def __init__(
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        table: dynamodb.ITable,
+        is_retained: bool,
+        is_protected: bool = False,
+        has_contributor_insights: bool = False,
+        key_arn: str | None = None,
+    ) -> None:
+        """Make the table for the routes of the given one.
+
+        Raises:
+            ConfigurationError: the table's name is too long to be part of another.
+        """
         super().__init__(scope, id_)
+        is_named = not cdk.Token.is_unresolved(table.table_name)
+        if is_named and len(table.table_name) > _LONGEST_TABLE_NAME:
+            raise ConfigurationError(
+                f"{self.node.path} is called after the table {table.table_name}, whose name has more than"
+                f" {_LONGEST_TABLE_NAME} characters: give a journal= of your own"
+            )
         self.table = dynamodb.Table(
             self,
             "Table",
+            table_name=f"{JOURNAL_PREFIX}{table.table_name}",
             partition_key=dynamodb.Attribute(name=_KEY, type=dynamodb.AttributeType.STRING),
             billing_mode=dynamodb.BillingMode.PAY_PER_REQUEST,
             encryption_key=None if key_arn is None else kms.Key.from_key_arn(self, "Key", key_arn),
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            contributor_insights_specification=THROTTLED_KEYS,
-            deletion_protection=is_retained,
-            removal_policy=cdk.RemovalPolicy.RETAIN if is_retained else cdk.RemovalPolicy.DESTROY,
+            contributor_insights_specification=name_throttled_keys(has_contributor_insights),
+            deletion_protection=is_protected,
+            removal_policy=keep(is_retained),
         )
+        follow_name(self.table.node.default_child, "Routes", table.table_name if is_named else table.node.path)
 
     def journal(self) -> Journal:
         """Build the journal that lies in it."""

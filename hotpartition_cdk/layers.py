@@ -10,7 +10,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, find_cache, run_pip
+from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, find_cache, read_digest, run_pip
 from hotpartition_cdk.bytecode import find_interpreter
 from hotpartition_cdk.configuration import PYTHON_VERSIONS, LayerTarget
 
@@ -60,7 +60,7 @@ class Layers(Construct):
         """Add a layer of a package of sources, with its bytecode where that can be made."""
         bundle = SourceBundle(package=package, cache=self._cache, interpreter=self._interpreter)
         if self._is_bundled():
-            return self._layer(id_, description, lambda_.Code.from_asset(str(bundle.build()), asset_hash=bundle.key))
+            return self._layer(id_, description, _finished(bundle.build()))
         return self._layer(id_, description, lambda_.Code.from_asset(str(package), exclude=COMPILED_PYTHON))
 
     def _layer(self, id_: str, description: str, code: lambda_.Code) -> lambda_.LayerVersion:
@@ -81,10 +81,14 @@ class Layers(Construct):
         deployed.
         """
         if self._is_bundled():
-            return lambda_.Code.from_asset(str(bundle.build(run_pip)), asset_hash=bundle.key)
+            return _finished(bundle.build(run_pip))
         # Which Python would compile it does not matter then, and is not the same on every machine.
         unbuilt = replace(bundle, interpreter=None)
         return lambda_.Code.from_asset(str(LOCK.parent), asset_hash=f"unbundled-{unbuilt.key}")
 
     def _is_bundled(self) -> bool:
         return cdk.Stack.of(self).bundling_required
+
+
+def _finished(folder: Path) -> lambda_.Code:
+    return lambda_.Code.from_asset(str(folder), asset_hash=read_digest(folder))

@@ -9,12 +9,17 @@ from constructs import Construct
 from hotpartition_cdk.configuration import SMALL, CommonOptions
 
 
+def keep(is_retained: bool) -> cdk.RemovalPolicy:
+    """Choose what happens to a store when its stack goes; a creation that fails leaves nothing behind in any case."""
+    return cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if is_retained else cdk.RemovalPolicy.DESTROY
+
+
 class LogKeeping:
     """Makes log groups that all keep their lines equally long, under the same key."""
 
     def __init__(self, options: CommonOptions = SMALL) -> None:
         self._retention_days = options.log_retention_days
-        self._removal_policy = cdk.RemovalPolicy.RETAIN if options.is_data_retained else cdk.RemovalPolicy.DESTROY
+        self._removal_policy = keep(options.is_data_retained)
         self._key_arn = options.kms_key_arn
 
     def make_group(self, scope: Construct, id_: str, *, name: str | None = None) -> logs.LogGroup:

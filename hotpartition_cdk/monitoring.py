@@ -16,6 +16,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition_cdk.alarms import (
     OWN_NAMESPACE,
     READER,
+    RUNBOOK,
     WRITER,
     Alarm,
     Combination,
@@ -25,6 +26,7 @@ from hotpartition_cdk.alarms import (
     base_name,
 )
 from hotpartition_cdk.configuration import AlarmOptions
+from hotpartition_cdk.names import follow_name
 
 _WIDTH = 12
 """Two graphs stand beside each other: a dashboard is 24 wide."""
@@ -73,6 +75,7 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
         {
             _CONSUMER: (
                 MetricName.RAISES,
+                MetricName.CLOSES,
                 MetricName.DECISION_RAISED,
                 MetricName.DECISION_UNLUCKY_PARTITION,
                 MetricName.DECISION_AT_CAP,
@@ -130,7 +133,7 @@ class Monitoring(Construct):
         functions: Mapping[str, str],
         nodes: Sequence[str],
         options: AlarmOptions,
-        has_dashboard: bool = True,
+        has_dashboard: bool,
     ) -> None:
         """Make all of it.
 
@@ -142,13 +145,20 @@ class Monitoring(Construct):
         self._functions = functions
         self._nodes = nodes
         self._name_prefix = name
+        self._runbook = options.runbook_url or RUNBOOK
         receivers = self._receivers(options)
-        made = {alarm.name: self._make(alarm) for alarm in alarms}
+        self._made = {alarm.name: self._make(alarm) for alarm in alarms}
         for alarm in alarms:
-            made[alarm.name].add_alarm_action(receivers[alarm.severity])
-            made[alarm.name].add_ok_action(receivers[alarm.severity])
-        if has_dashboard:
-            self._make_dashboard(made.values(), alarms)
+            self._made[alarm.name].add_alarm_action(receivers[alarm.severity])
+            self._made[alarm.name].add_ok_action(receivers[alarm.severity])
+        self._dashboard = self._make_dashboard(self._made.values(), alarms) if has_dashboard else None
+
+    def follow_names(self) -> None:
+        """Let the logical ids follow the names, for a construct that may be renamed or moved."""
+        for name, alarm in self._made.items():
+            follow_name(alarm.node.default_child, "Alarm", f"{self._name_prefix}-{name}")
+        if self._dashboard is not None:
+            follow_name(self._dashboard.node.default_child, "Dashboard", self._name_prefix)
 
     def _receivers(self, options: AlarmOptions) -> Mapping[Severity, cloudwatch.IAlarmAction]:
         """Make the topic, and a second one where a receiver is named for what can wait."""
@@ -184,7 +194,7 @@ class Monitoring(Construct):
             self,
             alarm.name,
             alarm_name=f"{self._name_prefix}-{alarm.name}",
-            alarm_description=alarm.description,
+            alarm_description=alarm.describe(self._runbook),
             metric=self._combine(alarm),
             threshold=alarm.threshold,
             comparison_operator=operators.LESS_THAN_THRESHOLD
@@ -231,7 +241,7 @@ class Monitoring(Construct):
             case _:
                 return self._subjects.get(value, value)
 
-    def _make_dashboard(self, made: Iterable[cloudwatch.Alarm], alarms: Sequence[Alarm]) -> None:
+    def _make_dashboard(self, made: Iterable[cloudwatch.Alarm], alarms: Sequence[Alarm]) -> cloudwatch.Dashboard:
         dashboard = cloudwatch.Dashboard(
             self,
             "Dashboard",
@@ -245,6 +255,7 @@ class Monitoring(Construct):
         drawn = [cloudwatch.GraphWidget(title=title, left=lines, width=_WIDTH) for title, lines in graphs if lines]
         for first in range(0, len(drawn), 2):
             dashboard.add_widgets(*drawn[first : first + 2])
+        return dashboard
 
     def _labelled(self, alarm: Alarm) -> cloudwatch.IMetric:
         metric = self._combine(alarm)

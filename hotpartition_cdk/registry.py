@@ -12,14 +12,10 @@ from constructs import Construct
 
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition_cdk.acknowledgements import acknowledge
-from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, SMALL, RegistrySize
+from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, PARAMETER_FAMILY, SMALL, RegistrySize, user_prefix
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.names import unique_name
+from hotpartition_cdk.names import follow_name, short_hash, unique_name
 from hotpartition_cdk.network import REGISTRY_PORT, Network
-
-_PARAMETER_FAMILY = "valkey9"
-"""Not named in the pages of the ElastiCache guide we could read; as used by public templates that run 9.0.
-`aws elasticache describe-cache-engine-versions --engine valkey` lists it."""
 
 _CONNECT = "elasticache:Connect"
 
@@ -76,22 +72,24 @@ class Registry(Construct):
     ) -> None:
         """Make the cluster, to which no function is admitted yet.
 
-        The name is that of its user group, unique in account and region; None: made of its path.
+        Its user group is called after the name, unique in account and region; None: made of its path.
 
         Raises:
             ConfigurationError: its nodes shall stand in several zones, and there is one.
         """
         super().__init__(scope, id_)
         zones = {subnet.availability_zone for subnet in network.subnets}
-        if size.is_multi_az and len(zones) == 1 and not cdk.Token.is_unresolved(*zones):
+        if size.is_multi_az and len(zones) == 1:
             raise ConfigurationError(
                 f"{self.node.path} stands in several zones (option registry.is_multi_az), and its subnets in"
-                f" {zones.pop()} alone: give subnets of two zones, or set the option to false"
+                f" {'one' if cdk.Token.is_unresolved(*zones) else zones.pop()} alone: give subnets of two zones, or set"
+                " the option to false"
             )
         self.network = network
         self.size = size
         self._users: list[elasticache.CfnUser] = []
-        self._user_group = self._make_user_group(name or unique_name(self)) if size.is_authenticated else None
+        self._name = name or unique_name(self)
+        self._user_group = self._make_user_group() if size.is_authenticated else None
         self.cluster = elasticache.CfnReplicationGroup(
             self,
             "ReplicationGroup",
@@ -144,14 +142,15 @@ class Registry(Construct):
     ) -> RegistryUsers:
         """Admit users who may work on one table's keys, and on no others.
 
-        A user's name is the prefix, unique in account and region, and its name among the users.
+        A user's name is of the prefix, unique in account and region, of this registry, and of its name among the
+        users. So a table that moves to another registry has other users there, as long as the old ones exist.
         """
         if self._user_group is None:
             return RegistryUsers(self.wiring(), self.cluster.ref, self._arn(), {})
         made = {}
         for user, roles in users.items():
             # With IAM the id is the name.
-            name = f"{prefix}-{user}"
+            name = f"{user_prefix(prefix)}-{short_hash(f'{prefix} {self._name}', 4)}-{user}"
             made[user] = elasticache.CfnUser(
                 scope,
                 f"User-{user}",
@@ -161,6 +160,7 @@ class Registry(Construct):
                 access_string=f"on {build_rights(roles, table_name)}",
                 authentication_mode={"Type": "iam"},
             )
+            follow_name(made[user], f"RedisUser{user}", name)
             # One after another: a group takes one change of its users at a time (`InvalidUserGroupState`).
             if self._users:
                 made[user].add_resource_dependency(self._users[-1])
@@ -192,8 +192,11 @@ class Registry(Construct):
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
         )
 
-    def _make_user_group(self, name: str) -> elasticache.CfnUserGroup:
-        return elasticache.CfnUserGroup(self, "Users", engine=ENGINE, user_group_id=name, user_ids=[])
+    def _make_user_group(self) -> elasticache.CfnUserGroup:
+        name = f"{self._name}-users"
+        group = elasticache.CfnUserGroup(self, "Users", engine=ENGINE, user_group_id=name, user_ids=[])
+        follow_name(group, "RedisUsers", name)
+        return group
 
     def _name_nodes(self) -> list[str]:
         """Name the nodes as ElastiCache does, for their metrics: group, shard from 0001, node from 001."""
@@ -207,7 +210,7 @@ class Registry(Construct):
         return elasticache.CfnParameterGroup(
             self,
             "Parameters",
-            cache_parameter_group_family=_PARAMETER_FAMILY,
+            cache_parameter_group_family=PARAMETER_FAMILY,
             description="hotpartition: full is an error, never an eviction",
             properties={
                 "cluster-enabled": "yes",

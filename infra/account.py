@@ -1,6 +1,7 @@
 """Looks whether the account has what a deployment needs, before CloudFormation finds out after minutes.
 
-`python -m infra.account --environment dev` prints the stack's name, or says in a sentence each what is missing.
+`python -m infra.account --environment dev` prints the stack's name, and `unprotected` where it is to be deployed
+without protection first; or it says in a sentence each what is missing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, ZONES
+from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, PARAMETER_FAMILY, ZONES, is_user_of
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infra.config import load_environment
@@ -26,6 +27,19 @@ BOOTSTRAP_VERSION = 6
 LEAST_UNRESERVED = 10
 MOST_UNRESERVED = 100
 """Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: no call says which before it refuses."""
+DEFAULT_VPCS = 5
+"""VPCs of an account and region, where nobody asked for more (VPC quota `L-F678F1CE`)."""
+
+FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
+"""What a stack is in after its creation or its deletion failed: it can only be deleted."""
+_REMOVALS = {
+    "AWS::DynamoDB::Table": (
+        "aws dynamodb update-table --table-name {} --no-deletion-protection-enabled",
+        "aws dynamodb delete-table --table-name {}",
+    ),
+    "AWS::Logs::LogGroup": ("aws logs delete-log-group --log-group-name {}",),
+}
+"""What removes a resource that a stack may leave behind."""
 
 Client = Callable[[str], Any]
 """Opens the client of a service."""
@@ -37,6 +51,8 @@ class Findings:
 
     missing: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
+    is_new: bool = False
+    """Whether the stack is yet to be created."""
 
 
 def look(environment: Environment, client: Client, *, qualifier: str) -> Findings:
@@ -47,13 +63,26 @@ def look(environment: Environment, client: Client, *, qualifier: str) -> Finding
     except (ClientError, BotoCoreError) as error:
         findings.missing.append(f"no usable AWS credentials and region ({error}): sign in, and set AWS_REGION")
         return findings
-    place = f"aws://{identity['Account']}/{client('ssm').meta.region_name}"
+    account, region = identity["Account"], client("ssm").meta.region_name
+    for what, found, asked in (("account", account, environment.account), ("region", region, environment.region)):
+        if asked not in (None, found):
+            findings.missing.append(
+                f"the credentials are of {what} {found}, and {environment.name} belongs into {asked} (option {what})"
+            )
+    if findings.missing:
+        return findings
+    place = f"aws://{account}/{region}"
     _try(findings, "the bootstrap stack", lambda: _look_at_bootstrap(findings, client("ssm"), place, qualifier))
+    name = environment.stack_name
+    _try(findings, "the stack", lambda: _look_at_stack(findings, client("cloudformation"), name))
+    _try(findings, "Lambda's concurrency", lambda: _look_at_concurrency(findings, client, environment))
     if not isinstance(environment, AdaptiveEnvironment):
         return findings
-    _try(findings, "Lambda's concurrency", lambda: _look_at_concurrency(findings, client, environment))
     _try(findings, "the availability zones", lambda: _look_at_zones(findings, client("ec2"), environment))
     _try(findings, "ElastiCache's offer", lambda: _look_at_cache(findings, client("elasticache"), environment))
+    if findings.is_new:
+        _try(findings, "the VPCs", lambda: _look_at_vpcs(findings, client))
+        _try(findings, "ElastiCache's users", lambda: _look_at_users(findings, client("elasticache"), name))
     return findings
 
 
@@ -79,32 +108,93 @@ def _look_at_bootstrap(findings: Findings, ssm: Any, place: str, qualifier: str)
         )
 
 
-def _look_at_concurrency(findings: Findings, client: Client, environment: AdaptiveEnvironment) -> None:
+def _look_at_concurrency(findings: Findings, client: Client, environment: Environment) -> None:
     needed = environment.reserved_concurrency
     # What a stack that exists has reserved is in the account's figures already.
-    if needed is None or _exists(client("cloudformation"), environment.stack_name):
+    if not needed or not findings.is_new:
         return
     limit = client("lambda").get_account_settings()["AccountLimit"]
     left = limit["UnreservedConcurrentExecutions"] - needed
     facts = (
-        f"the consumer reserves a concurrency of {needed}, of which Lambda has {needed + left} unreserved here"
+        f"{environment.name} reserves a concurrency of {needed}, of which Lambda has {needed + left} unreserved here"
         f" (quota {limit['ConcurrentExecutions']})"
     )
-    way_out = "ask for a higher quota (Service Quotas, Lambda, Concurrent executions), or set consumer_concurrency to 0"
+    way_out = (
+        "ask for a higher quota (Service Quotas, Lambda, Concurrent executions), or set consumer_concurrency to 0 and"
+        " reserve none for writer and reader"
+    )
     if left < LEAST_UNRESERVED:
         findings.missing.append(f"{facts}, and must leave {LEAST_UNRESERVED} at least: {way_out}")
     elif left < MOST_UNRESERVED:
         findings.doubts.append(f"{facts}: in some accounts {MOST_UNRESERVED} must be left. If it is refused, {way_out}")
 
 
-def _exists(cloudformation: Any, stack_name: str) -> bool:
+def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
     try:
-        cloudformation.describe_stacks(StackName=stack_name)
+        (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
     except ClientError as error:
         if error.response["Error"]["Code"] != "ValidationError":
             raise
-        return False
-    return True
+        findings.is_new = True
+        return
+    status = stack["StackStatus"]
+    # A change set that was never executed: nothing is there yet.
+    findings.is_new = status == "REVIEW_IN_PROGRESS" or status in FAILED
+    if status in FAILED:
+        _say_what_is_left(findings, cloudformation, name, status)
+    elif status == "UPDATE_ROLLBACK_FAILED":
+        findings.missing.append(
+            f"stack {name} is in {status}: `aws cloudformation continue-update-rollback --stack-name {name}`"
+        )
+    elif status.endswith("_IN_PROGRESS") and not findings.is_new:
+        findings.missing.append(f"stack {name} is in {status}: wait until that has ended")
+
+
+def _say_what_is_left(findings: Findings, cloudformation: Any, name: str, status: str) -> None:
+    """Name what a failed creation or deletion left behind, with the commands that remove it, data last of all."""
+    # What a deleted stack kept, it kept on purpose.
+    gone = {"DELETE_COMPLETE", "DELETE_SKIPPED"} if status == "DELETE_FAILED" else {"DELETE_COMPLETE"}
+    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
+    left = [
+        (resource["ResourceType"], resource["PhysicalResourceId"])
+        for page in pages
+        for resource in page["StackResourceSummaries"]
+        if resource["ResourceStatus"] not in gone and resource.get("PhysicalResourceId")
+    ]
+    commands = [
+        f"aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name {name}",
+        *(command.format(id_) for type_, id_ in left for command in _REMOVALS.get(type_, ())),
+        f"aws cloudformation delete-stack --stack-name {name}",
+        f"aws cloudformation wait stack-delete-complete --stack-name {name}",
+    ]
+    remains = ", ".join(f"{id_} ({type_})" for type_, id_ in left) or "nothing"
+    findings.missing.append(
+        f"stack {name} is in {status}, and left {remains} behind; if nothing of that is wanted, these remove it:"
+        + "".join(f"\n  {command}" for command in commands)
+    )
+
+
+def _look_at_vpcs(findings: Findings, client: Client) -> None:
+    used = sum(len(page["Vpcs"]) for page in client("ec2").get_paginator("describe_vpcs").paginate())
+    if used < DEFAULT_VPCS:
+        return
+    quota = client("service-quotas").get_service_quota(ServiceCode="vpc", QuotaCode="L-F678F1CE")["Quota"]["Value"]
+    if used >= quota:
+        findings.missing.append(
+            f"this account has {used} VPCs here, as many as its quota allows: ask for a higher one (Service Quotas,"
+            " VPCs per Region)"
+        )
+
+
+def _look_at_users(findings: Findings, elasticache: Any, name: str) -> None:
+    """Look for the users of an earlier stack of this name, whose ids cannot be had twice."""
+    pages = elasticache.get_paginator("describe_users").paginate(Engine=ENGINE)
+    taken = [user["UserId"] for page in pages for user in page["Users"] if is_user_of(user["UserId"], name)]
+    if taken:
+        findings.missing.append(
+            f"ElastiCache has users of an earlier {name}: {', '.join(sorted(taken))}; delete each with"
+            " `aws elasticache delete-user --user-id ID`"
+        )
 
 
 def _look_at_zones(findings: Findings, ec2: Any, environment: AdaptiveEnvironment) -> None:
@@ -123,8 +213,14 @@ def _look_at_zones(findings: Findings, ec2: Any, environment: AdaptiveEnvironmen
 def _look_at_cache(findings: Findings, elasticache: Any, environment: AdaptiveEnvironment) -> None:
     node_type = environment.registry.node_type
     versions = elasticache.describe_cache_engine_versions(Engine=ENGINE, EngineVersion=ENGINE_VERSION)
-    if not versions["CacheEngineVersions"]:
+    families = {version["CacheParameterGroupFamily"] for version in versions["CacheEngineVersions"]}
+    if not families:
         findings.missing.append(f"ElastiCache has no Valkey {ENGINE_VERSION} in this region")
+    elif PARAMETER_FAMILY not in families:
+        findings.missing.append(
+            f"Valkey {ENGINE_VERSION} takes parameter groups of the family {', '.join(sorted(families))} in this"
+            f" region, and the stack's is of {PARAMETER_FAMILY} (hotpartition_cdk/configuration.py)"
+        )
     # The only call that lists node types. A type could be there and have no reservations.
     offered = elasticache.describe_reserved_cache_nodes_offerings(CacheNodeType=node_type, MaxRecords=20)
     if not offered["ReservedCacheNodesOfferings"]:
@@ -150,7 +246,9 @@ def main(arguments: Sequence[str]) -> int:
         print(f"cannot be deployed: {sentence}", file=sys.stderr)  # noqa: T201 - for people
     if findings.missing:
         return 1
-    print(environment.stack_name)  # noqa: T201 - for the Makefile
+    # A first deployment that fails is taken back, which deletion protection would refuse.
+    is_unprotected = findings.is_new and environment.is_protected
+    print(environment.stack_name, *(["unprotected"] if is_unprotected else []))  # noqa: T201 - for the Makefile
     return 0
 
 

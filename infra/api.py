@@ -87,6 +87,8 @@ class MessageApi(Construct):
             description="hotpartition: messages of conversations, and counters",
             create_default_stage=False,
             default_authorizer=self._authorizer(),
+            # Whoever puts a firewall before a domain wants no way around it.
+            disable_execute_api_endpoint=options.domain is not None or None,
             cors_preflight=self._cors(),
         )
         methods = apigateway.HttpMethod
@@ -123,7 +125,7 @@ class MessageApi(Construct):
             )
         ]
         self._add_stage(api, [*writes, *reads], access_log).node.add_dependency(*made)
-        self.url = api.api_endpoint
+        self.url = api.api_endpoint if options.domain is None else f"https://{options.domain}"
         self.api_id = api.api_id
 
     def _authorizer(self) -> apigateway.IHttpRouteAuthorizer:
@@ -176,6 +178,7 @@ class MessageApi(Construct):
         resource.default_route_settings = apigateway.CfnStage.RouteSettingsProperty(
             throttling_rate_limit=rate,
             throttling_burst_limit=burst,
+            detailed_metrics_enabled=self._options.has_route_metrics or None,
         )
         # Only routes that differ from the default. A stage that names a route which a failed deployment took away
         # cannot be rolled back, and stays in `UPDATE_ROLLBACK_FAILED`.

@@ -11,6 +11,7 @@ from typing import Any
 import aws_cdk as cdk
 
 from hotpartition.runtime.declaring import unknown
+from hotpartition_cdk.checks import check_receiver
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.layers import CACHE_KEY
 from hotpartition_cdk.options import override
@@ -106,6 +107,7 @@ def _configure(app: cdk.App) -> tuple[Environment, Mapping[str, str]]:
     environment = override(override(environment, file.options), context.options)
     overrides = read_overrides({**file.settings, **context.settings}, settings_of(environment))
     check_times(environment, overrides)
+    check_receiver(environment, environment.stack_name)
     if isinstance(environment, AdaptiveEnvironment):
         check_shares(environment, overrides)
     return environment, overrides

@@ -1,4 +1,4 @@
-"""The environments `dev`, `prod`, `lite` and the local ones, and every number that differs between them.
+"""The environments `dev`, `prod`, `lite`, `large` and the local ones, and every number that differs between them.
 
 Each number is an option (`hotpartition_cdk/options.py`) with its unit and its reason; those of what is beside the
 table are in `hotpartition_cdk/configuration.py`. A file or a context overrides it (`config.py`).
@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 from hotpartition.runtime.declaring import unknown
 from hotpartition_cdk.configuration import (
     FULL_CPU_MB,
+    LARGE,
     LONGEST_NAME,
     PRODUCTION,
     SMALL,
@@ -33,7 +34,7 @@ from hotpartition_cdk.options import Options
 
 DEFAULT_ENVIRONMENT = "dev"
 
-ENVIRONMENT_NAMES = ("dev", "prod", "lite", "local", "local-lite")
+ENVIRONMENT_NAMES = ("dev", "prod", "lite", "large", "local", "local-lite")
 
 PROJECT = "hotpartition"
 """What every stack's name begins with."""
@@ -49,6 +50,9 @@ Scope = Annotated[str, Field(pattern=r"^[\x21\x23-\x5b\x5d-\x7e]{1,64}$", exampl
 Claim = Annotated[str, Field(pattern=r"^[A-Za-z0-9_.:/-]{1,128}$", examples=["sub"])]
 FunctionArn = Annotated[str, arn_field("lambda", "function:[A-Za-z0-9_-]+(:[A-Za-z0-9_$-]+)?", "function:who-calls")]
 Origin = Annotated[str, Field(pattern=r"^(\*|https?://[^/\s]+)$", examples=["https://chat.example.com"])]
+Domain = Annotated[str, Field(pattern=r"^([a-z0-9-]+\.)+[a-z]{2,}$", examples=["chat.example.com"])]
+Account = Annotated[str, Field(pattern=r"^\d{12}$", examples=["123456789012"])]
+Region = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+$", examples=["eu-west-1"])]
 Suffix = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", examples=["anna"])]
 PolicyArn = Annotated[
     str,
@@ -66,6 +70,13 @@ class RequestFunctionSize(FunctionSize):
 
     timeout_seconds: int = Field(
         ge=1, le=API_SECONDS - 1, description="when Lambda stops it, in s; before the API gives up on it"
+    )
+    reserved_concurrency: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="requests that it serves at a time, over all of its routes, at most; Lambda keeps them for it."
+        " null: what the account has left",
     )
 
 
@@ -120,6 +131,12 @@ class ApiOptions(Options):
         description="the token's claim, or what the Lambda authorizer passes on, that is the sender of what its caller"
         " writes; null: the body names the sender",
     )
+    domain: Domain | None = Field(
+        default=None,
+        description="a domain of yours that is mapped to the API; its own address is then switched off. Set it once the"
+        " mapping is there",
+    )
+    has_route_metrics: bool = Field(default=False, description="whether CloudWatch counts each route by itself")
     cors_origins: ListOf[Origin] = Field(
         default=(), description="origins of web pages that may call the API; none: no page of another origin"
     )
@@ -159,8 +176,14 @@ class Environment(CommonOptions):
 
     name: str
     is_data_retained: bool = Field(
-        description="whether table and logs outlive the stack, and table and stack are protected from deletion"
+        description="whether table and logs outlive the stack; a first deployment that fails leaves nothing behind"
     )
+    is_protected: bool = Field(
+        description="whether table and stack are protected from deletion; `make deploy` sets it after the first"
+        " deployment"
+    )
+    account: Account | None = Field(default=None, description="the account that `make deploy` may deploy to; null: any")
+    region: Region | None = Field(default=None, description="the region that `make deploy` may deploy to; null: any")
     writer: RequestFunctionSize
     reader: RequestFunctionSize
     is_snap_started: bool = Field(
@@ -188,6 +211,11 @@ class Environment(CommonOptions):
     )
 
     @property
+    def reserved_concurrency(self) -> int:
+        """Count what is reserved for all functions together."""
+        return sum(size.reserved_concurrency or 0 for size in (self.writer, self.reader))
+
+    @property
     def stack_name(self) -> str:
         """The stack's name, with which the names of its alarms, users and dashboard begin."""
         return "-".join(part for part in (PROJECT, self.name, self.name_suffix) if part)
@@ -209,6 +237,11 @@ class Environment(CommonOptions):
 class AdaptiveEnvironment(Environment, HotPartitionOptions):
     """An environment with Redis and a consumer, which find hot conversations."""
 
+    @property
+    def reserved_concurrency(self) -> int:
+        """Count what is reserved for all functions together, consumers included."""
+        return super().reserved_concurrency + self.consumers_concurrency
+
 
 DEV = AdaptiveEnvironment(
     **dict(SMALL, alarms=ApiAlarmOptions(slow_ms=3000)),  # there are more cold starts
@@ -223,10 +256,10 @@ DEV = AdaptiveEnvironment(
     api=ApiOptions(write_rate=500, write_burst=250, read_rate=500, read_burst=250),
 )
 
-PROD = AdaptiveEnvironment(
+LARGE_ENVIRONMENT = AdaptiveEnvironment(
     # A request's own budget is 300 ms; beyond a second, one in a hundred waits for something else.
-    **dict(PRODUCTION, alarms=ApiAlarmOptions(slow_ms=1000)),
-    name="prod",
+    **dict(LARGE, alarms=ApiAlarmOptions(slow_ms=1000), is_protected=True),
+    name="large",
     writer=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=10),
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
     is_snap_started=False,
@@ -235,8 +268,26 @@ PROD = AdaptiveEnvironment(
     api=ApiOptions(write_rate=5000, write_burst=2500, read_rate=5000, read_burst=2500),
 )
 
+PROD = LARGE_ENVIRONMENT.model_copy(
+    update={
+        "name": "prod",
+        "consumer": PRODUCTION.consumer,
+        # Durable, as in `large`: Redis with an append-only file is what was asked for.
+        "registry": LARGE.registry.model_copy(update={"shard_count": 1}),
+    }
+)
+
 _BESIDE_THE_TABLE = frozenset(HotPartitionOptions.model_fields) - frozenset(CommonOptions.model_fields)
-LITE = Environment(**{**{name: value for name, value in DEV if name not in _BESIDE_THE_TABLE}, "name": "lite"})
+LITE = Environment(
+    **{
+        **{name: value for name, value in DEV if name not in _BESIDE_THE_TABLE},
+        "name": "lite",
+        # It would nearly double what stands idle here.
+        "has_dashboard": False,
+        # Without Redis nothing else names throttled keys.
+        "has_contributor_insights": True,
+    }
+)
 """`dev` without Redis, VPC and consumer."""
 
 
@@ -263,6 +314,8 @@ def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) 
             return PROD
         case "lite":
             return LITE
+        case "large":
+            return LARGE_ENVIRONMENT
         case "local":
             return build_local(host)
         case "local-lite":

@@ -46,13 +46,15 @@ class HotPartitionStack(cdk.Stack):
             scope,
             id_,
             description="hotpartition: spreads the writes of hot conversations over shards",
-            termination_protection=environment.is_data_retained,
+            termination_protection=environment.is_protected,
         )
         self._messages = MessageTable(
             self,
             "Messages",
             options=environment.table,
             is_retained=environment.is_data_retained,
+            is_protected=environment.is_protected,
+            has_contributor_insights=environment.has_contributor_insights,
             key_arn=environment.kms_key_arn,
         )
         self._beside = self._make_beside(environment, {**_wiring(environment), **overrides})
@@ -95,13 +97,17 @@ class HotPartitionStack(cdk.Stack):
             table=table,
             journal=self._messages.journal,
             options=environment,
-            use=Use(settings=settings, users={role: (role,) for role in (Role.WRITER, Role.READER)}),
+            indexes=[ROUTING_INDEX],
+            use=Use(
+                settings=settings,
+                users={role: (role,) for role in (Role.WRITER, Role.READER)},
+                actions=_TABLE_ACTIONS,
+            ),
             name=self.stack_name,
             is_watched=False,
         )
         # The cluster's identity: another logical id is another, empty cluster.
         hot.registry.cluster.override_logical_id("Registry")
-        hot.network.allow_dynamodb(_TABLE_ACTIONS, [table.table_arn, f"{table.table_arn}/index/{ROUTING_INDEX}"])
         outputs = {
             "RegistryEndpoint": f"{hot.registry.host}:{hot.registry.port}",
             "ConsumeReportsFunctionName": hot.detection.consumer.function_name,
@@ -126,6 +132,7 @@ class HotPartitionStack(cdk.Stack):
             description="Stores a message on the shard that its conversation's route names",
             settings=settings_of(environment)["write"],
             size=environment.writer,
+            reserved_concurrency=environment.writer.reserved_concurrency,
             user=Role.WRITER,
             more_layers=[self._messages_layer],
             is_snap_started=environment.is_snap_started,
@@ -147,6 +154,7 @@ class HotPartitionStack(cdk.Stack):
             description="Gathers a conversation's messages from all of its shards",
             settings=settings_of(environment)["read"],
             size=environment.reader,
+            reserved_concurrency=environment.reader.reserved_concurrency,
             user=Role.READER,
             more_layers=[self._messages_layer],
             is_snap_started=environment.is_snap_started,
@@ -171,8 +179,7 @@ class HotPartitionStack(cdk.Stack):
             functions={folder: function.function_name for folder, function in functions.items()},
             nodes=hot.registry.nodes_to_watch() if hot is not None else (),
             options=environment.alarms,
-            # In CloudWatch a dashboard costs more than all that stands idle here.
-            has_dashboard=hot is not None,
+            has_dashboard=environment.has_dashboard,
         )
 
     def _add_outputs(self, outputs: Mapping[str, str]) -> None:

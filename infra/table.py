@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from hotpartition_cdk.journal import THROTTLED_KEYS, Journal
+from hotpartition_cdk.journal import Journal, name_throttled_keys
+from hotpartition_cdk.logs import keep
 from hotpartition_cdk.rights import grant_table, only_attributes
 from hotpartition_messages.counters import COUNTER_ATTRIBUTES, COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
@@ -31,9 +31,18 @@ class MessageTable(Construct):
     """
 
     def __init__(
-        self, scope: Construct, id_: str, *, options: TableOptions, is_retained: bool, key_arn: str | None
+        self,
+        scope: Construct,
+        id_: str,
+        *,
+        options: TableOptions,
+        is_retained: bool,
+        is_protected: bool,
+        has_contributor_insights: bool,
+        key_arn: str | None,
     ) -> None:
         super().__init__(scope, id_)
+        insights = name_throttled_keys(has_contributor_insights)
         self.table = dynamodb.Table(
             self,
             "Table",
@@ -50,10 +59,10 @@ class MessageTable(Construct):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            contributor_insights_specification=THROTTLED_KEYS,
-            deletion_protection=is_retained,
+            contributor_insights_specification=insights,
+            deletion_protection=is_protected,
             # Retained: a stack that is deleted or renamed leaves the messages where they are.
-            removal_policy=cdk.RemovalPolicy.RETAIN if is_retained else cdk.RemovalPolicy.DESTROY,
+            removal_policy=keep(is_retained),
         )
         # Only routing items carry `routing_partition`, so nothing else is in the index or pays for it.
         self.table.add_global_secondary_index(
@@ -61,7 +70,7 @@ class MessageTable(Construct):
             partition_key=_text("routing_partition"),
             sort_key=_text("updated_at"),
             projection_type=dynamodb.ProjectionType.ALL,
-            contributor_insights_specification=THROTTLED_KEYS,
+            contributor_insights_specification=insights,
         )
         resource = self.table.node.default_child
         if not isinstance(resource, dynamodb.CfnTable):

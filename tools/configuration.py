@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from hotpartition.runtime.declaring import Settings
 from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
-from hotpartition_cdk.configuration import PRODUCTION, SMALL
+from hotpartition_cdk.configuration import LARGE, PRODUCTION, SMALL
 from hotpartition_cdk.mistakes import describe
 from hotpartition_cdk.options import Options, list_options
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
-from infra.environments import DEV, LITE, PROD
+from infra.environments import DEV, LARGE_ENVIRONMENT, LITE, PROD
 
 KNOWING: Mapping[str, type[Settings]] = {
     **FUNCTION_SETTINGS,
@@ -22,12 +22,12 @@ KNOWING: Mapping[str, type[Settings]] = {
 
 def options_table() -> str:
     """Build the table of a deployment's options, with what they are in each environment."""
-    return _options_table(("dev", DEV), ("prod", PROD), ("lite", LITE))
+    return _options_table(("dev", DEV), ("prod", PROD), ("lite", LITE), ("large", LARGE_ENVIRONMENT))
 
 
 def construct_options_table() -> str:
     """Build the table of the options of a `HotPartition` of anybody's."""
-    return _options_table(("SMALL", SMALL), ("PRODUCTION", PRODUCTION))
+    return _options_table(("SMALL", SMALL), ("PRODUCTION", PRODUCTION), ("LARGE", LARGE))
 
 
 def _options_table(first: tuple[str, Options], *others: tuple[str, Options]) -> str:

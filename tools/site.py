@@ -26,6 +26,7 @@ PACKAGES = {"hotpartition": ROOT / "layers/routing/python/hotpartition", "hotpar
 SECTIONS = {
     "A table of your own": [
         "sharded-table",
+        "streams",
         "constructs",
         "counters",
         "*reference-hotpartition",
@@ -36,13 +37,20 @@ SECTIONS = {
     "How it works": ["architecture", "glossary", "performance", "testing", "simulation-summary"],
     "The project": ["repository", "*tools", "versions", "README"],
 }
-"""Pages of `docs` by subject; those with a star are made here."""
+"""Pages of `docs` by subject; those with a star are made here. A page that none names comes last, in "The project"."""
 OUTSIDE = {
     "A table of your own": sorted(ROOT.glob("examples/*/README.md")),
     "How it works": [ROOT / "tools/partition_model/README.md"],
     "The project": [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
 }
 LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"#]+)")
+
+
+def list_sections() -> dict[str, list[str]]:
+    """List the pages of `docs` by subject."""
+    named = {name for names in SECTIONS.values() for name in names}
+    others = sorted({page.stem for page in (ROOT / "docs").glob("*.md")} - named)
+    return {section: [*names, *(others if section == "The project" else ())] for section, names in SECTIONS.items()}
 
 
 def list_pages() -> list[Path]:
@@ -112,7 +120,7 @@ def write_tool_map() -> None:
 def build_nav() -> list[object]:
     """Build the list of pages: by subject, then the decisions; a page that no list names is an error of MkDocs."""
     nav: list[object] = [{"Start": "README.md"}]
-    for section, names in SECTIONS.items():
+    for section, names in list_sections().items():
         own = [f"docs/{name.removeprefix('*')}.md" for name in names]
         nav.append({section: own + [str(page.relative_to(ROOT)) for page in OUTSIDE.get(section, ())]})
     folder = ROOT / "docs/decisions"
@@ -132,7 +140,7 @@ def write_llms() -> None:
     """Write `llms.txt`: the pages as Markdown, for programs that read the documentation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = ["# hotpartition", "", f"> {project['description']}", ""]
-    for section, names in SECTIONS.items():
+    for section, names in list_sections().items():
         own = [PAGES / f"docs/{name}.md" for name in names if not name.startswith("*")]
         pages = own + [PAGES / page.relative_to(ROOT) for page in OUTSIDE.get(section, ())]
         lines += [f"## {section}", "", *(f"- [{title_of(page)}]({page.relative_to(PAGES)})" for page in pages), ""]

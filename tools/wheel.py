@@ -78,9 +78,9 @@ class Fresh:
         return done.stdout
 
 
-def first_code(document: str) -> str:
-    """Read the first Python code of a document."""
-    return (ROOT / document).read_text().split("```python\n")[1].split("```")[0]
+def read_codes(document: str) -> list[str]:
+    """Read the pieces of Python code of a document."""
+    return [piece.split("```")[0] for piece in (ROOT / document).read_text().split("```python\n")[1:]]
 
 
 def check(wheel: Path, folder: Path) -> None:
@@ -92,7 +92,7 @@ def check(wheel: Path, folder: Path) -> None:
         raise SystemExit(f"the library alone brings {found}, and should bring boto3 only")
     print("library: installed with boto3 alone")
     fresh.install("", "moto[dynamodb]")
-    print(f"fixed table ({FIXED}):", fresh.run(["-c", first_code(FIXED)]).strip().replace("\n", " · "))
+    print(f"fixed table ({FIXED}):", fresh.run(["-c", read_codes(FIXED)[0]]).strip().replace("\n", " · "))
     fresh.install("adaptive")
     fresh.run(["-c", "from hotpartition.table import adaptive; import hotpartition.redis.registry"])
     print("adaptive: its packages are there")
@@ -101,10 +101,12 @@ def check(wheel: Path, folder: Path) -> None:
     fresh.install("cdk")
     (folder / "functions").mkdir()
     (folder / "functions" / "ingest.py").write_text("def handler(event, context): pass\n")
-    (folder / "app.py").write_text(first_code(CONSTRUCT))
-    fresh.synthesize()
+    in_band, _, with_redis, *_ = read_codes(CONSTRUCT)
+    for code in (in_band, re.sub(r"^HotPartition\(.*\n", with_redis, in_band, flags=re.MULTILINE)):
+        (folder / "app.py").write_text(code)
+        fresh.synthesize()
     built = sorted(path.name for path in (folder / "cache" / "hotpartition" / "layers").iterdir())
-    print(f"five lines ({CONSTRUCT}): synthesized, layers", ", ".join(built))
+    print(f"five lines ({CONSTRUCT}): synthesized in band and with Redis, layers", ", ".join(built))
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -58,6 +58,7 @@ class Sensors(cdk.Stack):
                 functions=[ingest],
                 readers=[reads],
                 indexes=[INDEX],
+                is_joining=True,
                 options=options,
                 settings=settings,
             )

@@ -14,6 +14,7 @@ FIELDS = {
     *("hot_threshold_wcu", "partition_limit_wcu", "sampling_distance_wcu", "onset_to_raise_seconds", "raises", "max_n"),
     *("throttled_before_raise", "throttled_after_raise", "environments", "reads", "duration_seconds", "verdict"),
     *("rush_pages", "rush_refused", "rush_from_l1", "rush_from_redis", "rush_from_dynamodb"),
+    *("seconds_until_closed", "keys_after_close"),
     *("rush_age_p50_ms", "rush_age_p99_ms", "rush_oldest_ms"),
 }
 
@@ -35,4 +36,5 @@ def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
     assert summary["sampling_distance_wcu"] > 1
     assert summary["rush_pages"] > 0
     assert summary["not_judged"] or summary["rush_from_l1"] + summary["rush_from_redis"] > 0
+    assert summary["not_judged"] or summary["keys_after_close"] == 1
     assert "<svg" in (tmp_path / "report.html").read_text()

@@ -22,6 +22,7 @@ FUNCTIONS: dict[str, type[Settings]] = {
 }
 
 ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
+RUNBOOK_URL = "https://wiki.example.com/runbook"
 TEAM = "arn:aws:sns:eu-west-1:123456789012:team"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -47,11 +48,13 @@ stream_partitions = 8
 """An environment of a file, with two consumers and a Lambda authorizer."""
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    **{name: {"environment": name} for name in (*ENVIRONMENTS, "lite", "local-lite")},
+    **{name: {"environment": name} for name in ("dev", "lite", "local", "local-lite")},
+    **{name: {"environment": name, "options": {"alarms": {"is_silent": True}}} for name in ("prod", "large")},
     "changed": {
         "environment": "prod",
         "options": {
-            "writer": {"memory_mb": 3008},
+            "writer": {"memory_mb": 3008, "reserved_concurrency": 50},
+            "has_dashboard": False,
             "log_retention_days": 400,
             "retention_days": 30,
             "table": {"max_write_units": 40_000, "max_read_units": 80_000, "warm_write_units": 9000},
@@ -66,13 +69,15 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
                 "change_scopes": ["messages.change"],
                 "read_scopes": ["messages.read"],
                 "sender_claim": "sub",
+                "domain": "chat.example.com",
+                "has_route_metrics": True,
             },
             "network": {
                 "dynamodb_prefix_list": "pl-6da54004",
                 "availability_zones": ["eu-west-1a", "eu-west-1c", "eu-west-1b"],
             },
             "consumer_concurrency": 0,
-            "alarms": {"topic_arn": ONCALL, "tomorrow_topic_arn": TEAM},
+            "alarms": {"topic_arn": ONCALL, "tomorrow_topic_arn": TEAM, "runbook_url": RUNBOOK_URL},
             "is_snap_started": True,
             "tags": {"team": "chat", "project": "feed"},
             "permissions_boundary": BOUNDARY,

@@ -11,7 +11,8 @@ from infra.environments import DEV, LITE, PROD
 
 PLACE = "aws://123456789012/eu-central-1"
 ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
-SERVICES = ("sts", "ssm", "cloudformation", "lambda", "ec2", "elasticache")
+SERVICES = ("sts", "ssm", "cloudformation", "lambda", "ec2", "elasticache", "service-quotas")
+STACK = "hotpartition-prod"
 
 
 class Account:
@@ -22,9 +23,12 @@ class Account:
         self.bootstrap = "21"
         self.quota, self.unreserved = 1_000, 1_000
         self.zones = ZONES
-        self.versions = [{"Engine": "valkey", "EngineVersion": "9.0"}]
+        self.family = "valkey9"
         self.offerings = [{"ReservedCacheNodesOfferingId": "x"}]
-        self.exists = False
+        self.status = None
+        self.left = []
+        self.vpcs, self.vpc_quota = 1, 5
+        self.users = ["default"]
         self.denied = ()
 
     def client(self, service):
@@ -44,17 +48,34 @@ class Account:
         respond("sts", "get_caller_identity", {"Account": "123456789012"})
         found = {"Parameter": {"Value": self.bootstrap}}
         respond("ssm", "get_parameter", found, None if self.bootstrap else "ParameterNotFound")
-        described = {"StackName": "s", "CreationTime": "2026-11-21", "StackStatus": "CREATE_COMPLETE"}
+        described = {"StackName": "s", "CreationTime": "2026-11-21", "StackStatus": self.status or ""}
         respond(
-            "cloudformation", "describe_stacks", {"Stacks": [described]}, None if self.exists else "ValidationError"
+            "cloudformation", "describe_stacks", {"Stacks": [described]}, None if self.status else "ValidationError"
         )
+        if self.left:
+            left = [
+                {
+                    "LogicalResourceId": id_,
+                    "PhysicalResourceId": id_,
+                    "ResourceType": type_,
+                    "ResourceStatus": status,
+                    "LastUpdatedTimestamp": "2026-11-21",
+                }
+                for type_, id_, status in self.left
+            ]
+            respond("cloudformation", "list_stack_resources", {"StackResourceSummaries": left})
         limit = {"ConcurrentExecutions": self.quota, "UnreservedConcurrentExecutions": self.unreserved}
         respond("lambda", "get_account_settings", {"AccountLimit": limit})
         zones = [{"ZoneName": zone, "State": "available"} for zone in self.zones]
         respond("ec2", "describe_availability_zones", {"AvailabilityZones": zones})
-        respond("elasticache", "describe_cache_engine_versions", {"CacheEngineVersions": self.versions})
+        respond("ec2", "describe_vpcs", {"Vpcs": [{"VpcId": f"vpc-{number}"} for number in range(self.vpcs)]})
+        respond("service-quotas", "get_service_quota", {"Quota": {"Value": float(self.vpc_quota)}})
+        version = {"Engine": "valkey", "EngineVersion": "9.0", "CacheParameterGroupFamily": self.family}
+        versions = {"CacheEngineVersions": [version] if self.family else []}
+        respond("elasticache", "describe_cache_engine_versions", versions)
         offerings = {"ReservedCacheNodesOfferings": self.offerings}
         respond("elasticache", "describe_reserved_cache_nodes_offerings", offerings)
+        respond("elasticache", "describe_users", {"Users": [{"UserId": user} for user in self.users]})
         with ExitStack() as stack:
             for stub in stubs.values():
                 stack.enter_context(stub)
@@ -88,7 +109,7 @@ def test_a_new_account_takes_dev_and_not_prod(account):
     account.quota = account.unreserved = 10
     assert account.look(DEV).missing == []
     (sentence,) = account.look(PROD).missing
-    assert "reserves a concurrency of 4, of which Lambda has 10 unreserved here (quota 10)" in sentence
+    assert "prod reserves a concurrency of 4, of which Lambda has 10 unreserved here (quota 10)" in sentence
     assert "set consumer_concurrency to 0" in sentence
 
 
@@ -102,7 +123,7 @@ def test_what_must_be_left_unreserved_differs_by_account(account, unreserved, mi
 
 def test_a_stack_that_exists_has_its_reservation(account):
     """It is among what the account has reserved already."""
-    account.unreserved, account.exists = 100, True
+    account.unreserved, account.status = 100, "UPDATE_COMPLETE"
     assert account.look(PROD).missing == account.look(PROD).doubts == []
 
 
@@ -129,7 +150,7 @@ def test_zones_that_the_account_does_not_have_are_named(account):
 
 def test_a_region_without_the_engine_or_the_nodes_is_said(account):
     """The engine is missing; the node type may only have no reservations. A stack without Redis needs neither."""
-    account.versions, account.offerings = [], []
+    account.family, account.offerings = None, []
     assert account.look(LITE).missing == account.look(LITE).doubts == []
     findings = account.look(DEV)
     assert findings.missing == ["ElastiCache has no Valkey 9.0 in this region"]
@@ -143,10 +164,93 @@ def test_what_may_not_be_looked_at_is_a_doubt(account):
     assert findings.missing == []
     assert [doubt.partition(" could not be looked at (")[0] for doubt in findings.doubts] == [
         "the bootstrap stack",
-        "Lambda's concurrency",
+        "the stack",
         "the availability zones",
         "ElastiCache's offer",
     ]
+
+
+def test_another_account_or_region_ends_the_look(account):
+    """Before anything else is asked."""
+    environment = PROD.model_copy(update={"account": "210987654321", "region": "eu-central-1"})
+    assert account.look(environment).missing == [
+        "the credentials are of account 123456789012, and prod belongs into 210987654321 (option account)"
+    ]
+    environment = PROD.model_copy(update={"account": "123456789012", "region": "eu-west-1"})
+    assert account.look(environment).missing == [
+        "the credentials are of region eu-central-1, and prod belongs into eu-west-1 (option region)"
+    ]
+
+
+def test_a_failed_creation_names_what_it_left_and_how_to_remove_it(account):
+    """Protection first, then what stands outside of the stack's deletion, then the stack."""
+    account.status = "ROLLBACK_COMPLETE"
+    account.left = [
+        ("AWS::DynamoDB::Table", "messages", "CREATE_COMPLETE"),
+        ("AWS::Logs::LogGroup", "log", "CREATE_COMPLETE"),
+        ("AWS::Lambda::Function", "gone", "DELETE_COMPLETE"),
+    ]
+    (sentence,) = account.look(PROD).missing
+    first, *commands = sentence.split("\n  ")
+    assert first == (
+        f"stack {STACK} is in ROLLBACK_COMPLETE, and left messages (AWS::DynamoDB::Table), log (AWS::Logs::LogGroup)"
+        " behind; if nothing of that is wanted, these remove it:"
+    )
+    assert commands == [
+        f"aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name {STACK}",
+        "aws dynamodb update-table --table-name messages --no-deletion-protection-enabled",
+        "aws dynamodb delete-table --table-name messages",
+        "aws logs delete-log-group --log-group-name log",
+        f"aws cloudformation delete-stack --stack-name {STACK}",
+        f"aws cloudformation wait stack-delete-complete --stack-name {STACK}",
+    ]
+
+
+def test_what_a_deleted_stack_kept_is_not_removed(account):
+    """A deletion that failed says nothing of the table, which holds messages."""
+    account.status = "DELETE_FAILED"
+    account.left = [
+        ("AWS::DynamoDB::Table", "messages", "DELETE_SKIPPED"),
+        ("AWS::EC2::Subnet", "subnet-1", "DELETE_FAILED"),
+    ]
+    (sentence,) = account.look(PROD).missing
+    assert "left subnet-1 (AWS::EC2::Subnet) behind" in sentence
+    assert "messages" not in sentence
+
+
+@pytest.mark.parametrize(
+    ("status", "end"),
+    [
+        ("UPDATE_IN_PROGRESS", "wait until that has ended"),
+        ("UPDATE_ROLLBACK_FAILED", f"`aws cloudformation continue-update-rollback --stack-name {STACK}`"),
+    ],
+)
+def test_a_stack_that_cannot_be_updated_now_is_said(account, status, end):
+    """With what to do."""
+    account.status = status
+    (sentence,) = account.look(PROD).missing
+    assert sentence.startswith(f"stack {STACK} is in {status}: ")
+    assert sentence.endswith(end)
+
+
+@pytest.mark.parametrize(("status", "is_new"), [(None, True), ("REVIEW_IN_PROGRESS", True), ("CREATE_COMPLETE", False)])
+def test_a_stack_is_new_until_it_was_created(account, status, is_new):
+    """Only then it is deployed without protection first."""
+    account.status = status
+    findings = account.look(PROD)
+    assert (findings.missing, findings.is_new) == ([], is_new)
+
+
+def test_what_creation_would_find_after_minutes_is_said_before(account):
+    """The family of parameter groups, the quota of VPCs, and Redis users that an earlier stack left."""
+    account.family, account.vpcs = "valkey10", 5
+    account.users = ["default", "hotpartition-prod-b35a-writer", "hotpartition-production-b35a-writer"]
+    family, vpcs, users = account.look(PROD).missing
+    assert family.startswith("Valkey 9.0 takes parameter groups of the family valkey10 in this region, and the stack's")
+    assert vpcs.startswith("this account has 5 VPCs here, as many as its quota allows")
+    assert users.startswith("ElastiCache has users of an earlier hotpartition-prod: hotpartition-prod-b35a-writer;")
+    account.family, account.users, account.vpc_quota = "valkey9", [], 6
+    assert account.look(PROD).missing == []
 
 
 def test_without_credentials_nothing_else_is_tried(account):

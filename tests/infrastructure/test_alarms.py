@@ -158,7 +158,7 @@ def test_dimensions_name_the_stack_s_own_resources(prod):
     stage = {"ApiId": f"${{{api}}}", "Stage": "$default"}
     index = {**table, "GlobalSecondaryIndexName": "routing-index"}
     functions = [{"FunctionName": f"${{{prod.function_id(folder)}}}"} for folder in FUNCTIONS]
-    nodes = [f"${{Registry}}-{shard:04d}-{node:03d}" for shard in (1, 2) for node in (1, 2)]
+    nodes = [f"${{Registry}}-0001-{node:03d}" for node in (1, 2)]
     assert made["TableWritesThrottled"] == [("WriteKeyRangeThroughputThrottleEvents", table)]
     assert ("ReadKeyRangeThroughputThrottleEvents", index) in made["IndexThrottled"]
     assert made["ApiFailing"] == [("5xx", stage), ("Count", stage)]
@@ -256,5 +256,5 @@ def test_every_widget_of_the_dashboard_is_explained_and_no_other(prod, root):
     """By its title, in the dashboard's order."""
     body = short_name(prod.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
     titles = [json.loads(f'"{title}"') for title in re.findall(r'"title":"([^"]*)"', body)]
-    table = (root / RUNBOOK).read_text().split("| Widget | How to read it |")[1].split("\n\n")[0]
+    table = (root / "docs/operations.md").read_text().split("| Widget | How to read it |")[1].split("\n\n")[0]
     assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == titles

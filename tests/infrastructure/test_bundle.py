@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from packaging.markers import Marker
 
-from hotpartition_cdk.bundle import LOCK, DependencyBundle, PipError
+from hotpartition_cdk.bundle import LOCK, DependencyBundle, PipError, read_digest
 from hotpartition_cdk.configuration import LayerTarget
 from hotpartition_cdk.errors import ConfigurationError
 from infra.environments import DEV
@@ -59,7 +59,7 @@ def content(folder):
 def test_keeps_what_functions_need(bundle):
     """The layer holds packages and their metadata, readable for everyone; scripts, tests and bytecode are dropped."""
     folder = bundle.build(FakePip())
-    assert content(folder) == ["python/pkg-1.0.dist-info/METADATA", "python/pkg/__init__.py"]
+    assert content(folder) == ["content.sha256", "python/pkg-1.0.dist-info/METADATA", "python/pkg/__init__.py"]
     assert {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()} == {0o644}
     assert {path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*")) if path.is_dir()} == {0o755}
 
@@ -83,6 +83,31 @@ def test_is_built_once(bundle):
     again = FakePip()
     assert bundle.build(again) == first
     assert again.calls == []
+
+
+@pytest.mark.parametrize("harm", [lambda file: file.write_text("other"), lambda file: file.unlink()])
+def test_what_was_damaged_is_built_again(bundle, harm):
+    """A file of a finished build that was changed or lost: it is neither taken nor deployed."""
+    folder = bundle.build(FakePip())
+    whole = read_digest(folder)
+    harm(folder / "python" / "pkg" / "__init__.py")
+    pip = FakePip()
+    assert read_digest(bundle.build(pip)) == whole
+    assert len(pip.calls) == 1
+    assert bundle.build(pip) == folder
+    assert len(pip.calls) == 1
+
+
+def test_the_digest_follows_the_content(bundle, tmp_path):
+    """Not the inputs alone: the same lock that fills a layer otherwise is another asset."""
+    elsewhere = replace(bundle, cache=tmp_path / "elsewhere")
+
+    def other_pip(arguments):
+        FakePip()(arguments)
+        (Path(arguments[arguments.index("--target") + 1]) / "pkg" / "__init__.py").write_text("other")
+
+    assert elsewhere.key == bundle.key
+    assert read_digest(elsewhere.build(other_pip)) != read_digest(bundle.build(FakePip()))
 
 
 def test_failure_leaves_nothing(bundle):

@@ -67,6 +67,7 @@ def test_modules_are_compiled_and_the_same_each_time(build):
     tag = sys.implementation.cache_tag
     assert files[0] == files[1]
     assert set(files[0]) == {
+        "content.sha256",
         "python/pkg/__init__.py",
         "python/pkg/broken.py",
         f"python/pkg/__pycache__/__init__.{tag}.pyc",

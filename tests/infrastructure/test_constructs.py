@@ -22,7 +22,10 @@ from infrastructure.templates import Statement, Template, short_name
 WRITES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
 READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
 UNBUNDLED = {"context": {"aws:cdk:bundling-stacks": []}, "analytics_reporting": False, "stack_traces": False}
-FIVE_LINES = re.findall(r"```python\n(.*?)```", (ROOT / "docs/constructs.md").read_text(), re.DOTALL)[0]
+IN_FIVE_LINES, _, WITH_REDIS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/constructs.md").read_text(), re.DOTALL)[
+    :3
+]
+FIVE_LINES = re.sub(r"^HotPartition\(.*\n", WITH_REDIS, IN_FIVE_LINES, flags=re.MULTILINE)
 
 
 class Lazy:
@@ -129,8 +132,8 @@ class TestFiveLines:
         """It is imported; the one table that is made is the journal, which outlives the stack as the given one does."""
         ((_, journal),) = five.of_type("AWS::DynamoDB::Table").items()
         assert [key["AttributeName"] for key in journal["Properties"]["KeySchema"]] == ["pk"]
-        assert journal["DeletionPolicy"] == "Retain"
-        assert journal["Properties"]["DeletionProtectionEnabled"] is True
+        assert journal["DeletionPolicy"] == "RetainExceptOnCreate"
+        assert journal["Properties"]["TableName"] == "hp-routes-readings"
         assert "GlobalSecondaryIndexes" not in journal["Properties"]
 
     def test_let_the_function_do_what_it_needs_and_no_more(self, five):
@@ -184,6 +187,14 @@ class TestFiveLines:
         for settings in (consumer, operate):
             assert (settings.keys.key_separator, settings.keys.has_positions) == ("#_", False)
         assert len({settings.registry.registry_user for settings in (ours, consumer, operate)}) == 3
+
+    def test_let_one_table_and_its_journal_through_the_endpoint(self, five):
+        """And what `ShardedTable` does with them; the function joined this VPC, and reaches no other table."""
+        (statement,) = five.only("AWS::EC2::VPCEndpoint")["PolicyDocument"]["Statement"]
+        (journal,) = five.of_type("AWS::DynamoDB::Table")
+        given = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/readings"
+        assert [short_name(resource) for resource in statement["Resource"]] == [given, f"${{{journal}.Arn}}"]
+        assert statement["Action"] == [f"dynamodb:{name}" for name in sorted((*READS, *WRITES))]
 
     def test_put_the_function_where_the_registry_is(self, five):
         """It was in no VPC; its role may join one, which the function waits for."""
@@ -245,8 +256,8 @@ def in_band(tmp_path_factory):
         indexes=["by-time"],
         settings={"max_shard_count": 16},
     )
-    routes = JournalTable(stack, "Routes", is_retained=True).journal()
     events = imported_table(stack, "events")
+    routes = JournalTable(stack, "Routes", table=events, is_retained=True).journal()
     HotPartition(stack, "Events", table=events, detection=IN_BAND, functions=[collect], readers=[look], journal=routes)
     for function in (ingest, show, collect, look):
         for rule in (
@@ -358,7 +369,7 @@ def shared(tmp_path_factory):
         readers=[make_function(stack, "Show", vpc=vpc, architecture=lambda_.Architecture.ARM_64)],
         indexes=["by-time"],
         vpc=vpc,
-        options=constructs.PRODUCTION.changed({"consumers": 2}),
+        options=constructs.PRODUCTION.changed({"consumers": 2, "alarms": {"is_silent": True}}),
         settings={"max_shard_count": 16, "has_positions": True},
     )
     image = make_function(
@@ -369,7 +380,9 @@ def shared(tmp_path_factory):
         code=lambda_.Code.from_ecr_image(ecr.Repository.from_repository_name(stack, "Repository", "images")),
     )
     collect = make_function(stack, "Collect", vpc=vpc)
-    constructs.HotPartition(stack, "Hot", table=events, functions=[collect, image], registry=first.registry)
+    constructs.HotPartition(
+        stack, "Hot", table=events, functions=[collect, image], registry=first.registry, is_joining=True
+    )
     return app.template()
 
 
@@ -445,11 +458,12 @@ class TestSharing:
     def test_the_journal_goes_when_its_table_does(self, shared):
         """That of the imported table stays; that of the one which is deleted with the stack is deleted, too."""
         policies = {
-            id_.partition("Journal")[0]: table["DeletionPolicy"]
+            short_name(table["Properties"]["TableName"]): table["DeletionPolicy"]
             for id_, table in shared.of_type("AWS::DynamoDB::Table").items()
-            if "Journal" in id_
+            if id_.startswith("Routes")
         }
-        assert policies == {"Readings": "Retain", "Hot": "Delete"}
+        (events,) = [id_ for id_ in shared.of_type("AWS::DynamoDB::Table") if id_.startswith("Events")]
+        assert policies == {"hp-routes-readings": "RetainExceptOnCreate", f"hp-routes-${{{events}}}": "Delete"}
 
 
 @pytest.mark.slow
@@ -468,7 +482,7 @@ def test_cfn_lint_has_nothing_to_say(five, shared, in_band, prod):
 def hot(tmp_path_factory):
     """A HotPartition with a VPC of its own, whose stack is never synthesized."""
     stack = App(tmp_path_factory.mktemp("hot")).stack("Refused")
-    return constructs.HotPartition(stack, "Hot", table=imported_table(stack))
+    return constructs.HotPartition(stack, "Hot", table=imported_table(stack), is_joining=True)
 
 
 @pytest.fixture(scope="module")
@@ -549,5 +563,5 @@ class TestRefused:
         """With what is allowed."""
         stack.node.try_remove_child("Wrong")
         with pytest.raises(ConfigurationError) as caught:
-            constructs.HotPartition(stack, "Wrong", table=hot.table, **wrong)
+            constructs.HotPartition(stack, "Wrong", **({"table": hot.table} | wrong))
         assert str(caught.value).startswith(sentence)

@@ -9,7 +9,7 @@ from hotpartition_cdk.options import list_options, override
 from hotpartition_cdk.settings import check_shares
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, LITE, PROD
-from infrastructure.templates import AUTHORIZER, BOUNDARY, FUNCTIONS, KEY, ONCALL, short_name
+from infrastructure.templates import AUTHORIZER, BOUNDARY, FUNCTIONS, KEY, ONCALL, RUNBOOK_URL, short_name
 
 TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
 
@@ -210,8 +210,9 @@ NAMED_BY_CLOUDFORMATION = {
 def named_after(template):
     """What the names that have to be unique in an account and region begin with."""
     dashboard = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
-    names = {dashboard, template.only("AWS::ElastiCache::UserGroup")["UserGroupId"]}
-    names |= {u["Properties"]["UserId"].rpartition("-")[0] for u in template.of_type("AWS::ElastiCache::User").values()}
+    names = {dashboard, template.only("AWS::ElastiCache::UserGroup")["UserGroupId"].removesuffix("-users")}
+    users = template.of_type("AWS::ElastiCache::User").values()
+    names |= {user["Properties"]["UserId"].rsplit("-", 2)[0] for user in users}
     alarms = [alarm["Properties"]["AlarmName"] for alarm in template.of_type("AWS::CloudWatch::Alarm").values()]
     names |= {alarm.rpartition("-")[0] for alarm in alarms}
     return names
@@ -225,6 +226,20 @@ def test_two_stacks_of_an_environment_fit_into_a_region(staging, prod):
     for type_, name in NAMED_BY_CLOUDFORMATION.items():
         for template in (prod, staging):
             assert [id_ for id_, made in template.of_type(type_).items() if name in made["Properties"]] == []
+
+
+def test_ceilings_and_what_is_watched_are_options(changed, prod):
+    """One limit over all routes of a function, no way around a domain, metrics of routes, no dashboard, a runbook."""
+    assert changed.function("write_message")["ReservedConcurrentExecutions"] == 50
+    assert "ReservedConcurrentExecutions" not in changed.function("read_messages")
+    assert changed.only("AWS::ApiGatewayV2::Api")["DisableExecuteApiEndpoint"] is True
+    assert changed.body["Outputs"]["ApiUrl"]["Value"] == "https://chat.example.com"
+    assert changed.only("AWS::ApiGatewayV2::Stage")["DefaultRouteSettings"]["DetailedMetricsEnabled"] is True
+    assert changed.of_type("AWS::CloudWatch::Dashboard") == {}
+    descriptions = [a["Properties"]["AlarmDescription"] for a in changed.of_type("AWS::CloudWatch::Alarm").values()]
+    assert all(f" See {RUNBOOK_URL}#" in description for description in descriptions)
+    assert "DisableExecuteApiEndpoint" not in prod.only("AWS::ApiGatewayV2::Api")
+    assert "DetailedMetricsEnabled" not in prod.only("AWS::ApiGatewayV2::Stage")["DefaultRouteSettings"]
 
 
 def test_what_an_organisation_asks_for_is_on_everything(changed):

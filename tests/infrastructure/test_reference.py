@@ -48,15 +48,35 @@ def test_every_public_name_has_an_example_that_runs(name, names):
     assert run_examples("hotpartition_cdk", name, names) > 0
 
 
-def test_the_smallest_example_is_synthesized(tmp_path):
-    """Its function gets the settings and the rights of a table in band, and nothing else is made for it."""
+def test_a_wrong_option_is_said_in_a_sentence():
+    """With the app's own line, and no traceback; another error still shows one."""
+    wrong = "HotPartition(stack, 'Hot', table=table, options={'registry': {'node_typ': 'x'}})"
+    code = f"""
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from hotpartition_cdk import HotPartition
+stack = cdk.Stack(cdk.App(), "Readings")
+table = dynamodb.Table.from_table_attributes(stack, "Table", table_name="readings")
+{wrong}
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=with_library())
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert line.startswith("hotpartition: <string>, line 7: option registry.node_typ is unknown; allowed are")
+    assert line.endswith("Did you mean registry.node_type?")
+
+
+def with_library():
     root = Path(__file__).resolve().parents[2]
     path = os.pathsep.join(map(str, (root, root / "layers/routing/python")))
+    return {**os.environ, "PYTHONPATH": path, "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20"}
+
+
+def test_the_smallest_example_is_synthesized(tmp_path):
+    """Its function gets the settings and the rights of a table in band, and nothing else is made for it."""
+    folder = Path(__file__).resolve().parents[2] / "examples" / "events"
     subprocess.run(
-        [sys.executable, "app.py"],
-        cwd=root / "examples" / "events",
-        env={**os.environ, "PYTHONPATH": path, "CDK_OUTDIR": str(tmp_path)},
-        check=True,
+        [sys.executable, "app.py"], cwd=folder, env=with_library() | {"CDK_OUTDIR": str(tmp_path)}, check=True
     )
     resources = json.loads((tmp_path / "Events.template.json").read_text())["Resources"]
     kinds = sorted(resource["Type"] for resource in resources.values())

@@ -19,7 +19,7 @@ ROLES = {
 COMMANDS = {
     "write_message": "sscan xadd",
     "read_messages": "getrange hget hpexpiretime hpttl hsetex sadd sscan xadd",
-    "consume_reports": "exists getrange sadd set sscan xread zadd zscore",
+    "consume_reports": "exists getrange incr pexpire sadd set sscan xread zadd zscore",
     "operate": "exists getrange sadd scan set sscan xread zscore",
 }
 """Written out, so that another command is allowed in two places."""
@@ -35,12 +35,12 @@ KEPT_IDS = {
     "ElastiCache::ReplicationGroup": {"Registry"},
     "ElastiCache::SubnetGroup": {"ValkeySubnetsCD20AA30"},
     "ElastiCache::User": {
-        "ValkeyUserconsumerC3F48B9F",
-        "ValkeyUseroperator0200447F",
-        "ValkeyUserreader6534C759",
-        "ValkeyUserwriterDF5FA31E",
+        "RedisUserconsumer5f3fe3a9",
+        "RedisUseroperator22c1a096",
+        "RedisUserreader5929ca24",
+        "RedisUserwriter4fbfe109",
     },
-    "ElastiCache::UserGroup": {"ValkeyUsersAE89B5C1"},
+    "ElastiCache::UserGroup": {"RedisUserse8535c57"},
     "Logs::LogGroup": {
         "AccessLogD598EBE9",
         "ConsumeReportsLogsEB998F40",
@@ -60,18 +60,23 @@ COUNTER = "/counters/{counter_id}"
 
 class TestTable:
     def test_is_on_demand_with_recovery(self, template):
-        """Every environment's table is on demand, can be restored to any second, and names throttled keys."""
+        """Every environment's table is on demand, and can be restored to any second."""
         table = template.only("AWS::DynamoDB::Table")
         assert table["BillingMode"] == "PAY_PER_REQUEST"
         assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
-        for watched in (table, *table["GlobalSecondaryIndexes"]):
-            assert watched["ContributorInsightsSpecification"] == {"Enabled": True, "Mode": "THROTTLED_KEYS"}
 
     def test_forgets_what_has_expired(self, template):
         """By the attribute that readers look at, too."""
         specification = template.only("AWS::DynamoDB::Table")["TimeToLiveSpecification"]
         assert specification == {"AttributeName": "expires_at", "Enabled": True}
         assert "HOTPARTITION_RETENTION_DAYS" not in template.variables("write_message")
+
+    def test_names_throttled_keys_in_prod(self, prod, dev):
+        """Elsewhere `hotpartition hot` does; the rules are billed by the month."""
+        for template, expected in ((prod, {"Enabled": True, "Mode": "THROTTLED_KEYS"}), (dev, None)):
+            table = template.only("AWS::DynamoDB::Table")
+            for watched in (table, *table["GlobalSecondaryIndexes"]):
+                assert watched.get("ContributorInsightsSpecification") == expected
 
     def test_is_protected_in_prod_only(self, prod, dev):
         """Production's table cannot be deleted by mistake; a development stack leaves nothing behind."""
@@ -96,11 +101,12 @@ class TestStatefulResources:
 
     def test_physical_names_of_users_are_pinned(self, dev, prod):
         """A user's id is its identity for IAM and for Redis; another one is another user."""
-        for name, template in (("dev", dev), ("prod", prod)):
+        for name, registry, template in (("dev", "0326", dev), ("prod", "b35a", prod)):
             users = template.of_type("AWS::ElastiCache::User").values()
-            roles = ("consumer", "operator", "reader", "writer")
-            assert sorted(u["Properties"]["UserId"] for u in users) == [f"hotpartition-{name}-{role}" for role in roles]
-            assert template.only("AWS::ElastiCache::UserGroup")["UserGroupId"] == f"hotpartition-{name}"
+            assert {u["Properties"]["UserId"] for u in users} == {
+                f"hotpartition-{name}-{registry}-{role}" for role in ("consumer", "operator", "reader", "writer")
+            }
+            assert template.only("AWS::ElastiCache::UserGroup")["UserGroupId"] == f"hotpartition-{name}-users"
 
     def test_nothing_else_is_stateful(self, template):
         """A store that is added needs its identity pinned here."""
@@ -113,9 +119,10 @@ class TestStatefulResources:
         [("prod", "Table", "Retain"), ("prod", "Registry", "Delete"), ("dev", "Table", "Delete")],
     )
     def test_outlive_the_stack_where_they_are_the_truth(self, request, name, id_, expected):
-        """Production retains its table; the registry is a copy, and kept it would keep the stack from being deleted."""
+        """Production retains its table, but for a creation that fails; the registry is a copy, and would be left."""
         resource = request.getfixturevalue(name).body["Resources"][id_]
-        assert [resource[policy] for policy in ("DeletionPolicy", "UpdateReplacePolicy")] == [expected, expected]
+        deleted = "RetainExceptOnCreate" if expected == "Retain" else expected
+        assert [resource[policy] for policy in ("DeletionPolicy", "UpdateReplacePolicy")] == [deleted, expected]
 
 
 class TestRegistry:
@@ -188,7 +195,7 @@ class TestRegistry:
         (user,) = [
             resource["Properties"]
             for resource in dev.of_type("AWS::ElastiCache::User").values()
-            if resource["Properties"]["UserId"] == f"hotpartition-dev-{role}"
+            if resource["Properties"]["UserId"].endswith(f"-{role}")
         ]
         rules = short_name(user["AccessString"]).split()
         assert rules[:4] == ["on", "~hp:${Table}:*", "resetchannels", "-@all"]
@@ -403,7 +410,7 @@ class TestDetection:
 
 def test_log_groups_forget(templates):
     """Every log group has the environment's retention, and production keeps its logs when the stack goes."""
-    expected = {"dev": {(7, "Delete")}, "prod": {(90, "Retain")}, "local": {(7, "Delete")}}
+    expected = {"dev": {(7, "Delete")}, "prod": {(90, "RetainExceptOnCreate")}, "local": {(7, "Delete")}}
     actual = {
         name: {
             (group["Properties"]["RetentionInDays"], group["DeletionPolicy"])

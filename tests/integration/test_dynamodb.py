@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, RoutingItem
-from hotpartition.core.route import Generation
+from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.calls import Round
@@ -260,6 +262,24 @@ class TestJournal:
             "reason": {"S": "raised"},
             "routing_partition": {"S": routing_partition_of("c")},
         }
+
+    def test_a_close_is_added_unless_the_route_has_grown(self, dynamodb):
+        """Both steps lie beside the generations, and every response says when it was DynamoDB's."""
+        dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
+        seen = dynamodb.journal.get("c", is_strong=True)
+        announced, confirmed = Close(NOW_MS + 9, is_confirmed=False), Close(NOW_MS + 9, is_confirmed=True)
+        cool = Cause("cool")
+        first = dynamodb.journal.add_close("c", announced, cause=cool, now_ms=NOW_MS + 5, seen=seen)
+        assert dynamodb.journal.add_close("c", Close(5, False), cause=cool, now_ms=NOW_MS + 6, seen=seen) is None
+        second = dynamodb.journal.add_close("c", confirmed, cause=cool, now_ms=NOW_MS + 7)
+        for entry in (seen, first, second, dynamodb.journal.get("c", is_strong=True)):
+            assert entry.date_ms is not None
+            assert abs(entry.date_ms - time.time() * 1000) < 3_600_000
+        assert second.route == Route(frozenset({FOUR}), frozenset({announced, confirmed}))
+        assert dynamodb.journal.get("c", is_strong=True) == JournalEntry(second.route, NOW_MS + 7)
+        item = dynamodb.client.get_item(TableName=TABLE_NAME, Key={"pk": {"S": "c"}, "sk": {"S": "r#"}})["Item"]
+        assert sorted(item["generations"]["SS"]) == ["4@5", f"closed@{NOW_MS + 9}", f"closing@{NOW_MS + 9}"]
+        assert (item["reason"], item["raises"]) == ({"S": "cool"}, {"SS": ["4@5 1700000000 raised"]})
 
     def test_the_same_decision_is_recorded_once(self, dynamodb):
         """A repeated attempt within the second adds nothing; another decision for the same generation one member."""

@@ -13,13 +13,9 @@ MISSING = "an acknowledged message is missing"
 
 WORLDS = {
     "two writers": World(OLD, times=(5, 6), writers=2, seconds=5, hints=HINTS),
-    "two who close": World(OLD, times=(5, 6), closers=2, seconds=5, hints=HINTS),
     "a raise": World(OLD, raises=(NEW,), times=(4, 6), seconds=4, hints=HINTS),
 }
-LARGE_WORLDS = {
-    "a raise and two who close": World(OLD, raises=(NEW,), times=(5, 7), closers=2, seconds=5, hints=HINTS),
-    "a raise and two writers": World(OLD, raises=(NEW,), times=(5, 6), writers=2, seconds=4, hints=HINTS),
-}
+LARGE_WORLDS = {"two who close": World(OLD, times=(5, 6), closers=2, seconds=5, hints=HINTS)}
 
 MUTATIONS = {
     "no lease": (Variant(has_lease=False), MISSING),
@@ -46,6 +42,7 @@ def check(world, tell_explored, name):
     assert model.seen == happened | ({"raise", "complete"} if world.raises else set())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WORLDS)
 def test_no_order_of_steps_loses_a_message(name, tell_explored):
     """Whoever pauses where, and however the clocks of servers differ within the margin."""
@@ -57,10 +54,11 @@ def test_no_order_of_steps_loses_a_message(name, tell_explored):
 @pytest.mark.timeout(1_800)
 @pytest.mark.parametrize("name", LARGE_WORLDS)
 def test_no_order_of_steps_loses_a_message_with_more_of_everything(name, tell_explored):
-    """A raise, before, between and after the steps of two closes, or beside two writers."""
+    """The steps of two closes, in every order."""
     check(LARGE_WORLDS[name], tell_explored, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_a_broken_protocol_is_caught(name):
     """Each way of breaking the protocol on purpose is found."""
@@ -69,6 +67,7 @@ def test_a_broken_protocol_is_caught(name):
     assert explored.fault == fault
 
 
+@pytest.mark.slow
 def test_a_difference_of_clocks_beyond_the_margin_is_found():
     """So the margin is needed, and the model sees it."""
     world = World(OLD, times=(5,), seconds=4, skew=3, hints=HINTS)

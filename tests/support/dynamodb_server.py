@@ -6,6 +6,7 @@ import json
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from email.utils import formatdate
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -86,7 +87,7 @@ def running(server: DynamoDBServer) -> Iterator[str]:
     def serve(peer: Peer) -> None:
         while peer.receive():
             status, response = server.response(peer.path, peer.headers, peer.body)
-            peer.reply(response, status=status)
+            peer.reply(response, status=status, more=f"Date: {formatdate(usegmt=True)}\r\n".encode())
 
     http = Server((serve,))
     try:

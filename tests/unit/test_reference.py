@@ -32,7 +32,8 @@ def names(monkeypatch):
             for name in ("readings", "counters")
         ]
         public = {name: getattr(hotpartition, name) for name in hotpartition.__all__}
-        yield {"boto3": boto3, "Key": Key, "Attr": Attr, "table": tables[0], **public}
+        record = {"dynamodb": {"NewImage": {"PK": {"S": "room-1#3"}, "SK": {"S": "0001"}}}}  # of a stream
+        yield {"record": record, "boto3": boto3, "Key": Key, "Attr": Attr, "table": tables[0], **public}
 
 
 @pytest.mark.parametrize("name", hotpartition.__all__)

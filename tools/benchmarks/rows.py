@@ -30,7 +30,12 @@ ROWS = {
     "cold-write": "cold.measure_write",
     "cold-read": "cold.measure_read",
     "cold-write-lite": "cold.measure_write_lite",
-    "table-put": "writes.measure_table_put",
+    "table-put": "tables.measure_put",
+    "table-put-curl": "tables.measure_put_curl",
+    "table-put-overwrite": "tables.measure_overwrite",
+    "table-update": "tables.measure_update",
+    "table-query-8": "tables.measure_query",
+    "table-query-8-curl": "tables.measure_query_curl",
     "layer-size": "cold.measure_layers",
 }
 """Each row's name, and the function that takes its figures."""

@@ -1,6 +1,6 @@
 """A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
-It takes the requests that the functions and their rivals send (`PutItem`, `GetItem`, `Query`), checks
+It takes the requests that the functions and their rivals send (`PutItem`, `UpdateItem`, `GetItem`, `Query`), checks
 no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items, sets the delays
 and asks what was read. It knows just the two key conditions that are in use here, and takes every condition of a put
 for `attribute_not_exists(pk)`.
@@ -16,12 +16,14 @@ import zlib
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from random import Random
 from typing import Any
 
 from hotpartition.core.capacity import read_units
 
 _KEY_CONDITION = re.compile(r"pk = (:\w+)(?: AND sk BETWEEN (:\w+) AND (:\w+))?")
+_NAME = re.compile(r"#\w+")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"\r\nx-amz-target: *(\w+)\.(\w+)\r\n", re.IGNORECASE)
 _HEAD_END = b"\r\n\r\n"
@@ -70,6 +72,8 @@ class Items:
         match operation:
             case "PutItem":
                 return self._put_item(request)
+            case "UpdateItem":
+                return 200, b"{}"
             case "GetItem":
                 found = self._encoded.get(_key_of(request["Key"]))
                 self.items_read += found is not None
@@ -91,7 +95,8 @@ class Items:
         return 200, b"{}"
 
     def _query(self, request: dict[str, Any]) -> bytes:
-        match = _KEY_CONDITION.fullmatch(request["KeyConditionExpression"])
+        names = request.get("ExpressionAttributeNames", {})
+        match = _KEY_CONDITION.fullmatch(_NAME.sub(lambda name: names[name[0]], request["KeyConditionExpression"]))
         if match is None:
             raise ValueError(f"the stand-in does not know {request['KeyConditionExpression']!r}")
         values = request["ExpressionAttributeValues"]
@@ -223,7 +228,7 @@ class _Connection(asyncio.Protocol):
             f"HTTP/1.1 {status} {phrase}\r\nServer: Server\r\nContent-Type: application/x-amz-json-1.0\r\n"
             f"Content-Length: {len(body)}\r\nConnection: keep-alive\r\n"
             "x-amzn-RequestId: BENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBE\r\n"
-            f"x-amz-crc32: {zlib.crc32(body)}\r\n\r\n"
+            f"x-amz-crc32: {zlib.crc32(body)}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n"
         )
         self._transport.write(head.encode() + body)
         if self._received:

@@ -1,20 +1,12 @@
-"""`write`, `write-floor`: the CPU of a whole write request, against a rival's function and a bare `put_item`.
-
-`table-put`: that of `ShardedTable.put_item` into a collection that was never raised, against boto3's own.
-"""
+"""`write`, `write-floor`: the CPU of a whole write request, against a rival's function and a bare `put_item`."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import boto3
-from botocore.config import Config
-
 from hotpartition.dynamodb.boto3_client import create_client
-from hotpartition.table import ShardedTable, adaptive
 from hotpartition_messages import Message
 from tools.benchmarks.measuring import CPU_CONDITIONS, MICROSECONDS, Bar, Measured, cpu_seconds, interleave
 from tools.benchmarks.setup import (
@@ -86,51 +78,3 @@ def measure_floor(setup: Setup) -> Measured:
             client.put_item(TableName=TABLE, Item=item)
 
     return compare_writes(setup, put, rival="a bare boto3 put_item of the same item", at_most=0.7)
-
-
-PUTS = 2_000
-MOST = 1.15
-
-
-def open_table(setup: Setup) -> Any:
-    """Open boto3's `Table`; the stand-in describes none, so its keys are told."""
-    resource = boto3.resource(
-        "dynamodb",
-        endpoint_url=f"http://127.0.0.1:{setup.dynamodb_port}",
-        config=Config(retries={"total_max_attempts": 1, "mode": "standard"}),
-    )
-    table: Any = resource.Table(TABLE)
-    table.meta.data = {
-        "TableName": TABLE,
-        "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-        "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
-    }
-    return table
-
-
-def measure_table_put(setup: Setup) -> Measured:
-    """Put items into one collection, each once: with the route cached, counted, and a report in each five."""
-    plain = open_table(setup)
-    sharded = ShardedTable(plain, shards=adaptive(environ=os.environ), append_only=True)
-    puts = setup.count(PUTS)
-
-    def mean_of(put: Callable[..., Any], prefix: str) -> float:
-        def work() -> None:
-            for number in range(puts):
-                put(Item={"pk": "cold-room", "sk": f"m#{prefix}{number:08d}", "body": BODY})
-
-        return cpu_seconds(work) / puts * MICROSECONDS
-
-    def ours() -> float:
-        return mean_of(sharded.put_item, "a")
-
-    def rival() -> float:
-        return mean_of(plain.put_item, "b")
-
-    return Measured(
-        unit="us of CPU",
-        rival="boto3's Table.put_item, on the same Table",
-        samples=interleave(ours, rival, setup.runs, warms_up=True),
-        bars=(Bar("ratio", at_most=MOST),),
-        conditions=CPU_CONDITIONS + f"; adaptive, append_only, a route that is cached; mean of {puts} puts of 1 KB",
-    )

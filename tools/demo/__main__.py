@@ -78,6 +78,7 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
         kill_redis_at=options.kill_redis_at,
         restart_redis_at=options.restart_redis_at,
         read_rush_seconds=READ_RUSH_SECONDS,
+        cools=True,
     )
 
 

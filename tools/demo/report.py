@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
+from tools.demo.cooling import NOT_CLOSED, Cooled
 from tools.history_checker import Verdict
 from tools.load.client import Recorder
 from tools.load.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
@@ -37,6 +38,7 @@ class Played:
     ended_at: float
     unread: tuple[str, ...]
     read_rush: RushCourse
+    cooled: Cooled = NOT_CLOSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +131,14 @@ def _draw_load(run: Run, course: Course) -> Picture:
         _mark_limit(run, load)
         panel(load, f"Writes to {run.summary.hot_conversation}", y="writes/s")
         points = [(0.0, 0), *((one.seen_at - run.started_at, one.shard_count) for one in run.raises)]
+        if closed_at := run.played.cooled.closed_at:
+            points.append((closed_at - run.started_at, 0))
         seconds, counts = zip(*points, (float(run.length), points[-1][1]), strict=True)
         spread.step(seconds, counts, where="post", color=Color.PURPLE, label="N, the number of shards")
         for at, count in points[1:]:
             left = at < 0.5 * run.length
             spread.annotate(
-                f"raised to N = {count} at {at:.1f} s",
+                f"raised to N = {count} at {at:.1f} s" if count else f"closed at {at:.1f} s",
                 (at, count),
                 xytext=(6 if left else -6, -14),
                 textcoords="offset points",

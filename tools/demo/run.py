@@ -15,6 +15,7 @@ import aiohttp
 from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
+from tools.demo.cooling import NOT_CLOSED, SETTINGS, CoolDown
 from tools.demo.report import Played, Run, build_pictures, build_report
 from tools.demo.view import View, keep_showing
 from tools.history_checker import Verdict, check_history
@@ -84,6 +85,7 @@ class Variant:
             unexpected=run.played.recorder.notes,
             kept_up=run.machine.kept_up,
             busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
+            cools=plan.cools,
         )
 
     def facts(self) -> Mapping[str, Any]:
@@ -108,6 +110,8 @@ class Plan:
     reads_from_both_ends: bool = False
     read_rush_seconds: float = 0.0
     """How long, after the workload, everybody reads the hot conversation's newest page."""
+    cools: bool = False
+    """Whether the hot conversation is waited for until it is closed, and its newest page read behind that."""
     up_options: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
     application: Application = MESSAGES
@@ -123,10 +127,11 @@ class Plan:
 
     @property
     def settings(self) -> Mapping[str, float]:
-        """The scale's settings that the environment's functions have."""
+        """The settings that the environment's functions have: the scale's, and the times of closes."""
         functions = FUNCTION_SETTINGS if self.environment == "dev" else IN_BAND_SETTINGS
         known = {name for each in functions.values() for name in each.declared()}
-        return {name: value for name, value in self.scale.settings().items() if name in known}
+        settings = {**self.scale.settings(), **(SETTINGS if self.cools else {})}
+        return {name: value for name, value in settings.items() if name in known}
 
     @property
     def summary_file(self) -> Path:
@@ -157,12 +162,12 @@ async def demonstrate(
         console.print(
             f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions", highlight=False
         )
-        ready = await with_signs_of_life(stack.ready(), console, "still starting")
+        ready = await with_signs_of_life(stack.ready(), console, lambda: f"starting: {stack.step}")
         console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)", highlight=False)
         played = await _unless_it_ends(stack, _perform(plan, ready, console=console, now=now))
         console.print("everything was read; stopping the local run, then judging and drawing", highlight=False)
     conclusion = asyncio.to_thread(_conclude, plan, played, began=started_at, ended_at=now())
-    return await with_signs_of_life(conclusion, console, "still drawing")
+    return await with_signs_of_life(conclusion, console, lambda: "still drawing")
 
 
 def _up_options(plan: Plan) -> tuple[str, ...]:
@@ -182,7 +187,7 @@ def _up_options(plan: Plan) -> tuple[str, ...]:
     )
 
 
-async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: str) -> ResultT:
+async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: Callable[[], str]) -> ResultT:
     """Await something that is silent, and say every few seconds that it goes on."""
     task = asyncio.ensure_future(work)
     seconds = 0.0
@@ -192,7 +197,7 @@ async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: 
             if done:
                 return task.result()
             seconds += SIGN_SECONDS
-            console.print(f"  {words}, {seconds:.0f} s", highlight=False)
+            console.print(f"  {words()}, {seconds:.0f} s", highlight=False, markup=False, soft_wrap=True)
     finally:
         task.cancel()
 
@@ -263,6 +268,18 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
             if plan.read_rush_seconds:
                 say(f"everybody asks for the newest page of {hot_conversation}")
                 await rush.last(plan.read_rush_seconds, READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores)
+            cooled = NOT_CLOSED
+            if plan.cools:
+                view.phase = "cooling"
+                cooled = await CoolDown(
+                    writer=writer,
+                    reader=reader,
+                    conversation_id=hot_conversation,
+                    read_item=read_item,
+                    control=control,
+                    observations=observations,
+                    now=now,
+                ).run()
             view.phase = "reading"
             say("all written; every conversation is read to its end")
             unread = await read_everything(
@@ -281,6 +298,7 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
         ended_at=ended_at,
         unread=unread,
         read_rush=RushCourse(began=rush_began, asked=tuple(rush.asked)),
+        cooled=cooled,
     )
 
 
@@ -310,7 +328,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         timeline, conversation_id=workload.hot_conversation, raised_at=raised.seen_at if raised else None, hot=hot
     )
     history = check_history(recorder.history())
-    rush = played.read_rush
+    rush, closed_at = played.read_rush, played.cooled.closed_at
     if rush.asked:
         rush = replace(rush, counts=tuple(read_counts(plan.out_dir / "local")))
         played = replace(played, read_rush=rush)
@@ -336,6 +354,8 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         duration_seconds=round(ended_at - began, 1),
         hot_offered=len(offered),
         one_key_takes=count_taken_by_one_key(offered, plan.scale.partition_write_limit_wcu),
+        seconds_until_closed=round(closed_at - hot.ends, 1) if closed_at else None,
+        keys_after_close=played.cooled.keys,
         rush_pages=len(rush.asked),
         rush_refused=rush.refused,
         rush_from_l1=rush.total("l1"),

@@ -150,22 +150,27 @@ class Calls:
             condition = Key(PARTITION).eq(collection) & Key("rank").gte(rank)
             return Call("query", {"IndexName": "by-rank", "KeyConditionExpression": condition, **options}), "rank"
 
-        def of_colour(colour: str) -> tuple[Call, str]:
-            condition = {"KeyConditionExpression": "colour = :c", "ExpressionAttributeValues": {":c": colour}}
-            return Call("query", {"IndexName": "by-colour", **condition}), SORT
+        def of_colour(colour: str, last: Any, options: Mapping[str, Any]) -> tuple[Call, str]:
+            condition: dict[str, Any] = {
+                "KeyConditionExpression": "colour = :c",
+                "ExpressionAttributeValues": {":c": colour},
+            }
+            if last is not None:
+                condition = {"KeyConditionExpression": Key("colour").eq(colour) & Key(SORT).lte(last)}
+            return Call("query", {"IndexName": "by-colour", **condition, **options}), SORT
 
         def of_kind(collection: str, colour: str, rank: int | None, options: Mapping[str, Any]) -> tuple[Call, str]:
             condition = Key(PARTITION).eq(collection) & Key("colour").eq(colour)
-            condition = condition if rank is None else condition & Key("rank").eq(rank) & Key("text").gte("g")
+            condition = condition if rank is None else condition & Key("rank").gte(rank)
             options = {name: value for name, value in options.items() if name != "ConsistentRead"}
             request = {"IndexName": "by-kind", "KeyConditionExpression": condition, **options}
-            return Call("query", request), "rank" if rank is None else "text"
+            return Call("query", request), "rank"
 
         colours, collections = st.sampled_from(["red", "green", "blue"]), st.sampled_from(COLLECTIONS)
         ranks = st.one_of(st.none(), st.integers(0, 5))
         return st.one_of(
             st.builds(local, collections, st.integers(0, 5), _page_options),
-            colours.map(of_colour),
+            st.builds(of_colour, colours, st.one_of(st.none(), self._sort_keys), _global_index_options),
             st.builds(of_kind, collections, colours, ranks, _page_options),
         )
 
@@ -281,6 +286,7 @@ def _decimals(value: Any) -> Any:
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "add": (" ADD hits :one", {":one": 1}),
     "append": (", log = list_append(if_not_exists(log, :none), :more)", {":none": [], ":more": ["entry"]}),
+    "colour": (", colour = :colour", {":colour": "green"}),
     "count": (", hits = if_not_exists(hits, :zero) + :one", {":zero": 0, ":one": 1}),
     "delete": (" DELETE tags :a", {":a": {"a"}}),
     "remove": (" REMOVE #text, colour", {}),
@@ -350,6 +356,14 @@ _shapes: st.SearchStrategy[dict[str, Any]] = st.one_of(
             {"FilterExpression": Attr("rank").between(1, 3) | Attr("text").exists(), "ProjectionExpression": SORT},
         ]
     ),
+)
+_global_index_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
+    {},
+    optional={
+        "Limit": st.integers(1, 9),
+        "ScanIndexForward": st.booleans(),
+        "FilterExpression": st.just(Attr("rank").between(1, 3)),
+    },
 )
 _page_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {},

@@ -16,7 +16,17 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import AdaptiveSettings
-from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed, in_band
+from hotpartition.table import (
+    ShardedIndex,
+    ShardedTable,
+    TimeBuckets,
+    at_random,
+    by_attribute,
+    by_sort_key,
+    curl,
+    fixed,
+    in_band,
+)
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.routes import LoggedTelemetry, Shards, open_calls
 from hotpartition.table.schema import Schema
@@ -38,12 +48,22 @@ class Combination:
     hashed: str
     sort_type: str = "S"
     has_buckets: bool = False
+    has_sharded_index: bool = False
+    only_shards: bool = False
+    is_curl: bool = False
 
     @property
     def name(self) -> str:
         """What it is called in results."""
-        buckets = ", time buckets" if self.has_buckets else ""
-        return f"{self.shards}, {self.hashed}{buckets}, sort key {self.sort_type}"
+        more = {
+            "time buckets": self.has_buckets,
+            "sharded index": self.has_sharded_index,
+            "only shards": self.only_shards,
+            "libcurl": self.is_curl,
+        }
+        return ", ".join(
+            [self.shards, self.hashed, *(name for name in more if more[name]), f"sort key {self.sort_type}"]
+        )
 
 
 INDEX = "by-time"
@@ -54,14 +74,21 @@ COMBINATIONS: Sequence[Combination] = (
         Combination(shards=shards, hashed=hashed, has_buckets=has_buckets)
         for shards, hashed, has_buckets in product(("fixed", "in_band", "adaptive"), HASHED, (False, True))
     ),
-    *(Combination(shards="fixed", hashed="by_sort_key", sort_type=kind) for kind in "NB"),
+    *(Combination(shards="fixed", hashed="by_sort_key", sort_type=kind, only_shards=kind == "B") for kind in "NB"),
+    Combination(shards="fixed", hashed="by_sort_key", only_shards=True, has_sharded_index=True),
+    Combination(shards="fixed", hashed="at_random", has_sharded_index=True, is_curl=True),
+    Combination(shards="in_band", hashed="by_attribute", has_buckets=True, has_sharded_index=True),
+    Combination(shards="adaptive", hashed="by_sort_key", has_sharded_index=True, is_curl=True),
+    Combination(shards="fixed", hashed="by_attribute", sort_type="N", only_shards=True, is_curl=True),
 )
 
 
 def _options(combination: Combination) -> dict[str, Any]:
     """Build the arguments of both kinds."""
-    buckets = {"time_buckets": TimeBuckets("hour", index=INDEX)} if combination.has_buckets else {}
-    return {"hashed": HASHED[combination.hashed](), **buckets}
+    buckets = [TimeBuckets("hour", index=INDEX)] if combination.has_buckets else []
+    by_colour = [ShardedIndex("by-colour", hash="colour", shards=fixed(4))] if combination.has_sharded_index else []
+    transport = curl() if combination.is_curl else None
+    return {"hashed": HASHED[combination.hashed](), "indexes": [*buckets, *by_colour], "transport": transport}
 
 
 @dataclass(slots=True)
@@ -74,7 +101,8 @@ class FixedSubject:
 
     def build(self) -> ShardedTable:
         """Build the table anew."""
-        return ShardedTable(self.table, shards=fixed(*self.counts), **_options(self.combination))
+        shards = fixed(*self.counts, only_shards=self.combination.only_shards)
+        return ShardedTable(self.table, shards=shards, **_options(self.combination))
 
     def raise_to(self, collection: str, count: int) -> ShardedTable:
         """Name one more number; smaller ones change nothing."""

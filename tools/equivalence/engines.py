@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -65,10 +66,15 @@ def _find_jar(environ: Mapping[str, str]) -> Path | None:
 
 
 @contextmanager
-def open_engine(name: str) -> Iterator[Any]:
-    """Start an engine, and yield a boto3 resource for it."""
+def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
+    """Start an engine, and yield a boto3 resource for it; `over_http`: it must be one that libcurl reaches."""
     with ExitStack() as stack:
-        if name == "moto":
+        if name == "moto" and over_http:
+            endpoint = stack.enter_context(_moto_over_http())
+            # moto responds to some wrong requests with 500, which each attempt would wait for.
+            once = _CONFIG.merge(Config(retries={"total_max_attempts": 1}))
+            yield boto3.resource("dynamodb", endpoint_url=endpoint, config=once, **_CREDENTIALS)
+        elif name == "moto":
             stack.enter_context(mock_aws())
             yield boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
         else:
@@ -77,6 +83,23 @@ def open_engine(name: str) -> Iterator[Any]:
                 raise EngineError(f"{JAR_VARIABLE} should name DynamoDBLocal.jar")
             endpoint = stack.enter_context(_dynamodb_local(jar))
             yield boto3.resource("dynamodb", endpoint_url=endpoint, config=_CONFIG, **_CREDENTIALS)
+
+
+@contextmanager
+def _moto_over_http() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        port_file = Path(folder, "port")
+        command = [sys.executable, "-m", "tools.local.moto_app", "--port-file", str(port_file)]
+        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+            try:
+                deadline = time.monotonic() + START_SECONDS
+                while not port_file.exists():
+                    if process.poll() is not None or time.monotonic() > deadline:
+                        raise EngineError("moto does not start as a server of its own")
+                    time.sleep(0.05)
+                yield f"http://127.0.0.1:{port_file.read_text()}"
+            finally:
+                process.terminate()
 
 
 @contextmanager
@@ -117,13 +140,14 @@ def _is_up(endpoint: str, process: subprocess.Popen[bytes]) -> bool:
 _numbers = count(1)
 
 
-def create_table(resource: Any, combination: Combination) -> Any:
+def create_table(resource: Any, combination: Combination, *, is_ours: bool = False) -> Any:
     """Create a table with an index of either kind, and one by time if it is to have one, under a name of its own.
 
-    `by-rank` is a local index, which shares the table's partition key; `by-colour` a global one, which has its own;
-    `by-kind` a global one with four keys, the table's partition key among those that are hashed.
+    `by-rank` is a local index, which shares the table's partition key; `by-colour` a global one, which has its own, on
+    shards if ours is to be; `by-kind` a global one with four keys, the table's partition key among the hashed ones.
     """
-    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", "text")]
+    colour = "colour_shard" if is_ours and combination.has_sharded_index else "colour"
+    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", SORT)]
     by_kind.sort(key=lambda key: key["KeyType"])
     by_time = {"IndexName": INDEX, "KeySchema": _keys("bucket", SORT), "Projection": {"ProjectionType": "ALL"}}
     table = resource.create_table(
@@ -136,7 +160,7 @@ def create_table(resource: Any, combination: Combination) -> Any:
                 (SORT, combination.sort_type),
                 ("rank", "N"),
                 ("colour", "S"),
-                ("text", "S"),
+                *([(colour, "S")] if colour != "colour" else []),
                 *([("bucket", "S")] if combination.has_buckets else []),
             )
         ],
@@ -144,7 +168,7 @@ def create_table(resource: Any, combination: Combination) -> Any:
             {"IndexName": "by-rank", "KeySchema": _keys(PARTITION, "rank"), "Projection": {"ProjectionType": "ALL"}}
         ],
         GlobalSecondaryIndexes=[
-            {"IndexName": "by-colour", "KeySchema": _keys("colour", SORT), "Projection": {"ProjectionType": "ALL"}},
+            {"IndexName": "by-colour", "KeySchema": _keys(colour, SORT), "Projection": {"ProjectionType": "ALL"}},
             {"IndexName": "by-kind", "KeySchema": by_kind, "Projection": {"ProjectionType": "ALL"}},
             *([by_time] if combination.has_buckets else []),
         ],

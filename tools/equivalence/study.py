@@ -63,7 +63,7 @@ def compare(combination: Combination, engine: str, calls: int, seed: int) -> Com
     """Compare one combination on one engine until so many calls were made, or one differs."""
     counter: Counter[str] = Counter()
     difference = None
-    with open_engine(engine) as resource:
+    with open_engine(engine, over_http=combination.is_curl) as resource:
         number = 0
         while counter.total() < calls and difference is None:
             number += 1

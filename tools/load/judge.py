@@ -121,6 +121,8 @@ class Summary:
     hot_offered: int = 0
     one_key_takes: int = 0
     """Of `hot_offered`, those that one partition key would have stored when they were offered."""
+    seconds_until_closed: float | None = None
+    keys_after_close: int | None = None
     rush_pages: int = 0
     rush_refused: int = 0
     rush_from_l1: int = 0
@@ -244,6 +246,7 @@ def judge(
     unexpected: Sequence[str] = (),
     kept_up: bool = True,
     busiest_second: int = 0,
+    cools: bool = False,
 ) -> Judgement:
     """Judge a run: every condition with its figures, in the order in which a reader cares.
 
@@ -284,8 +287,16 @@ def judge(
                 ),
                 kept_up=kept_up,
             ),
+            *((in_time(_cooled(summary), kept_up=kept_up),) if cools else ()),
         )
     )
+
+
+def _cooled(summary: Summary) -> Condition:
+    """Build the condition that N has come down again."""
+    keys, after = summary.keys_after_close, summary.seconds_until_closed
+    figures = "it was not closed in time" if after is None else f"closed {after:.1f} s after the heat"
+    return Condition("newest page of what has cooled", keys == 1, f"{keys or 'no'} keys queried, 1 needed; {figures}")
 
 
 def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:

@@ -85,6 +85,11 @@ class Stack:
         await self._process.wait()
         raise StackError(f"the local run ended by itself: {self._last_words()} (all of it: {self._log_file})")
 
+    @property
+    def step(self) -> str:
+        """What the local run is at, by the last that it said."""
+        return self._last_words().removeprefix("warning: ")
+
     def _last_words(self) -> str:
         lines = [line for line in self._log_file.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else "it printed nothing"

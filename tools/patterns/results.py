@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from tools.bars import Bar
+from tools.patterns.hot_index import HotIndexResult
 from tools.patterns.model import Pattern, Workload
 from tools.patterns.run import ReadKind, Sample
 from tools.quantiles import nearest_rank
@@ -44,7 +45,8 @@ class PatternResult:
     `failed_share` is of all writes of the run, `failed_share_at_end` of its last seconds, `refused_share` of the
     attempts in the close-ups, `refused_by_index_share` the part of it that an index refused.
     `index_refusals_after_raise` counts writes that the index refused once every writer had the raised route (for a
-    fixed number of shards: at any time). `shard_counts` are the N at the end, seed by seed.
+    fixed number of shards: at any time), most of which the next choice took; `failed_after_raise` those that failed.
+    `shard_counts` are the N at the end, seed by seed.
     """
 
     pattern: str
@@ -57,6 +59,7 @@ class PatternResult:
     refused_share: float
     refused_by_index_share: float
     index_refusals_after_raise: float
+    failed_after_raise: float
     write_p50_ms: float
     write_p99_ms: float
     wcu_per_write: float
@@ -86,6 +89,7 @@ class PatternResult:
             refused_share=_round(sum(each.refused for each in counts) / attempts),
             refused_by_index_share=_round(sum(each.refused_by_index for each in counts) / attempts),
             index_refusals_after_raise=_round(sum(sample.index_refusals_after_raise for sample in samples)),
+            failed_after_raise=_round(sum(sample.failed_after_raise for sample in samples)),
             write_p50_ms=_ms(writes, 0.5),
             write_p99_ms=_ms(writes, 0.99),
             wcu_per_write=_mean([sample.wcu_per_write for sample in samples]),
@@ -105,6 +109,7 @@ class PatternStudy:
     assumptions: tuple[str, ...]
     results: tuple[PatternResult, ...]
     planned: tuple[PatternResult, ...]
+    hot_index: tuple[HotIndexResult, ...]
     bars: tuple[Bar, ...]
     passed: bool
 

@@ -89,6 +89,7 @@ class Sample:
     failed: float = 0.0
     counts: Counts = field(default_factory=Counts)
     index_refusals_after_raise: float = 0.0
+    failed_after_raise: float = 0.0
     write_seconds: list[float] = field(default_factory=list)
     wcu_per_write: float = 0.0
     final_shard_count: int = 0
@@ -199,15 +200,20 @@ class _Run:
         sample.raises = self.raises.seen
         sample.final_shard_count = max([each.shard_count for each in sample.raises] or [self.pattern.shards or 0])
         sample.wcu_per_write = self.server.wcu_per_write
-        sample.index_refusals_after_raise = self._index_refusals_after_raise()
+        refusals = self.server.counts.index_refusals
+        sample.index_refusals_after_raise = sum(units for at, units in refusals if at >= self._learnt_at)
         return sample
 
-    def _index_refusals_after_raise(self) -> float:
-        """Count them from the moment on when every writer has the raised route; with a fixed N, from the beginning."""
-        learnt_at = 0.0 if self.pattern.shards else float("inf")
+    def _note_failed(self, writes: float) -> None:
+        self.sample.failed += writes
+        self.sample.failed_after_raise += writes * (self.engine.now >= self._learnt_at)
+
+    @property
+    def _learnt_at(self) -> float:
+        """From when on every writer has the raised route; with a fixed N, from the beginning."""
         if self.raises.seen:
-            learnt_at = self.raises.seen[0].at_seconds + LEARNT_SECONDS
-        return sum(units for at, units in self.server.counts.index_refusals if at >= learnt_at)
+            return self.raises.seen[0].at_seconds + LEARNT_SECONDS
+        return 0.0 if self.pattern.shards else float("inf")
 
     def _start_consumer(self) -> Process:
         process = Process()
@@ -253,7 +259,7 @@ class _Run:
             try:
                 writer.put_item(Item=item)
             except ClientError:
-                self.sample.failed += 1
+                self._note_failed(1.0)
             else:
                 if item["SK"] not in self.server.lumps:
                     self.sample.write_seconds.append(self.engine.now - began)
@@ -274,7 +280,7 @@ class _Run:
                 self._spawn_put(item)
             self.engine.run_until(self.engine.now + COARSE_SECONDS)
             self.sample.offered += units * LUMPS_PER_SECOND
-            self.sample.failed += sum(lump.left for lump in lumps.values())
+            self._note_failed(sum(lump.left for lump in lumps.values()))
             lumps.clear()
 
     # Reads.

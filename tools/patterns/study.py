@@ -15,6 +15,14 @@ from rich.console import Console
 from rich.table import Table
 
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
+from tools.patterns.hot_index import (
+    HOT_INDEXES,
+    HotIndex,
+    HotIndexResult,
+    HotIndexSample,
+    simulate_hot_index,
+    summarize_hot_index,
+)
 from tools.patterns.model import (
     ASSUMPTIONS,
     BEGINNING,
@@ -40,6 +48,9 @@ SOURCE_INDEX_REFUSES = 0.5
 """Most of the load: what the bar says of the source's single index key."""
 
 
+HOT_INDEX_REFUSES = 0.7
+
+
 class Job(NamedTuple):
     """One run: a pattern by name, with another N if one is given."""
 
@@ -59,6 +70,11 @@ def run(job: Job) -> Sample:
     return simulate(job.build(), WORKLOADS[job.workload], job.seed, TEN_MINUTES if job.planned is None else BEGINNING)
 
 
+def run_hot_index(job: tuple[HotIndex, int]) -> HotIndexSample:
+    """Run the index with one hot value and a seed, in a process of the pool."""
+    return simulate_hot_index(*job)
+
+
 def list_jobs(seeds: int) -> list[list[Job]]:
     """List all runs, those of one result together."""
     pairs = [(name, EVEN.name) for name in PATTERNS] + [(name, SKEWED.name) for name in BY_ATTRIBUTE]
@@ -67,7 +83,12 @@ def list_jobs(seeds: int) -> list[list[Job]]:
     return runs + [[Job("random", EVEN.name, seed, planned) for seed in throws] for planned in PLANNED_SHARDS]
 
 
-def summarize(runs: Sequence[Sequence[Job]], samples: Sequence[Sequence[Sample]], seeds: int) -> PatternStudy:
+def summarize(
+    runs: Sequence[Sequence[Job]],
+    samples: Sequence[Sequence[Sample]],
+    seeds: int,
+    hot_index: Sequence[HotIndexResult],
+) -> PatternStudy:
     """Sum all runs up, and hold them against the bars."""
     results = [
         (jobs[0], PatternResult.of(jobs[0].build(), WORKLOADS[jobs[0].workload], of_jobs))
@@ -78,6 +99,7 @@ def summarize(runs: Sequence[Sequence[Job]], samples: Sequence[Sequence[Sample]]
         assumptions=tuple(ASSUMPTIONS),
         results=tuple(result for job, result in results if job.planned is None),
         planned=tuple(result for job, result in results if job.planned is not None),
+        hot_index=tuple(hot_index),
         bars=(),
         passed=False,
     )
@@ -88,10 +110,11 @@ def summarize(runs: Sequence[Sequence[Job]], samples: Sequence[Sequence[Sample]]
 def judge(study: PatternStudy) -> tuple[Bar, ...]:
     """Hold the results against the bars."""
     ours, source = study.result("adaptive-buckets", EVEN.name), study.result("buckets", EVEN.name)
+    plain_index, sharded_index, _ = study.hot_index
     return (
         at_most(
-            "writes refused by the index after the raise, adaptive with time buckets",
-            ours.index_refusals_after_raise,
+            "writes that fail after the raise, adaptive with time buckets",
+            ours.failed_after_raise,
             0,
             "writes",
         ),
@@ -101,6 +124,13 @@ def judge(study: PatternStudy) -> tuple[Bar, ...]:
             SOURCE_INDEX_REFUSES,
             "as a share",
         ),
+        at_least(
+            "updates throttled by an index with one hot value",
+            plain_index.throttled_share,
+            HOT_INDEX_REFUSES,
+            "as a share",
+        ),
+        at_most("the same, ShardedIndex(fixed(8))", sharded_index.throttled_share_worst, 0, "as a share"),
     )
 
 
@@ -133,6 +163,11 @@ def say(study: PatternStudy, console: Console) -> None:
             *reads,
         )
     console.print(table)
+    for hot in study.hot_index:
+        console.print(
+            f"one hot value, {hot.title}: {hot.throttled_share:.1%} of the updates throttled (worst seed "
+            f"{hot.throttled_share_worst:.1%}), {hot.failed_share:.1%} failed"
+        )
     for each in study.planned:
         console.print(
             f"random suffix, {each.title}: {each.failed_share:.1%} failed (worst seed {each.failed_share_worst:.1%}), "
@@ -148,12 +183,16 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     runs = list_jobs(options.seeds)
     began = time.perf_counter()
+    seeds = range(1, options.seeds + 1)
     with open_workers({"patterns": sum(map(len, runs))}) as (pool, advance):
+        hot = [[pool.submit(run_hot_index, (index, seed)) for seed in seeds] for index in HOT_INDEXES]
         futures = [[pool.submit(run, job) for job in jobs] for jobs in runs]
         for future in chain.from_iterable(futures):
             future.add_done_callback(lambda _: advance["patterns"]())
         samples = [[future.result() for future in each] for each in futures]
-    study = summarize(runs, samples, options.seeds)
+        hot_samples = [[future.result() for future in each] for each in hot]
+    hot_index = [summarize_hot_index(index, each) for index, each in zip(HOT_INDEXES, hot_samples, strict=True)]
+    study = summarize(runs, samples, options.seeds, hot_index)
     path = write_summary(study, options.out)
     say(study, Console(width=200))
     say_bars(study.bars)

@@ -54,8 +54,9 @@ COARSE_SECONDS = 1.0
 """In the middle of a run a put stands for many, evenly in the course of the second before it."""
 
 _CONDITION = re.compile(r"\(?([#\w]+) = (:\w+)(?: AND [#\w]+ BETWEEN (:\w+) AND (:\w+))?\)?")
+_ASSIGNMENT = re.compile(r"(#\w+) = (:\w+)")
 _WARM = OnDemand(warm_wcu=1_000.0 * TABLE_PARTITIONS)
-_PARTITIONS = Partitions(count=TABLE_PARTITIONS)
+INDEX_PARTITIONS = Partitions(count=TABLE_PARTITIONS)
 
 
 class Stored(NamedTuple):
@@ -90,14 +91,16 @@ class Counts:
 class Server:
     """DynamoDB's side: one table, its index if the pattern has one, and what is stored."""
 
-    def __init__(self, world: World, pattern: Pattern, seed: int) -> None:
+    def __init__(
+        self, world: World, pattern: Pattern, seed: int, index_partitions: Partitions = INDEX_PARTITIONS
+    ) -> None:
         self.engine = world.engine
         indexes = (
-            {INDEX: IndexConfig(throughput=_WARM, partitions=_PARTITIONS)}
+            {INDEX: IndexConfig(throughput=_WARM, partitions=index_partitions)}
             if pattern.buckets is not Buckets.NONE
             else {}
         )
-        config = TableConfig(throughput=_WARM, partitions=_PARTITIONS, indexes=indexes)
+        config = TableConfig(throughput=_WARM, partitions=INDEX_PARTITIONS, indexes=indexes)
         self.table = Table(config, Random(f"patterns/{seed}/table"))
         self.index: Resource | None = self.table.indexes.get(INDEX)
         self.journal = world.store.client("table")
@@ -108,6 +111,8 @@ class Server:
         self.counts = Counts()
         self.lumps: dict[str, Lump] = {}
         """By sort key: puts that stand for many."""
+        self.refused_keys: set[str] = set()
+        """The sort keys of writes that were refused at least once."""
         self.keeps_items = False
         self.stored: dict[str, list[Stored]] = {}
         self.indexed: dict[str, list[Stored]] = {}
@@ -128,6 +133,7 @@ class Server:
         throttle = self._refused_by_index(index_key, now) or self.table.write(key, 1.0, now)
         if throttle is not None:
             self.counts.refused += 1
+            self.refused_keys.add(item["SK"])
             return throttle
         self.counts.stored += 1
         lag = 0.0
@@ -214,6 +220,16 @@ class Client:
         throttle = self._server.put(Item)
         if throttle is not None:
             self._refuse(throttle, "PutItem")
+        self._wait(self._server.write_latency)
+        return {"ConsumedCapacity": {"TableName": TABLE_NAME, "Table": {"CapacityUnits": 1.0}}}
+
+    def update_item(self, *, Key: Mapping[str, str], **request: Any) -> dict[str, Any]:  # noqa: N803
+        """Make an update that sets attributes to values."""
+        names, values = request["ExpressionAttributeNames"], request["ExpressionAttributeValues"]
+        sets = {names[name]: values[value] for name, value in _ASSIGNMENT.findall(request["UpdateExpression"])}
+        throttle = self._server.put({**Key, **sets})
+        if throttle is not None:
+            self._refuse(throttle, "UpdateItem")
         self._wait(self._server.write_latency)
         return {"ConsumedCapacity": {"TableName": TABLE_NAME, "Table": {"CapacityUnits": 1.0}}}
 

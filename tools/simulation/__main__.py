@@ -14,6 +14,7 @@ COMMANDS: Mapping[str, str] = {
     "table-faults-in-band": "tools.simulation.studies:study_tables_in_band",
     "counters": "tools.simulation.studies:study_counters",
     "in-band": "tools.simulation.in_band:main",
+    "sizes": "tools.simulation.sizes:main",
     "step": "tools.simulation.studies:study_step",
     "replay": "tools.simulation.studies:replay",
 }

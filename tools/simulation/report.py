@@ -18,6 +18,8 @@ from typing import Any
 from tools.bars import MISSED, say_bars
 from tools.partition_model.latency import READ_PROFILE, WRITE_PROFILE, LatencyProfile
 from tools.reports.page import remove_results
+from tools.simulation.cooling import SEEDS as COOLING_SEEDS
+from tools.simulation.cooling import run_coolings
 from tools.simulation.read_rush import RUSHES, ReadRush, run_rushes
 from tools.simulation.report_page import STRATEGY_NAMES, Contents, build_pictures, build_report, since_onset, spread
 from tools.simulation.results import OUT_DIR, Comparison, StrategySummary
@@ -52,6 +54,7 @@ class Plan:
     """How many seeds are compared, from `seed` on."""
     rushes: tuple[ReadRush, ...] = RUSHES
     levels: tuple[Level, ...] = LEVELS
+    cooling_seeds: int = COOLING_SEEDS
     command: str = "make simulate"
 
 
@@ -68,6 +71,8 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Advance]) -> Contents:
         future.add_done_callback(lambda _: bars["comparison"]())
     read_rush = run_rushes(plan.rushes, seed=plan.seed, pool=pool, progress=bars["read_rush"])
     scale = run_study(plan.levels, first_seed=plan.seed, pool=pool, progress=bars["scale"])
+    seeds = range(plan.seed, plan.seed + plan.cooling_seeds)
+    cooling = run_coolings(seeds, pool=pool, progress=bars["cooling"])
     scenario = plan.scenario
     runs = [[future.result() for future in futures] for futures in compared.values()]
     comparison = Comparison(
@@ -79,7 +84,7 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Advance]) -> Contents:
         seeds=plan.seeds,
         summaries=tuple(StrategySummary.of(of_strategy) for of_strategy in runs),
     )
-    return Contents(comparison=comparison, read_rush=read_rush, scale=scale, command=plan.command)
+    return Contents(comparison=comparison, read_rush=read_rush, scale=scale, cooling=cooling, command=plan.command)
 
 
 def summary(contents: Contents) -> dict[str, Any]:
@@ -90,6 +95,7 @@ def summary(contents: Contents) -> dict[str, Any]:
         "comparison": asdict(contents.comparison),
         "read_rush": asdict(contents.read_rush),
         "scale": asdict(contents.scale),
+        "cooling": asdict(contents.cooling),
     }
 
 
@@ -113,6 +119,7 @@ def step_counts(plan: Plan) -> dict[str, int]:
         "comparison": len(STRATEGIES) * plan.seeds,
         "read_rush": len(plan.rushes),
         "scale": sum(level.seeds for level in plan.levels),
+        "cooling": plan.cooling_seeds,
     }
 
 
@@ -156,7 +163,7 @@ def main(arguments: Sequence[str]) -> int:
         contents = gather(plan, pool, bars)
     write_files(contents, out_dir)
     _say(contents, out_dir)
-    return 0 if contents.read_rush.passed else MISSED
+    return 0 if contents.read_rush.passed and contents.cooling.passed else MISSED
 
 
 def _say(contents: Contents, out_dir: Path) -> None:
@@ -170,7 +177,7 @@ def _say(contents: Contents, out_dir: Path) -> None:
         f"{largest.writes_per_second:,} writes/s: half of the rushes are decided within "
         f"{largest.detection_seconds.p50} s, 99 % within {largest.detection_seconds.p99} s"
     )
-    say_bars(contents.read_rush.bars)
+    say_bars((*contents.read_rush.bars, *contents.cooling.bars))
     print(out_dir / "report.html")
     print(out_dir / "summary.json")
 

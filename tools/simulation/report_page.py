@@ -10,6 +10,7 @@ from hotpartition_messages.page_costs import Load, read_pages
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import percent
 from tools.reports.palette import Color
+from tools.simulation.cooling import CoolingStudy
 from tools.simulation.read_rush import RushStudy
 from tools.simulation.results import Comparison, PhaseName, RunResult
 from tools.simulation.scale import ScaleLevel, ScaleStudy
@@ -55,6 +56,7 @@ class Contents:
     comparison: Comparison
     read_rush: RushStudy
     scale: ScaleStudy
+    cooling: CoolingStudy
     command: str
 
 

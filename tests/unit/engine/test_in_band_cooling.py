@@ -71,11 +71,11 @@ class Fleet:
             close_after_ms=BUCKET_MS,
         )
 
-    def offer(self, processes, wcu_per_second, seconds):
+    def offer(self, processes, wcu_per_second, seconds, position=None):
         for _ in range(seconds):
             for process in processes:
                 for _ in range(round(wcu_per_second / len(processes))):
-                    process.count("room", 1.0, self.clock.now_ms)
+                    process.count(ItemKey("room", "k", position or self.clock.now_ms, "k"), 1.0, self.clock.now_ms)
             self.clock.now_ms += 1_000
 
     def renew(self, process, position=None):
@@ -142,6 +142,8 @@ def test_positions_that_are_no_times_and_closed_keys_are_left_alone(fleet):
     """Nothing is asked for them."""
     process = fleet.process()
     fleet.clock.now_ms += 2 * BUCKET_MS
+    fleet.offer([process], 900, 10, position=5)
+    assert fleet.loads.samples == 0
     assert not fleet.renew(process, position=5)
     assert fleet.renew(process)
     before = fleet.table.routes["room"]

@@ -236,6 +236,16 @@ def test_who_must_meet_needs_no_look_of_its_own(world):
     assert looks(world) == 1
 
 
+def test_who_must_meet_obeys_announcements(world):
+    """As all who place items."""
+    writer, at_ms = world.writer(), START + 12 * MINUTE
+    assert meet(world, writer, START, START)
+    close_at(world, at_ms)
+    assert not meet(world, writer, at_ms, START)
+    assert meet(world, writer, at_ms - 1, at_ms)
+    assert not meet(world, writer, at_ms, at_ms)
+
+
 def test_who_must_meet_agrees_with_those_who_read_up_to_a_margin_later(world):
     """Far ahead nobody has a lease; where another one may have it, the item is created later."""
     writer = world.writer()

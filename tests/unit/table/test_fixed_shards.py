@@ -25,13 +25,15 @@ def numbers_in(table, **query) -> list[int]:
     ("arguments", "message"),
     [
         ({"shards": ()}, "needs the number"),
-        ({"shards": (0,)}, "from 1 to 1024"),
-        ({"shards": (2000,)}, "from 1 to 1024"),
+        ({"shards": (-1,)}, "from 0 to 1024"),
+        ({"shards": (2000,)}, "from 0 to 1024"),
+        ({"shards": (0, 4), "only_shards": True}, "at their base key"),
+        ({"shards": ((4, 100),), "only_shards": True}, "at their base key"),
         ({"shards": (16, 4)}, "only raised"),
         ({"shards": ((4, 100), (16, 50))}, "only raised"),
         ({"shards": ((16, 50), (4, 100))}, "only raised"),
         ({"shards": ((4, -1),)}, "a position"),
-        ({"shards": (4,), "readable": 5000}, "from 1 to 1024"),
+        ({"shards": (4,), "readable": 5000}, "from 0 to 1024"),
         ({"shards": (4,), "choices": 4}, "choices"),
     ],
 )
@@ -86,3 +88,56 @@ def test_a_number_can_be_read_before_it_is_written(plain):
     assert {int(item["hp_shards"]) for item in plain.scan()["Items"]} == {2}
     write(ShardedTable(plain, shards=fixed(2, 8)), range(20, 40))
     assert numbers_in(first) == list(range(40))
+
+
+KEY = {"PK": "room", "SK": "0001"}
+
+
+def change_everything(table) -> list:
+    """Make every kind of change of one item, and return what each responds."""
+    update = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}, "ReturnValues": "ALL_NEW"}
+    with table.batch_writer() as batch:
+        batch.put_item(Item={"PK": "room", "SK": "0002"})
+        batch.delete_item(Key={"PK": "room", "SK": "0003"})
+    return [
+        table.update_item(Key=KEY, **update).get("Attributes"),
+        table.put_item(Item={**KEY, "n": 5}, ReturnValues="ALL_OLD").get("Attributes"),
+        table.update_item(Key=KEY, **update).get("Attributes"),
+        table.delete_item(Key=KEY, ReturnValues="ALL_OLD").get("Attributes"),
+    ]
+
+
+@pytest.mark.parametrize("shards", [fixed(8, only_shards=True), fixed(0)])
+def test_an_item_with_one_place_is_changed_without_being_looked_for(plain, twin, watched, shards):
+    """Each change is one request, and all see what boto3's see."""
+    expected = change_everything(twin)
+    watched.sent.clear()
+    assert change_everything(ShardedTable(plain, shards=shards)) == expected
+    assert dict(watched.sent) == {"BatchWriteItem": 1, "UpdateItem": 2, "PutItem": 1, "DeleteItem": 1}
+    assert len(plain.scan()["Items"]) == len(twin.scan()["Items"]) == 1
+
+
+def test_what_an_update_creates_says_under_which_n(plain):
+    """Once: a second update leaves it alone."""
+    table = ShardedTable(plain, shards=fixed(8, only_shards=True))
+    for _ in range(2):
+        table.update_item(Key=KEY, UpdateExpression="SET a = :one", ExpressionAttributeValues={":one": 1})
+    assert [item["hp_shards"] for item in plain.scan()["Items"]] == [8]
+
+
+def test_without_items_at_base_keys_none_is_read(plain, watched):
+    """A page asks the shards alone."""
+    table = ShardedTable(plain, shards=fixed(3, only_shards=True))
+    write(table, range(6))
+    assert numbers_in(table) == list(range(6))
+    assert sorted(watched.queried) == ["room#_0", "room#_1", "room#_2"]
+
+
+def test_after_a_raise_an_item_without_a_base_key_is_looked_for_again(plain):
+    """It may lie under either number, and is changed there."""
+    write(ShardedTable(plain, shards=fixed(2, only_shards=True)), range(10))
+    before = {item["SK"]: item["PK"] for item in plain.scan()["Items"]}
+    raised = ShardedTable(plain, shards=fixed(2, 7, only_shards=True))
+    write(raised, range(10))
+    assert {item["SK"]: item["PK"] for item in plain.scan()["Items"]} == before
+    assert numbers_in(raised) == list(range(10))

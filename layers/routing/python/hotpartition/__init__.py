@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hotpartition.counter import CoalescingCounter, ShardedCounter
     from hotpartition.errors import HotPartitionError
     from hotpartition.table import (
+        ShardedIndex,
         ShardedTable,
         TableLike,
         TimeBuckets,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
         at_random,
         by_attribute,
         by_sort_key,
+        curl,
         fixed,
         guard,
         in_band,
@@ -34,6 +36,7 @@ __all__ = [
     "CoalescingCounter",
     "HotPartitionError",
     "ShardedCounter",
+    "ShardedIndex",
     "ShardedTable",
     "TableLike",
     "TimeBuckets",
@@ -41,6 +44,7 @@ __all__ = [
     "at_random",
     "by_attribute",
     "by_sort_key",
+    "curl",
     "fixed",
     "guard",
     "in_band",

@@ -35,6 +35,7 @@ def written(tmp_path_factory):
         seed=3,
         rushes=(ReadRush(name="small", description="A small one.", seconds=1.0, copies=2, scale=0.01),),
         levels=(Level(writes_per_second=1_000, rushes=1, seeds=2, run_ms=4_500),),
+        cooling_seeds=1,
     )
     done = dict.fromkeys(step_counts(plan), 0)
 

@@ -20,11 +20,13 @@ MAX_PARTITION_KEY_BYTES = 2048
 class KeyForm:
     """How the partition keys of one table are built, and which collections it can have.
 
-    `label` is what refusals call the collection.
+    `label` is what refusals call the collection. `has_base` is False where nothing was ever stored at a base key: then
+    no read asks it.
     """
 
     separator: str = "#_"
     label: str = "collection"
+    has_base: bool = True
     suffixes: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -35,6 +37,10 @@ class KeyForm:
     def longest_suffix_bytes(self) -> int:
         """Bytes that a shard key is longer than its base key, at most."""
         return len(self.suffixes[-1].encode())
+
+    def base_keys(self, collection: str) -> tuple[str, ...]:
+        """List the base key, where items can lie there."""
+        return (collection,) if self.has_base else ()
 
     def shard_key(self, collection: str, shard_index: int) -> str:
         """Build the partition key of one shard; indexes count from 0."""

@@ -278,7 +278,7 @@ def needed_keys(
     The base key, and as many shards as the largest N(t) of the range.
     """
     shard_count = route.most_shards_between(from_position, until_position)
-    return (collection, *[collection + suffix for suffix in form.suffixes[:shard_count]])
+    return (*form.base_keys(collection), *[collection + suffix for suffix in form.suffixes[:shard_count]])
 
 
 def keys_of_hashed(
@@ -312,7 +312,7 @@ def keys_of_hashed(
     reached = (g for g in route.generations if until_position is None or g.since_ms <= until_position)
     by_count = [choose_shards(hashed, count, choices=choices) for count in sorted({g.shard_count for g in reached})]
     shards = [ranked[rank] for rank in range(choices) for ranked in by_count if rank < len(ranked)]
-    return tuple(dict.fromkeys((collection, *[form.shard_key(collection, shard) for shard in shards])))
+    return tuple(dict.fromkeys((*form.base_keys(collection), *[form.shard_key(collection, shard) for shard in shards])))
 
 
 def candidate_keys(route: Route, key: ItemKey[KeyT], form: KeyForm, *, choices: int = MAX_CHOICES) -> tuple[str, ...]:

@@ -55,15 +55,23 @@ class Target(NamedTuple):
     """Until a connection is open, TLS and the name's look-up included."""
     timeout_seconds: float
     """From the call to the whole response, connecting included."""
+    is_verified: bool = True
+    """Whether the server's certificate is checked."""
+    proxy: str = ""
+    """Empty: as libcurl's environment variables say."""
 
 
 class HttpResponse(NamedTuple):
-    """A whole response, as it came. `checksum` and `date` are DynamoDB's own, None where there is none."""
+    """A whole response, as it came. `checksum` and `date` are DynamoDB's own, None where there is none.
+
+    `headers` are its lines.
+    """
 
     status: int
     checksum: bytes | None
     body: bytes
     date: str | None = None
+    headers: Sequence[bytes] = ()
 
 
 class CurlCalls:
@@ -120,6 +128,21 @@ class CurlCalls:
         try:
             current = _CurlRound(transfers, calls, credentials, self._read)
             return Round(*run_round(len(calls), current, timer=self._timer, parallel=self._parallel, policy=policy))
+        finally:
+            self._give_back(transfers)
+
+    def exchange(self, requests: Sequence[tuple[str, bytes]]) -> list[HttpResponse | StoreUnavailableError]:
+        """Send requests at the same time, each an operation and a body, and return what came, whatever it means."""
+        credentials = self._credentials.get()
+        transfers = self._take()
+        try:
+            if len(requests) == 1:
+                return [transfers.send(*requests[0], credentials)]
+            handles = [transfers.start(*request, credentials) for request in requests]
+            came: dict[_Handle, HttpResponse | StoreUnavailableError] = {}
+            while len(came) < len(handles):
+                came |= {handle: result for handle, result in transfers.wait(None) if handle in handles}
+            return [came[handle] for handle in handles]
         finally:
             self._give_back(transfers)
 
@@ -246,6 +269,11 @@ class _Handle:
             curl.setopt(pycurl.CAINFO, target.certificates.file)
         if target.certificates.folder:
             curl.setopt(pycurl.CAPATH, target.certificates.folder)
+        if not target.is_verified:
+            curl.setopt(pycurl.SSL_VERIFYPEER, 0)
+            curl.setopt(pycurl.SSL_VERIFYHOST, 0)
+        if target.proxy:
+            curl.setopt(pycurl.PROXY, target.proxy)
         curl.setopt(pycurl.WRITEFUNCTION, self.body.append)
         curl.setopt(pycurl.HEADERFUNCTION, self.headers.append)
 
@@ -270,7 +298,8 @@ class _Handle:
         """Return what came. REQUIRES: the request succeeded."""
         checksum, date = self._find(_CHECKSUM), self._find(_DATE)
         status = self.curl.getinfo(pycurl.RESPONSE_CODE)
-        return HttpResponse(status, checksum, b"".join(self.body), None if date is None else date.decode("latin-1"))
+        date_text = None if date is None else date.decode("latin-1")
+        return HttpResponse(status, checksum, b"".join(self.body), date_text, tuple(self.headers))
 
     def _find(self, name: bytes) -> bytes | None:
         found = [line[len(name) :].strip() for line in self.headers if line[: len(name)].lower() == name]

@@ -119,7 +119,7 @@ class InBandCounting:
     def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
         """Implement `WriteCounting.offered`: nothing is done for a key that is neither raised nor marked."""
         if shard_count and self._cooling is not None:
-            self._cooling.count(key.collection, wcu, now_ms)
+            self._cooling.count(key, wcu, now_ms)
         if not self._marks:
             return None
         sample = self._sample(key.collection, wcu, shard_count, now_ms)

@@ -29,7 +29,7 @@ SAMPLES_PER_SECOND = 10
 MAX_KEYS = 1_000
 KEPT_BUCKETS = 3
 NEAR_MS = 24 * 3_600_000
-"""Positions further from now are not Unix ms."""
+"""Positions further from now are not Unix ms: such keys are never closed, and not counted."""
 
 _logger = logging.getLogger(__name__)
 
@@ -78,8 +78,11 @@ class InBandCooling:
         self._counted: OrderedDict[str, _Counted] = OrderedDict()
         self._lock = Lock()
 
-    def count(self, collection: str, wcu: float, now_ms: int) -> None:
+    def count(self, key: ItemKey[Any], wcu: float, now_ms: int) -> None:
         """Count a write to a raised key: systematic samples with a random start. No failure reaches the write."""
+        if abs(key.position - now_ms) > NEAR_MS:
+            return
+        collection = key.collection
         with self._lock:
             counted = self._counted.pop(collection, None) or _Counted(self._clock.random() * self._distance_wcu)
             counted.left_wcu -= wcu

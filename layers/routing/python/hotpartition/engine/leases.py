@@ -129,6 +129,8 @@ class Leases:
         began_ms = self._now_ms()
         if not self._may_help(key, began_ms):
             return None
+        if len(self._pauses) >= self._max_entries:
+            self._pauses.clear()
         try:
             entry = self._journal.get(key.collection, is_strong=True)
         except (RetryLaterError, StoreRefusedError):
@@ -175,5 +177,4 @@ class Leases:
             self._held[collection] = _Lease(route, date_ms, now_ms)
             self._held.move_to_end(collection)
             if len(self._held) > self._max_entries:
-                gone, _ = self._held.popitem(last=False)
-                self._pauses.pop(gone, None)
+                self._held.popitem(last=False)

@@ -196,7 +196,7 @@ class ClosingSettings(Settings):
 
     is_closing = flag(
         "Whether keys that have cooled are closed; false until all functions beside the table can read a close.",
-        default=False,
+        default=True,
     )
     close_after_seconds = number(
         "How long a key's load stays below half of what makes it hot before it is closed, in seconds.",

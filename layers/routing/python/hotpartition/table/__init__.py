@@ -11,12 +11,15 @@ from hotpartition.table.adaptive import adaptive
 from hotpartition.table.guarded import guard
 from hotpartition.table.hashing import at_random, by_attribute, by_sort_key
 from hotpartition.table.in_band import in_band
+from hotpartition.table.indexes import ShardedIndex
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
 from hotpartition.table.table_like import TableLike
 from hotpartition.table.time_buckets import TimeBuckets
+from hotpartition.table.transports import curl
 
 __all__ = [
+    "ShardedIndex",
     "ShardedTable",
     "TableLike",
     "TimeBuckets",
@@ -24,6 +27,7 @@ __all__ = [
     "at_random",
     "by_attribute",
     "by_sort_key",
+    "curl",
     "fixed",
     "guard",
     "in_band",

@@ -30,7 +30,10 @@ class Built(NamedTuple):
 
 
 class Batches:
-    """Writes batches. What they replace or delete is located first, all in one request. Safe under threads."""
+    """Writes batches. Safe under threads.
+
+    What they replace or delete is located first, all in one request, where more than one place can hold it.
+    """
 
     def __init__(self, table: Boto3Table, sharding: Sharding, *, append_only: bool) -> None:
         self._table = table
@@ -93,7 +96,7 @@ class Batches:
         sought = {
             self._place_of(write): target
             for write, target in zip(writes, targets, strict=True)
-            if not (self._append_only and "PutRequest" in write)
+            if not (self._append_only and "PutRequest" in write) and self._sharding.sole_place_of(target) is None
         }
         locator = open_locator(self._sharding, requests)
         located = locate(locator, list(sought.values())) if sought else []
@@ -122,7 +125,8 @@ class Batches:
         for copy in copies or (None,):
             self._count(target, attributes if copy is None or "PutRequest" in write else copy.attributes)
         if "DeleteRequest" in write:
-            gone = [copy.partition_key for copy in copies] or [target.collection]
+            gone = [copy.partition_key for copy in copies]
+            gone = gone or [self._sharding.sole_place_of(target) or target.collection]
             return [self._delete(partition_key, attributes) for partition_key in gone]
         valid, *others = copies
         put = self._put(attributes, valid.partition_key, self._schema.marks_of_change(valid.attributes))

@@ -54,7 +54,7 @@ class PythonValues:
     """A boto3 client that takes and gives Python values, as the client of a resource does. Safe under threads."""
 
     def __init__(self, client: Any) -> None:
-        self._client = client
+        self._client = self.sdk_client = client
         self.methods: dict[str, str] = client.meta.method_to_api_mapping
         self._injector = TransformationInjector()
 

@@ -176,6 +176,7 @@ class Update(NamedTuple):
 
     is_plain: bool
     value: Any = None
+    is_removed: bool = False
 
 
 _CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
@@ -194,7 +195,7 @@ def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
             is_plain = operand in values and after not in {"+", "-"}
             return Update(is_plain, values.get(operand))
         if clause in {"REMOVE", "ADD", "DELETE"}:
-            return Update(is_plain=False)
+            return Update(is_plain=False, is_removed=clause == "REMOVE")
     return None
 
 
@@ -334,6 +335,7 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
 
 
 _SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
+_REMOVE = re.compile(r"(?<![#:.\w])REMOVE(?=\s)", re.IGNORECASE)
 _ADD = re.compile(r"(?<![#:.\w])ADD(?!\w)", re.IGNORECASE)
 
 
@@ -356,13 +358,15 @@ def count_change(request: Attributes, marks: Mapping[str, int]) -> Attributes:
     }
 
 
-def set_also(request: Attributes, attributes: Mapping[str, Any]) -> Attributes:
-    """Let an update set attributes of ours as well."""
+def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bool = False) -> Attributes:
+    """Let an update set attributes of ours as well; `only_new`: where the item does not have them."""
     if not attributes:
         return request
-    names = {f"#hpi{position}": name for position, name in enumerate(attributes)}
-    values = {f":hpi{position}": value for position, value in enumerate(attributes.values())}
-    added = ", ".join(f"{name} = {value}" for name, value in zip(names, values, strict=True))
+    kind = "k" if only_new else "i"
+    names = {f"#hp{kind}{position}": name for position, name in enumerate(attributes)}
+    values = {f":hp{kind}{position}": value for position, value in enumerate(attributes.values())}
+    written = "{0} = if_not_exists({0}, {1})" if only_new else "{0} = {1}"
+    added = ", ".join(written.format(name, value) for name, value in zip(names, values, strict=True))
     expression = request["UpdateExpression"]
     is_setting = _SET.search(expression)
     return {
@@ -373,6 +377,16 @@ def set_also(request: Attributes, attributes: Mapping[str, Any]) -> Attributes:
         "ExpressionAttributeNames": {**request["ExpressionAttributeNames"], **names},
         "ExpressionAttributeValues": {**request["ExpressionAttributeValues"], **values},
     }
+
+
+def remove_also(request: Attributes, attributes: Sequence[str]) -> Attributes:
+    """Let an update remove attributes of ours as well. REQUIRES: it removes others."""
+    if not attributes:
+        return request
+    names = {f"#hpr{position}": name for position, name in enumerate(attributes)}
+    expression = _REMOVE.sub(f"REMOVE {', '.join(names)},", request["UpdateExpression"], count=1)
+    names |= request["ExpressionAttributeNames"]
+    return {**request, "UpdateExpression": expression, "ExpressionAttributeNames": names}
 
 
 def guard(request: Attributes, condition_of_ours: str, names: Mapping[str, str]) -> Attributes:

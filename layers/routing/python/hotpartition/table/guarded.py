@@ -160,8 +160,9 @@ def guard(resource: Any, *tables: ShardedTable) -> Any:
         TypeError: it is no resource of DynamoDB.
 
     Example:
-        >>> dynamodb = guard(boto3.resource("dynamodb"), readings, devices)
-        >>> dynamodb.meta.client.transact_write_items(TransactItems=[...])
+        >>> dynamodb = guard(boto3.resource("dynamodb"), ShardedTable(table, shards=fixed(16)))
+        >>> put = {"TableName": "readings", "Item": {"PK": "plant-1", "SK": "0001"}}
+        >>> dynamodb.meta.client.transact_write_items(TransactItems=[{"Put": put}])
     """
     if not hasattr(resource, "Table"):
         raise TypeError(

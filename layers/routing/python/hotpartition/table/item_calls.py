@@ -1,5 +1,6 @@
 """The calls about one item: put, update, delete and get. An item is created once, and never moves.
 
+    only one place can hold it ─────────────────────────> change or create it there, as boto3 alone would
     locate (strongly, everywhere it can be) ── found ──> change it there, on condition that it still exists
                                             └─ nothing ─> create it where the route says, if it is not there by then
 
@@ -23,7 +24,15 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError, ThrottledError
-from hotpartition.table.expressions import count_change, find_update, guard, only_condition, project_also, set_also
+from hotpartition.table.expressions import (
+    count_change,
+    find_update,
+    guard,
+    only_condition,
+    project_also,
+    remove_also,
+    set_also,
+)
 from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
 from hotpartition.table.refused import refuse_expressions, refuse_parameters
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
@@ -86,6 +95,9 @@ class Changer:
         """
         if self._append_only and change.item is not None and not change.is_conditional:
             return self._shown(self._create(requests, change, target, None))
+        if (place := self._sharding.sole_place_of(target)) is not None:
+            marks = self._routes.marks_of(target.position) if place != target.collection else {}
+            return self._shown(self._change_at(requests, change, target, place, exists=None, marks=marks))
         lost: BaseException | None = None
         for _ in range(MAX_RACES):
             try:
@@ -159,10 +171,13 @@ class Changer:
         target: Target,
         partition_key: str,
         *,
-        exists: bool,
+        exists: bool | None,
         marks: Mapping[str, int] = MappingProxyType({}),
     ) -> Attributes:
-        """Make a change where its item lies, or where it does not; with waits, since there is no other place."""
+        """Make a change where its item lies, or where it does not; with waits, since there is no other place.
+
+        `exists` None: no other place can hold the item, so whether it is there need not be known.
+        """
 
         def send() -> Attributes:
             try:
@@ -275,7 +290,9 @@ class Changer:
             request["Key"] = {**change.key, self._schema.partition: partition_key}
         if change.operation == "UpdateItem":
             request = count_change(request, marks if exists is False else {})
-            request = set_also(request, self._sharding.index_keys(partition_key, change.key))
+            changes = self._sharding.index_changes(partition_key, change.key, change.request)
+            request = remove_also(set_also(request, changes.sets), changes.removes)
+            request = set_also(request, marks if exists is None else {}, only_new=True)
         if exists is not None:
             function = "attribute_exists" if exists else "attribute_not_exists"
             request = guard(request, f"{function}(#hpp)", {"#hpp": self._schema.partition})
@@ -380,6 +397,7 @@ class ItemCalls:
             return change, self.sharding.target_of_item(item)
         target = self.sharding.target_of_key(key, request.get("Hashed"))
         self._refuse_move(request, target)
+        self.sharding.index_changes(target.collection, key, request)
         return Change(operation, dict(key), without(request, "Key", "Hashed")), target
 
     def get(self, request: Request) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary, TypeSerializer
@@ -13,8 +12,9 @@ from boto3.dynamodb.types import Binary, TypeSerializer
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb import stored_route
-from hotpartition.dynamodb.calls import date_of
+from hotpartition.dynamodb.calls import Call, date_of
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import RetryLaterError, ThrottledError
@@ -50,6 +50,49 @@ class StoredItem(NamedTuple):
         return True
 
 
+class Ties:
+    """The order of an index whose range keys need not differ: as its shards return equal ones, the shards by turns.
+
+    It holds for one call. Which order DynamoDB gives equal range keys is not documented, so it is never computed.
+    """
+
+    def __init__(self, names: Index, table: Schema, *, newest_first: bool) -> None:
+        """Begin with nothing read; `names` are the index's keys, `table` the table's."""
+        named = (names.partition, names.sort, table.partition, table.sort)
+        self.names = [name for name in dict.fromkeys(named) if name is not None]
+        self.starts: dict[str, Attributes] = {}
+        """How far each shard was read by earlier pages: the key of an item."""
+        self._partition, self._sort = names.partition, names.sort
+        self._sign = -1 if newest_first else 1
+        self._shards: dict[str, dict[Any, Place]] = {}
+        self._keys: dict[Place, Attributes] = {}
+
+    def place_of(self, item: Mapping[str, Any]) -> Place:
+        """Return an item's place. REQUIRES: the items of a shard are asked for in the order in which they came."""
+        shard = item[self._partition]
+        seen = self._shards.setdefault(shard, {})
+        key = {name: item[name] for name in self.names}
+        identity = tuple([repr(order_of(value)) for value in key.values()])
+        if identity not in seen:
+            of_range = None if self._sort is None else order_of(item[self._sort])
+            place = (of_range is not None and of_range, self._sign * len(seen), shard)
+            seen[identity], self._keys[place] = place, key
+        return seen[identity]
+
+    def key_at(self, place: Place) -> Attributes:
+        """Return the key of an item that was at a place."""
+        return self._keys[place]
+
+    def starts_behind(self, end: Place) -> dict[str, Attributes]:
+        """Return how far each shard was read when a page ended at a place."""
+        starts = dict(self.starts)
+        for shard, seen in self._shards.items():
+            passed = [place for place in seen.values() if (place >= end if self._sign < 0 else place <= end)]
+            if passed:
+                starts[shard] = self._keys[min(passed) if self._sign < 0 else max(passed)]
+        return starts
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """A query of one collection, as its owner asked for it."""
@@ -71,6 +114,10 @@ class Query:
     """The parts of its key condition that are about an index's other keys."""
     bucket: Callable[[str], Attributes] | None = None
     """For an index by time: builds its hash key for a place. What sorts it is the table's sort key."""
+    ties: Ties | None = None
+    """For an index with shards of its own: the order of its items, and where to begin."""
+    hidden: frozenset[str] = frozenset()
+    """What its owner did not ask for."""
 
     @property
     def is_strong(self) -> bool:
@@ -83,7 +130,9 @@ class Query:
         return "IndexName" in self.request and self.bucket is None
 
     def sorted_by(self, schema: Schema) -> list[str]:
-        """List the attributes that what is queried is sorted by."""
+        """List the attributes that what is queried is sorted by; with ties, those that name an item."""
+        if self.ties is not None:
+            return self.ties.names
         names = (self.names.sort, *self.names.also_sorted, schema.sort)
         return list(dict.fromkeys(name for name in names if name is not None))
 
@@ -136,6 +185,7 @@ class TableStore:
         self._query = query
         self._executor = executor
         self._sorted_by = [self._schema.sort] if query is None else query.sorted_by(self._schema)
+        self._ties = None if query is None else query.ties
         self.metadata: Attributes = {}
         """The last response's."""
         self.scanned = 0
@@ -156,10 +206,10 @@ class TableStore:
         before its place. The limit stays the owner's: what was never raised costs what it costs without shards.
         """
         carrier = next((query for query in queries if self._passes_journal(query, journal_of)), None)
-        sends = [self._build_query(query) for query in queries]
+        calls = [self._build_query(query) for query in queries]
         if journal_of is not None and carrier is None:
-            sends.append(self._build_journal_read(journal_of, is_strong=is_strong))
-        outcomes = self._run(sends)
+            calls.append(self._build_journal_read(journal_of, is_strong=is_strong))
+        outcomes = self._requests.run(calls, self._executor)
         journal: JournalEntry | RetryLaterError | None = None
         if journal_of is not None and carrier is None:
             journal = self._read_journal(journal_of, outcomes.pop())
@@ -240,13 +290,7 @@ class TableStore:
         self._left[0] = unprocessed
         raise ThrottledError from self._requests.unprocessed()
 
-    def _run(self, sends: Sequence[Callable[[], Attributes]]) -> list[Attributes | ThrottledError]:
-        """Send requests at the same time."""
-        if self._executor is None or len(sends) == 1:
-            return [_attempt(send) for send in sends]
-        return [future.result() for future in [self._executor.submit(_attempt, send) for send in sends]]
-
-    def _build_query(self, query: KeyQuery[Place]) -> Callable[[], Attributes]:
+    def _build_query(self, query: KeyQuery[Place]) -> Call:
         asked = self._query
         assert asked is not None  # noqa: S101  what fetches has one
         bucket = asked.bucket(query.partition_key) if asked.bucket else {}
@@ -255,17 +299,17 @@ class TableStore:
         request = with_key_condition(self._options, names, condition)
         if query.after is not None:
             request["ExclusiveStartKey"] = {**self.key_at(query.after, query.partition_key), **bucket}
+        elif asked.ties is not None and query.partition_key in asked.ties.starts:
+            request["ExclusiveStartKey"] = asked.ties.starts[query.partition_key]
         if query.limit != NO_LIMIT:
             request["Limit"] = query.limit
-        return partial(self._requests.send, "Query", **request)
+        return Call("Query", {"TableName": self._requests.table_name, **request})
 
-    def _build_journal_read(self, collection: str, *, is_strong: bool) -> Callable[[], Attributes]:
+    def _build_journal_read(self, collection: str, *, is_strong: bool) -> Call:
         journal = self._journal
         assert journal is not None  # noqa: S101  what has none is not asked for it
         key = key_of_journal(journal, collection)
-        return partial(
-            self._requests.send_many, "GetItem", TableName=journal.table_name, Key=key, ConsistentRead=is_strong
-        )
+        return Call("GetItem", {"TableName": journal.table_name, "Key": key, "ConsistentRead": is_strong})
 
     def _read_journal(self, collection: str, outcome: Attributes | ThrottledError) -> JournalEntry | ThrottledError:
         if isinstance(outcome, ThrottledError):
@@ -286,7 +330,7 @@ class TableStore:
         assert journal is not None  # noqa: S101  it was on the way
         is_passed = response.reached is None or response.reached[0] <= journal.routing_sort_key
         if routing_item is None and not is_passed:
-            (outcome,) = self._run([self._build_journal_read(collection, is_strong=is_strong)])
+            (outcome,) = self._requests.run([self._build_journal_read(collection, is_strong=is_strong)], None)
             return self._read_journal(collection, outcome)
         return self._read_journal(collection, {} if routing_item is None else {"Item": routing_item})
 
@@ -306,10 +350,11 @@ class TableStore:
                 routing_item = item
             else:
                 items.append(item)
+        found = self._read_items(items)
         last = response.get("LastEvaluatedKey")
         reached = None if last is None else self.place_of(last)
         is_cut = reached is not None and response["ScannedCount"] < query.limit
-        return QueryResponse(self._read_items(items), reached is None, reached, is_cut), routing_item
+        return QueryResponse(found, reached is None, reached, is_cut), routing_item
 
     def _read_items(self, items: Sequence[Attributes]) -> tuple[StoredItem, ...]:
         self._sharding.routes.meet(items)
@@ -320,26 +365,23 @@ class TableStore:
 
     def place_of(self, item: Mapping[str, Any]) -> Place:
         """Return where an item, or a key of what is queried, lies in the order."""
+        if self._ties is not None:
+            return self._ties.place_of(item)
         return tuple([order_of(item[name]) for name in self._sorted_by])
 
     def key_at(self, place: Place, partition_key: str) -> Attributes:
         """Build the key of a place, as boto3 gives it."""
+        if self._ties is not None:
+            return self._ties.key_at(place)
         values = (Binary(value) if isinstance(value, bytes) else value for value in place)
         demanded = {} if self._query is None else self._query.demanded
         return {self._schema.partition: partition_key, **demanded, **dict(zip(self._sorted_by, values, strict=True))}
 
 
-def _attempt(send: Callable[[], Attributes]) -> Attributes | ThrottledError:
-    try:
-        return send()
-    except ThrottledError as error:
-        return error
-
-
 def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
     """Name the attributes that a point read must get beside what its owner asked for."""
     journal = sharding.routes.journal
-    generations = {GENERATIONS} if journal is not None and not journal.is_apart else set()
+    generations = {GENERATIONS, FOLDING} if journal is not None and not journal.is_apart else set()
     return frozenset({*sharding.schema.key, CHANGES, SHARDS, *generations})
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hotpartition.table.expressions import (
-    Comparison,
     UnreadableExpressionError,
     find_equality,
     names_in,
@@ -16,13 +14,13 @@ from hotpartition.table.expressions import (
     without_key_condition,
 )
 from hotpartition.table.filters import split_filter
-from hotpartition.table.gathering import REACHED, PageReader
+from hotpartition.table.gathering import PageReader
+from hotpartition.table.index_calls import open_kept
 from hotpartition.table.item_store import Query
 from hotpartition.table.refused import refuse_parameters
-from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Attributes, Index, Schema, text_of
+from hotpartition.table.requests import Boto3Table, as_boto3_raises, without
+from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Attributes, Index, text_of
 from hotpartition.table.sharding import Sharding
-from hotpartition.table.time_buckets import BucketIndex
 
 Request = Mapping[str, Any]
 
@@ -44,7 +42,7 @@ class PageCalls:
 
     def __init__(self, table: Boto3Table, sharding: Sharding, reader: PageReader) -> None:
         self._table = table
-        self._ranges = RangeCalls(table, sharding.schema, sharding.index, reader) if sharding.index else None
+        self._kept = {each.index_name: each for each in open_kept(table, sharding, reader)}
         self._sharding = sharding
         self._schema = sharding.schema
         self._reader = reader
@@ -52,9 +50,9 @@ class PageCalls:
     def query(self, request: Request, *, cache: bool = False) -> Any:
         """Carry out `query`; with `cache`, a newest page of what is read-hot may be a cached one."""
         refuse_parameters("query", request)
-        if self._ranges is not None and request.get("IndexName") == self._ranges.index_name:
+        if (kept := self._kept.get(request.get("IndexName", ""))) is not None:
             self._refuse_partition_key("query", request, "FilterExpression")
-            return self._ranges.query(request, self._hashed(request))
+            return kept.query(request, self._hashed(request))
         index = self._index(request)
         if index.partition != self._schema.partition:
             if self._schema.partition in index.names:
@@ -179,116 +177,3 @@ def read_pages(read: Callable[..., Any], request: Request) -> Iterator[Any]:
     while "LastEvaluatedKey" in page:
         page = read(**{**request, "ExclusiveStartKey": page["LastEvaluatedKey"]})
         yield page
-
-
-class RangeCalls:
-    """Carries out queries of the index, bucket by bucket. Safe under threads."""
-
-    def __init__(self, table: Boto3Table, schema: Schema, index: BucketIndex, reader: PageReader) -> None:
-        self._table = table
-        self._schema = schema
-        self._index = index
-        self._reader = reader
-
-    @property
-    def index_name(self) -> str:
-        """The name of the index."""
-        return self._index.buckets.index
-
-    def query(self, request: Mapping[str, Any], hashed: str | None) -> Any:
-        """Read a page of a range of time, across the edges of buckets; `ConsistentRead` in it says False.
-
-        A page ends where `Limit` ends it. Without one, it ends with the first bucket that has something.
-
-        Raises:
-            NotImplementedError: it asks for consistency, or leaves an end open.
-            ValueError: the range has too many buckets.
-        """
-        name = self.index_name
-        if request.get("ConsistentRead"):
-            raise NotImplementedError(
-                f"query(IndexName={name!r}, ConsistentRead=True): an index is filled a moment after its table. Query "
-                "the table"
-            )
-        collection, first, last = self._read_range(request)
-        newest_first = not request.get("ScanIndexForward", True)
-        start = request.get("ExclusiveStartKey")
-        if start is not None and start.keys() != self._schema.key:
-            raise ValueError(
-                f"ExclusiveStartKey should have {' and '.join(sorted(self._schema.key))}, as LastEvaluatedKey"
-            )
-        cursor = None if start is None else start[self._schema.sort]
-        wanted = Query(
-            collection=self._schema.form.check(collection),
-            condition=Comparison(self._index.names.sort or "", "BETWEEN", (first, last)),
-            names=self._index.names,
-            request=without(
-                without_key_condition(request), "Hashed", "Limit", "ExclusiveStartKey", "ReturnConsumedCapacity"
-            ),
-            limit=request.get("Limit"),
-            newest_first=newest_first,
-            start=None,
-            hashed=hashed,
-        )
-        buckets = self._buckets(first, last, cursor, newest_first=newest_first)
-        with as_boto3_raises():
-            return self._gather(self._table.requests(request), wanted, buckets, cursor)
-
-    def _read_range(self, request: Mapping[str, Any]) -> tuple[str, Any, Any]:
-        try:
-            condition = read_key_condition(request, self._schema, self._schema.sort)
-        except UnreadableExpressionError:
-            condition = None
-        if condition is None or condition.sort is None or condition.sort.operator not in {"BETWEEN", "="}:
-            partition, sort = self._schema.partition, self._schema.sort
-            raise NotImplementedError(
-                f"query(IndexName={self.index_name!r}): without both ends of the time, nobody knows which "
-                f"buckets to ask. Use Key({partition!r}).eq(…) & Key({sort!r}).between(…, …)"
-            )
-        return condition.partition, condition.sort.operands[0], condition.sort.operands[-1]
-
-    def _buckets(self, first: Any, last: Any, cursor: Any, *, newest_first: bool) -> list[str]:
-        """List the buckets that are left to ask, in the order of the page."""
-        if cursor is not None and newest_first:
-            last = min(last, cursor)
-        elif cursor is not None:
-            first = max(first, cursor)
-        buckets = self._index.buckets.list_between(first, last)
-        return buckets[::-1] if newest_first else buckets
-
-    def _gather(self, requests: Requests, wanted: Query, buckets: Sequence[str], cursor: Any) -> Attributes:
-        """Read bucket after bucket until the page is full, or one has more than it returned."""
-        items: list[Any] = []
-        total = {"Count": 0, "ScannedCount": 0}
-        response: Attributes = {}
-        reached, is_more = cursor, False
-        for position, bucket in enumerate(buckets):
-            start = self._start(cursor) if position == 0 else None
-            part = replace(wanted, limit=self._left(wanted, total), bucket=self._bucket(bucket), start=start)
-            response = self._reader.read(requests, part)
-            items += response.get("Items", ())
-            total = {name: value + response[name] for name, value in total.items()}
-            in_bucket = response.pop(REACHED)
-            reached = in_bucket.sort_value if in_bucket.sort_value is not None else reached
-            is_more = in_bucket.is_more or position + 1 < len(buckets)
-            if in_bucket.is_more or (reached != cursor and self._is_full(wanted, total)):
-                break
-        listed = {"Items": items} if wanted.request.get("Select") != "COUNT" else {}
-        page: Attributes = {**listed, **total, "ConsistentRead": False}
-        page["ResponseMetadata"] = response.get("ResponseMetadata", {})
-        if is_more and reached is not None:
-            page["LastEvaluatedKey"] = {self._schema.partition: wanted.collection, self._schema.sort: reached}
-        return requests.finish(page)
-
-    def _left(self, wanted: Query, total: Mapping[str, int]) -> int | None:
-        return None if wanted.limit is None else max(1, wanted.limit - total["ScannedCount"])
-
-    def _is_full(self, wanted: Query, total: Mapping[str, int]) -> bool:
-        return wanted.limit is None or total["ScannedCount"] >= wanted.limit
-
-    def _start(self, cursor: Any) -> Attributes | None:
-        return None if cursor is None else {self._index.names.sort or "": cursor, self._schema.sort: cursor}
-
-    def _bucket(self, name: str) -> Callable[[str], Attributes]:
-        """Return what builds the index's hash key of a bucket, for the place with a partition key."""
-        return lambda partition_key: {self._index.names.partition: self._index.key_for(partition_key, name)}

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock, try_for
-from hotpartition.dynamodb.calls import Response, build_error
+from hotpartition.dynamodb.calls import Call, Response, build_error
 from hotpartition.errors import ThrottledError
 
 
@@ -81,6 +82,15 @@ class Boto3Table:
         raise NotImplementedError(f"{method}(): this call is not understood")
 
 
+@runtime_checkable
+class AtOnce(Protocol):
+    """A client that sends several requests on one thread."""
+
+    def send_at_once(self, calls: Sequence[Call]) -> list[Callable[[], Response]]:
+        """Send requests; each of what is returned gives a response, or raises."""
+        ...
+
+
 class Requests:
     """The requests of one call. `send` may run on several threads."""
 
@@ -111,8 +121,25 @@ class Requests:
             ClientError: any other error, as boto3 raises it.
         """
         report = self._report if is_counted or self._is_reported else {}
+        return self._take(partial(getattr(self.client, xform_name(operation)), **request, **report))
+
+    def run(self, calls: Sequence[Call], executor: Executor | None) -> list[Response | ThrottledError]:
+        """Send requests at the same time: on one thread where the client can, else on those of the executor.
+
+        What DynamoDB refused for a limit is returned in its place; other errors are raised, as by `send_many`.
+        """
+        if len(calls) > 1 and isinstance(self.client, AtOnce):
+            sent = self.client.send_at_once([call._replace(request={**call.request, **self._report}) for call in calls])
+            return [_attempt(partial(self._take, each)) for each in sent]
+        sends = [partial(self.send_many, call.operation, **call.request) for call in calls]
+        if executor is None or len(sends) == 1:
+            return [_attempt(send) for send in sends]
+        return [future.result() for future in [executor.submit(_attempt, send) for send in sends]]
+
+    def _take(self, send: Callable[[], Response]) -> Response:
+        """Take in a response, or what was raised in its place."""
         try:
-            response: Response = getattr(self.client, xform_name(operation))(**request, **report)
+            response = send()
         except ClientError as error:
             facts = error.response
             status = facts.get("ResponseMetadata", {}).get("HTTPStatusCode", 400)
@@ -159,6 +186,13 @@ class Requests:
         if self._consumed:
             response["ConsumedCapacity"] = sum_up(self._consumed)
         return response
+
+
+def _attempt(send: Callable[[], Response]) -> Response | ThrottledError:
+    try:
+        return send()
+    except ThrottledError as error:
+        return error
 
 
 def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Response:

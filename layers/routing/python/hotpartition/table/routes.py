@@ -22,7 +22,7 @@ from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.building import build_journal_place
-from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, JournalSettings
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema
 
@@ -42,6 +42,10 @@ class TableRoutes(ReadRepair):
     """Reads newest pages through the page cache; None: there is none."""
     is_counted = False
     """Whether the units of all writes are counted."""
+    left_sort_key: str | None = None
+    """The sort key of routing items that an earlier way has left beside the items: no item of the owner's."""
+    has_base = True
+    """Whether items can lie at a base key."""
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Learn from stored items that were read."""
@@ -92,6 +96,8 @@ class FixedRoutes(TableRoutes):
         telemetry = LoggedTelemetry()
         super().__init__(registry=None, routes=self, background=None, telemetry=telemetry, now_ms=clock.now_ms)
         self.choices = choices
+        self.is_folding = bool(route) and not written
+        self.left_sort_key = JournalSettings.defaults().journal_sort_key if self.is_folding else None
         self._written = written
         self._route = route
         self._lock = Lock()
@@ -180,21 +186,26 @@ class Fixed:
     written: Route
     """Those that new items are written under."""
     choices: int = 1
+    has_base: bool = True
+    """Whether items can lie at a base key."""
 
     finds_read_heat: ClassVar[bool] = False
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
         """Build the routes of a table, whichever it is."""
         del table
-        return FixedRoutes(
+        routes = FixedRoutes(
             self.route, self.written, choices=self.choices, form=schema.form, clock=clock, budget_ms=budget_ms
         )
+        routes.has_base = self.has_base
+        return routes
 
 
-def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -> Fixed:
+def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0, only_shards: bool = False) -> Fixed:
     """Spread every partition key over n shards. Needs no Redis and no deployment.
 
-    The base key, without a suffix, is always read as well: a table that has items already needs no rewriting.
+    The base key, without a suffix, is read as well: a table that has items already needs no rewriting. `fixed(0)`
+    leaves all items there, for a table of which only an index is sharded.
 
     More shards later: name all numbers that were ever used, `fixed(4, 16)`. With positions (`position=`), a number can
     hold from a position on, `fixed(4, (16, since))`: then reads of what is older ask fewer shards. A number is never
@@ -204,10 +215,14 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -
         shards: the number of shards, at first and after each raise; each alone, or with the position since when.
         choices: how many of the shards may take one item: where its first one refuses, the next does.
         readable: a number that items are not written under yet, but read. For raising while instances of both versions
-            run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`.
+            run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`. And for the way out: `fixed(0,
+            readable=16)` writes new items to the base key, and reads it last, so that items may be moved there.
+        only_shards: nothing was ever stored at a base key, so none is read. An item has one place then, as long as one
+            number was used: puts and changes go there without looking for it first.
 
     Raises:
-        ValueError: no number, one out of range, or one that is lower than one before.
+        ValueError: no number, one out of range, or one that is lower than one before; or `only_shards` although the
+            first number does not hold everywhere.
 
     Example:
         >>> fixed(16)
@@ -215,17 +230,19 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0) -
     pairs = [entry if isinstance(entry, tuple) else (entry, 0) for entry in shards]
     if not pairs:
         raise ValueError("fixed() needs the number of shards, for instance fixed(16)")
-    for count, since in [*pairs, (readable or 1, 0)]:
-        if not 1 <= count <= MAX_SHARD_COUNT:
-            raise ValueError(f"{count} shards: should be from 1 to {MAX_SHARD_COUNT}")
+    for count, since in [*pairs, (readable, 0)]:
+        if not 0 <= count <= MAX_SHARD_COUNT:
+            raise ValueError(f"{count} shards: should be from 0 to {MAX_SHARD_COUNT}")
         if since < 0:
             raise ValueError(f"since {since}: should be a position, 0 or more")
     check_choices(choices)
     if pairs != sorted(pairs) or [since for _, since in pairs] != sorted(since for _, since in pairs):
         raise ValueError(f"{pairs}: numbers of shards are only raised. Name all that were used, the oldest first")
-    written = Route(frozenset(Generation(since, count) for count, since in pairs))
+    if only_shards and (not pairs[0][0] or pairs[0][1]):
+        raise ValueError(f"only_shards=True: the first of {pairs} leaves items at their base key")
+    written = Route(frozenset(Generation(since, count) for count, since in pairs if count))
     more = Route(frozenset({Generation(0, readable)})) if readable else Route()
-    return Fixed(written.union(more), written, choices)
+    return Fixed(written.union(more), written, choices, not only_shards)
 
 
 def check_choices(choices: int) -> None:

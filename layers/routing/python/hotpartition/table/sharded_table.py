@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -21,6 +21,7 @@ from hotpartition.table.client_table import ClientTable
 from hotpartition.table.gathering import PageReader
 from hotpartition.table.guarded import Guarded, GuardedClient
 from hotpartition.table.hashing import Hashing, by_sort_key
+from hotpartition.table.indexes import ShardedIndex, bind
 from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.plain_table import PlainTable
@@ -29,7 +30,8 @@ from hotpartition.table.requests import Boto3Table
 from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Position, Sharding
-from hotpartition.table.time_buckets import BucketIndex, TimeBuckets
+from hotpartition.table.time_buckets import TimeBuckets
+from hotpartition.table.transports import Transport
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -118,8 +120,10 @@ class ShardedTable(Described):
         shards: Shards,
         hashed: Hashing | None = None,
         position: Position | None = None,
+        indexes: Sequence[ShardedIndex | TimeBuckets] = (),
         time_buckets: TimeBuckets | None = None,
         append_only: bool = False,
+        transport: Transport | None = None,
         budget_ms: float = DEFAULT_BUDGET_MS,
         clock: Clock = REAL_CLOCK,
     ) -> None:
@@ -132,8 +136,11 @@ class ShardedTable(Described):
             hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
             position: tells the position of a sort key, an integer that never falls as the sort key grows: its time, for
                 instance. With it, generations can begin at a position.
-            time_buckets: an index for ranges of time, `TimeBuckets("hour", index="by-time")`.
+            indexes: global indexes that are sharded, `ShardedIndex("by-status", hash="status", shards=fixed(8))`, or
+                kept for ranges of time, `TimeBuckets("hour", index="by-time")`.
+            time_buckets: one of `indexes`.
             append_only: items are only ever created, never put a second time: then a put looks for nothing.
+            transport: `curl()` sends requests about items through libcurl; None: the table itself does.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance.
 
@@ -145,8 +152,9 @@ class ShardedTable(Described):
         self._shards = shards
         self._hashing = hashed or by_sort_key()
         self._position = position
-        self._time_buckets = time_buckets
+        self._indexes = [*indexes, *([] if time_buckets is None else [time_buckets])]
         self._append_only = append_only
+        self._transport = transport
         self._clock = clock
         self._budget_ms = budget_ms
         self._built: Parts | None = None
@@ -377,17 +385,17 @@ class ShardedTable(Described):
             return self._built
 
     def _build(self) -> Parts:
+        reached = self._table if self._transport is None else self._transport(self._table)
         if [key["KeyType"] for key in self._table.key_schema] == ["HASH"]:
-            return self._build_plain()
+            return self._build_plain(reached)
         schema = Schema.of(self._table)
-        index = None
-        if self._time_buckets is not None:
-            index = BucketIndex.of(self._time_buckets, schema)
-            schema = replace(schema, reserved=schema.reserved | index.attributes)
+        indexes = [bind(index, schema) for index in self._indexes]
+        schema = replace(schema, reserved=schema.reserved.union(*[index.attributes for index in indexes]))
         clock, budget_ms = self._clock, self._budget_ms
-        routes = self._shards.build_routes(self._table, schema, clock, budget_ms)
-        sharding = Sharding(schema, routes, self._hashing, self._position, index, clock, budget_ms)
-        table = Boto3Table(table=self._table, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
+        routes = self._shards.build_routes(reached, schema, clock, budget_ms)
+        schema = replace(schema, form=replace(schema.form, has_base=routes.has_base))
+        sharding = Sharding(schema, routes, self._hashing, self._position, indexes, clock, budget_ms)
+        table = Boto3Table(table=reached, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
         changer = Changer(sharding, append_only=self._append_only)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
@@ -398,9 +406,15 @@ class ShardedTable(Described):
             batches=Batches(table, sharding, append_only=self._append_only),
         )
 
-    def _build_plain(self) -> Parts:
-        """Build what carries out the calls on a table without a sort key."""
-        table = Boto3Table(table=self._table, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
+    def _build_plain(self, reached: Any) -> Parts:
+        """Build what carries out the calls on a table without a sort key.
+
+        Raises:
+            NotImplementedError: it shall keep an index.
+        """
+        if self._indexes:
+            raise NotImplementedError(f"{self.name} has no sort key, so no index is kept. Leave out indexes=")
+        table = Boto3Table(table=reached, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
         plain: Any = PlainTable(table, self._table.key_schema[0]["AttributeName"])
         return Parts(items=plain, pages=plain, batches=plain, is_sharded=False)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,14 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import ItemT
 from hotpartition.core.ports import ItemStore
+from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table.hashing import Hashing
+from hotpartition.table.indexes import Changes, KeptIndex
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Attributes, Place, Schema, order_of, text_of
-from hotpartition.table.time_buckets import BucketIndex
 
 Position = Callable[[Any], int | None]
 """Tells a sort key's position: an integer that never falls as the sort key grows.
@@ -37,8 +38,8 @@ class Sharding:
     routes: TableRoutes
     hashing: Hashing
     position: Position | None
-    index: BucketIndex | None
-    """An index by time, if there is one."""
+    indexes: Sequence[KeptIndex]
+    """Those that are kept."""
     clock: Clock
     budget_ms: float
     """How long one call may try again what DynamoDB refused."""
@@ -60,7 +61,10 @@ class Sharding:
     def is_journal(self, item: Mapping[str, Any]) -> bool:
         """Say whether an item of the table, or its key, is a routing item."""
         place = self.routes.journal
-        return place is not None and not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
+        if place is None:
+            sort_key = self.routes.left_sort_key
+            return sort_key is not None and item.get(self.schema.sort) == sort_key
+        return not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
 
     def show_stored(self, stored: Mapping[str, Any]) -> Attributes | None:
         """Turn a stored item, key or image, in either form of values, into the owner's; None: it is none of theirs."""
@@ -76,8 +80,18 @@ class Sharding:
         return {**schema.without_ours(stored), schema.partition: {"S": collection} if is_typed else collection}
 
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
-        """Build what is stored in an item for the index by time, under a partition key; nothing without one."""
-        return {} if self.index is None else self.index.keys_of(partition_key, attributes[self.schema.sort])
+        """Build what is stored in an item for its indexes, under a partition key."""
+        return {name: key for each in self.indexes for name, key in each.keys_of(partition_key, attributes).items()}
+
+    def index_changes(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
+        """Build what an update sets and removes for the item's indexes.
+
+        Raises:
+            InvalidRequestError: what it does to an attribute that an index is kept by cannot be read.
+        """
+        changes = [each.changes_of(partition_key, key, request) for each in self.indexes]
+        sets = {name: value for each in changes for name, value in each.sets.items()}
+        return Changes(sets, [name for each in changes for name in each.removes])
 
     def target_of_item(self, item: Mapping[str, Any]) -> Target:
         """Return which item this is.
@@ -109,6 +123,14 @@ class Sharding:
         if self.routes.journal is not None and str(item[self.schema.partition]).startswith(LOAD_PREFIX):
             raise InvalidRequestError.of(self.schema.partition, f"{LOAD_PREFIX!r}… is reserved for ShardedTable")
 
+    def sole_place_of(self, target: Target) -> str | None:
+        """Return the only partition key that can hold an item; None where there are several, or a journal must tell."""
+        if self.routes.journal is not None:
+            return None
+        route = self.routes.get(target.collection)
+        keys = candidate_keys(route, target, self.schema.form, choices=self.routes.choices)
+        return keys[0] if len(keys) == 1 else None
+
     def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey[str]:
         """Build the engine's key of an item that is to be created; `must_meet`: the same one by whoever creates it.
 
@@ -124,6 +146,8 @@ class Sharding:
         return 0 if self.position is None else self.position(sort_value)
 
     def _target(self, attributes: Mapping[str, Any], hashed: str | None) -> Target:
+        for index in self.indexes:
+            index.check(attributes)
         collection = self.schema.form.check(attributes[self.schema.partition])
         sort_value = attributes[self.schema.sort]
         return ItemKey(collection, (order_of(sort_value),), self.position_of(sort_value) or 0, hashed)

@@ -63,7 +63,14 @@ class Described:
 
 
 class TableLike(Protocol):
-    """A boto3 `Table` or a `ShardedTable`."""
+    """A boto3 `Table` or a `ShardedTable`.
+
+    Example:
+        >>> def count(table: TableLike) -> int:
+        ...     return table.query(KeyConditionExpression=Key("PK").eq("plant-1"))["Count"]
+        >>> count(table), count(ShardedTable(table, shards=fixed(16)))
+        (0, 0)
+    """
 
     @property
     def name(self) -> str:

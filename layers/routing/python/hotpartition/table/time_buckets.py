@@ -1,13 +1,4 @@
-"""An index by time: which bucket an item is in, what is written for it, and range queries over any number of buckets.
-
-| attribute | where | meaning |
-|---|---|---|
-| the index's hash key (S) | every item | `<collection>#<bucket>`, and the item's shard, as in its partition key |
-| the index's range key | every item, unless it is the table's sort key | a copy of the sort key |
-
-An index key is in as many shards as the table's: with one key for each bucket, the index would be the hot key, and an
-index that is refused refuses the table's writes. Both attributes are taken out of whatever is returned.
-"""
+"""Ranges of time as an index: which bucket a sort key is in, and which buckets lie between two."""
 
 from __future__ import annotations
 
@@ -15,9 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
-
-from hotpartition.core.keys import KeyForm
-from hotpartition.table.schema import Attributes, Index, Schema
 
 Granularity = Literal["minute", "hour", "day"]
 
@@ -55,7 +43,7 @@ class TimeBuckets:
     Its hash key is a string. Its range key is the table's sort key, or an attribute of the same type.
 
     Example:
-        >>> ShardedTable(table, shards=fixed(16), hashed=at_random(), time_buckets=TimeBuckets("hour", index="by-time"))
+        >>> ShardedTable(table, shards=fixed(16), hashed=at_random(), indexes=[TimeBuckets("hour", index="by-time")])
     """
 
     granularity: Granularity
@@ -92,46 +80,3 @@ def _steps(time: datetime, end: datetime, length: timedelta) -> Iterator[datetim
     while time <= end:
         yield time
         time += length
-
-
-@dataclass(frozen=True, slots=True)
-class BucketIndex:
-    """The index of one table: its key names beside its `TimeBuckets`."""
-
-    buckets: TimeBuckets
-    names: Index
-    sort: str
-    """The table's sort key."""
-    form: KeyForm
-
-    @classmethod
-    def of(cls, buckets: TimeBuckets, schema: Schema) -> BucketIndex:
-        """Find the index.
-
-        Raises:
-            ValueError: the table has no such global index, or it has no range key.
-        """
-        names = schema.indexes.get(buckets.index)
-        if names is None or schema.partition in names.names or names.sort is None or len(names.names) > 2:
-            known = ", ".join(name for name, index in schema.indexes.items() if index.partition != schema.partition)
-            raise ValueError(
-                f"TimeBuckets(index={buckets.index!r}): should be a global index with a range key; "
-                f"the table's global indexes: {known or 'none'}"
-            )
-        return cls(buckets, names, schema.sort, schema.form)
-
-    @property
-    def attributes(self) -> frozenset[str]:
-        """The attributes that are written for the index."""
-        return frozenset({self.names.partition, self.names.sort or ""} - {self.sort})
-
-    def keys_of(self, partition_key: str, sort_value: Any) -> Attributes:
-        """Build what is written for the index into an item under this partition key."""
-        keys = {self.names.partition: self.key_for(partition_key, self.buckets.bucket_of(sort_value))}
-        return keys if self.names.sort == self.sort else {**keys, self.names.sort or "": sort_value}
-
-    def key_for(self, partition_key: str, bucket: str) -> str:
-        """Build the index's hash key of a bucket, on the shard of this partition key."""
-        collection, shard = self.form.parse(partition_key)
-        key = f"{collection}#{bucket}"
-        return key if shard is None else self.form.shard_key(key, shard)

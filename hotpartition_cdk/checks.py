@@ -1,0 +1,176 @@
+"""What does not fit is refused while synthesizing, in one sentence each: AWS would say so minutes later, or never."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import aws_cdk as cdk
+from aws_cdk import aws_dynamodb as dynamodb
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_lambda as lambda_
+from constructs import Construct, IConstruct
+
+from hotpartition_cdk.configuration import CONSUMER, IN_BAND, LONGEST_NAME, AlarmOptions, CommonOptions
+from hotpartition_cdk.errors import ConfigurationError
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+"""ElastiCache stores the ids of users in lower case, and with IAM a user's name is its id (CreateUser)."""
+
+_CLAIM = "HotPartition"
+"""Of what is made below a table and a function; where it is, a HotPartition has them."""
+
+
+def check_name(name: str, place: str) -> None:
+    """Check what alarms, Redis users, dashboard and metrics are called after."""
+    if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
+        raise ConfigurationError(
+            f"{place} has the name {name!r}, after which Redis users are called: give small letters, digits and single"
+            f" hyphens between, a letter first, at most {LONGEST_NAME} characters"
+        )
+
+
+def check_receiver(options: CommonOptions, place: str) -> None:
+    """Check that the alarms of what outlives its stack reach somebody."""
+    alarms: AlarmOptions = options.alarms
+    if options.is_data_retained and alarms.email is None and alarms.topic_arn is None and not alarms.is_silent:
+        raise ConfigurationError(
+            f"the alarms of {place} reach nobody: give option alarms.email or alarms.topic_arn, or set alarms.is_silent"
+        )
+
+
+def check_kinds(place: str, table: object, lists: Mapping[str, object]) -> None:
+    """Check that a table is a table, and a list a list: a text would be taken for a list of letters."""
+    if not hasattr(table, "table_arn"):
+        raise ConfigurationError(
+            f"{place} is given {table!r} as table=: give an aws_dynamodb table, such as Table.from_table_name(...)"
+        )
+    for name, given in lists.items():
+        if isinstance(given, str) or not isinstance(given, Sequence):
+            raise ConfigurationError(f"{place} is given {given!r} as {name}=: give a list, such as {name}=[...]")
+
+
+def check_table(scope: Construct, table: dynamodb.ITable, indexes: Sequence[str], *, holds_routes: bool) -> None:
+    """Check the table's place, its keys and its indexes, as far as they are known here."""
+    stack, place = cdk.Stack.of(scope), table.node.path
+    if not cdk.Token.is_unresolved(table.table_arn):
+        _, _, _, region, account, _ = table.table_arn.split(":", 5)
+        for given, own in ((account, stack.account), (region, stack.region)):
+            if given != own and not cdk.Token.is_unresolved(own):
+                raise ConfigurationError(
+                    f"{place} is a table of {account} in {region}, and {scope.node.path} of {stack.account} in"
+                    f" {stack.region}: functions would look for the table beside themselves. Put both in one place"
+                )
+    schema = _read_schema(table)
+    if schema is None:
+        return
+    keys, types, known = schema
+    if len(keys) < 2:
+        raise ConfigurationError(
+            f"{place} has no sort key, so each of its partition keys holds one item: there is nothing to spread"
+        )
+    if types[keys[0]] != "S":
+        raise ConfigurationError(
+            f"the partition key {keys[0]} of {place} is of type {types[keys[0]]}, and a shard's number can be added to"
+            " texts only: give a table whose partition key is of type S"
+        )
+    if holds_routes and types[keys[1]] != "S":
+        raise ConfigurationError(
+            f"the sort key {keys[1]} of {place} is of type {types[keys[1]]}, under which no routing item can lie: give"
+            " journal=JournalTable(...).journal()"
+        )
+    unknown = [name for name in indexes if name not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"{place} has no index {', '.join(unknown)}, but {', '.join(known) or 'none'}: correct indexes=, or add the"
+            f" index before {scope.node.path}"
+        )
+
+
+def _read_schema(table: dynamodb.ITable) -> tuple[list[str], dict[str, str], list[str]] | None:
+    """Read the keys' names, partition key first, the attributes' types and the indexes' names; None: imported."""
+    resource: Any = table.node.default_child
+    if not isinstance(resource, dynamodb.CfnTable | dynamodb.CfnGlobalTable):
+        return None
+    resolve = cdk.Stack.of(table).resolve
+    keys = {each["keyType"]: each["attributeName"] for each in resolve(resource.key_schema)}
+    types = {each["attributeName"]: each["attributeType"] for each in resolve(resource.attribute_definitions) or ()}
+    found = [
+        *(resolve(resource.global_secondary_indexes) or ()),
+        *(resolve(resource.local_secondary_indexes) or ()),
+    ]
+    return [keys[kind] for kind in ("HASH", "RANGE") if kind in keys], types, [each["indexName"] for each in found]
+
+
+def claim_table(scope: Construct, table: dynamodb.ITable, detection: str) -> None:
+    """Take a table for a HotPartition: two consumers would raise past one another, from two journals.
+
+    Only functions that find hot keys in band may be given to several: that makes nothing.
+    """
+    places: list[tuple[IConstruct, str]] = [(table, _CLAIM)]
+    if not cdk.Token.is_unresolved(table.table_name):
+        places.append((cdk.Stack.of(scope), f"{_CLAIM}-{table.table_name}"))
+    for place, id_ in places:
+        if any(place.node.try_find_child(f"{id_}-{other}") for other in (CONSUMER, IN_BAND) if other != detection) or (
+            detection == CONSUMER and place.node.try_find_child(f"{id_}-{CONSUMER}")
+        ):
+            raise ConfigurationError(
+                f"{scope.node.path} is the second HotPartition of the table {table.node.path}: a table has one journal,"
+                " so give its functions to the first (add_function, add_reader)"
+            )
+        if place.node.try_find_child(f"{id_}-{detection}") is None:
+            Construct(place, f"{id_}-{detection}")  # type: ignore[arg-type]
+
+
+def claim_function(scope: Construct, function: lambda_.Function) -> Construct:
+    """Make the place below a function for what a HotPartition makes for it.
+
+    Raises:
+        ConfigurationError: it is no function of this app, or another HotPartition has it.
+    """
+    if not isinstance(function, lambda_.Function):
+        raise ConfigurationError(
+            f"{scope.node.path} is given {type(function).__name__} as a function, which nothing can be added"
+            " to: give the aws_lambda.Function itself, not an alias, a version or an imported one"
+        )
+    if function.node.try_find_child(_CLAIM) is not None:
+        raise ConfigurationError(
+            f"{function.node.path} was given to a HotPartition already, and its environment says which table is"
+            " adaptive: for a second one give adaptive() or in_band() its settings as arguments"
+        )
+    return Construct(function, _CLAIM)
+
+
+def check_policies(function: lambda_.Function) -> None:
+    """Check that what was just granted stands in a policy: an immutable role drops it, and says nothing."""
+    role = function.role
+    if role is None or not any(role.node.try_find_child(id_) for id_ in ("DefaultPolicy", "Policy")):
+        raise ConfigurationError(
+            f"the role of {function.node.path} accepts no policy (imported with mutable=False, or of another account):"
+            " give a role that does"
+        )
+
+
+def check_stacks(scope: Construct, function: lambda_.Function, needed: Mapping[str, IConstruct]) -> None:
+    """Check that a function's stack does not have to be deployed both before and after that of a HotPartition."""
+    stack = cdk.Stack.of(function)
+    if stack is cdk.Stack.of(scope):
+        return
+    for name, construct in needed.items():
+        if construct.node.default_child is not None and cdk.Stack.of(construct) is stack:
+            raise ConfigurationError(
+                f"{function.node.path} and the {name} {construct.node.path} are in {stack.node.path}, which would need"
+                f" {scope.node.path} and be needed by it: put {scope.node.path} into that stack"
+            )
+
+
+def check_vpc(scope: Construct, function: lambda_.Function, vpc: ec2.IVpc) -> None:
+    """Check that a function in a VPC is in the registry's, as far as its security groups say."""
+    for group in function.connections.security_groups:
+        resource = group.node.default_child
+        if isinstance(resource, ec2.CfnSecurityGroup) and resource.vpc_id not in (None, vpc.vpc_id):
+            raise ConfigurationError(
+                f"{function.node.path} runs in another VPC than the registry of {scope.node.path}, which it cannot"
+                " reach: put both into one"
+            )

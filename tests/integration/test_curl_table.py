@@ -1,0 +1,243 @@
+"""`transport=curl()`: what boto3's `Table` responds and raises, without what boto3 spends on it."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from threading import get_ident
+from typing import Any
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from boto3.dynamodb.types import Binary
+from botocore.config import Config
+from botocore.credentials import RefreshableCredentials
+
+from hotpartition.dynamodb.curl_client import RETRY_COST, CurlTable
+from hotpartition.table import ShardedTable, curl, fixed
+from support.dynamodb_server import DynamoDBServer, Scripted, error, running
+from support.tables import define_table
+from support.unreachable import closed_port
+
+KEY = {"PK": "room", "SK": "1"}
+EVERY_TYPE = {
+    **KEY,
+    "text": "grüß dich",
+    "empty": "",
+    "number": Decimal("12.50"),
+    "large": 10**30,
+    "flag": True,
+    "nothing": None,
+    "binary": b"\x00\xff",
+    "list": [1, "two", {"three": 3}, [b"4"]],
+    "map": {"a": {"b": [None, False]}},
+    "texts": {"a", "b"},
+    "numbers": {1, Decimal("2.5")},
+    "binaries": {b"x", b"y"},
+}
+
+
+@pytest.fixture
+def server() -> DynamoDBServer:
+    return DynamoDBServer()
+
+
+@pytest.fixture
+def opened(server, aws_environment) -> Any:
+    """Opens a table, in as many attempts as are asked for."""
+    with running(server) as address:
+
+        def open_table(attempts: int = 1, mode: str = "standard", **options: Any) -> Any:
+            config = Config(retries={"total_max_attempts": attempts, "mode": mode}, **options)
+            return boto3.resource("dynamodb", endpoint_url=address, config=config).Table("readings")
+
+        client = open_table().meta.client
+        client.create_table(TableName="readings", **define_table("PK", "SK"))
+        yield open_table
+        client.delete_table(TableName="readings")
+
+
+def outcome(call) -> Any:
+    """What a call responds, or what it raises, as its caller sees it."""
+    try:
+        response = call()
+    except Exception as raised:  # noqa: BLE001 - the tests compare it
+        told = {**getattr(raised, "response", {})}
+        told.pop("ResponseMetadata", None)
+        return type(raised).__name__, str(raised), told
+    metadata = response.pop("ResponseMetadata")
+    assert metadata.keys() >= {"HTTPStatusCode", "HTTPHeaders", "RetryAttempts"}
+    return response, metadata["HTTPStatusCode"], metadata["RetryAttempts"]
+
+
+CALLS = {
+    "get": ("get_item", {"Key": KEY, "ConsistentRead": True}),
+    "query": ("query", {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").begins_with("1")}),
+    "filter": ("scan", {"FilterExpression": Attr("number").gt(1) & Attr("texts").contains("a"), "Limit": 5}),
+    "projection": ("scan", {"ProjectionExpression": "#m.a", "ExpressionAttributeNames": {"#m": "map"}}),
+    "old": ("put_item", {"Item": KEY, "ReturnValues": "ALL_OLD"}),
+    "condition": (
+        "put_item",
+        {
+            "Item": KEY,
+            "ConditionExpression": Attr("PK").not_exists(),
+            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+        },
+    ),
+    "update": (
+        "update_item",
+        {
+            "Key": KEY,
+            "UpdateExpression": "SET #n = :n ADD numbers :s",
+            "ExpressionAttributeNames": {"#n": "number"},
+            "ExpressionAttributeValues": {":n": 7, ":s": {9}},
+            "ReturnValues": "ALL_NEW",
+        },
+    ),
+    "delete": ("delete_item", {"Key": KEY, "ReturnValues": "ALL_OLD", "ReturnConsumedCapacity": "TOTAL"}),
+    "a float": ("put_item", {"Item": {**KEY, "ratio": 1.5}}),
+    "a number too long": ("put_item", {"Item": {**KEY, "ratio": 10**40 + 1}}),
+    "no item": ("put_item", {}),
+    "a wrong type": ("query", {"KeyConditionExpression": Key("PK").eq("room"), "Limit": "5"}),
+    "a limit of 0": ("query", {"KeyConditionExpression": Key("PK").eq("room"), "Limit": 0}),
+    "an unknown parameter": ("get_item", {"Key": KEY, "Nonsense": True}),
+    "an unknown name": ("get_item", {"Key": KEY, "ProjectionExpression": "#unknown"}),
+    "a short index name": ("query", {"IndexName": "x", "KeyConditionExpression": Key("PK").eq("room")}),
+    "an unknown index": ("query", {"IndexName": "nope", "KeyConditionExpression": Key("PK").eq("room")}),
+    "2012": ("get_item", {"Key": KEY, "AttributesToGet": ["number"]}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_comes_to_the_same(opened, name):
+    """Right ones and wrong ones, with the same texts."""
+    method, request = CALLS[name]
+    outcomes = []
+    for table in (opened(), CurlTable(opened())):
+        opened().put_item(Item=EVERY_TYPE)
+        outcomes.append(outcome(lambda table=table: getattr(table, method)(**request)))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_every_type_comes_back(opened):
+    """As boto3 returns it."""
+    CurlTable(opened()).put_item(Item=EVERY_TYPE)
+    found = CurlTable(opened()).get_item(Key=KEY)["Item"]
+    assert found == opened().get_item(Key=KEY)["Item"]
+    assert (found["binary"], found["large"]) == (Binary(b"\x00\xff"), Decimal(10) ** 30)
+
+
+def test_batches_and_transactions_come_to_the_same(opened):
+    """Their values lie deeper."""
+    outcomes = []
+    for table in (opened(), CurlTable(opened())):
+        client = table.meta.client
+        item = {"PK": "room", "SK": "9", "n": 5, "b": b"9"}
+        put = {"TableName": "readings", "Item": item}
+        gone = {"TableName": "readings", "Key": {"PK": "room", "SK": "8"}}
+        get = {"TableName": "readings", "Key": KEY}
+        keys = {"readings": {"Keys": [KEY, {"PK": "room", "SK": "9"}], "ConsistentRead": True}}
+        outcomes.append(
+            [
+                outcome(
+                    lambda c=client: c.batch_write_item(RequestItems={"readings": [{"PutRequest": {"Item": KEY}}]})
+                ),
+                outcome(
+                    lambda c=client, p=put, g=gone: c.transact_write_items(TransactItems=[{"Put": p}, {"Delete": g}])
+                ),
+                outcome(lambda c=client, k=keys: c.batch_get_item(RequestItems=k)),
+                outcome(lambda c=client, g=get: c.transact_get_items(TransactItems=[{"Get": g}])),
+            ]
+        )
+    assert outcomes[0] == outcomes[1]
+
+
+def test_members_that_no_model_knows_are_left_out(opened, server):
+    """As boto3 leaves them out."""
+    server.script.append(Scripted(200, {"Nonsense": 1}))
+    assert "Nonsense" not in CurlTable(opened()).put_item(Item=KEY)
+
+
+THROTTLED = error(
+    "ProvisionedThroughputExceededException", ThrottlingReasons=[{"reason": "TableWriteKeyRangeThroughputExceeded"}]
+)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+@pytest.mark.parametrize("refusals", [2, 3])
+def test_what_is_refused_is_tried_again_as_boto3_does(opened, server, mode, refusals):
+    """As often, and with the same error in the end."""
+    outcomes = []
+    for wrap in (lambda table: table, CurlTable):
+        server.script.extend([THROTTLED] * refusals)
+        server.clear()
+        outcomes.append((outcome(lambda wrap=wrap: wrap(opened(3, mode)).put_item(Item=KEY)), dict(server.operations)))
+        server.script.clear()
+    assert outcomes[0] == outcomes[1]
+
+
+def test_retries_are_paid_back_to_botocores_quota(opened, server):
+    """Only its own successes give back: so it makes some of the next requests itself."""
+    table = CurlTable(opened(2))
+    seen: list[str] = []
+    table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: seen.append(model.name))
+    server.script.extend([THROTTLED] * 2)
+    with pytest.raises(table.meta.client.exceptions.ProvisionedThroughputExceededException):
+        table.put_item(Item=KEY)
+    for _ in range(2 * RETRY_COST):
+        table.put_item(Item=KEY)
+    assert len(seen) == 1 + RETRY_COST
+
+
+def test_hooks_run_only_for_what_does_not_succeed_at_once(opened):
+    """The page says so."""
+    table = CurlTable(opened())
+    seen: list[str] = []
+    table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: seen.append(model.name))
+    table.put_item(Item=KEY)
+    assert seen == []
+    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
+        table.put_item(Item=KEY, ConditionExpression="attribute_not_exists(PK)")
+    assert seen == ["PutItem"]
+
+
+def test_no_response_is_boto3s_error(aws_environment):
+    """Of the same type, for a port where nobody listens."""
+    config = Config(retries={"total_max_attempts": 1, "mode": "standard"})
+    with closed_port() as port:
+        plain = boto3.resource("dynamodb", endpoint_url=f"http://127.0.0.1:{port}", config=config).Table("readings")
+        types = [outcome(lambda table=table: table.put_item(Item=KEY))[0] for table in (plain, CurlTable(plain))]
+    assert types == ["EndpointConnectionError"] * 2
+
+
+def test_a_page_is_read_on_one_thread(opened, server, monkeypatch):
+    """All shards at the same time, by libcurl."""
+    table = ShardedTable(opened(), shards=fixed(4), transport=curl())
+    for number in range(12):
+        table.put_item(Item={"PK": "room", "SK": f"{number:02}", "n": number})
+    threads = set()
+    calls = table._open("Query").items.table.table.meta.client._calls
+    exchange = calls.exchange
+    monkeypatch.setattr(
+        calls, "exchange", lambda requests: threads.add((get_ident(), len(requests))) or exchange(requests)
+    )
+    page = table.query(KeyConditionExpression=Key("PK").eq("room"))
+    assert [item["n"] for item in page["Items"]] == list(range(12))
+    assert threads == {(get_ident(), 5)}
+
+
+def test_credentials_are_the_clients(opened, monkeypatch):
+    """Those that it refreshes: each request takes what they are by then."""
+    table = opened()
+    taken: list[str] = []
+    fresh = {"access_key": "first", "secret_key": "s", "token": "t", "expiry_time": "2999-01-01T00:00:00Z"}
+    found = RefreshableCredentials.create_from_metadata(fresh, lambda: fresh, "test")
+    monkeypatch.setattr(table.meta.client, "_get_credentials", lambda: taken.append(found.access_key) or found)
+    CurlTable(table).put_item(Item=KEY)
+    assert taken == ["first"]
+
+
+def test_what_libcurl_does_not_follow_is_refused(opened):
+    """By what to do about it."""
+    with pytest.raises(ValueError, match="leave out transport="):
+        CurlTable(opened(client_cert="/nowhere.pem"))

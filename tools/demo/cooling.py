@@ -1,0 +1,119 @@
+"""The end of a demonstration: the hot conversation has cooled and is closed, and its newest page queries one key again.
+
+The protocol's times are seconds here in place of minutes, and nothing else of it is changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hotpartition.core.route import Route
+from tools.load.client import Client
+from tools.load.judge import is_key_of
+from tools.load.observer import Control, Event, Observations, look_at_parts
+from tools.load.workload import Offer
+from tools.local.partitions import SLOT_MS
+
+SETTINGS: Mapping[str, Any] = {
+    "is_closing": True,
+    "close_after_seconds": 4.0,
+    "lease_seconds": 2.0,
+    "lease_margin_seconds": 2.0,
+    "close_pause_seconds": 1.0,
+}
+LONGEST_SECONDS = 40.0
+"""How long a close is waited for, on any machine."""
+PAGE_LIMIT = 20
+MORE = 4
+"""A page looks one message further, to know whether it is the last."""
+MOST_PAGES = 8
+QUIET_PER_SECOND, NEXT_PER_SECOND = 2.0, 8.0
+"""Messages written while it is waited for, and behind the close: less than one partition takes of any scale."""
+SETTLE_SECONDS = 2 * SLOT_MS / 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cooled:
+    """How a conversation was closed: the time from which on it holds (seconds since the epoch), None: it was not.
+
+    `keys` is how many partition keys its newest page queried behind that.
+    """
+
+    closed_at: float | None = None
+    keys: int | None = None
+
+
+NOT_CLOSED = Cooled()
+
+
+class CoolDown:
+    """Writes a little until a conversation is closed, then a page more, and reads that."""
+
+    def __init__(
+        self,
+        *,
+        writer: Client,
+        reader: Client,
+        conversation_id: str,
+        read_item: Callable[[str], Awaitable[Mapping[str, Any] | None]],
+        control: Control,
+        observations: Observations,
+        now: Callable[[], float],
+    ) -> None:
+        self._writer = writer
+        self._reader = reader
+        self._conversation_id = conversation_id
+        self._read_item = read_item
+        self._control = control
+        self._observations = observations
+        self._now = now
+        self._written = 0
+
+    async def run(self) -> Cooled:
+        """Wait for the close, and for its time."""
+        deadline = self._now() + LONGEST_SECONDS
+        closed_at: float | None = None
+        while closed_at is None or self._now() <= closed_at:
+            if self._now() > deadline:
+                return Cooled(closed_at=closed_at)
+            await self._write(QUIET_PER_SECOND)
+            if closed_at is None and (closed_at := await self._find_close()):
+                ahead = closed_at - self._now()
+                text = f"in {ahead:.1f} s" if ahead > 0 else "already"
+                self._observations.events.append(Event(self._now(), f"{self._conversation_id} is closed {text}"))
+        for _ in range(PAGE_LIMIT + MORE):
+            await self._write(NEXT_PER_SECOND)
+        keys = await self._count_keys()
+        # Without Redis, an environment that has not read the conversation since learns of the close by its first page.
+        for _ in range(MOST_PAGES - 1):
+            keys = keys if keys == 1 else await self._count_keys()
+        return Cooled(closed_at=closed_at, keys=keys)
+
+    async def _write(self, per_second: float) -> None:
+        self._written += 1
+        body = f"after the rush, {self._written}"
+        await self._writer.write(Offer(self._now(), self._conversation_id, "ada", body))
+        await asyncio.sleep(1 / per_second)
+
+    async def _find_close(self) -> float | None:
+        item = await self._read_item(self._conversation_id) or {}
+        route = Route.decode(item.get("generations", {}).get("SS", ()))
+        if route.shard_count_at(None):
+            return None  # not closed, or raised since
+        return max((close.at_ms / 1000 for close in route.closes if close.is_confirmed), default=None)
+
+    async def _count_keys(self) -> int:
+        """Read the newest page, strongly consistent so that no cache has it, and count the keys that were read."""
+        await asyncio.sleep(SETTLE_SECONDS)
+        began_ms = self._now() * 1000
+        await self._reader.read(
+            self._conversation_id, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1
+        )
+        await asyncio.sleep(SETTLE_SECONDS)
+        await look_at_parts(self._control, self._observations, now=self._now)
+        loads = self._observations.timeline()
+        late = (load for load in loads if load.at_ms >= began_ms - SLOT_MS and load.reads)
+        return len({load.key for load in late if is_key_of(load.key, self._conversation_id)})
