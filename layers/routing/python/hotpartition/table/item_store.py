@@ -15,6 +15,7 @@ from hotpartition.core.route import Route
 from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.calls import Call
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import RetryLaterError, ThrottledError
@@ -371,7 +372,7 @@ class TableStore:
 def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
     """Name the attributes that a point read must get beside what its owner asked for."""
     journal = sharding.routes.journal
-    generations = {GENERATIONS} if journal is not None and not journal.is_apart else set()
+    generations = {GENERATIONS, FOLDING} if journal is not None and not journal.is_apart else set()
     return frozenset({*sharding.schema.key, CHANGES, SHARDS, *generations})
 
 
