@@ -490,3 +490,36 @@ class TestClosing:
         settings = {"is_closing": True}
         put_at(closing_process(plain, clock, append_only=False, settings=settings), clock.now_ms)
         assert {member.split("@")[0] for member in route_of(plain)} == {"8", "closing", "closed"}
+
+
+@pytest.mark.parametrize("route", [[], ["8@5"], ["8@5", "closing@1000", "closed@1000"]], ids=["cold", "hot", "closed"])
+@pytest.mark.parametrize("count", [0, 1, 7])
+@pytest.mark.parametrize("limit", [1, 3, 7, 50])
+def test_a_newest_page_is_as_full_as_boto3s(plain, clock, route, count, limit):
+    """The routing item lies above all items and takes no place, is no end of a page and no argument of `position`."""
+    items = [{"PK": "room", "SK": f"{2_000 + number}"} for number in range(count)]
+    for item in items:
+        plain.put_item(Item=item)
+    if route:
+        plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": set(route)})
+    asked = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": limit}
+    process, newest = Process(plain, clock, position=int), items[::-1]
+    for _ in range(2):  # the second time, the process knows the route
+        page = process.table.query(**asked)
+        assert page["Items"] == newest[:limit]
+        assert page.get("LastEvaluatedKey") in [None, *newest[limit - 1 : limit]]
+        assert len(newest) <= limit or "LastEvaluatedKey" in page
+    assert [item for page in process.table.query_pages(**asked) for item in page["Items"]] == newest
+
+
+def test_a_newest_page_of_a_known_route_is_one_request(plain, watched, clock):
+    """One more item is asked for, so that the routing item takes nobody's place."""
+    for number in range(7):
+        plain.put_item(Item={"PK": "room", "SK": f"{2_000 + number}"})
+    plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": {"8@5", "closing@1000", "closed@1000"}})
+    process = Process(plain, clock, position=int)
+    asked = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": 3}
+    process.table.query(**asked)
+    watched.sent.clear()
+    assert [item["SK"] for item in process.table.query(**asked)["Items"]] == ["2006", "2005", "2004"]
+    assert watched.sent == {"Query": 1}

@@ -167,6 +167,7 @@ class TableStore:
         *,
         query: Query | None = None,
         executor: Executor | None = None,
+        is_raised: bool = False,
     ) -> None:
         """Read nothing yet.
 
@@ -176,6 +177,7 @@ class TableStore:
             options: the parameters of each query; or those of BatchGetItem for the table, without a query.
             query: what the owner asked for.
             executor: runs the queries of one round at the same time.
+            is_raised: whether a route is known of what the owner asks for.
         """
         self._sharding = sharding
         self._schema = sharding.schema
@@ -184,6 +186,7 @@ class TableStore:
         self._options = options
         self._query = query
         self._executor = executor
+        self._is_raised = is_raised
         self._sorted_by = [self._schema.sort] if query is None else query.sorted_by(self._schema)
         self._ties = None if query is None else query.ties
         self.metadata: Attributes = {}
@@ -203,7 +206,8 @@ class TableStore:
         """Implement `ItemStore.fetch`.
 
         Where the base key's query would pass the routing item, it is not asked for again, unless that query ends
-        before its place. The limit stays the owner's: what was never raised costs what it costs without shards.
+        before its place. The limit stays the owner's where no route is known: what was never raised costs what it costs
+        without shards. Otherwise there is room for the routing item as well; the item whose place it took is asked for.
         """
         carrier = next((query for query in queries if self._passes_journal(query, journal_of)), None)
         calls = [self._build_query(query) for query in queries]
@@ -220,9 +224,11 @@ class TableStore:
                 journal = outcome if query is carrier else journal
                 continue
             response, routing_item = self._read_response(query, outcome)
-            responses.append(response)
             if query is carrier and journal_of is not None:
                 journal = self._find_journal(journal_of, response, routing_item, is_strong=is_strong)
+            filled = response if routing_item is None else self._fill_place(query, response)
+            responses.append(filled)
+            journal = filled if query is carrier and isinstance(filled, RetryLaterError) else journal
         return Fetched(tuple(responses), journal)
 
     def get(
@@ -290,6 +296,21 @@ class TableStore:
         self._left[0] = unprocessed
         raise ThrottledError from self._requests.unprocessed()
 
+    def _fill_place(
+        self, query: KeyQuery[Place], response: QueryResponse[Place, StoredItem]
+    ) -> QueryResponse[Place, StoredItem] | RetryLaterError:
+        """Complete a response whose limit counted the routing item; nobody is told that key."""
+        left = query.limit - len(response.items)
+        if response.reached is None or response.is_cut:
+            return response
+        if left <= 0:
+            return replace(response, reached=response.items[-1].sort_key)
+        (outcome,) = self._requests.run([self._build_query(replace(query, limit=left, after=response.reached))], None)
+        if isinstance(outcome, RetryLaterError):
+            return outcome
+        more, _ = self._read_response(replace(query, limit=left), outcome)
+        return replace(more, items=response.items + more.items)
+
     def _build_query(self, query: KeyQuery[Place]) -> Call:
         asked = self._query
         assert asked is not None  # noqa: S101  what fetches has one
@@ -302,7 +323,7 @@ class TableStore:
         elif asked.ties is not None and query.partition_key in asked.ties.starts:
             request["ExclusiveStartKey"] = asked.ties.starts[query.partition_key]
         if query.limit != NO_LIMIT:
-            request["Limit"] = query.limit
+            request["Limit"] = query.limit + self._room(query)
         return Call("Query", {"TableName": self._requests.table_name, **request})
 
     def _build_journal_read(self, collection: str, *, is_strong: bool) -> Call:
@@ -334,6 +355,12 @@ class TableStore:
             return self._read_journal(collection, outcome)
         return self._read_journal(collection, {} if routing_item is None else {"Item": routing_item})
 
+    def _room(self, query: KeyQuery[Place]) -> int:
+        """Say how many items beside the owner's a query is sure to meet."""
+        asked = self._query
+        is_met = self._is_raised and query.limit != NO_LIMIT
+        return int(is_met and self._passes_journal(query, None if asked is None else asked.collection))
+
     def _passes_journal(self, query: KeyQuery[Place], collection: str | None) -> bool:
         is_from_the_top = query.partition_key == collection and query.after is None
         return is_from_the_top and self._query is not None and self._query.may_pass_journal(self._journal)
@@ -353,7 +380,7 @@ class TableStore:
         found = self._read_items(items)
         last = response.get("LastEvaluatedKey")
         reached = None if last is None else self.place_of(last)
-        is_cut = reached is not None and response["ScannedCount"] < query.limit
+        is_cut = reached is not None and response["ScannedCount"] < query.limit + self._room(query)
         return QueryResponse(found, reached is None, reached, is_cut), routing_item
 
     def _read_items(self, items: Sequence[Attributes]) -> tuple[StoredItem, ...]:
