@@ -198,7 +198,9 @@ def _build_parser() -> _Parser:
     close.add_argument("conversation_id", metavar="ID")
     close.add_argument("--dry-run", action="store_true", help="say what would be done")
     close.add_argument(
-        "--timed", action="store_true", help="with --table: the table has a `position` that is Unix time in ms"
+        "--timed",
+        action="store_true",
+        help="with --table: all its writers have had closing=True for ten minutes",
     )
     close.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 

@@ -19,6 +19,7 @@ _RESULTS = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "skipped": (
 _AGREEMENT_STYLES = {"equal": "green", "missing-in-registry": "yellow", "registry-unavailable": "yellow"}
 _REFUSALS = {
     "no-positions": "its positions are not times, as far as is known (--timed)",
+    "no-leases": "its writers have no leases (lease_seconds is 0)",
     "not-raised": "its newest items are on the base key already, or will be from a close on that is confirmed",
     "pending": "a close is announced already, and its time has not come",
     "too-soon": "too little time has passed since its last close (close_pause_seconds)",

@@ -516,6 +516,7 @@ class _Run:
                     hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
                 ),
                 counting=SensitiveCounting,
+                closing=self.has_positions,
             )
         else:
             shards = SimulatedShards(
@@ -527,6 +528,7 @@ class _Run:
                 route_cache_seconds=1.0,
                 leases=SHORT_LEASES,
                 routes=self.parts.routes,
+                closing=self.has_positions,
             )
         opened = self.parts.table(
             self.table,

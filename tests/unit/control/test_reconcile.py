@@ -8,6 +8,7 @@ from hotpartition.control import journal_check, reconcile
 from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.reconcile import Agreement
 from hotpartition.core.ports import JournalEntry
+from hotpartition.core.route import Close, Route
 from hotpartition.errors import InvalidRequestError
 from support.builders import World, route_of
 
@@ -32,7 +33,7 @@ def put(world, conversation_id, journal, registry):
     if journal is not None:
         world.table.routes[conversation_id] = JournalEntry(journal, world.clock.now_ms - HOUR_MS)
     if registry:
-        world.registry.add(conversation_id, registry.generations)
+        world.registry.add(conversation_id, registry.members)
 
 
 def compare_all(world, *, repairs=False, budget_ms=1_000.0):
@@ -100,6 +101,20 @@ def test_repair_lets_each_learn_what_only_the_other_knows(world):
     assert world.telemetry.counts["RegistryAheadOfJournal"] == 2
     assert world.telemetry.counts["RegistryBehindJournal"] == 2
     assert compare_all(world)[1] == {"malformed": Agreement.MALFORMED}
+
+
+@pytest.mark.parametrize("more", [(), ((8, 9),)])
+def test_a_close_that_only_the_registry_has_stays_a_difference(more):
+    """Nobody announced it in time, as far as is known: it never gets into the journal, and is not called repaired."""
+    world = World()
+    invented = Route(route_of((4, 5), *more).generations, frozenset({Close(7, False), Close(7, True)}))
+    put(world, "c", route_of((4, 5)), invented)
+    for _ in range(2):
+        _, differences, mended, _ = compare_all(world, repairs=True)
+        assert (differences, mended) == ({"c": Agreement.AHEAD_OF_JOURNAL}, 0)
+    assert world.table.routes["c"].route == route_of((4, 5), *more)
+    facts = {"collection": "c", "closes": ["closed@7", "closing@7"]}
+    assert world.telemetry.events[-1] == ("the registry has closes of its own", facts)
 
 
 def test_a_raise_that_is_under_way_is_no_difference():

@@ -192,14 +192,23 @@ class Reconciler:
             if state.agreement is Agreement.MALFORMED:
                 self._note_malformed(state.collection)
             elif repairs:
-                self._repair(state)
-                part.mended += 1
+                part.mended += self._repair(state)
 
-    def _repair(self, state: RouteState) -> None:
-        """Let each place learn what only the other knows: nothing is taken away from either."""
+    def _repair(self, state: RouteState) -> bool:
+        """Let each place learn what only the other knows: nothing is taken away from either.
+
+        Returns:
+            Whether both are equal now. A close that only the registry has stays there, for a person to remove: whether
+            it was announced in time is not known, so it never gets into the journal.
+        """
         known = state.item.route if state.item and state.item.route else EMPTY_ROUTE
-        # Never a close: where only Redis knows it, nobody announced it in time.
-        ahead = (state.registry or EMPTY_ROUTE).generations - known.generations
+        registry = state.registry or EMPTY_ROUTE
+        ahead, foreign = registry.generations - known.generations, registry.closes - known.closes
+        if foreign:
+            closes = sorted(close.encode() for close in foreign)
+            self._telemetry.event("the registry has closes of its own", collection=state.collection, closes=closes)
+            if not ahead and registry.covers(known):
+                return False
         if ahead:
             raised = self._raiser.raise_route(state.collection, ahead, cause=Cause(AHEAD_OF_JOURNAL))
             known, is_in_registry = raised.entry.route, raised.is_in_registry
@@ -215,6 +224,7 @@ class Reconciler:
             agreement=str(state.agreement),
             generations=sorted(known.encode()),
         )
+        return not foreign
 
     def _note_malformed(self, collection: str) -> None:
         self._telemetry.count(MetricName.JOURNAL_MALFORMED)

@@ -19,22 +19,24 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, Plan, PositionOf, QueryResponse
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry
-from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Route, next_candidates
+from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
+
+NOTHING_CONFIRMED = JournalEntry()
 
 
 @dataclass(frozen=True, slots=True)
 class Located(Generic[ItemT]):
     """The stored copies of one item, nearly always one or none, and the route that says where others could lie.
 
-    `confirmed` is what the journal showed of it, read strongly consistent: what a new item may be placed by.
+    `confirmed` is what the journal showed, if it was read strongly consistent: what a new item may be placed by.
     """
 
     copies: tuple[Copy[ItemT], ...]
     route: Route
-    confirmed: Route = EMPTY_ROUTE
+    confirmed: JournalEntry = NOTHING_CONFIRMED
 
 
 class Gathered(NamedTuple):
@@ -64,7 +66,7 @@ class _Search(Generic[KeyT, ItemT]):
     key: ItemKey[KeyT]
     hint: Route
     route: Route
-    confirmed: Route = EMPTY_ROUTE
+    confirmed: JournalEntry = NOTHING_CONFIRMED
     is_folding: bool = False
     asked: set[str] = field(default_factory=set)
     copies: list[Copy[ItemT]] = field(default_factory=list)
@@ -349,7 +351,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         if entry is not None:
             shown = self._compare(collection, search.hint, entry, is_strong=is_strong)
             search.route = search.route.checked_by(shown)
-            search.confirmed = shown if is_strong else EMPTY_ROUTE
+            search.confirmed = entry if is_strong else NOTHING_CONFIRMED
             search.is_folding = entry.is_folding
         elif not self._has_journal:
             search.route = search.route.union(self.routes.get(collection))

@@ -173,7 +173,14 @@ class _Reading:
         return self._build(once.page(), len(valid.items))
 
     def _open_store(self, options: Attributes) -> TableStore:
-        return TableStore(self._sharding, self._requests, options, query=self._query, executor=self._reader.executor)
+        return TableStore(
+            self._sharding,
+            self._requests,
+            options,
+            query=self._query,
+            executor=self._reader.executor,
+            is_raised=bool(self._route),
+        )
 
     def _plan(self, *, is_filtered: bool) -> _PagePlan:
         merge: PageMerge[Place, StoredItem] = PageMerge(self._range, *self._planning)

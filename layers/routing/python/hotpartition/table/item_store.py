@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary, TypeSerializer
 
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
-from hotpartition.core.route import Route
 from hotpartition.dynamodb import stored_route
-from hotpartition.dynamodb.calls import Call
+from hotpartition.dynamodb.calls import Call, date_of
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
@@ -26,6 +25,8 @@ from hotpartition.table.sharding import Sharding, Target
 
 GENERATIONS = "generations"
 """The attribute of a routing item that holds the route."""
+GREW_AT = "updated_at"
+"""The attribute of a routing item that says when that last grew."""
 
 _serialize = TypeSerializer().serialize
 
@@ -166,6 +167,7 @@ class TableStore:
         *,
         query: Query | None = None,
         executor: Executor | None = None,
+        is_raised: bool = False,
     ) -> None:
         """Read nothing yet.
 
@@ -175,6 +177,7 @@ class TableStore:
             options: the parameters of each query; or those of BatchGetItem for the table, without a query.
             query: what the owner asked for.
             executor: runs the queries of one round at the same time.
+            is_raised: whether a route is known of what the owner asks for.
         """
         self._sharding = sharding
         self._schema = sharding.schema
@@ -183,6 +186,7 @@ class TableStore:
         self._options = options
         self._query = query
         self._executor = executor
+        self._is_raised = is_raised
         self._sorted_by = [self._schema.sort] if query is None else query.sorted_by(self._schema)
         self._ties = None if query is None else query.ties
         self.metadata: Attributes = {}
@@ -193,6 +197,8 @@ class TableStore:
         """The batches of a `get` under way that DynamoDB has not responded to in full."""
         self._got: list[tuple[str, Attributes]] = []
         """Table and item of what it has given."""
+        self._dates: list[int | None] = []
+        """The `Date` of each of their responses."""
 
     def fetch(
         self, queries: Sequence[KeyQuery[Place]], *, is_strong: bool, journal_of: str | None = None
@@ -200,7 +206,8 @@ class TableStore:
         """Implement `ItemStore.fetch`.
 
         Where the base key's query would pass the routing item, it is not asked for again, unless that query ends
-        before its place. The limit stays the owner's: what was never raised costs what it costs without shards.
+        before its place. The limit stays the owner's where no route is known: what was never raised costs what it costs
+        without shards. Otherwise there is room for the routing item as well; the item whose place it took is asked for.
         """
         carrier = next((query for query in queries if self._passes_journal(query, journal_of)), None)
         calls = [self._build_query(query) for query in queries]
@@ -217,9 +224,11 @@ class TableStore:
                 journal = outcome if query is carrier else journal
                 continue
             response, routing_item = self._read_response(query, outcome)
-            responses.append(response)
             if query is carrier and journal_of is not None:
                 journal = self._find_journal(journal_of, response, routing_item, is_strong=is_strong)
+            filled = response if routing_item is None else self._fill_place(query, response)
+            responses.append(filled)
+            journal = filled if query is carrier and isinstance(filled, RetryLaterError) else journal
         return Fetched(tuple(responses), journal)
 
     def get(
@@ -230,7 +239,8 @@ class TableStore:
         Called again after a refusal, for the same places, it goes on where DynamoDB stopped.
         """
         if not self._left:
-            self._got, self._left = [], self._build_batches(places, is_strong=is_strong, journals_of=journals_of)
+            self._got, self._dates = [], []
+            self._left = self._build_batches(places, is_strong=is_strong, journals_of=journals_of)
         while self._left:
             self._get_batch()
         journal = self._journal
@@ -244,7 +254,11 @@ class TableStore:
             else:
                 items.append(item)
         found = [Copy(item.partition_key, item) for item in self._read_items(items)]
-        return Got(tuple(found), read_entries(routing, journals_of))
+        # Which response showed which is not known: nothing was read before the first of them.
+        dates = [date for date in self._dates if date is not None]
+        date_ms = min(dates) if dates and len(dates) == len(self._dates) else None
+        entries = read_entries(routing, journals_of)
+        return Got(tuple(found), {name: replace(entry, date_ms=date_ms) for name, entry in entries.items()})
 
     def _build_batches(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str]
@@ -273,6 +287,7 @@ class TableStore:
         """
         response = self._requests.send_many("BatchGetItem", RequestItems=self._left[0])
         self.metadata = response.get("ResponseMetadata", {})
+        self._dates.append(date_of(response))
         for table_name, items in response["Responses"].items():
             self._got += [(table_name, item) for item in items]
         if not (unprocessed := response.get("UnprocessedKeys")):
@@ -280,6 +295,21 @@ class TableStore:
             return
         self._left[0] = unprocessed
         raise ThrottledError from self._requests.unprocessed()
+
+    def _fill_place(
+        self, query: KeyQuery[Place], response: QueryResponse[Place, StoredItem]
+    ) -> QueryResponse[Place, StoredItem] | RetryLaterError:
+        """Complete a response whose limit counted the routing item; nobody is told that key."""
+        left = query.limit - len(response.items)
+        if response.reached is None or response.is_cut:
+            return response
+        if left <= 0:
+            return replace(response, reached=response.items[-1].sort_key)
+        (outcome,) = self._requests.run([self._build_query(replace(query, limit=left, after=response.reached))], None)
+        if isinstance(outcome, RetryLaterError):
+            return outcome
+        more, _ = self._read_response(replace(query, limit=left), outcome)
+        return replace(more, items=response.items + more.items)
 
     def _build_query(self, query: KeyQuery[Place]) -> Call:
         asked = self._query
@@ -293,7 +323,7 @@ class TableStore:
         elif asked.ties is not None and query.partition_key in asked.ties.starts:
             request["ExclusiveStartKey"] = asked.ties.starts[query.partition_key]
         if query.limit != NO_LIMIT:
-            request["Limit"] = query.limit
+            request["Limit"] = query.limit + self._room(query)
         return Call("Query", {"TableName": self._requests.table_name, **request})
 
     def _build_journal_read(self, collection: str, *, is_strong: bool) -> Call:
@@ -325,6 +355,12 @@ class TableStore:
             return self._read_journal(collection, outcome)
         return self._read_journal(collection, {} if routing_item is None else {"Item": routing_item})
 
+    def _room(self, query: KeyQuery[Place]) -> int:
+        """Say how many items beside the owner's a query is sure to meet."""
+        asked = self._query
+        is_met = self._is_raised and query.limit != NO_LIMIT
+        return int(is_met and self._passes_journal(query, None if asked is None else asked.collection))
+
     def _passes_journal(self, query: KeyQuery[Place], collection: str | None) -> bool:
         is_from_the_top = query.partition_key == collection and query.after is None
         return is_from_the_top and self._query is not None and self._query.may_pass_journal(self._journal)
@@ -344,7 +380,7 @@ class TableStore:
         found = self._read_items(items)
         last = response.get("LastEvaluatedKey")
         reached = None if last is None else self.place_of(last)
-        is_cut = reached is not None and response["ScannedCount"] < query.limit
+        is_cut = reached is not None and response["ScannedCount"] < query.limit + self._room(query)
         return QueryResponse(found, reached is None, reached, is_cut), routing_item
 
     def _read_items(self, items: Sequence[Attributes]) -> tuple[StoredItem, ...]:
@@ -378,15 +414,16 @@ def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
 
 def open_locator(sharding: Sharding, requests: Requests) -> Gatherer[Place, StoredItem]:
     """Open what finds the copies of items for one call: of each its key, and how often it was changed."""
-    names = {f"#hp{position}": name for position, name in enumerate(sorted(attributes_of_ours(sharding)))}
+    ours = {*attributes_of_ours(sharding), GREW_AT}
+    names = {f"#hp{position}": name for position, name in enumerate(sorted(ours))}
     keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
     return sharding.gatherer(TableStore(sharding, requests, keys_only))
 
 
 def locate(
     locator: Gatherer[Place, StoredItem], targets: Sequence[Target], *, is_strong: bool = True
-) -> list[tuple[list[StoredItem], Route]]:
-    """Find all copies of items: of each its copies, the valid one first, and what the journal confirms of its route.
+) -> list[tuple[list[StoredItem], JournalEntry]]:
+    """Find all copies of items: of each its copies, the valid one first, and what the journal showed, if read strongly.
 
     All choices of an item are asked, found or not: a late copy at one may be older than the item at another.
     """
