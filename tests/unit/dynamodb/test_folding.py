@@ -13,20 +13,20 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from support.fakes import FakeClock
 from support.own_tables import create
 
-FORM = FoldForm("readings", "PK", "SK", KeyForm(), JournalPlace("readings", "PK", "SK", "r#"), changes="hp_changes")
+FORM = FoldForm("folded", "PK", "SK", KeyForm(), JournalPlace("folded", "PK", "SK", "r#"), changes="hp_changes")
 ON_SHARD = {"PK": {"S": "room#_1"}, "SK": {"S": "a"}}
 AT_BASE = {"PK": {"S": "room"}, "SK": {"S": "a"}}
 
 
 def put(client, key, text, *, changes=0):
     item = {**key, "text": {"S": text}, **({"hp_changes": {"N": str(changes)}} if changes else {})}
-    client.put_item(TableName="readings", Item=item)
+    client.put_item(TableName="folded", Item=item)
 
 
 def change(client):
     """As a writer that found the item on its shard: by then it has the fold's note."""
     client.update_item(
-        TableName="readings",
+        TableName="folded",
         Key=ON_SHARD,
         UpdateExpression="SET #t = :t ADD hp_changes :one",
         ExpressionAttributeNames={"#t": "text"},
@@ -35,7 +35,7 @@ def change(client):
 
 
 def delete(client):
-    client.delete_item(TableName="readings", Key=ON_SHARD)
+    client.delete_item(TableName="folded", Key=ON_SHARD)
 
 
 def create_anew(client):
@@ -80,15 +80,15 @@ def client(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     with mock_aws():
         client = boto3.client("dynamodb")
-        create(client, "readings", PK="S", SK="S")
+        create(client, "folded", PK="S", SK="S")
         yield client
-        client.delete_table(TableName="readings")
+        client.delete_table(TableName="folded")
 
 
 def fold(client, event, *, unguarded=None, copy_at_base=0):
     """Fold a key of one item, and return the texts that are stored of it, the base key's first."""
     client.update_item(
-        TableName="readings",
+        TableName="folded",
         Key={**AT_BASE, "SK": {"S": "r#"}},
         UpdateExpression="ADD generations :g",
         ExpressionAttributeValues={":g": {"SS": [Generation(0, 2).encode()]}},
@@ -99,7 +99,7 @@ def fold(client, event, *, unguarded=None, copy_at_base=0):
     calls = ThreadedCalls(MeddledClient(client, event, unguarded=unguarded).call)
     folder = Folder(calls, FORM, FakeClock().as_clock(), items_per_second=1000, settle_seconds=1)
     folder.fold("room")
-    stored = client.scan(TableName="readings")["Items"]
+    stored = client.scan(TableName="folded")["Items"]
     return [text for _, text in sorted((i["PK"]["S"], i["text"]["S"]) for i in stored if i["SK"] == AT_BASE["SK"])]
 
 
@@ -117,6 +117,6 @@ def fold(client, event, *, unguarded=None, copy_at_base=0):
 def test_each_condition_keeps_something(client, event, unguarded, copy_at_base, kept):
     """A later pass moves what is left. Without the condition, a change is lost, or what was deleted comes back."""
     assert fold(client, event, copy_at_base=copy_at_base) == kept
-    for item in client.scan(TableName="readings")["Items"]:
-        client.delete_item(TableName="readings", Key={name: item[name] for name in ("PK", "SK")})
+    for item in client.scan(TableName="folded")["Items"]:
+        client.delete_item(TableName="folded", Key={name: item[name] for name in ("PK", "SK")})
     assert fold(client, event, unguarded=unguarded, copy_at_base=copy_at_base) != kept
