@@ -76,6 +76,12 @@ def message_path(conversation_id: str, message_id: str, **query: object) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
+def counter_path(counter_id: str, **query: object) -> str:
+    """Build the path of a counter."""
+    path = f"/counters/{quote(counter_id, safe='')}"
+    return f"{path}?{urlencode(query)}" if query else path
+
+
 def _parse(body: bytes) -> Any:
     try:
         return json.loads(body)

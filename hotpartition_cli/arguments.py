@@ -26,6 +26,9 @@ _SOURCES = {
 }
 """How a stack on AWS is named: its variable, and where the name comes from."""
 
+OWN = frozenset({"rebuild-journal", "fold", "copy-back"})
+"""The commands that work on a table itself, with the caller's own credentials."""
+
 _EPOCH = datetime.fromtimestamp(0, UTC)
 
 _DESCRIPTION = "Look after a hotpartition stack: what is hot, where its routes are, and what a known event needs."
@@ -85,6 +88,8 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
         UsageError: saying what is wrong.
     """
     options = _build_parser().parse_args(arguments)
+    if options.command in OWN:
+        return options
     if getattr(options, "table", None):
         if options.function or options.url:
             raise UsageError("--table is looked after without a function: give neither --function nor --url with it")
@@ -193,14 +198,16 @@ def _build_parser() -> _Parser:
     close.add_argument("conversation_id", metavar="ID")
     close.add_argument("--dry-run", action="store_true", help="say what would be done")
     close.add_argument(
-        "--timed", action="store_true", help="with --table: the table has a `position` that is Unix time in ms"
+        "--timed",
+        action="store_true",
+        help="with --table: all its writers have had closing=True for ten minutes",
     )
     close.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
     verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target, table)
     verify.add_argument("--mend", action="store_true", help="repair both: each gets what only the other has")
 
-    add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
+    _add_repairs(add, target)
 
     watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target, table)
     _add_limit(watch)
@@ -282,6 +289,68 @@ def _add_table() -> _Parser:
     table.add_argument("--table", metavar="NAME", help="a table with in_band(), instead of a function")
     table.add_argument("--journal-table", metavar="NAME", help="with --table: where its routing items lie, if apart")
     return table
+
+
+def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
+    """Add what fills the registry, and what works on a table itself."""
+    add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
+    own = _add_own()
+    rebuild = add(
+        "rebuild-journal",
+        "add to a table's journal what its stored keys tell: for routing items that were lost",
+        "rebuild-journal --table readings --journal-table hp-routes-readings",
+        own,
+    )
+    rebuild.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
+    rebuild.add_argument(
+        "--hashed",
+        default="sort-key",
+        metavar="ATTRIBUTE",
+        help="what the table's shards are chosen by: an attribute, `random`, or `sort-key` (the default)",
+    )
+    rebuild.add_argument(
+        "--units", type=_between(1, 1e6), default=500.0, metavar="RCU", help="read units a second (default 500)"
+    )
+
+    fold = add(
+        "fold",
+        "move a partition key's items from its shards to its base key, while it is read and written",
+        "fold room-1 --table readings",
+        own,
+    )
+    fold.add_argument("conversation_id", metavar="ID")
+    fold.add_argument(
+        "--n",
+        type=int,
+        metavar="N",
+        dest="shard_count",
+        help="shards, for a table without routing items: its readers run with fixed(0, readable=N)",
+    )
+    fold.add_argument("--items-per-second", type=_between(0.1, 1_000), default=50.0, metavar="ITEMS", help="default 50")
+    fold.add_argument(
+        "--settle",
+        type=_between(0, 3_600),
+        default=60.0,
+        metavar="SECONDS",
+        help="longer than any read or change of the table takes (default 60)",
+    )
+
+    copy_back = add(
+        "copy-back",
+        "put into a table, or a journal's, what only a restored copy has; overwrites nothing",
+        "copy-back --table readings --from readings-restored",
+        own,
+    )
+    copy_back.add_argument("--from", required=True, metavar="NAME", dest="source", help="the restored table")
+
+
+def _add_own() -> _Parser:
+    own = _Parser(add_help=False)
+    own.add_argument("--table", required=True, metavar="NAME", help="the table")
+    own.add_argument("--journal-table", metavar="NAME", help="where its routing items lie, if apart")
+    own.add_argument("--region", help="AWS region, unless your AWS configuration names one")
+    own.add_argument("--profile", help="AWS profile")
+    return own
 
 
 def _add_limit(parser: _Parser) -> None:

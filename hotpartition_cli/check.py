@@ -15,7 +15,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from hotpartition_cli.api import Response, message_path, messages_path
+from hotpartition_cli.api import CONNECTIONS, Response, counter_path, message_path, messages_path
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, ToolError
 from hotpartition_cli.rush import MESSAGE_WCU, Rush, Rushed, make_rush
@@ -32,6 +32,10 @@ LOAD_FACTOR = 2.5
 """The load against what is hot over five seconds (`hot_sustained_wcu`): more than enough to be hot at once."""
 LOAD_MESSAGES_PER_SECOND = 80
 """Within the rate that `dev` admits; each message is as large as the load needs."""
+LEAST_LOAD = 0.6
+"""Of the load that was to be offered: with less, nothing need be raised, so a raise that is missing is not judged."""
+OTHER_EXECUTIONS = 6
+"""What the load leaves of the account's free concurrency: to consumers, readers and the operations function."""
 LATE_SECONDS = 180
 """A consumer starts each minute, up to 119 s apart."""
 POLL_SECONDS = 0.5
@@ -167,6 +171,7 @@ class _Check:
             yield "repeat the write", "200", self._repeat
             yield "read the message", "200 and what was written", self._read_message
             yield "read the page", "200 and only that message", self._read_page
+            yield "count", "each addition, and one with a token once", self._count
         places = "journal and Redis" if has_redis(self._stack) else "the journal"
         yield "raise by hand", f"N = {SHARD_COUNT} in {places}", self._raise
         if has_messages(self._stack):
@@ -253,6 +258,19 @@ class _Check:
     def _read_page(self) -> str:
         self._written()
         return f"{self._expect_messages(self.raised, self._expected)} message"
+
+    # A counter, which ends at 0.
+
+    def _count(self) -> str:
+        path, api = counter_path(self.raised), self._stack.api
+        token = {"amount": 4, "token": f"{SENDER}-{self._started_ms}"}
+        for addition in ({"amount": 1}, token, token):
+            _expected(200, api.request("POST", path, addition))
+        value = _expected(200, api.request("GET", path))["value"]
+        if value != 5:
+            raise UnmetError(f"{value} instead of 5")
+        _expected(200, api.request("POST", path, {"amount": -5}))
+        return "5, then 0"
 
     # A raise by hand.
 
@@ -344,18 +362,11 @@ class _Check:
         started = self._timer()
         with ThreadPoolExecutor(1) as watcher:
             raised = watcher.submit(self._await_raise, started)
-            made = self._load = make_rush(rush, self._stack.api, self._progress, is_over=raised.done)
+            free = self._stack.find_concurrency()
+            senders = CONNECTIONS if free is None else max(1, min(CONNECTIONS, free - OTHER_EXECUTIONS))
+            made = self._load = make_rush(rush, self._stack.api, self._progress, is_over=raised.done, senders=senders)
             state = raised.result()
-        offered = made.total * size / made.seconds
-        counts = f"{offered:,.0f} WCU/s offered, {len(made.stored):,} stored, {made.throttled:,} throttled"
-        if made.failed or made.unheard:
-            raise UnmetError(f"{made.failed + made.unheard:,} of {made.total:,} writes failed ({counts})")
-        if state is None:
-            slow = (
-                f"; {rate:,.0f} WCU/s were to be offered: the way from here is too slow" if offered < rate / 2 else ""
-            )
-            raise UnmetError(f"not raised ({counts}){slow}")
-        return f"N = {state['shard_count']} after {state['after_seconds']:.1f} s ({counts})"
+        return judge_load(made, rush, state, senders=senders, free=free)
 
     def _await_raise(self, started: float) -> dict[str, Any] | None:
         """Ask for the route until it has a generation, or a little longer than the load lasts."""
@@ -446,6 +457,28 @@ class _Check:
             if page["next_cursor"] is None:
                 return found
             cursor = {"cursor": page["next_cursor"]}
+
+
+def judge_load(made: Rushed, rush: Rush, state: Mapping[str, Any] | None, *, senders: int, free: int | None) -> str:
+    """Say what came of a load; `state` is the route that it raised, if it did.
+
+    Raises:
+        UnmetError: writes failed, or the load was not raised.
+        SkippedError: too little of it arrived to be raised; the message names the limit that it met.
+    """
+    offered = (len(made.stored) + made.throttled) * rush.message_wcu / made.seconds
+    counts = f"{offered:,.0f} WCU/s offered, {len(made.stored):,} stored, {made.throttled:,} throttled"
+    if made.failed or made.unheard:
+        raise UnmetError(f"{made.failed + made.unheard:,} of {made.total:,} writes failed ({counts})")
+    if state is not None:
+        return f"N = {state['shard_count']} after {state['after_seconds']:.1f} s ({counts})"
+    if offered >= rush.wcu_per_second * LEAST_LOAD:
+        raise UnmetError(f"not raised ({counts})")
+    limit = f"the way from here, with {senders} requests at a time, carries no more"
+    if made.capped:
+        allowed = "" if free is None else f": {free} executions are free in this account"
+        limit = f"Lambda's concurrency or the API's rate refused {made.capped:,} of {made.total:,}{allowed}"
+    raise SkippedError(f"not judged: {rush.wcu_per_second:,.0f} WCU/s were to be offered ({counts}); {limit}")
 
 
 def http_event(route: str, conversation_id: str) -> dict[str, object]:

@@ -88,14 +88,17 @@ def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
     """Compare registry and journal, part by part."""
     counts: dict[str, int] = {}
     differences: list[Mapping[str, str]] = []
-    repaired = 0
+    repaired, unrouted = 0, list[str]()
     for part in _parts(call, {"command": "verify", "mend": repairs}):
         counts = {name: counts.get(name, 0) + count for name, count in part["counts"].items()}
         differences += part["differences"]
         repaired += part["mended"]
+        unrouted += part.get("unrouted", ())
         progress(f"{sum(counts.values()):,} routes compared")
-    document = {"counts": counts, "differences": differences, "mended": repaired}
-    return Outcome(document, Status.FINDING if len(differences) > repaired else Status.FINE)
+    document = {"counts": counts, "differences": differences, "mended": repaired, "unrouted": unrouted}
+    is_fine = len(differences) <= repaired and not unrouted
+    complaint = f"{unrouted[0]} has items on shards, and the journal is empty: rebuild-journal" if unrouted else None
+    return Outcome(document, Status.FINE if is_fine else Status.FINDING, complaint)
 
 
 def rebuild_registry(call: Caller, progress: Progress) -> Outcome:

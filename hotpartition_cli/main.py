@@ -22,13 +22,14 @@ from rich.text import Text
 from hotpartition.core.route_history import MAX_NAME_LENGTH, NAME_PATTERN, NAME_RULE
 from hotpartition_cli import commands
 from hotpartition_cli.api import Api
-from hotpartition_cli.arguments import TOKEN_VARIABLE, parse_arguments
+from hotpartition_cli.arguments import OWN, TOKEN_VARIABLE, parse_arguments
 from hotpartition_cli.callers import OPERATIONS, Caller, LambdaCaller, UrlCaller
 from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
 from hotpartition_cli.patterns import Usage
 from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
+from hotpartition_cli.repairs import repair
 from hotpartition_cli.rush import make_rush, parse_rush
 from hotpartition_cli.stacks import AwsStack, LocalStack, Stack
 from hotpartition_cli.tables import TableCaller
@@ -121,6 +122,11 @@ def run(
             return _show(screen, "plan", _plan(options))
         if options.command == "check":
             return _show(screen, "check", _check(connect_stack(options, environ), options, screen, sleep))
+        if options.command in OWN:
+            with screen.progress("working") as progress:
+                by = _name_caller(getattr(options, "by", None))
+                outcome = repair(options, environ, progress, by=by, sleep=sleep)
+            return _show(screen, options.command, outcome)
         call = connect(options)
         if options.command == "watch":
             return _watch(call, options, screen, sleep)
@@ -219,7 +225,7 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
         "offered_wcu_per_second": rush.wcu_per_second,
         "seconds": round(made.seconds, 1),
         "stored": len(made.stored),
-        "throttled": made.throttled,
+        "throttled": made.throttled + made.capped,
         "failed": made.failed + made.unheard,
         "shard_count": commands.show_route(call, rush.conversation_id).document["shard_count"],
     }

@@ -14,6 +14,7 @@ MESSAGE_WCU = 25
 """Write units of one message: a machine that cannot send 1,000 messages a second still offers 1,000 WCU/s."""
 _CREATED = 201
 _LATER = 503
+_TOO_MANY = 429
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +36,14 @@ class Rush:
 
 @dataclass(slots=True)
 class Rushed:
-    """What became of the messages: `throttled` were told to come later, `unheard` got no response."""
+    """What became of the messages: `throttled` were told to come later, `unheard` got no response.
+
+    `capped` never reached our code: Lambda's concurrency or the API's rate was used up.
+    """
 
     stored: list[str] = field(default_factory=list)
     throttled: int = 0
+    capped: int = 0
     failed: int = 0
     unheard: int = 0
     seconds: float = 0.0
@@ -46,7 +51,7 @@ class Rushed:
     @property
     def total(self) -> int:
         """How many were sent."""
-        return len(self.stored) + self.throttled + self.failed + self.unheard
+        return len(self.stored) + self.throttled + self.capped + self.failed + self.unheard
 
     def note(self, response: Response | None) -> None:
         """Count one."""
@@ -54,6 +59,8 @@ class Rushed:
             self.unheard += 1
         elif response.status == _CREATED:
             self.stored.append(response.document["message_id"])
+        elif response.status == _TOO_MANY or (response.status == _LATER and "type" not in (response.document or {})):
+            self.capped += 1
         elif response.status == _LATER:
             self.throttled += 1
         else:
@@ -61,11 +68,16 @@ class Rushed:
 
 
 def make_rush(
-    rush: Rush, api: Api, progress: Callable[[str], None], *, is_over: Callable[[], bool] = lambda: False
+    rush: Rush,
+    api: Api,
+    progress: Callable[[str], None],
+    *,
+    is_over: Callable[[], bool] = lambda: False,
+    senders: int = CONNECTIONS,
 ) -> Rushed:
     """Send the messages, evenly spread over the time; a stack that is too slow gets them later.
 
-    `is_over` ends it before its time.
+    `is_over` ends it before its time; `senders` is how many are under way at the same time, at most.
     """
     content = {**rush.members, "body": "x" * (1024 * rush.message_wcu - 512)}
     made = Rushed()
@@ -78,13 +90,13 @@ def make_rush(
 
     started = time.monotonic()
     sent: list[Future[Response | None]] = []
-    with ThreadPoolExecutor(CONNECTIONS) as senders:
+    with ThreadPoolExecutor(senders) as pool:
         for index in range(rush.messages):
             due = started + index * rush.seconds / rush.messages
             time.sleep(max(0.0, due - time.monotonic()))
             if is_over():
                 break
-            sent.append(senders.submit(send))
+            sent.append(pool.submit(send))
             progress(f"{len(sent):,} of {rush.messages:,} messages")
     for future in sent:
         made.note(future.result())

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from hotpartition_cli.api import Api, Authorize
 from hotpartition_cli.callers import LambdaCaller, UrlCaller
-from hotpartition_cli.errors import FailedError
+from hotpartition_cli.errors import FailedError, ToolError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 
 OUTPUTS: Mapping[str, str] = {
@@ -46,6 +46,10 @@ class Stack(Protocol):
         """Call a function of `OUTPUTS` and return its response."""
         ...
 
+    def find_concurrency(self) -> int | None:
+        """Say how many requests Lambda serves at a time where nothing is reserved; None: it is not known."""
+        ...
+
     def read_log(self, function: str, since_ms: int) -> list[LogLine]:
         """Read the structured lines that a function logged since then: refusals, connections, errors."""
         ...
@@ -66,6 +70,10 @@ class LocalStack:
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Stack.invoke`."""
         return self._control.invoke(function, event)
+
+    def find_concurrency(self) -> int | None:
+        """Implement `Stack.find_concurrency`."""
+        return None
 
     def read_log(self, function: str, since_ms: int) -> list[LogLine]:
         """Implement `Stack.read_log`."""
@@ -112,6 +120,15 @@ class AwsStack:
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Stack.invoke`."""
         return LambdaCaller(self._functions[function], self._lambda, self._region, of=function)(event)
+
+    def find_concurrency(self) -> int | None:
+        """Implement `Stack.find_concurrency`; whoever checks need not have the right to ask."""
+        try:
+            settings = translated(self._lambda.get_account_settings)
+        except ToolError:
+            return None
+        free: int = settings["AccountLimit"]["UnreservedConcurrentExecutions"]
+        return free
 
     def read_log(self, function: str, since_ms: int) -> list[LogLine]:
         """Implement `Stack.read_log`."""

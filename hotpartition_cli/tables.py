@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,17 +25,27 @@ from hotpartition_cli.errors import UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 
 PARALLEL_READS = 8
-_RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table: Scan)"
+SAMPLED_ITEMS = 2_000
+"""Items among which `verify` looks for such that no route names."""
+_RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table, verify: Scan)"
 
 
 class TableCaller:
     """Serves commands instead of the operations function."""
 
-    def __init__(self, operations: Operations, check: JournalCheck, subject: Subject, region: str) -> None:
+    def __init__(
+        self,
+        operations: Operations,
+        check: JournalCheck,
+        subject: Subject,
+        region: str,
+        find_unrouted: Callable[[], list[str]] = list,
+    ) -> None:
         self._operations = operations
         self._check = check
         self._subject = subject
         self._region = region
+        self._find_unrouted = find_unrouted
 
     @classmethod
     def connect(
@@ -55,21 +65,24 @@ class TableCaller:
         from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
         from hotpartition.table.routes import LoggedTelemetry  # noqa: PLC0415
 
-        settings = _read_settings(table, journal_table, environ)
+        settings = read_settings(table, journal_table, environ)
         client = open_client(open_session(region, profile), "dynamodb")
         threads = ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="read")
+        form = KeyForm(label="conversation_id")
         operations, check = open_in_band_operations(
             ThreadedCalls(Boto3Call(client), threads, parallel=PARALLEL_READS),
             find_place(client, settings),
             LoggedTelemetry(),
             Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=time.sleep, random=random.random),
-            form=KeyForm(label="conversation_id"),
+            form=form,
             load=settings.load,
             size=settings.size,
             close_times=find_close_times(settings.leases, settings.closing),
             run_all=threads.map,
         )
-        return cls(operations, check, _subject(table), client.meta.region_name)
+        return cls(
+            operations, check, _subject(table), client.meta.region_name, lambda: _find_unrouted(client, table, form)
+        )
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Caller`."""
@@ -80,13 +93,38 @@ class TableCaller:
 
     def _respond(self, command: Mapping[str, object]) -> dict[str, Any]:
         try:
-            return respond(command, self._operations, self._check, remaining_ms=math.inf)
+            response = respond(command, self._operations, self._check, remaining_ms=math.inf)
         except (CredentialsError, StoreRefusedError) as error:
             # The SDK's own error, of which there are sentences already.
             raise error.__cause__ or error from None
+        if command["command"] == "verify" and "counts" in response and not any(response["counts"].values()):
+            response["unrouted"] = self._find_unrouted()
+        return response
 
 
-def _read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> InBandSettings:
+def _find_unrouted(client: Any, table: str, form: KeyForm) -> list[str]:
+    """Look for items on shards, among some: where the journal is empty, nothing finds them."""
+    partition_key = _read_keys(client, table)[0][0]
+    response = translated(
+        lambda: client.scan(
+            TableName=table,
+            Limit=SAMPLED_ITEMS,
+            ProjectionExpression="#p",
+            ExpressionAttributeNames={"#p": partition_key},
+        ),
+        _subject(table),
+        client.meta.region_name,
+    )
+    found = (form.parse(item[partition_key]["S"]) for item in response["Items"])
+    return sorted({collection for collection, shard in found if shard is not None})
+
+
+def read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> InBandSettings:
+    """Read the settings that `in_band()` would read from the environment.
+
+    Raises:
+        UsageError: they are wrong.
+    """
     given = {"table_name": table, **({"journal_table_name": journal_table} if journal_table else {})}
     try:
         return InBandSettings.from_env(environ, **given)

@@ -19,6 +19,7 @@ _RESULTS = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "skipped": (
 _AGREEMENT_STYLES = {"equal": "green", "missing-in-registry": "yellow", "registry-unavailable": "yellow"}
 _REFUSALS = {
     "no-positions": "its positions are not times, as far as is known (--timed)",
+    "no-leases": "its writers have no leases (lease_seconds is 0)",
     "not-raised": "its newest items are on the base key already, or will be from a close on that is confirmed",
     "pending": "a close is announced already, and its time has not come",
     "too-soon": "too little time has passed since its last close (close_pause_seconds)",
@@ -235,6 +236,31 @@ def view_check(document: Mapping[str, Any]) -> RenderableType:
     return Group(table, Text(head, "green" if document["passed"] else "red"))
 
 
+def view_journal(document: Mapping[str, Any]) -> RenderableType:
+    """Show what `rebuild-journal` found."""
+    items, keys, grown = (document[name] for name in ("items", "keys", "grown"))
+    head = f"{items:,} items looked at; {keys:,} keys have shards; {grown:,} routes were added to."
+    return Text("\n".join([head, *_unreadable(document)]))
+
+
+def view_fold(document: Mapping[str, Any]) -> RenderableType:
+    """Show what `fold` moved."""
+    lines = [f"{document['moved']:,} items of {document['conversation_id']} were moved to its base key."]
+    if document["left"]:
+        lines.append(f"{document['left']:,} changed meanwhile, or are new on its shards: run it again.")
+    return Text("\n".join(lines))
+
+
+def view_copies(document: Mapping[str, Any]) -> RenderableType:
+    """Show what `copy-back` put back."""
+    lines = [f"{document['routes']:,} routes were looked at; {document['items']:,} items were missing."]
+    return Text("\n".join([*lines, *_unreadable(document)]))
+
+
+def _unreadable(document: Mapping[str, Any]) -> list[str]:
+    return [f"{key} has a routing item that cannot be read" for key in document["malformed"]]
+
+
 VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "hot": view_hot,
     "watch": view_hot,
@@ -243,6 +269,9 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "close": view_close,
     "verify": view_verification,
     "rebuild-registry": view_rebuild,
+    "rebuild-journal": view_journal,
+    "fold": view_fold,
+    "copy-back": view_copies,
     "plan": view_plan,
     "rush": view_rush,
     "check": view_check,

@@ -34,8 +34,8 @@ SECTIONS = {
     ],
     "The message store": ["api", "configuration", "what-you-cannot-choose", "costs", "security"],
     "Run it": ["operations", "runbook", "command-line"],
-    "How it works": ["architecture", "glossary", "performance", "testing", "simulation-summary"],
-    "The project": ["repository", "*tools", "versions", "README"],
+    "How it works": ["architecture", "performance", "testing", "simulation-summary"],
+    "The project": ["repository", "*tools", "README"],
 }
 """Pages of `docs` by subject; those with a star are made here. A page that none names comes last, in "The project"."""
 OUTSIDE = {

@@ -256,5 +256,5 @@ def test_every_widget_of_the_dashboard_is_explained_and_no_other(prod, root):
     """By its title, in the dashboard's order."""
     body = short_name(prod.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
     titles = [json.loads(f'"{title}"') for title in re.findall(r'"title":"([^"]*)"', body)]
-    table = (root / RUNBOOK).read_text().split("| Widget | How to read it |")[1].split("\n\n")[0]
+    table = (root / "docs/operations.md").read_text().split("| Widget | How to read it |")[1].split("\n\n")[0]
     assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == titles

@@ -140,7 +140,7 @@ def test_every_path_that_is_named_exists(page):
     """Of a file or folder, from the root; from the library in the page that says so; from the page's own folder."""
     starts = [ROOT, page.parent, page.parent / "functions", ROOT / "layers/routing/python/hotpartition"]
     for path in re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+)?|[\w-]+\.(?:py|toml|md|json|yaml))`", page.read_text()):
-        if path.startswith((*MADE, "hotpartition.toml", "report.", "summary.", "copy_back.")):
+        if path.startswith((*MADE, "hotpartition.toml", "report.", "summary.")):
             continue
         assert any((start / path).exists() for start in starts), path
 

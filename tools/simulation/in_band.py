@@ -188,7 +188,9 @@ class _Rush(Observer):
             size=_SETTINGS.size,
             form=KEY_FORM,
             budget_ms=BUDGET_MS,
-            leases=build_leases(_SETTINGS.leases, journal=ends.journal, telemetry=telemetry, max_entries=100),
+            leases=build_leases(
+                _SETTINGS.leases, journal=ends.journal, telemetry=telemetry, now_ms=clock.now_ms, max_entries=100
+            ),
         )
         store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)

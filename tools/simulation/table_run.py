@@ -29,6 +29,7 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.journal_rebuild import Clue, ScanForm
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.runtime.settings import InBandSettings
@@ -49,6 +50,7 @@ from tools.simulation.engine import (
 )
 from tools.simulation.faults import ClosesByHand, FaultDriver, RaisesByHand
 from tools.simulation.measure import Offer, Record
+from tools.simulation.repairs import Folds, rebuild_lost_journal
 from tools.simulation.scenarios import FAULTS, SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, Observer
 from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, build_world
@@ -66,6 +68,7 @@ DRAIN_SECONDS = 8.0
 WAIT_SECONDS = 0.12
 """Mean time between two calls of one client."""
 AUDIT_SECONDS = 60.0
+REBUILD_SECONDS = 300.0
 EXPECTED_CODES = frozenset(
     {
         "ConditionalCheckFailedException",
@@ -130,6 +133,10 @@ class MotoNetwork(Network):
         del role
         self._owner = owner
         return SimpleNamespace(call=Boto3Call(self._aws.raiser))
+
+    def forget_routes(self) -> None:
+        """Have eventually consistent reads of the journal find nothing of what it was."""
+        self._routes.clear()
 
     def close(self) -> None:
         """Let the clients speak to moto itself again."""
@@ -253,6 +260,10 @@ class TableParts:
     routes: type[AdaptiveRoutes] = AdaptiveRoutes
     is_in_band: bool = False
     """Whether environments find what is hot themselves, beside what is raised by hand."""
+    folds: Callable[..., Folds] | None = None
+    """Moves items to the base key beside all that; None: nothing does."""
+    loses_journal: bool = False
+    """Whether journal and Redis lose everything half-way, and are rebuilt from stored keys before work goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +281,8 @@ class TableRun:
     confirmed_closes: int
     void_announcements: int
     sharded_items: int
+    moved: int
+    """Items that were moved to the base key."""
     faults: tuple[tuple[str, int], ...]
     breaches: tuple[Finding, ...]
 
@@ -369,6 +382,8 @@ class _Run:
             random=world.random("faults"),
         )
         self._registers: set[tuple[str, str]] = set()
+        self.clients = [_Client(index, world.random(f"client {index}")) for index in range(CLIENTS)]
+        self.folds = parts.folds and parts.folds(world, TABLE_NAME, self.place, choose=_choose_collection)
 
     @property
     def has_positions(self) -> bool:
@@ -396,15 +411,19 @@ class _Run:
         """Let it happen, read everything once more, and judge."""
         engine, record = self.engine, self.record
         self.driver.start()
-        for index in range(CLIENTS):
-            engine.spawn(lambda index=index: self._work(_Client(index, self.world.random(f"client {index}"))))  # type: ignore[misc]
-        self.raises.start()
-        if self.has_positions:
-            self.closes.start()
-        engine.at(self.seconds, self.driver.stop)
-        engine.run_until(self.seconds + 1.0)
+        self._begin()
+        if self.parts.loses_journal:
+            self._lose_journal(self.seconds / 2)
+            self._begin()
+        if self.folds is not None:
+            self.folds.start()
+        end = engine.now + self.seconds / (1 + self.parts.loses_journal)
+        engine.at(end, self.driver.stop)
+        engine.run_until(end + 1.0)
         self.is_over = self.raises.is_over = self.closes.is_over = True
-        engine.run_until(self.seconds + DRAIN_SECONDS)
+        if self.folds is not None:
+            self.folds.is_over = True
+        engine.run_until(end + DRAIN_SECONDS)
         operations = self.operations
         self._audit()
         return TableRun(
@@ -419,9 +438,44 @@ class _Run:
             confirmed_closes=self.closes.confirmed,
             void_announcements=self.closes.void,
             sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
+            moved=0 if self.folds is None else self.folds.moved,
             faults=self.driver.all_struck(),
             breaches=record.breaches(),
         )
+
+    def _begin(self) -> None:
+        """Let clients work, and something raise."""
+        self.is_over = self.raises.is_over = self.closes.is_over = False
+        for client in self.clients:
+            self.engine.spawn(lambda client=client: self._work(client))  # type: ignore[misc]
+        self.raises.start()
+        if self.has_positions:
+            self.closes.start()
+
+    def _lose_journal(self, after_seconds: float) -> None:
+        """Stop all work, lose all routes, and rebuild them while faults go on."""
+        engine = self.engine
+        engine.run_until(engine.now + after_seconds)
+        self.is_over = self.raises.is_over = self.closes.is_over = True
+        engine.run_until(engine.now + DRAIN_SECONDS)
+        self.function = Function(engine, ENVIRONMENTS, self._build, self.world.random("later environments"))
+        names = [self.place.partition_key, *([self.place.sort_key] if self.place.sort_key else [])]
+        for item in self.raw.scan(TableName=self.place.table_name)["Items"]:
+            if self.place.is_apart or item[self.place.sort_key]["S"] == self.place.routing_sort_key:
+                key = {name: item[name] for name in names}
+                self.raw.delete_item(TableName=self.place.table_name, Key=key)
+        self.network.forget_routes()
+        for node in self.world.redis.nodes:
+            node.empty()
+        form = ScanForm(TABLE_NAME, "PK", KeyForm(), ("PK", "SK", "owner"), self._clue_of)
+        engine.run_to_end(
+            lambda: rebuild_lost_journal(self.world, self.place, form, kills_per_second=0.5), REBUILD_SECONDS
+        )
+
+    def _clue_of(self, item: Mapping[str, Any]) -> Clue:
+        position = _position(item["SK"]["S"]) or 0 if self.has_positions else 0
+        hashed = (item["SK"]["S"], item.get("owner", {}).get("S"), None)
+        return Clue(hashed[self.seed % len(_HASHINGS)], position)
 
     def _audit(self) -> None:
         """Read all there is, by an environment that has just been born; as a whole and one by one."""
@@ -452,6 +506,7 @@ class _Run:
                     hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
                 ),
                 counting=SensitiveCounting,
+                closing=self.has_positions,
             )
         else:
             shards = SimulatedShards(
@@ -463,6 +518,7 @@ class _Run:
                 route_cache_seconds=1.0,
                 leases=SHORT_LEASES,
                 routes=self.parts.routes,
+                closing=self.has_positions,
             )
         opened = self.parts.table(
             self.table,

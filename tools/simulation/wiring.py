@@ -305,6 +305,7 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
             settings.leases,
             journal=ends.journal,
             telemetry=telemetry,
+            now_ms=clock.now_ms,
             max_entries=settings.requests.route_cache_entries,
         ),
         counting=SensitiveCounting if is_scaled else InBandCounting,
@@ -467,6 +468,7 @@ class InBandShards:
     calls: DynamoDBCalls
     settings: InBandSettings = field(default_factory=InBandSettings.defaults)
     counting: type[InBandCounting] = InBandCounting
+    closing: bool = False
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
         """Build the routes, as `InBand.build_routes` does."""
@@ -480,6 +482,7 @@ class InBandShards:
             choices=3,
             budget_ms=budget_ms,
             counting=self.counting,
+            closing=self.closing,
         )
 
 
@@ -497,6 +500,7 @@ class SimulatedShards:
     route_cache_seconds: float = 2.0
     leases: Mapping[str, float] = field(default_factory=dict)
     routes: type[AdaptiveRoutes] = AdaptiveRoutes
+    closing: bool = False
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
         """Build the routes, as `Adaptive.build_routes` does."""
@@ -512,4 +516,5 @@ class SimulatedShards:
             schema=schema,
             choices=3,
             budget_ms=budget_ms,
+            closing=self.closing,
         )

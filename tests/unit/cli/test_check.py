@@ -2,9 +2,10 @@
 
 import pytest
 
-from hotpartition_cli.api import Api
-from hotpartition_cli.check import Limits, check
+from hotpartition_cli.api import Api, Response
+from hotpartition_cli.check import Limits, SkippedError, UnmetError, check, judge_load
 from hotpartition_cli.errors import FailedError, Status
+from hotpartition_cli.rush import Rush, Rushed
 from hotpartition_cli.stacks import OUTPUTS
 
 REFUSED = {"message": "registry refuses this function", "reason": "Redis refused: no", "user": "writer"}
@@ -31,6 +32,9 @@ class Logged:
 
     def invoke(self, function, event):
         raise FailedError("nobody", kind="unreachable")
+
+    def find_concurrency(self):
+        return None
 
     def read_log(self, function, since_ms):
         return self.lines if function == "write_message" else []
@@ -104,3 +108,68 @@ def test_refusals_and_crashes_are_named_once(lines, result, came):
 def test_connects_are_held_to_their_limit(lines, result, came):
     """The median, since single ones may be slow; and hardly any may fail."""
     assert look(lines, "look at connects to Redis") == (result, came)
+
+
+RUSH = Rush("c", 2_000.0, 10.0, 25)
+
+
+def judge(state=None, free=None, **made):
+    return judge_load(Rushed(seconds=10.0, **made), RUSH, state, senders=4, free=free)
+
+
+def test_a_load_that_does_not_arrive_is_not_judged():
+    """The limit that it met is named: Lambda's, or the way from here."""
+    with pytest.raises(SkippedError, match=r"refused 700 of 800: 10 executions are free"):
+        judge(stored=["m"] * 100, capped=700, free=10)
+    with pytest.raises(SkippedError, match=r"with 4 requests at a time, carries no more"):
+        judge(stored=["m"] * 100)
+
+
+def test_a_load_that_arrives_is_judged():
+    """Throttled writes have arrived as well."""
+    with pytest.raises(UnmetError, match=r"not raised \(2,000 WCU/s offered, 700 stored, 100 throttled\)"):
+        judge(stored=["m"] * 700, throttled=100)
+    with pytest.raises(UnmetError, match="1 of 801 writes failed"):
+        judge(stored=["m"] * 800, failed=1)
+    assert judge({"shard_count": 7, "after_seconds": 1.5}, stored=["m"] * 80).startswith("N = 7 after 1.5 s")
+
+
+def test_what_never_reaches_the_function_is_counted_by_itself():
+    """Lambda's refusals have no problem document; the API's own rate has a status of its own."""
+    made = Rushed()
+    for response in (
+        Response(503, {"message": "Service Unavailable"}),
+        Response(429, {"message": "Too Many Requests"}),
+        Response(503, {"type": "throttled", "detail": "later"}),
+    ):
+        made.note(response)
+    assert (made.capped, made.throttled, made.failed) == (2, 1, 0)
+
+
+class Counting(Logged):
+    """A stack whose API counts; and each repetition of a token again, where it is broken."""
+
+    def __init__(self, *, is_broken):
+        super().__init__([])
+        self.api, self.is_broken, self.counted, self.tokens = self, is_broken, 0, set()
+
+    def request(self, method, path, content=None, *, if_match=None):
+        if not path.startswith("/counters/"):
+            raise FailedError("nobody", kind="unreachable")
+        addition = content or {}
+        token = addition.get("token")
+        if token is None or token not in self.tokens or self.is_broken:
+            self.counted += addition.get("amount", 0)
+        self.tokens.add(token)
+        return Response(200, {"value": self.counted})
+
+
+@pytest.mark.parametrize(
+    ("is_broken", "found"), [(False, ("passed", "5, then 0")), (True, ("failed", "9 instead of 5"))]
+)
+def test_a_counter_is_tried_with_and_without_a_token(is_broken, found):
+    """A token that counts twice fails."""
+    stack = Counting(is_broken=is_broken)
+    limits = Limits(wait_seconds=0.0)
+    steps = check(stack, limits, lambda _: None, timer=lambda: 0.0, sleep=lambda _: None).document["steps"]
+    assert [(step["result"], step["came"]) for step in steps if step["name"] == "count"] == [found]

@@ -8,7 +8,6 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError, NoCredentialsError
-from moto import mock_aws
 
 from hotpartition.control import hot_keys
 from hotpartition.core.fleet_load import Cell
@@ -17,7 +16,6 @@ from hotpartition.core.route_history import Cause
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import CredentialsError, StoreRefusedError
 from hotpartition.table import ShardedTable, in_band
@@ -25,40 +23,9 @@ from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run
 from hotpartition_cli.sdk import Subject
 from hotpartition_cli.tables import TableCaller
+from support.own_tables import APART, BESIDE
 
-BESIDE = JournalPlace("readings", "PK", "SK")
-APART = JournalPlace("routes", "collection", sort_key="")
 OPTIONS = {BESIDE: ["--table", "readings"], APART: ["--table", "counted", "--journal-table", "routes"]}
-
-
-def create(client, name, **keys):
-    kinds = dict(zip(keys, ("HASH", "RANGE"), strict=False))
-    client.create_table(
-        TableName=name,
-        KeySchema=[{"AttributeName": key, "KeyType": kind} for key, kind in kinds.items()],
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": kind} for key, kind in keys.items()],
-        BillingMode="PAY_PER_REQUEST",
-    )
-
-
-@pytest.fixture
-def client(monkeypatch):
-    """DynamoDB with a table of each kind."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "HOTPARTITION_JOURNAL_TABLE_NAME"):
-        monkeypatch.delenv(name, raising=False)
-    with mock_aws():
-        client = boto3.client("dynamodb")
-        create(client, "readings", PK="S", SK="S")
-        create(client, "counted", PK="S", at="N")
-        create(client, "routes", collection="S")
-        create(client, "single", PK="S")
-        yield client
-        # Where another test's moto runs in this process, tables stay.
-        for name in client.list_tables()["TableNames"]:
-            client.delete_table(TableName=name)
 
 
 @pytest.fixture(params=[BESIDE, APART], ids=["beside", "apart"])

@@ -107,6 +107,15 @@ def test_a_route_that_grows_meanwhile_is_not_closed(world):
     assert not world.table.routes["c"].route.closes
 
 
+def test_nothing_is_closed_where_writers_have_no_leases(world):
+    """Their items would be lost."""
+    closer = Closer(
+        journal=world.journal, raiser=raiser_of(world), telemetry=world.telemetry, times=CloseTimes(0, 2_000)
+    )
+    assert closer.close("c", cause=COOL).refusal is Refusal.NO_LEASES
+    assert not world.table.routes["c"].route.closes
+
+
 def test_an_announcement_whose_outcome_is_unknown_is_never_confirmed(world):
     """It was stored, but nobody knows when: the repetition finds that the route has grown."""
     closer = closer_of(world)

@@ -1,12 +1,14 @@
 """Writers under leases: by DynamoDB's clock, in doubt the base key, one strong read each."""
 
+from threading import Thread
+
 import pytest
 
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Route
-from hotpartition.errors import StoreUnavailableError
+from hotpartition.errors import RetryLaterError, StoreUnavailableError
 from hotpartition_messages.keys import build_key
 from support.builders import World, message_id, new_message
 from support.fakes import KEY_RANGE_THROTTLE
@@ -79,25 +81,6 @@ def test_a_raise_behind_a_close_is_used(world):
     world.raise_to(4, START + 1)
     world.clock.now_ms = START + 1
     assert place(world, world.writer())
-
-
-def test_whoever_creates_on_condition_needs_a_lease_as_well(world):
-    """In a transaction too: what was announced is obeyed, and without a `Date` it is the base key."""
-    writer = world.writer().writer
-    confirmed = world.table.routes["c"].route
-
-    def meets_at_shard(time_ms):
-        return writer.meet(build_key("c", message_id(time_ms, 1)), confirmed).partition_key != "c"
-
-    assert meets_at_shard(START)
-    close_at(world, START + 12 * MINUTE)
-    assert not meets_at_shard(START + 12 * MINUTE)
-    world.clock.now_ms = START + 12 * MINUTE
-    assert meets_at_shard(START + 12 * MINUTE - 1)
-    assert not meets_at_shard(START + 12 * MINUTE)
-    world.table.date_ms = lambda: None
-    world.clock.now_ms = START + 30 * MINUTE
-    assert not meets_at_shard(START + 30 * MINUTE)
 
 
 def test_a_stale_view_is_not_made_good_by_an_old_lease(world):
@@ -189,6 +172,98 @@ def test_a_journal_that_cannot_be_read_gives_none(world):
     world.table.on_call = lambda _: None
     world.clock.now_ms += 100
     assert place(world, writer)
+
+
+def test_a_look_that_may_be_behind_gives_none(world):
+    """Leases are strongly consistent reads: whoever confirms a close relies on that."""
+    writer = world.writer()
+    assert place(world, writer)
+    world.table.lagging["c"] = world.table.routes["c"]
+    close_at(world, START + 12 * MINUTE)
+    world.clock.now_ms = START + 12 * MINUTE
+    assert not place(world, writer)
+    assert looks(world) == 3
+
+
+def test_a_slow_journal_takes_a_tenth_of_the_time(world):
+    """A read that fails after a second is not repeated at once."""
+    writer = world.writer()
+    assert place(world, writer)
+    world.clock.now_ms += 11 * MINUTE
+
+    def fail_slowly(call):
+        if call == "get c":
+            world.clock.now_ms += 1_000
+            raise StoreUnavailableError("away")
+
+    world.table.on_call = fail_slowly
+    began_ms = world.clock.now_ms
+    while world.clock.now_ms < began_ms + MINUTE:
+        assert not place(world, writer)
+        world.clock.now_ms += 50
+    assert looks(world) == 2 + 6
+
+
+def test_no_write_waits_for_another_ones_look(world):
+    """It takes the base key meanwhile."""
+    writer = world.writer()
+    assert place(world, writer)
+    world.clock.now_ms += 11 * MINUTE
+    others = []
+
+    def write_meanwhile(call):
+        if call == "get c":
+            other = Thread(target=lambda: others.append(place(world, writer, tail=2)), daemon=True)
+            other.start()
+            other.join(timeout=60)
+
+    world.table.on_call = write_meanwhile
+    assert place(world, writer)
+    assert others == [False]
+
+
+def meet(world, writer, time_ms, date_ms):
+    """Place an item that others may create as well, given what was just read; return whether on a shard."""
+    confirmed = JournalEntry(world.table.routes["c"].route, date_ms=date_ms)
+    return writer.writer.meet(build_key("c", message_id(time_ms, 1)), confirmed).partition_key != "c"
+
+
+def test_who_must_meet_needs_no_look_of_its_own(world):
+    """What it has just read is its lease; and later the others', while it holds."""
+    writer = world.writer()
+    assert meet(world, writer, START, START)
+    assert meet(world, writer, START + 9 * MINUTE, None)
+    assert looks(world) == 1
+
+
+def test_who_must_meet_obeys_announcements(world):
+    """As all who place items."""
+    writer, at_ms = world.writer(), START + 12 * MINUTE
+    assert meet(world, writer, START, START)
+    close_at(world, at_ms)
+    assert not meet(world, writer, at_ms, START)
+    assert meet(world, writer, at_ms - 1, at_ms)
+    assert not meet(world, writer, at_ms, at_ms)
+
+
+def test_who_must_meet_agrees_with_those_who_read_up_to_a_margin_later(world):
+    """Far ahead nobody has a lease; where another one may have it, the item is created later."""
+    writer = world.writer()
+    assert not meet(world, writer, START + 11 * MINUTE, START)
+    for time_ms, date_ms in ((11 * MINUTE - 1, 0), (10 * MINUTE, 0)):
+        with pytest.raises(RetryLaterError):
+            meet(world, writer, START + time_ms, START + date_ms)
+    with pytest.raises(RetryLaterError):
+        meet(world, writer, START + 20 * MINUTE, None)
+    with pytest.raises(RetryLaterError):
+        meet(world, writer, START + 20 * MINUTE, START - 2 * MINUTE)  # behind what others had
+
+
+def test_without_leases_announcements_are_obeyed(world):
+    """Whoever closes should not, but may not know."""
+    close_at(world, START - 1_000, in_redis=True)
+    assert place(world, world.writer(lease_seconds=0), START - 2_000)
+    assert not place(world, world.writer(lease_seconds=0))
 
 
 def test_a_write_that_lost_its_lease_gives_up_when_its_time_is_up(world):

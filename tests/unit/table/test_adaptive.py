@@ -231,6 +231,14 @@ class TestSettings:
         built = ShardedTable(plain, shards=adaptive(environ=environ))._open("PutItem").items.sharding.routes
         assert built.journal == JournalPlace("routes", "pk", sort_key="")
 
+    def test_leases_are_for_tables_that_may_be_closed(self, plain):
+        """Which is the owner's word."""
+        environ = {"HOTPARTITION_REGISTRY_HOST": "a"}
+        for closing in (False, True):
+            table = ShardedTable(plain, shards=adaptive(environ=environ, closing=closing), position=lambda _: 1)
+            writer = table._open("PutItem").items.sharding.routes.writer
+            assert (writer._leases is not None) is closing
+
     def test_what_is_wrong_is_named(self, plain):
         """All of it, with what is allowed."""
         shards = adaptive(environ={}, registry_port=0, colour="red")

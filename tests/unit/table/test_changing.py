@@ -236,7 +236,7 @@ def test_an_attribute_that_keys_tell_must_fit_them(plain):
         table.put_item(Item={"PK": "room", "SK": "1#d1", "device": "d2"})
 
 
-@pytest.mark.parametrize("name", ["hp_changes", "hp_shards"])
+@pytest.mark.parametrize("name", ["hp_changes", "hp_shards", "hp_noted"])
 def test_attributes_of_ours_are_refused(table, name):
     """They would be taken for counts."""
     with pytest.raises(InvalidRequestError, match="reserved"):

@@ -9,7 +9,7 @@ import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed
+from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed, in_band
 
 ITEM = {"PK": "room", "SK": "0001"}
 
@@ -27,6 +27,7 @@ def table(plain) -> ShardedTable:
         ({"hashed": "device"}, r"by_attribute\('device'\)"),
         ({"hashed": by_sort_key}, r"by_sort_key\(\)"),
         ({"position": 7}, "a function"),
+        ({"shards": in_band(closing=True)}, r"Write position=\.\.\., a function that returns the time"),
         ({"time_buckets": "hour"}, r'TimeBuckets\("hour"'),
     ],
 )

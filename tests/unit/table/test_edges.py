@@ -57,7 +57,7 @@ def test_an_update_does_not_copy_a_shards_key(table):
         table.update_item(Key=ITEM, UpdateExpression="SET copied = PK")
 
 
-@pytest.mark.parametrize("name", ["hp_changes", "hp_shards"])
+@pytest.mark.parametrize("name", ["hp_changes", "hp_shards", "hp_noted"])
 def test_an_update_of_attributes_of_ours_is_refused(table, name):
     """As a put with them."""
     with pytest.raises(InvalidRequestError, match="reserved"):

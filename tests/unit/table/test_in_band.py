@@ -18,7 +18,7 @@ from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
-from hotpartition.errors import InvalidRequestError
+from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.table.routes import open_calls
 from support.fakes import FakeClock, FakeTelemetry
 
@@ -41,7 +41,8 @@ class Process:
         settings = {"journal_sort_key": ROUTE, "hot_at_once_wcu": options.pop("hot_at_once_wcu", 1_000.0)}
         if table := options.pop("journal_table_name", ""):
             settings |= {"journal_table_name": table, "journal_partition_key_name": "collection"}
-        shards = in_band(environ={}, telemetry=self.telemetry, **settings)
+        settings |= options.pop("settings", {})
+        shards = in_band(environ={}, telemetry=self.telemetry, closing=options.pop("closing", False), **settings)
         self.table = ShardedTable(
             plain, shards=shards, clock=waiting_for_nothing(clock), **{"append_only": True, **options}
         )
@@ -51,10 +52,11 @@ class Process:
 def clock(dynamodb):
     """The processes' clock, and DynamoDB's: its responses tell it instead of the real one."""
     clock = FakeClock()
+    clock.tells_date = True
 
     def tell_date(parsed, **_):
-        date = format_datetime(datetime.fromtimestamp(clock.now_ms // 1000, UTC), usegmt=True)
-        parsed.setdefault("ResponseMetadata", {}).setdefault("HTTPHeaders", {})["date"] = date
+        date = clock.tells_date and format_datetime(datetime.fromtimestamp(clock.now_ms // 1000, UTC), usegmt=True)
+        parsed.setdefault("ResponseMetadata", {}).setdefault("HTTPHeaders", {})["date"] = date or ""
 
     events = dynamodb.meta.client.meta.events
     events.register("after-call.dynamodb", tell_date)
@@ -361,6 +363,133 @@ def test_two_raises_at_once_are_one(plain):
     assert add(second, now_ms + 900) == {first}
     assert add(second, now_ms - 5_000) == {first, second}  # written by a clock that was ahead: no obstacle
     assert add(Generation(1_200, 20), now_ms + 2_000) == {first, second, Generation(1_200, 20)}
+
+
+HOUR = 3_600_000
+
+
+def time_of(sort_key):
+    return int(sort_key[:13]) if sort_key[:13].isdigit() else None
+
+
+def store_route(plain, *members):
+    grew_at = "2023-11-14T20:00:00.000Z"
+    plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": set(members), "updated_at": grew_at})
+
+
+def closing_process(plain, clock, **options):
+    """Open a process that may close keys, and that knows the route already."""
+    process = Process(plain, clock, **{"position": time_of, "closing": True, **options})
+    read(process)
+    return process
+
+
+def put_at(process, time_ms, **more):
+    process.table.put_item(Item={"PK": "room", "SK": f"{time_ms:013}"}, **more)
+
+
+def stored_places(plain):
+    """List the partition key of each stored item."""
+    return [item["PK"] for item in plain.scan()["Items"] if item["SK"] != ROUTE]
+
+
+class TestClosing:
+    """Only a table whose positions are times of the present may be closed."""
+
+    @pytest.mark.parametrize(
+        ("position", "ahead_ms"),
+        [(time_of, 24 * HOUR), (lambda sk: int(sk[:13]) * 1_000, 0)],
+        ids=["due", "microseconds"],
+    )
+    @pytest.mark.parametrize("append_only", [True, False])
+    def test_without_the_flag_positions_may_be_anything(self, plain, watched, clock, position, ahead_ms, append_only):
+        """Times of tomorrow, or other units: items are spread, and no lease is read."""
+        store_route(plain, f"8@{clock.now_ms - HOUR}")
+        process = closing_process(plain, clock, position=position, closing=False, append_only=append_only)
+        watched.sent.clear()
+        for number in range(20):
+            put_at(process, clock.now_ms + ahead_ms + number)
+        assert "room" not in stored_places(plain)
+        assert watched.sent["GetItem"] == 0
+
+    def test_what_has_no_time_of_the_present_goes_to_the_base_key(self, plain, clock):
+        """It may sort behind a close; what has one is spread."""
+        store_route(plain, "8@0")
+        process = closing_process(plain, clock)
+        for number in range(20):
+            process.table.put_item(Item={"PK": "room", "SK": f"profile{number:03}"})
+            put_at(process, clock.now_ms + HOUR + number)
+        assert set(stored_places(plain)) == {"room"}
+        put_at(process, clock.now_ms)
+        assert set(stored_places(plain)) > {"room"}
+        store_route(plain, "8@0", f"closing@{clock.now_ms - HOUR}", f"closed@{clock.now_ms - HOUR}")
+        assert len(read(closing_process(plain, clock))) == 41
+
+    @pytest.mark.parametrize("operation", ["put", "update", "transact"])
+    def test_who_creates_an_item_meets_the_others_without_reading_the_journal_again(
+        self, plain, watched, clock, operation
+    ):
+        """One has a lease. The other, which has found nothing either, cannot get one by a read of its own."""
+        store_route(plain, f"8@{clock.now_ms - HOUR}")
+        first, second = (closing_process(plain, clock, append_only=False) for _ in range(2))
+        key = {"PK": "room", "SK": f"{clock.now_ms:013}"}
+
+        def create(process):
+            if operation == "put":
+                process.table.put_item(Item=key, ConditionExpression="attribute_not_exists(SK)")
+            elif operation == "update":
+                values = {":one": 1}
+                process.table.update_item(Key=key, UpdateExpression="ADD n :one", ExpressionAttributeValues=values)
+            else:
+                put = {"TableName": "readings", "Item": key, "ConditionExpression": "attribute_not_exists(SK)"}
+                process.table.meta.client.transact_write_items(TransactItems=[{"Put": put}])
+
+        def be_faster(name, body):
+            if name in {"UpdateItem", "PutItem", "TransactWriteItems"}:
+                watched.refuses = lambda name, body: KEY_RANGE if name == "GetItem" else None
+                create(first)
+            return KEY_RANGE if name == "GetItem" else None
+
+        watched.refuses = be_faster
+        if operation == "update":
+            create(second)
+            assert plain.scan()["Items"][0].get("n", 2) == 2
+        else:
+            with pytest.raises(ClientError):
+                create(second)
+        places = stored_places(plain)
+        assert len(places) == 1
+        assert places != ["room"]
+
+    def test_who_must_meet_others_and_has_no_date_tries_later(self, plain, clock, watched):
+        """On the base key it could meet nobody. What need not meet goes there."""
+        store_route(plain, f"8@{clock.now_ms - HOUR}")
+        process, appending = (closing_process(plain, clock, append_only=each) for each in (False, True))
+        clock.tells_date = False
+        key = {"PK": "room", "SK": f"{clock.now_ms:013}"}
+        put = {"Put": {"TableName": "readings", "Item": key}}
+        with pytest.raises(RetryLaterError):
+            process.table.put_item(Item=key)
+        with pytest.raises(RetryLaterError):
+            process.table.meta.client.transact_write_items(TransactItems=[put])
+        assert stored_places(plain) == []
+        appending.table.put_item(Item=key)
+        assert stored_places(plain) == ["room"]
+
+    def test_transactions_obey_announcements(self, plain, clock):
+        """As all writes do: their items lie behind the close."""
+        store_route(plain, f"8@{clock.now_ms - HOUR}", f"closing@{clock.now_ms - 1}")
+        put = {"TableName": "readings", "Item": {"PK": "room", "SK": f"{clock.now_ms:013}"}}
+        process = closing_process(plain, clock)
+        process.table.meta.client.transact_write_items(TransactItems=[{"Put": put}])
+        assert stored_places(plain) == ["room"]
+
+    def test_a_lease_that_came_with_a_look_up_closes_what_has_cooled(self, plain, clock):
+        """No write of this process reads the journal on its own."""
+        store_route(plain, f"8@{clock.now_ms - 2 * HOUR}")
+        settings = {"is_closing": True}
+        put_at(closing_process(plain, clock, append_only=False, settings=settings), clock.now_ms)
+        assert {member.split("@")[0] for member in route_of(plain)} == {"8", "closing", "closed"}
 
 
 @pytest.mark.parametrize("route", [[], ["8@5"], ["8@5", "closing@1000", "closed@1000"]], ids=["cold", "hot", "closed"])

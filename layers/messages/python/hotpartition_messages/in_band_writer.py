@@ -32,7 +32,11 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
     budget_ms = requests.request_budget_ms
     leases = build_leases(
-        settings.leases, journal=ends.journal, telemetry=telemetry, max_entries=requests.route_cache_entries
+        settings.leases,
+        journal=ends.journal,
+        telemetry=telemetry,
+        now_ms=clock.now_ms,
+        max_entries=requests.route_cache_entries,
     )
     writer = build_in_band_writer(
         ends,

@@ -8,6 +8,7 @@ from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history_checker import Finding
+from tools.simulation.repairs import Folds
 from tools.simulation.studies import judge_tables
 from tools.simulation.table_run import TableParts, build_fault_plan, open_aws, run_table
 
@@ -86,3 +87,16 @@ def test_in_band_nothing_is_lost_either(aws):
     runs = [run_table(aws, seed, IN_BAND, seconds=8.0) for seed in (1, 2)]
     assert [run.breaches for run in runs] == [(), ()]
     assert all("dynamodb refused key" in dict(run.faults) for run in runs)
+
+
+def test_nothing_is_lost_while_keys_are_folded(aws):
+    """By two processes at a time that are killed and started again."""
+    runs = [run_table(aws, seed, TableParts(folds=Folds)) for seed in (1, 3)]
+    assert [run.breaches for run in runs] == [(), ()]
+    assert all(run.moved > 10 for run in runs)
+
+
+def test_a_journal_that_is_lost_is_rebuilt(aws):
+    """By a process that is killed and started again; then work goes on."""
+    runs = [run_table(aws, seed, TableParts(loses_journal=True)) for seed in (1, 2)]
+    assert [run.breaches for run in runs] == [(), ()]

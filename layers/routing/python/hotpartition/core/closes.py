@@ -37,6 +37,8 @@ class Refusal(StrEnum):
 
     NO_POSITIONS = "no-positions"
     """Its positions are not times."""
+    NO_LEASES = "no-leases"
+    """Its writers place items without leases."""
     NOT_RAISED = "not-raised"
     """Its newest items are on the base key, or will be from a confirmed close on."""
     PENDING = "pending"
@@ -53,6 +55,8 @@ class Refusal(StrEnum):
 
 def plan_close(route: Route, date_ms: int | None, times: CloseTimes) -> Close | Refusal:
     """Choose the announcement of a close, given a route that was read strongly consistent and the read's `Date`."""
+    if not times.lease_ms:
+        return Refusal.NO_LEASES
     if date_ms is None:
         return Refusal.NO_DATE
     if not route.shard_count_at(None):

@@ -133,6 +133,10 @@ class Plan(Protocol[KeyT, ItemT]):
         """Take a response in."""
         ...
 
+    def forget(self, key: str) -> None:
+        """Forget how far a key was read, so that it is read anew."""
+        ...
+
 
 @dataclass(slots=True)
 class _Planned(Generic[KeyT]):
@@ -202,6 +206,10 @@ class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
         before = self.read.get(query.partition_key)
         items = response.items if before is None else before.items + response.items
         self.read[query.partition_key] = replace(response, items=items)
+
+    def forget(self, key: str) -> None:
+        """Implement `Plan.forget`."""
+        self.read.pop(key, None)
 
     def page(self) -> Page[KeyT, ItemT]:
         """Build the page, of no more items than its limit."""
@@ -280,6 +288,10 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
             state.reached = end
         else:
             state.is_exhausted = is_exhausted or (range_end is not None and state.reached == range_end)
+
+    def forget(self, key: str) -> None:
+        """Implement `Plan.forget`; what was found there stays: it was there when the read had begun."""
+        self._keys.pop(key, None)
 
     def page(self) -> Page[KeyT, ItemT]:
         """Build the page. REQUIRES: `next_queries` has nothing left to ask."""

@@ -11,6 +11,8 @@ from hotpartition.dynamodb.calls import Call
 
 LOAD_PREFIX = "hotpartition#load#"
 """What the partition keys of load items begin with; no collection of a table that has some may."""
+NOTED = "hp_noted"
+"""The attribute of an item on a shard that is about to be moved to the base key (`folding.py`): by which run."""
 _LONGEST_NAME_BYTES = 256
 """Of a collection in the key of its load item, which is to stay below 1 KB; a longer one is hashed."""
 

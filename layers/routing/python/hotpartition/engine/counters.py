@@ -227,3 +227,6 @@ class _Sum:
         self._reached[query.partition_key] = response.items[-1].sort_key if response.items else query.after
         if response.is_exhausted:
             self._exhausted.add(query.partition_key)
+
+    def forget(self, key: str) -> None:
+        """Implement `Plan.forget`: a counter's items never move."""

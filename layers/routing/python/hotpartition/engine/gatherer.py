@@ -19,29 +19,32 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, Plan, PositionOf, QueryResponse
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry
-from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Route, next_candidates
+from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.errors import MalformedGenerationError, RetryLaterError
+
+NOTHING_CONFIRMED = JournalEntry()
 
 
 @dataclass(frozen=True, slots=True)
 class Located(Generic[ItemT]):
     """The stored copies of one item, nearly always one or none, and the route that says where others could lie.
 
-    `confirmed` is what the journal showed of it, read strongly consistent: what a new item may be placed by.
+    `confirmed` is what the journal showed, if it was read strongly consistent: what a new item may be placed by.
     """
 
     copies: tuple[Copy[ItemT], ...]
     route: Route
-    confirmed: Route = EMPTY_ROUTE
+    confirmed: JournalEntry = NOTHING_CONFIRMED
 
 
 class Gathered(NamedTuple):
-    """The route that a read went by, and what it took, in RCU."""
+    """The route that a read went by, what it took, in RCU, and whether items are being moved to the base key."""
 
     route: Route
     units: float
+    is_folding: bool
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class _Reading(Generic[KeyT, ItemT]):
     collection: str
     budget: Budget
     is_strong: bool
+    is_folding: bool
     units: float = 0.0
 
 
@@ -62,7 +66,8 @@ class _Search(Generic[KeyT, ItemT]):
     key: ItemKey[KeyT]
     hint: Route
     route: Route
-    confirmed: Route = EMPTY_ROUTE
+    confirmed: JournalEntry = NOTHING_CONFIRMED
+    is_folding: bool = False
     asked: set[str] = field(default_factory=set)
     copies: list[Copy[ItemT]] = field(default_factory=list)
 
@@ -151,6 +156,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         remaining_ms: float = float("inf"),
         hint: Route | None = None,
         is_compared: bool = False,
+        is_folding: bool = False,
     ) -> Gathered:
         """Read what a plan asks for, round by round, until it has nothing left to ask.
 
@@ -161,19 +167,20 @@ class Gatherer(Generic[KeyT, ItemT]):
             remaining_ms: time the caller has left; the budget never passes it.
             hint: the collection's route as Redis has it, if that was asked already.
             is_compared: whether `hint` is the route of an earlier plan of the same read, which read the journal.
+            is_folding: whether that one found that items are being moved to the base key.
 
         Raises:
             RetryLaterError: a key could not be read within the budget.
             MalformedGenerationError: the routing item cannot be read.
         """
-        reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong)
+        reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong, is_folding or self.routes.is_folding)
         try:
             with self._naming_unreadable_routes(collection):
                 route = self._run(reading, hint, wants_journal=self._has_journal and not is_compared)
         finally:
             if self._counting is not None and reading.units:
                 self._counting.count(collection, reading.units)
-        return Gathered(route, reading.units)
+        return Gathered(route, reading.units, reading.is_folding)
 
     def locate(
         self, key: ItemKey[KeyT], *, is_strong: bool, everywhere: bool = False, remaining_ms: float = float("inf")
@@ -206,7 +213,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         searches: list[_Search[KeyT, ItemT]] = []
         for key in keys:
             hint = self.routes.get(key.collection)
-            searches.append(_Search(key, hint, hint))
+            searches.append(_Search(key, hint, hint, is_folding=self.routes.is_folding))
         journals_of = sorted({key.collection for key in keys}) if self._has_journal else []
         while places := self._next_places(searches, everywhere=everywhere):
             got = self._get(list(places), budget, is_strong=is_strong, journals_of=journals_of)
@@ -215,6 +222,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             for search in searches:
                 self._learn(search, got, is_strong=is_strong)
             journals_of = []
+        self._look_at_base_again(searches, budget, is_strong=is_strong)
         return [Located(tuple(search.copies), search.route, search.confirmed) for search in searches]
 
     def confirm(self, collection: str) -> Route:
@@ -248,14 +256,24 @@ class Gatherer(Generic[KeyT, ItemT]):
         if hint is None:
             hint = self.routes.get(collection)
         route = hint
-        while (queries := plan.next_queries(route)) or wants_journal:
+        is_base_last = True
+        while True:
+            queries = plan.next_queries(route)
+            if not queries and not wants_journal:
+                if not reading.is_folding or is_base_last:
+                    return route
+                # What was moved to the base key after its response, and before a shard's, is on neither of them.
+                plan.forget(collection)
+                is_base_last = True
+                continue
+            is_base_last &= all(query.partition_key == collection for query in queries)
             entry = self._run_round(reading, queries, with_journal=wants_journal)
             if entry is not None:
                 route = route.checked_by(self._compare(collection, hint, entry, is_strong=reading.is_strong))
+                reading.is_folding |= entry.is_folding
                 wants_journal = False
             elif not self._has_journal:
                 route = route.union(self.routes.get(collection))
-        return route
 
     def _run_round(
         self, reading: _Reading[KeyT, ItemT], queries: list[KeyQuery[KeyT]], *, with_journal: bool
@@ -315,13 +333,26 @@ class Gatherer(Generic[KeyT, ItemT]):
             places |= {(partition_key, search.key.sort_key): search for partition_key in keys}
         return places
 
+    def _look_at_base_again(self, searches: Sequence[_Search[KeyT, ItemT]], budget: Budget, *, is_strong: bool) -> None:
+        """Read the base key last, of what is being moved there: it may have come there after the first look."""
+        folding = [search for search in searches if search.is_folding and len(search.asked) > 1]
+        places = {(search.key.collection, search.key.sort_key): search for search in folding}
+        if not places:
+            return
+        got = self._get(list(places), budget, is_strong=is_strong, journals_of=[])
+        for search in folding:
+            search.copies = [copy for copy in search.copies if copy.partition_key != search.key.collection]
+        for copy in got.copies:
+            places[copy.partition_key, copy.item.sort_key].copies.append(copy)
+
     def _learn(self, search: _Search[KeyT, ItemT], got: Got[ItemT], *, is_strong: bool) -> None:
         collection = search.key.collection
         entry = got.journals.get(collection)
         if entry is not None:
             shown = self._compare(collection, search.hint, entry, is_strong=is_strong)
             search.route = search.route.checked_by(shown)
-            search.confirmed = shown if is_strong else EMPTY_ROUTE
+            search.confirmed = entry if is_strong else NOTHING_CONFIRMED
+            search.is_folding = entry.is_folding
         elif not self._has_journal:
             search.route = search.route.union(self.routes.get(collection))
 

@@ -26,6 +26,8 @@ EARLY_MS = 2_000
 """An item further than this ahead of what a new lease would cover by the process's own clock asks for none. Bounds what
 a clock that is wrong by many minutes costs; it decides nothing else."""
 LOCKS = 16
+SLOW_READS = 10
+"""A read that gave no lease is repeated this many times as long after its end as it took."""
 
 Learn = Callable[[str, Route, int], Route]
 """Takes in a route that the journal showed, at a time of the process's clock."""
@@ -42,48 +44,63 @@ class _Lease(NamedTuple):
 class Leases:
     """The leases of one process. Safe under threads."""
 
-    def __init__(self, *, journal: JournalReading, telemetry: Telemetry, times: CloseTimes, max_entries: int) -> None:
+    def __init__(
+        self,
+        *,
+        journal: JournalReading,
+        telemetry: Telemetry,
+        times: CloseTimes,
+        now_ms: Callable[[], int],
+        max_entries: int,
+    ) -> None:
         """Start without any.
 
         Args:
             journal: the truth, which is read strongly consistent once a lease and collection.
             telemetry: told of writes that found none.
             times: how long a lease is, and how much the clocks of DynamoDB's servers may differ.
+            now_ms: Unix time by the process's clock.
             max_entries: how many collections have one.
         """
         self._journal = journal
         self._telemetry = telemetry
         self._times = times
+        self._now_ms = now_ms
         self._max_entries = max_entries
         self._held: OrderedDict[str, _Lease] = OrderedDict()
-        self._tried_ms: dict[str, int] = {}
+        self._pauses: dict[str, tuple[int, int]] = {}
+        """From when until when the journal is not read again for a collection."""
         self._latest_date_ms = 0
         self._lock = Lock()
         self.on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
         """Gets an item, and what a strongly consistent read for its lease has shown; raises nothing."""
         self._renewing = tuple(Lock() for _ in range(LOCKS))
 
-    def route_for(self, key: ItemKey[Any], route: Route, now_ms: int, learn: Learn) -> Route:
+    def route_for(self, key: ItemKey[Any], route: Route, learn: Learn, confirmed: JournalEntry | None = None) -> Route:
         """Return the route that an item is to be placed by: announced closes are obeyed.
 
         Nothing is asked for an item that belongs on the base key anyway.
 
         Args:
-            key: which item.
+            key: which item; one without a position may sort behind any close, and belongs there.
             route: what the journal has shown of the collection's route.
-            now_ms: Unix time by the process's clock.
             learn: takes in what the journal shows now.
+            confirmed: what a strongly consistent read has just shown to who creates an item only if there is none. All
+                of them must choose the same place: it is their lease.
+
+        Raises:
+            RetryLaterError: `confirmed` is no lease, so the others may choose another place.
         """
-        route = route.as_announced
+        route = route.as_announced if key.position else EMPTY_ROUTE
         if not route.shard_count_at(key.position):
             return route
         lease = self._find(key)
         if lease is None:
-            # One thread asks for the collection; the others find its lease.
-            with self._renewing[hash(key.collection) % LOCKS]:
-                lease = self._find(key) or self._renew(key, now_ms, learn)
+            lease = self._look(key, learn) if confirmed is None else self._take(key, confirmed)
         if lease is None:
             self._telemetry.count(MetricName.WRITES_WITHOUT_LEASE)
+            if confirmed is not None and not self._is_far_ahead(key, confirmed):
+                raise RetryLaterError("no Date of a response says where an item is created only if there is none")
             return EMPTY_ROUTE
         return route.union(lease.route).as_announced
 
@@ -91,13 +108,29 @@ class Leases:
         lease = self._held.get(key.collection)
         return lease if lease and is_leased(key.position, lease.date_ms, self._times.lease_ms) else None
 
-    def _renew(self, key: ItemKey[Any], now_ms: int, learn: Learn) -> _Lease | None:
-        """Read the journal, unless that cannot help; None: there is no lease for this item."""
-        if not self._may_help(key, now_ms):
+    def _is_far_ahead(self, key: ItemKey[Any], entry: JournalEntry) -> bool:
+        """Say whether no other process can have a lease for an item either, until a margin from now."""
+        if entry.date_ms is None or key.collection not in self._held:
+            return False
+        return not is_leased(key.position, entry.date_ms, self._times.lease_ms + self._times.margin_ms)
+
+    def _look(self, key: ItemKey[Any], learn: Learn) -> _Lease | None:
+        """Read the journal, unless that cannot help; None: there is no lease for this item now."""
+        renewing = self._renewing[hash(key.collection) % LOCKS]
+        # One thread asks for the collection; the others do not wait for it.
+        if not renewing.acquire(blocking=False):
+            return self._find(key)
+        try:
+            return self._find(key) or self._renew(key, learn)
+        finally:
+            renewing.release()
+
+    def _renew(self, key: ItemKey[Any], learn: Learn) -> _Lease | None:
+        began_ms = self._now_ms()
+        if not self._may_help(key, began_ms):
             return None
-        if len(self._tried_ms) >= self._max_entries:
-            self._tried_ms.clear()
-        self._tried_ms[key.collection] = now_ms
+        if len(self._pauses) >= self._max_entries:
+            self._pauses.clear()
         try:
             entry = self._journal.get(key.collection, is_strong=True)
         except (RetryLaterError, StoreRefusedError):
@@ -106,14 +139,23 @@ class Leases:
         except MalformedGenerationError:
             self._telemetry.count(MetricName.JOURNAL_MALFORMED)
             return None
-        self._keep(key.collection, entry.route, entry.date_ms, now_ms)
-        learn(key.collection, entry.route, now_ms)
+        finally:
+            ended_ms = self._now_ms()
+            pause_ms = max(LOOKUP_PAUSE_MS, SLOW_READS * (ended_ms - began_ms))
+            self._pauses[key.collection] = ended_ms, ended_ms + pause_ms
+        learn(key.collection, entry.route, ended_ms)
+        return self._take(key, entry)
+
+    def _take(self, key: ItemKey[Any], entry: JournalEntry) -> _Lease | None:
+        """Take a lease from what a strongly consistent read has shown."""
+        self._keep(key.collection, entry.route, entry.date_ms, self._now_ms())
         self.on_renewed(key, entry)
         return self._find(key)
 
     def _may_help(self, key: ItemKey[Any], now_ms: int) -> bool:
         """Say whether a read may give a lease: by the process's clock, which may be wrong."""
-        if 0 <= now_ms - self._tried_ms.get(key.collection, now_ms - LOOKUP_PAUSE_MS) < LOOKUP_PAUSE_MS:
+        began_ms, ends_ms = self._pauses.get(key.collection, (now_ms, now_ms))
+        if began_ms <= now_ms < ends_ms:
             return False
         known = self._held.get(key.collection)
         if known is None or now_ms < known.read_at_ms:

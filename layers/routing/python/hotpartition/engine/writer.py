@@ -19,7 +19,7 @@ from hotpartition.core.capacity import write_units
 from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import Telemetry
+from hotpartition.core.ports import JournalEntry, Telemetry
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.engine.leases import Leases
@@ -51,7 +51,8 @@ class _Write(Generic[FoundT]):
     may_be_stored: bool
     """Whether an earlier attempt may have stored it, at any of its choices."""
     choices: int
-    is_timed: bool = True
+    is_timed: bool
+    confirmed: JournalEntry | None
     route: Route = EMPTY_ROUTE
     usable: Route = EMPTY_ROUTE
     """What it may be placed by, of `route`."""
@@ -86,7 +87,7 @@ class Writer:
             budget_ms: how long a write goes on trying.
             form: how partition keys are built.
             choices: how many shards may hold an item under one N.
-            leases: say which routes items may be placed by; None: nothing is ever closed.
+            leases: say which routes items may be placed by; None: nothing is closed.
         """
         self.routes = routes
         self._leases = leases
@@ -108,7 +109,7 @@ class Writer:
         may_be_stored: bool,
         remaining_ms: float = float("inf"),
         choices: int | None = None,
-        confirmed: Route = EMPTY_ROUTE,
+        confirmed: JournalEntry | None = None,
         factor: int = 1,
         draw: Callable[[], str] | None = None,
         is_timed: bool = True,
@@ -124,7 +125,8 @@ class Writer:
                 once an attempt's outcome is unknown.
             remaining_ms: time the caller has left; the budget never passes it.
             choices: how many shards may take it, if not as many as the table's items have.
-            confirmed: what the caller has read of the route in the journal: the item is placed by that as well.
+            confirmed: for who creates an item on condition that there is none, and so must meet all others who do: what
+                the journal has just shown, strongly consistent. The item is placed by that as well.
             factor: how many times its units the write costs: 2 in a transaction.
             draw: draws another `hashed` once all choices refused; only for what is never looked up.
             is_timed: whether reads obey closes; False: they ask all shards that there ever were.
@@ -133,11 +135,12 @@ class Writer:
             None when it was stored by this call; else what is stored under this key, left as it is.
 
         Raises:
-            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's.
+            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's. Or it is not known
+                where all who create it meet.
         """
         now_ms = self._clock.now_ms()
-        write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed)
-        self._begin(write, self.routes.get_route(key.collection, now_ms).union(confirmed), now_ms)
+        write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed, confirmed)
+        self._begin(write, self.routes.get_route(key.collection, now_ms), now_ms)
         placement = write.placements[0]
         wcu = factor * self._units(key, size_bytes, placement)
         report = self._counting.offered(key, wcu, placement.shard_count, now_ms)
@@ -156,7 +159,7 @@ class Writer:
                     route = self.routes.get_route(key.collection, at_ms)
                     if not write.route.covers(route):
                         # This very write has raised it: there is a better place now.
-                        self._begin(write, route.union(confirmed), at_ms)
+                        self._begin(write, route, at_ms)
                         continue
                 if not budget.wait():
                     if is_refused_everywhere:
@@ -168,7 +171,7 @@ class Writer:
                         write.key = key._replace(hashed=draw())
                     # The collection may have been raised meanwhile: this very item may have a better place now.
                     route = self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
-                    self._begin(write, route.union(confirmed), self._clock.now_ms())
+                    self._begin(write, route, self._clock.now_ms())
 
     def place(self, key: ItemKey[KeyT], *, size_bytes: int, is_repeated: bool = False) -> Placement:
         """Count a write, and choose the partition key to try first for it: for writes that go into one batch.
@@ -179,7 +182,7 @@ class Writer:
             is_repeated: whether a batch before left it unprocessed, so that it was counted.
         """
         now_ms = self._clock.now_ms()
-        route = self._find_usable(key, self.routes.get_route(key.collection, now_ms), now_ms)
+        route = self._find_usable(key, self.routes.get_route(key.collection, now_ms))
         placement = choose_placement(route, key, self._form)
         if self._refusals.has(placement.partition_key, now_ms):
             placements = choose_placements(route, key, self._form, choices=self._choices)
@@ -188,11 +191,14 @@ class Writer:
             self._counting.offered(key, self._units(key, size_bytes, placement), placement.shard_count, now_ms)
         return placement
 
-    def meet(self, key: ItemKey[str], confirmed: Route) -> Placement:
-        """Choose the partition key where all who create an item on condition meet; `confirmed` as of `write`."""
-        now_ms = self._clock.now_ms()
-        route = self.routes.get_route(key.collection, now_ms).union(confirmed)
-        return choose_placement(self._find_usable(key, route, now_ms), key, self._form)
+    def meet(self, key: ItemKey[str], confirmed: JournalEntry) -> Placement:
+        """Choose the partition key where all who create an item on condition meet; `confirmed` as of `write`.
+
+        Raises:
+            RetryLaterError: nothing says where.
+        """
+        route = self.routes.get_route(key.collection, self._clock.now_ms()).union(confirmed.route)
+        return choose_placement(self._find_usable(key, route, confirmed), key, self._form)
 
     def refused(self, partition_key: str) -> None:
         """Take in that a partition key left a write of a batch unprocessed, or refused a change of an item."""
@@ -206,7 +212,9 @@ class Writer:
 
     def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
         """Begin anew under a route. What refused a moment ago is tried last."""
-        write.usable = self._find_usable(write.key, route, now_ms) if write.is_timed else route.as_announced
+        if write.confirmed is not None:
+            route = route.union(write.confirmed.route)
+        write.usable = self._find_usable(write.key, route, write.confirmed) if write.is_timed else route.as_announced
         first = choose_placement(write.usable, write.key, self._form)
         write.route, write.placements, write.untried = route, (first,), [first]
         if self._refusals.has(first.partition_key, now_ms):
@@ -216,11 +224,11 @@ class Writer:
     def _all_placements(self, write: _Write[FoundT]) -> tuple[Placement, ...]:
         return choose_placements(write.usable, write.key, self._form, choices=write.choices)
 
-    def _find_usable(self, key: ItemKey[KeyT], route: Route, now_ms: int) -> Route:
-        """Return what an item may be placed by; one without a time lies before every close."""
-        if self._leases is None or not key.position:
-            return route
-        return self._leases.route_for(key, route, now_ms, self.routes.learn)
+    def _find_usable(self, key: ItemKey[KeyT], route: Route, confirmed: JournalEntry | None = None) -> Route:
+        """Return what an item may be placed by. Announced closes are obeyed, even where nobody should announce any."""
+        if self._leases is None:
+            return route.as_announced
+        return self._leases.route_for(key, route, self.routes.learn, confirmed)
 
     def _try_choices(self, write: _Write[FoundT]) -> FoundT | None:
         """Put the item where it was not refused yet, one choice after another without waiting.

@@ -90,8 +90,21 @@ def build_writer(
     choices: int = MAX_CHOICES,
     budget_ms: float | None = None,
     sampler: type[LoadSampler] = LoadSampler,
+    closing: bool = True,
 ) -> Writer:
-    """Build a writer; `budget_ms` is taken from the settings unless it is given."""
+    """Build a writer; `budget_ms` is taken from the settings unless it is given.
+
+    `closing`: whether positions are times of the present, so that routes may be closed.
+    """
+    leases = None
+    if closing:
+        leases = build_leases(
+            settings.leases,
+            journal=journal,
+            telemetry=ends.telemetry,
+            now_ms=ends.clock.now_ms,
+            max_entries=settings.requests.route_cache_entries,
+        )
     return ends.parts.writer(
         routes=build_routes(ends, settings, journal),
         counting=ReportedWrites(
@@ -108,12 +121,7 @@ def build_writer(
         budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,
         form=form,
         choices=choices,
-        leases=build_leases(
-            settings.leases,
-            journal=journal,
-            telemetry=ends.telemetry,
-            max_entries=settings.requests.route_cache_entries,
-        ),
+        leases=leases,
     )
 
 

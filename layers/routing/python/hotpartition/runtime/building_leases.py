@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.ports import JournalReading, Telemetry
 from hotpartition.core.store_clock import SECOND_MS
@@ -17,10 +19,15 @@ def build_close_times(leases: LeaseSettings, closing: ClosingSettings | None = N
 
 
 def build_leases(
-    settings: LeaseSettings, *, journal: JournalReading, telemetry: Telemetry, max_entries: int
+    settings: LeaseSettings,
+    *,
+    journal: JournalReading,
+    telemetry: Telemetry,
+    now_ms: Callable[[], int],
+    max_entries: int,
 ) -> Leases | None:
     """Build the leases of a process's writers; None where the settings say that nothing is closed."""
     times = build_close_times(settings)
     if not times.lease_ms:
         return None
-    return Leases(journal=journal, telemetry=telemetry, times=times, max_entries=max_entries)
+    return Leases(journal=journal, telemetry=telemetry, times=times, now_ms=now_ms, max_entries=max_entries)

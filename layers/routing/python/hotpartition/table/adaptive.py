@@ -38,6 +38,7 @@ class Adaptive:
     telemetry: Telemetry | None = None
     environ: Mapping[str, str] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+    closing: bool = False
 
     finds_read_heat: ClassVar[bool] = True
 
@@ -71,12 +72,14 @@ class Adaptive:
             schema=schema,
             choices=self.choices,
             budget_ms=budget_ms,
+            closing=self.closing,
         )
 
 
 def adaptive(
     *,
     choices: int = MAX_CHOICES,
+    closing: bool = False,
     telemetry: Telemetry | None = None,
     environ: Mapping[str, str] | None = None,
     **settings: object,
@@ -88,6 +91,8 @@ def adaptive(
 
     Args:
         choices: how many of the shards may take one item: where its first one refuses, the next does.
+        closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
+            times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
         telemetry: told of metrics and events; by default events are logged.
         environ: read instead of the process's own variables.
         settings: those of `AdaptiveSettings`, by name.
@@ -102,7 +107,7 @@ def adaptive(
     check_choices(choices)
     if find_spec("redis") is None:
         raise ImportError("adaptive() needs redis-py: pip install 'hotpartition[adaptive]'")
-    return Adaptive(choices, telemetry, environ, settings)
+    return Adaptive(choices, telemetry, environ, settings, closing)
 
 
 class AdaptiveRoutes(TableRoutes):
@@ -124,6 +129,7 @@ class AdaptiveRoutes(TableRoutes):
         schema: Schema,
         choices: int,
         budget_ms: float,
+        closing: bool = False,
     ) -> None:
         """Start knowing nothing.
 
@@ -135,6 +141,7 @@ class AdaptiveRoutes(TableRoutes):
             schema: the table's keys.
             choices: how many shards may hold an item under one N.
             budget_ms: how long a write is tried for.
+            closing: whether positions are times of the present, so that keys that have cooled may be closed.
         """
         self.choices = choices
         self.journal = place
@@ -157,6 +164,7 @@ class AdaptiveRoutes(TableRoutes):
             choices=choices,
             budget_ms=budget_ms,
             sampler=SharedSampler,
+            closing=closing,
         )
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:

@@ -24,6 +24,7 @@ from hotpartition.core.merge import (
     QueryResponse,
 )
 from hotpartition.core.route import Route
+from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.table.expressions import project_also
 from hotpartition.table.item_store import GENERATIONS, Query, StoredItem, TableStore
 from hotpartition.table.requests import Requests
@@ -89,6 +90,11 @@ class _PagePlan:
         self._once.add(query, response)
         self._merge.add(query, response)
 
+    def forget(self, key: str) -> None:
+        """Implement `Plan.forget`."""
+        self._once.forget(key)
+        self._merge.forget(key)
+
     def page(self) -> Page[Place, StoredItem]:
         """Build the page."""
         return self._once.page() if self._asks_once else self._merge.page()
@@ -108,10 +114,10 @@ class _Reading:
         self._requests = requests
         self._query = query
         self._route = self._sharding.routes.get(query.collection)
-        self._is_compared = False
+        self._is_compared = self._is_folding = False
         # An index may hold no more than its keys.
         counted = () if "IndexName" in query.request else (CHANGES, SHARDS)
-        generations = (GENERATIONS,) if query.may_pass_journal(self._sharding.routes.journal) else ()
+        generations = (GENERATIONS, FOLDING) if query.may_pass_journal(self._sharding.routes.journal) else ()
         self._kept = {self._schema.partition, *counted, *query.sorted_by(self._schema)}
         asked, hidden = project_also(_ignoring_count(query.request), {*self._kept, *generations})
         self._hidden = hidden | query.hidden
@@ -147,11 +153,19 @@ class _Reading:
         counts = Counter(item.partition_key for item in valid.items)
         ends = {item.partition_key: item.sort_key for item in valid.items}
         lies_at = {item.sort_key: item.partition_key for item in valid.items}
+        if self._is_folding:
+            # Since then, each of them may have been moved there.
+            base_key = self._query.collection
+            counts[base_key], ends[base_key] = len(valid.items), valid.items[-1].sort_key
+
+        def is_moved_to(key: str) -> bool:
+            return self._is_folding and key == self._query.collection
+
         once = self._once(counts)
         self._run(once, self._store)
         for key, found in once.read.items():
             # Of two copies, only the valid one counts, whatever the filter thinks of the other.
-            items = tuple(item for item in found.items if lies_at.get(item.sort_key) in (None, key))
+            items = tuple(item for item in found.items if lies_at.get(item.sort_key) in (None, key) or is_moved_to(key))
             # A place that did not get as far as before met newer items on its way: the page ends there.
             is_early = found.reached is not None and self._is_past(ends[key], found.reached)
             reached = found.reached if is_early else end
@@ -188,8 +202,9 @@ class _Reading:
             is_strong=self._query.is_strong,
             hint=self._route,
             is_compared=self._is_compared,
+            is_folding=self._is_folding,
         )
-        self._route, self._is_compared = gathered.route, True
+        self._route, self._is_compared, self._is_folding = gathered.route, True, gathered.is_folding
 
     def _bounds(self) -> tuple[Place | None, Place | None]:
         """Return what all wanted items lie between, inclusive."""

@@ -38,6 +38,7 @@ class InBand:
     telemetry: Telemetry | None = None
     environ: Mapping[str, str] | None = None
     settings: Mapping[str, object] = field(default_factory=dict)
+    closing: bool = False
 
     finds_read_heat: ClassVar[bool] = False
 
@@ -52,12 +53,15 @@ class InBand:
         place = find_place(settings, schema, "in_band")
         telemetry = self.telemetry or LoggedTelemetry()
         ends = open_in_band(open_calls(table), place, telemetry, clock)
-        return InBandRoutes(ends, settings, place=place, schema=schema, choices=self.choices, budget_ms=budget_ms)
+        return InBandRoutes(
+            ends, settings, place=place, schema=schema, choices=self.choices, budget_ms=budget_ms, closing=self.closing
+        )
 
 
 def in_band(
     *,
     choices: int = MAX_CHOICES,
+    closing: bool = False,
     telemetry: Telemetry | None = None,
     environ: Mapping[str, str] | None = None,
     **settings: object,
@@ -69,6 +73,8 @@ def in_band(
 
     Args:
         choices: how many of the shards may take one item: where its first one refuses, the next does.
+        closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
+            times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
         telemetry: told of metrics and events; by default events are logged.
         environ: read instead of the process's own variables.
         settings: those of `InBandSettings`, by name: `journal_table_name` for routing and load items in a table of
@@ -81,7 +87,7 @@ def in_band(
         >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=in_band())
     """
     check_choices(choices)
-    return InBand(choices, telemetry, environ, settings)
+    return InBand(choices, telemetry, environ, settings, closing)
 
 
 class InBandRoutes(JournalReads, TableRoutes):
@@ -99,6 +105,7 @@ class InBandRoutes(JournalReads, TableRoutes):
         choices: int,
         budget_ms: float,
         counting: type[InBandCounting] = InBandCounting,
+        closing: bool = False,
     ) -> None:
         """Start knowing nothing.
 
@@ -110,11 +117,22 @@ class InBandRoutes(JournalReads, TableRoutes):
             choices: how many shards may hold an item under one N.
             budget_ms: how long a write is tried for.
             counting: finds what is hot.
+            closing: whether positions are times of the present, so that keys that have cooled may be closed.
         """
         self.choices = choices
         self.journal = place
         routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
         super().__init__(routes, ends.telemetry, ends.clock.now_ms)
+        leases = cooling = None
+        if closing:
+            leases = build_leases(
+                settings.leases,
+                journal=ends.journal,
+                telemetry=ends.telemetry,
+                now_ms=ends.clock.now_ms,
+                max_entries=settings.requests.route_cache_entries,
+            )
+            cooling = build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing)
         self.writer = build_in_band_writer(
             ends,
             routes,
@@ -122,16 +140,11 @@ class InBandRoutes(JournalReads, TableRoutes):
             size=settings.size,
             form=schema.form,
             budget_ms=budget_ms,
-            leases=build_leases(
-                settings.leases,
-                journal=ends.journal,
-                telemetry=ends.telemetry,
-                max_entries=settings.requests.route_cache_entries,
-            ),
+            leases=leases,
             choices=choices,
             counting=counting,
             is_raising=settings.raising.is_raising,
-            cooling=build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing),
+            cooling=cooling,
         )
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:

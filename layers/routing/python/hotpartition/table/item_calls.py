@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import try_for
 from hotpartition.core.capacity import write_units
-from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.ports import JournalEntry
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError, ThrottledError
@@ -94,7 +94,7 @@ class Changer:
             ThrottledError: DynamoDB refused for the whole budget; its cause is boto3's error.
         """
         if self._append_only and change.item is not None and not change.is_conditional:
-            return self._shown(self._create(requests, change, target, EMPTY_ROUTE, exists=None))
+            return self._shown(self._create(requests, change, target, None))
         if (place := self._sharding.sole_place_of(target)) is not None:
             marks = self._routes.marks_of(target.position) if place != target.collection else {}
             return self._shown(self._change_at(requests, change, target, place, exists=None, marks=marks))
@@ -142,7 +142,7 @@ class Changer:
             return self._change_at(requests, change, target, valid.partition_key, exists=True, marks=marks)
         if change.operation == "DeleteItem":
             return self._change_at(requests, change, target, target.collection, exists=False)
-        return self._create(requests, change, target, confirmed, exists=False)
+        return self._create(requests, change, target, confirmed)
 
     def _change_cold(
         self, requests: Requests, locator: Gatherer[Place, StoredItem], change: Change, target: Target
@@ -208,16 +208,18 @@ class Changer:
         stored = prepared.request.get("Item") or prepared.request["Key"]
         self._routes.writer.refused(stored[self._schema.partition])
 
-    def _create(
-        self, requests: Requests, change: Change, target: Target, confirmed: Route, *, exists: bool | None
-    ) -> Attributes:
+    def _create(self, requests: Requests, change: Change, target: Target, confirmed: JournalEntry | None) -> Attributes:
         """Create the item at its first choice that does not refuse; by an update, or on condition, at its first only.
 
         Two creations on condition that there is no such item must meet at one place, to see each other; and two updates
-        that add to it. So the route is at least what the journal has just confirmed.
+        that add to it. So the route is at least what the journal has just confirmed; None: they need not meet.
+
+        Raises:
+            RetryLaterError: nothing says where they meet.
         """
+        exists = None if confirmed is None else False
         try:
-            key = self._sharding.key_of_new(target, must_meet=exists is not None)
+            key = self._sharding.key_of_new(target, must_meet=confirmed is not None)
         except InvalidRequestError:
             if change.is_conditional:
                 # Where its condition does not hold, nothing is created, and nothing need tell where.

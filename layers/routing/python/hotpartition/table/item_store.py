@@ -11,10 +11,10 @@ from boto3.dynamodb.types import Binary, TypeSerializer
 
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
-from hotpartition.core.route import Route
 from hotpartition.dynamodb import stored_route
-from hotpartition.dynamodb.calls import Call
+from hotpartition.dynamodb.calls import Call, date_of
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import RetryLaterError, ThrottledError
@@ -25,6 +25,8 @@ from hotpartition.table.sharding import Sharding, Target
 
 GENERATIONS = "generations"
 """The attribute of a routing item that holds the route."""
+GREW_AT = "updated_at"
+"""The attribute of a routing item that says when that last grew."""
 
 _serialize = TypeSerializer().serialize
 
@@ -195,6 +197,8 @@ class TableStore:
         """The batches of a `get` under way that DynamoDB has not responded to in full."""
         self._got: list[tuple[str, Attributes]] = []
         """Table and item of what it has given."""
+        self._dates: list[int | None] = []
+        """The `Date` of each of their responses."""
 
     def fetch(
         self, queries: Sequence[KeyQuery[Place]], *, is_strong: bool, journal_of: str | None = None
@@ -235,7 +239,8 @@ class TableStore:
         Called again after a refusal, for the same places, it goes on where DynamoDB stopped.
         """
         if not self._left:
-            self._got, self._left = [], self._build_batches(places, is_strong=is_strong, journals_of=journals_of)
+            self._got, self._dates = [], []
+            self._left = self._build_batches(places, is_strong=is_strong, journals_of=journals_of)
         while self._left:
             self._get_batch()
         journal = self._journal
@@ -249,7 +254,11 @@ class TableStore:
             else:
                 items.append(item)
         found = [Copy(item.partition_key, item) for item in self._read_items(items)]
-        return Got(tuple(found), read_entries(routing, journals_of))
+        # Which response showed which is not known: nothing was read before the first of them.
+        dates = [date for date in self._dates if date is not None]
+        date_ms = min(dates) if dates and len(dates) == len(self._dates) else None
+        entries = read_entries(routing, journals_of)
+        return Got(tuple(found), {name: replace(entry, date_ms=date_ms) for name, entry in entries.items()})
 
     def _build_batches(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str]
@@ -278,6 +287,7 @@ class TableStore:
         """
         response = self._requests.send_many("BatchGetItem", RequestItems=self._left[0])
         self.metadata = response.get("ResponseMetadata", {})
+        self._dates.append(date_of(response))
         for table_name, items in response["Responses"].items():
             self._got += [(table_name, item) for item in items]
         if not (unprocessed := response.get("UnprocessedKeys")):
@@ -398,21 +408,22 @@ class TableStore:
 def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
     """Name the attributes that a point read must get beside what its owner asked for."""
     journal = sharding.routes.journal
-    generations = {GENERATIONS} if journal is not None and not journal.is_apart else set()
+    generations = {GENERATIONS, FOLDING} if journal is not None and not journal.is_apart else set()
     return frozenset({*sharding.schema.key, CHANGES, SHARDS, *generations})
 
 
 def open_locator(sharding: Sharding, requests: Requests) -> Gatherer[Place, StoredItem]:
     """Open what finds the copies of items for one call: of each its key, and how often it was changed."""
-    names = {f"#hp{position}": name for position, name in enumerate(sorted(attributes_of_ours(sharding)))}
+    ours = {*attributes_of_ours(sharding), GREW_AT}
+    names = {f"#hp{position}": name for position, name in enumerate(sorted(ours))}
     keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
     return sharding.gatherer(TableStore(sharding, requests, keys_only))
 
 
 def locate(
     locator: Gatherer[Place, StoredItem], targets: Sequence[Target], *, is_strong: bool = True
-) -> list[tuple[list[StoredItem], Route]]:
-    """Find all copies of items: of each its copies, the valid one first, and what the journal confirms of its route.
+) -> list[tuple[list[StoredItem], JournalEntry]]:
+    """Find all copies of items: of each its copies, the valid one first, and what the journal showed, if read strongly.
 
     All choices of an item are asked, found or not: a late copy at one may be older than the item at another.
     """

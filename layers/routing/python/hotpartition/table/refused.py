@@ -131,6 +131,11 @@ def check_arguments(table: Any, shards: Any, hashed: Any, position: Any, time_bu
     if not hasattr(shards, "build_routes"):
         number = shards if isinstance(shards, int) else "n"
         raise TypeError(f"shards={shards!r}: should be fixed({number}), in_band() or adaptive()")
+    if getattr(shards, "closing", False) and position is None:
+        raise TypeError(
+            "closing=True: keys are closed by the items' times. Write position=..., a function that returns the time of"
+            " a sort key in Unix ms"
+        )
     if hashed is not None and (isinstance(hashed, type) or not hasattr(hashed, "of_nothing")):
         attribute = hashed if isinstance(hashed, str) else "device_id"
         raise TypeError(f"hashed={hashed!r}: should be by_sort_key(), by_attribute({attribute!r}) or at_random()")

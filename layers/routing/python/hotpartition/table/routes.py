@@ -22,7 +22,7 @@ from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.building import build_journal_place
-from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, JournalSettings
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema
 
@@ -42,6 +42,8 @@ class TableRoutes(ReadRepair):
     """Reads newest pages through the page cache; None: there is none."""
     is_counted = False
     """Whether the units of all writes are counted."""
+    left_sort_key: str | None = None
+    """The sort key of routing items that an earlier way has left beside the items: no item of the owner's."""
     has_base = True
     """Whether items can lie at a base key."""
 
@@ -94,6 +96,8 @@ class FixedRoutes(TableRoutes):
         telemetry = LoggedTelemetry()
         super().__init__(registry=None, routes=self, background=None, telemetry=telemetry, now_ms=clock.now_ms)
         self.choices = choices
+        self.is_folding = bool(route) and not written
+        self.left_sort_key = JournalSettings.defaults().journal_sort_key if self.is_folding else None
         self._written = written
         self._route = route
         self._lock = Lock()
@@ -211,7 +215,8 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0, o
         shards: the number of shards, at first and after each raise; each alone, or with the position since when.
         choices: how many of the shards may take one item: where its first one refuses, the next does.
         readable: a number that items are not written under yet, but read. For raising while instances of both versions
-            run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`.
+            run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`. And for the way out: `fixed(0,
+            readable=16)` writes new items to the base key, and reads it last, so that items may be moved there.
         only_shards: nothing was ever stored at a base key, so none is read. An item has one place then, as long as one
             number was used: puts and changes go there without looking for it first.
 

@@ -4,8 +4,9 @@
 |---|---|---|
 | `hp_changes` (N) | items that were changed | how often: of two copies, the more often changed one is the item |
 | `hp_shards` (N) | items on shards, `fixed` only | the N that they were written under |
+| `hp_noted` (S) | items on shards that are about to be moved | by which run (`dynamodb/folding.py`) |
 
-Both are taken out of whatever is returned. Nothing else is stored beside the owner's attributes.
+All are taken out of whatever is returned. Nothing else is stored beside the owner's attributes.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from hotpartition.core.capacity import (
     text_size_bytes,
 )
 from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.table import NOTED
 
 CHANGES = "hp_changes"
 SHARDS = "hp_shards"
-RESERVED = frozenset({CHANGES, SHARDS})
+RESERVED = frozenset({CHANGES, SHARDS, NOTED})
 
 Place = tuple[Any, ...]
 """Where an item lies in its collection's order: what its sort key compares as; in an index, both sort keys."""

@@ -61,7 +61,10 @@ class Sharding:
     def is_journal(self, item: Mapping[str, Any]) -> bool:
         """Say whether an item of the table, or its key, is a routing item."""
         place = self.routes.journal
-        return place is not None and not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
+        if place is None:
+            sort_key = self.routes.left_sort_key
+            return sort_key is not None and item.get(self.schema.sort) == sort_key
+        return not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
 
     def show_stored(self, stored: Mapping[str, Any]) -> Attributes | None:
         """Turn a stored item, key or image, in either form of values, into the owner's; None: it is none of theirs."""

@@ -224,7 +224,7 @@ def _seek(calls: _Calls, items: ItemCalls, gets: Sequence[Attributes]) -> list[_
     reads = []
     for get, target in zip(gets, targets, strict=True):
         copies, confirmed = located[target]
-        route = sharding.routes.get(target.collection).union(confirmed)
+        route = sharding.routes.get(target.collection).union(confirmed.route)
         places = [copy.partition_key for copy in copies]
         if not places:
             places += candidate_keys(route, target, schema.form, choices=sharding.routes.choices)

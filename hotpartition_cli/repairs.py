@@ -1,0 +1,312 @@
+"""Repairs that read or move stored items: with the caller's own credentials, on any table that hotpartition spreads."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hotpartition.core.backoff import Clock, try_for
+from hotpartition.core.capacity import Item
+from hotpartition.core.counter_items import AMOUNT
+from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.folding import Folder, FoldForm
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.journal_rebuild import CALL_BUDGET_MS, Clue, ScanForm, rebuild_journal
+from hotpartition.dynamodb.stored_route import FOLDING
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.raising import Raiser
+from hotpartition.errors import ConditionFailedError, InvalidRequestError, RetryLaterError, StoreRefusedError
+from hotpartition_cli.commands import Outcome, Progress
+from hotpartition_cli.errors import FailedError, Status, UsageError
+from hotpartition_cli.sdk import Subject, open_client, open_session, translated
+from hotpartition_cli.tables import find_place, read_settings
+from hotpartition_messages.keys import (
+    KEY_FORM,
+    MESSAGE_PREFIX,
+    ROUTING_INDEX,
+    find_journal,
+    parse_sort_key,
+    position_of,
+)
+
+SORT_KEY, RANDOM = "sort-key", "random"
+"""What `--hashed` takes beside the name of an attribute."""
+_RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTable:
+    """A table that was described, and a client for it."""
+
+    name: str
+    calls: DynamoDBCalls
+    clock: Clock
+    partition_key: str
+    sort_key: str
+    """Empty: it has none."""
+    index_keys: tuple[str, ...]
+    is_messages: bool
+    """Whether it is a messages stack's, by its sparse index."""
+    place: JournalPlace | None
+    """Where its routing items lie; None where the table is read as it is."""
+    region: str
+
+    @property
+    def form(self) -> KeyForm:
+        """How its partition keys are built."""
+        return KEY_FORM if self.is_messages else KeyForm()
+
+
+def open_table(
+    options: argparse.Namespace, environ: Mapping[str, str], sleep: Callable[[float], None], *, has_journal: bool
+) -> OwnTable:
+    """Describe the table that the options name, with the caller's credentials."""
+    # boto3 is imported with it.
+    from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
+
+    client = open_client(open_session(options.region, options.profile), "dynamodb")
+    subject, region = _subject(options.table), client.meta.region_name
+    described = translated(lambda: client.describe_table(TableName=options.table), subject, region)["Table"]
+    keys = {key["KeyType"]: key["AttributeName"] for key in described["KeySchema"]}
+    indexes = described.get("GlobalSecondaryIndexes", ())
+    is_messages = any(index["IndexName"] == ROUTING_INDEX for index in indexes)
+    place = None
+    if has_journal:
+        settings = read_settings(options.table, options.journal_table, environ)
+        place = find_journal(options.table) if is_messages else find_place(client, settings)
+    return OwnTable(
+        options.table,
+        ThreadedCalls(Boto3Call(client)),
+        Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=sleep, random=random.random),
+        keys["HASH"],
+        keys.get("RANGE", ""),
+        tuple(index["KeySchema"][0]["AttributeName"] for index in indexes),
+        is_messages,
+        place,
+        region,
+    )
+
+
+def repair(
+    options: argparse.Namespace,
+    environ: Mapping[str, str],
+    progress: Progress,
+    *,
+    by: str,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Outcome:
+    """Carry out `rebuild-journal`, `fold` or `copy-back`.
+
+    Raises:
+        ToolError: what went wrong, with the way out.
+    """
+    has_journal = options.command != "copy-back" and not getattr(options, "shard_count", None)
+    table = open_table(options, environ, sleep, has_journal=has_journal)
+
+    def carry_out() -> Outcome:
+        try:
+            match options.command:
+                case "rebuild-journal":
+                    return _rebuild(table, options, progress, by)
+                case "fold":
+                    return _fold(table, options, progress)
+                case _:
+                    return _copy_back(table, options, progress)
+        except StoreRefusedError as error:
+            # The SDK's own error, of which there are sentences already.
+            raise error.__cause__ or error from None
+
+    try:
+        outcome: Outcome = translated(carry_out, _subject(table.name), table.region)
+    except InvalidRequestError as error:
+        raise UsageError(str(error), kind="invalid-request") from error
+    except RetryLaterError as error:
+        raise FailedError(f"DynamoDB refused for a minute ({error}): run it again", kind="retry-later") from error
+    return outcome
+
+
+def _rebuild(table: OwnTable, options: argparse.Namespace, progress: Progress, by: str) -> Outcome:
+    if table.place is None or not table.sort_key:
+        raise UsageError(f"{table.name} has no sort key, so there is nothing to rebuild: name another table")
+    names = [table.partition_key, table.sort_key, AMOUNT]
+    if not table.is_messages and options.hashed not in {SORT_KEY, RANDOM}:
+        names.append(options.hashed)
+    form = ScanForm(
+        table.name,
+        table.partition_key,
+        table.form,
+        tuple(dict.fromkeys(names)),
+        _clue_of_message if table.is_messages else _build_clue(table.sort_key, options.hashed),
+    )
+    journal = DynamoDBJournal(table.calls, table.place)
+    raiser = Raiser(journal=journal, registry=None, telemetry=_Silent(), clock=table.clock)
+    rebuilt = rebuild_journal(
+        table.calls,
+        form,
+        journal,
+        raiser,
+        table.clock,
+        by=by,
+        units_per_second=options.units,
+        progress=lambda items: progress(f"{items:,} items looked at"),
+    )
+    document = {
+        "items": rebuilt.items,
+        "keys": rebuilt.collections,
+        "grown": rebuilt.grown,
+        "malformed": list(rebuilt.unreadable),
+    }
+    return Outcome(document, Status.FINDING if rebuilt.unreadable else Status.FINE)
+
+
+def _clue_of_message(item: Item) -> Clue:
+    sort_key = item["sk"]["S"]
+    if not sort_key.startswith(MESSAGE_PREFIX):
+        return Clue(None, 0)
+    try:
+        return Clue(parse_sort_key(sort_key), position_of(sort_key))
+    except (KeyError, ValueError):
+        return Clue(None, 0)
+
+
+def _build_clue(sort_key: str, hashed: str) -> Callable[[Item], Clue]:
+    from boto3.dynamodb.types import TypeDeserializer  # noqa: PLC0415 - boto3 takes long
+
+    from hotpartition.table.schema import text_of  # noqa: PLC0415
+
+    read: Callable[[Any], Any] = TypeDeserializer().deserialize
+    attribute = sort_key if hashed == SORT_KEY else hashed
+
+    def clue_of(item: Item) -> Clue:
+        is_cell = AMOUNT in item and item[sort_key].get("S", "").startswith("c#")
+        if hashed == RANDOM or is_cell or attribute not in item:
+            return Clue(None, 0)
+        return Clue(text_of(read(item[attribute])), 0)
+
+    return clue_of
+
+
+def _fold(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:
+    if not table.sort_key:
+        raise UsageError(f"{table.name} has no sort key, so there is nothing to fold: name another table")
+    form = FoldForm(
+        table.name,
+        table.partition_key,
+        table.sort_key,
+        table.form,
+        table.place,
+        changes="version" if table.is_messages else "hp_changes",
+        tombstone="deleted_at" if table.is_messages else "",
+        dropped=("hp_shards",),
+        index_keys=table.index_keys,
+    )
+    folder = Folder(
+        table.calls,
+        form,
+        table.clock,
+        items_per_second=options.items_per_second,
+        settle_seconds=options.settle,
+    )
+    key = options.conversation_id
+    folded = folder.fold(
+        key, shard_count=options.shard_count, progress=lambda moved: progress(f"{moved:,} items moved")
+    )
+    document = {"conversation_id": key, "moved": folded.moved, "left": folded.left}
+    return Outcome(document, Status.FINDING if folded.left else Status.FINE)
+
+
+def _copy_back(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:
+    """Put into a table what only a copy of it has: routes first, as in every raise."""
+    routes = items = 0
+    unreadable: list[str] = []
+    for item in _scan(table, options.source):
+        if _is_routing_item(table, item):
+            if not _has_sets(item):
+                unreadable.append(item[table.partition_key]["S"])
+            else:
+                _add_route(table, item)
+                routes += 1
+                progress(f"{routes:,} routes copied")
+    for looked_at, item in enumerate(_scan(table, options.source) if table.sort_key else (), 1):
+        if not _is_routing_item(table, item):
+            items += _put_missing(table, item)
+        progress(f"{looked_at:,} items looked at, {items:,} put back")
+    document = {"routes": routes, "items": items, "malformed": unreadable}
+    return Outcome(document, Status.FINDING if unreadable else Status.FINE)
+
+
+def _is_routing_item(table: OwnTable, item: Item) -> bool:
+    return not table.sort_key or item[table.sort_key] == {"S": JournalPlace("").routing_sort_key}
+
+
+def _has_sets(item: Item) -> bool:
+    return any("SS" in value for value in item.values())
+
+
+def _add_route(table: OwnTable, item: Item) -> None:
+    """Add what a routing item has to its like. Load items have nothing that is worth it."""
+    names = [table.partition_key, *([table.sort_key] if table.sort_key else [])]
+    rest = {name: value for name, value in item.items() if name not in {*names, FOLDING}}
+    sets = [name for name, value in rest.items() if "SS" in value]
+    texts = [name for name, value in rest.items() if "S" in value]
+    aliases = {name: f"#n{index}" for index, name in enumerate([*sets, *texts])}
+    update = "ADD " + ", ".join(f"{aliases[name]} :v{index}" for index, name in enumerate(sets))
+    if texts:
+        update += " SET " + ", ".join(f"{aliases[name]} = :v{index}" for index, name in enumerate(texts, len(sets)))
+    request = {
+        "TableName": table.name,
+        "Key": {name: item[name] for name in names},
+        "UpdateExpression": update,
+        "ExpressionAttributeNames": {alias: name for name, alias in aliases.items()},
+        "ExpressionAttributeValues": {f":v{index}": rest[name] for index, name in enumerate([*sets, *texts])},
+    }
+    try_for(table.clock, CALL_BUDGET_MS, lambda: table.calls.call("UpdateItem", request))
+
+
+def _put_missing(table: OwnTable, item: Item) -> bool:
+    request = {
+        "TableName": table.name,
+        "Item": item,
+        "ConditionExpression": "attribute_not_exists(#p)",
+        "ExpressionAttributeNames": {"#p": table.partition_key},
+    }
+    try:
+        try_for(table.clock, CALL_BUDGET_MS, lambda: table.calls.call("PutItem", request))
+    except ConditionFailedError:
+        return False
+    return True
+
+
+def _scan(table: OwnTable, source: str) -> Iterator[Item]:
+    request: dict[str, Any] = {"TableName": source, "ConsistentRead": True}
+    while True:
+        response = try_for(table.clock, CALL_BUDGET_MS, lambda: table.calls.call("Scan", request))
+        for item in response["Items"]:
+            if not item[table.partition_key]["S"].startswith(LOAD_PREFIX) or _has_sets(item):
+                yield item
+        if not (start := response.get("LastEvaluatedKey")):
+            return
+        request["ExclusiveStartKey"] = start
+
+
+def _subject(name: str) -> Subject:
+    return Subject("DynamoDB", "table", name, _RIGHTS, "--table, --journal-table and --from take names of tables")
+
+
+class _Silent:
+    """`Telemetry` of a command: what it has to say, it prints."""
+
+    def count(self, metric: object, value: float = 1.0) -> None:
+        """Implement `Telemetry.count`."""
+
+    def event(self, message: str, **facts: object) -> None:
+        """Implement `Telemetry.event`."""
+
+    def flush(self) -> None:
+        """Implement `Telemetry.flush`."""

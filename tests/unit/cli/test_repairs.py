@@ -1,0 +1,299 @@
+"""`rebuild-journal`, `fold`, `copy-back` and what `verify` says of a journal that was lost, over moto."""
+
+import json
+import re
+from pathlib import Path
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Key
+
+from hotpartition.core.route import Generation, Route, choose_placement
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, fixed, in_band
+from hotpartition_cli.errors import Status
+from hotpartition_cli.main import run
+from hotpartition_messages.keys import KEY_FORM, build_key, find_journal
+from support.builders import build_message
+from support.own_tables import BESIDE, create
+from support.tables import TABLE_SCHEMA
+
+COMMAND_LINE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
+NOW_MS = 1_700_000_000_000
+QUICK = ["--items-per-second", "1000", "--settle", "0"]
+
+
+APART = JournalPlace("hp-routes-readings", sort_key="")
+
+
+def journal_of(client, place):
+    return DynamoDBJournal(ThreadedCalls(Boto3Call(client)), place)
+
+
+def tool(capsys, *arguments):
+    """Run a command: its exit status, and its JSON, whose fields are documented."""
+    status = run([*arguments, "--json"], {}, sleep=lambda _: None)
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) - {"error"} <= set(re.findall(r"`(\w+)`", COMMAND_LINE.read_text()))
+    return status, found
+
+
+def open_table(place):
+    """Open the table as a process that knows no route yet."""
+    options = {} if place is BESIDE else {"journal_table_name": place.table_name}
+    return ShardedTable(
+        boto3.resource("dynamodb").Table("readings"), shards=in_band(**options), hashed=by_attribute("owner")
+    )
+
+
+def spread(client, place, *, key="room", items=60):
+    """Write items under a route that grows twice, through tables of their own, and return what reads of them show."""
+    for n in (0, 4, 16):
+        if n:
+            journal_of(client, place).add(key, [Generation(0, n)], cause=Cause("test"), now_ms=NOW_MS)
+        opened = open_table(place)
+        opened.query(KeyConditionExpression=Key("PK").eq(key), ConsistentRead=True)
+        for number in range(items // 3):
+            at = f"{n:02}-{number:03}"
+            opened.put_item(
+                Item={"PK": key, "SK": at, "owner": f"o{number}"}, ConditionExpression="attribute_not_exists(PK)"
+            )
+    return open_table(place)
+
+
+def keys_in(table, key="room"):
+    return [item["SK"] for item in table.query(KeyConditionExpression=Key("PK").eq(key), ConsistentRead=True)["Items"]]
+
+
+def options_of(place):
+    return ["--table", "readings", *(["--journal-table", "hp-routes-readings"] if place is APART else [])]
+
+
+def routing_items(client, place):
+    return [item for item in client.scan(TableName=place.table_name)["Items"] if "generations" in item]
+
+
+def lose(client, place):
+    for item in routing_items(client, place):
+        names = [place.partition_key, *([place.sort_key] if place.sort_key else [])]
+        client.delete_item(TableName=place.table_name, Key={name: item[name] for name in names})
+
+
+@pytest.fixture(params=[BESIDE, APART], ids=["beside", "apart"])
+def place(request, client):
+    """Where the routing items lie."""
+    create(client, "hp-routes-readings", pk="S")
+    return request.param
+
+
+def test_a_lost_journal_is_noticed_and_rebuilt(client, place, capsys):
+    """Pages and point reads find everything again; a second run finds nothing to add."""
+    everything = keys_in(spread(client, place))
+    assert len(everything) == 60
+    lose(client, place)
+    assert len(keys_in(open_table(place))) < 60
+    status, found = tool(capsys, "verify", *options_of(place))
+    assert (status, found["unrouted"]) == (Status.FINDING, ["room"])
+
+    status, found = tool(capsys, "rebuild-journal", *options_of(place), "--hashed", "owner", "--by", "ann")
+    assert (status, found["keys"], found["grown"], found["malformed"]) == (Status.FINE, 1, 1, [])
+    again = open_table(place)
+    assert keys_in(again) == everything
+    for sort_key in everything:
+        found = again.get_item(Key={"PK": "room", "SK": sort_key}, Hashed=f"o{int(sort_key[3:])}", ConsistentRead=True)
+        assert "Item" in found
+    (item,) = routing_items(client, place)
+    assert all("rebuilt by=ann" in raised for raised in item["raises"]["SS"])
+    assert tool(capsys, "rebuild-journal", *options_of(place), "--hashed", "owner")[1]["grown"] == 0
+    assert tool(capsys, "verify", *options_of(place))[1]["unrouted"] == []
+
+
+def test_a_journal_of_messages_is_rebuilt_with_their_times(client, capsys):
+    """Their table is known by its index; older pages stay cheap."""
+    client.create_table(TableName="messages", **TABLE_SCHEMA)
+    for number in range(200):
+        message = build_message(NOW_MS + number, number)
+        route = Route(frozenset({Generation(NOW_MS, 4), Generation(NOW_MS + 100, 32)}))
+        place = choose_placement(route, build_key("c", message.message_id), KEY_FORM)
+        client.put_item(TableName="messages", Item=message.to_item(place.partition_key))
+    client.put_item(
+        TableName="messages", Item={"pk": {"S": "counter/likes#5"}, "sk": {"S": "c#"}, "counted": {"N": "3"}}
+    )
+    status, found = tool(capsys, "rebuild-journal", "--table", "messages")
+    assert (status, found["keys"], found["grown"]) == (Status.FINE, 2, 2)
+    route = journal_of(client, find_journal("messages")).get("c", is_strong=True).route
+    assert {Generation(NOW_MS, 4), Generation(NOW_MS + 100, 32)} <= route.generations
+    assert route.shard_count_at(NOW_MS - 1) == 0
+    counter = journal_of(client, find_journal("messages")).get("counter/likes", is_strong=True).route
+    assert counter.max_shard_count == 6
+
+
+def test_a_key_is_folded_and_all_reads_stay_whole(client, place, capsys):
+    """Each item comes to lie at the base key, once; a second run has nothing to do."""
+    table = spread(client, place)
+    everything = keys_in(table)
+    status, found = tool(capsys, "fold", "room", *options_of(place), *QUICK)
+    assert (status, found["left"]) == (Status.FINE, 0)
+    assert found["moved"] > 30
+    assert keys_in(table) == everything
+    stored = [item for item in client.scan(TableName="readings")["Items"] if "owner" in item]
+    assert {item["PK"]["S"] for item in stored} == {"room"}
+    assert all("folding" not in item for item in routing_items(client, place))
+    assert tool(capsys, "fold", "room", *options_of(place), *QUICK)[1]["moved"] == 0
+
+
+def test_what_changes_before_it_is_moved_keeps_its_change(client, place, capsys):
+    """An item is changed, one is deleted, and one is deleted and created anew, all while the run waits."""
+    table = spread(client, place)
+    everything = keys_in(table)
+    changed, deleted, renewed = on_shards = [
+        item["SK"]["S"] for item in client.scan(TableName="readings")["Items"] if "#_" in item["PK"]["S"]
+    ][:3]
+    key_of = {sort_key: {"PK": "room", "SK": sort_key} for sort_key in on_shards}
+    changes = iter([True])
+
+    def sleep(seconds):
+        if seconds == 7 and next(changes, False):
+            table.update_item(Key=key_of[changed], UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+            table.delete_item(Key=key_of[deleted])
+            table.delete_item(Key=key_of[renewed])
+            table.put_item(Item={**key_of[renewed], "owner": f"o{int(renewed[3:])}", "n": 2})
+
+    arguments = ["fold", "room", *options_of(place), "--items-per-second", "1000", "--settle", "7"]
+    assert run([*arguments, "--json"], {}, sleep=sleep) == Status.FINE
+    assert json.loads(capsys.readouterr().out)["left"] == 0
+    assert keys_in(table) == [sort_key for sort_key in everything if sort_key != deleted]
+    stored = {item["SK"]["S"]: item for item in client.scan(TableName="readings")["Items"] if "owner" in item}
+    assert {item["PK"]["S"] for item in stored.values()} == {"room"}
+    assert [stored[sort_key]["n"]["N"] for sort_key in (changed, renewed)] == ["1", "2"]
+    assert not any("hp_noted" in item for item in stored.values())
+
+
+@pytest.mark.parametrize("key", ["cold", "readings"])
+def test_what_was_never_raised_is_not_folded(client, place, capsys, key):
+    """It has no route."""
+    status, found = tool(capsys, "fold", key, *options_of(place), *QUICK)
+    assert (status, found["error"]["kind"]) == (Status.USAGE, "invalid-request")
+
+
+def test_deleted_messages_and_newer_copies_win(client, capsys):
+    """A tombstone on a shard replaces the message at the base key; a newer one there stays."""
+    client.create_table(TableName="messages", **TABLE_SCHEMA)
+    old, newer, gone = (build_message(NOW_MS + n, n) for n in range(3))
+    edited = newer.edit(body="edited", stored_attributes=newer.stored_attributes, edited_at="x")
+    for message, key in (
+        (old, "c#0"),
+        (newer, "c#1"),
+        (edited, "c"),
+        (gone, "c"),
+        (gone.delete(deleted_at="x"), "c#2"),
+    ):
+        client.put_item(TableName="messages", Item=message.to_item(key))
+    journal_of(client, find_journal("messages")).add("c", [Generation(0, 4)], cause=Cause("test"), now_ms=NOW_MS)
+    status, found = tool(capsys, "fold", "c", "--table", "messages", *QUICK)
+    assert (status, found["moved"], found["left"]) == (Status.FINE, 3, 0)
+    items = [item for item in client.scan(TableName="messages")["Items"] if item["sk"]["S"] != "r#"]
+    assert {item["pk"]["S"] for item in items} == {"c"}
+    by_id = {item["message_id"]["S"]: item for item in items}
+    assert "version" not in by_id[old.message_id]
+    assert by_id[newer.message_id]["body"] == {"S": "edited"}
+    assert "deleted_at" in by_id[gone.message_id]
+
+
+def test_a_counter_is_not_folded(client, capsys):
+    """What its shards counted is summed."""
+    client.create_table(TableName="messages", **TABLE_SCHEMA)
+    cell = {"pk": {"S": "counter/likes#1"}, "sk": {"S": "c#"}, "counted": {"N": "3"}}
+    client.put_item(TableName="messages", Item=cell)
+    place = find_journal("messages")
+    journal_of(client, place).add("counter/likes", [Generation(0, 2)], cause=Cause("test"), now_ms=NOW_MS)
+    status, found = tool(capsys, "fold", "counter/likes", "--table", "messages", *QUICK)
+    assert status == Status.USAGE
+    assert "counter" in found["error"]["message"]
+
+
+@pytest.mark.parametrize("way_out", [fixed(0, readable=16), fixed(1, readable=16)], ids=["base", "one shard"])
+def test_the_way_out_of_adaptive_shards_needs_no_journal(client, place, way_out):
+    """Pages, point reads and changes find what a route that grew has spread; new items go where the way out says."""
+    everything = keys_in(spread(client, place))
+    table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=way_out, hashed=at_random())
+    routing = ["r#"] if place is BESIDE else []
+    found = keys_in(table)
+    assert found == everything if not way_out.written else [key for key in found if key not in routing] == everything
+    for sort_key in everything:
+        key = {"PK": "room", "SK": sort_key}
+        assert "Item" in table.get_item(Key=key, ConsistentRead=True)
+        table.update_item(Key=key, UpdateExpression="SET seen = :yes", ExpressionAttributeValues={":yes": True})
+    table.put_item(Item={"PK": "room", "SK": "zz", "owner": "o1"})
+    stored = [item for item in client.scan(TableName="readings")["Items"] if "owner" in item]
+    assert len(stored) == 61
+    assert sum("seen" in item for item in stored) == 60
+    (new,) = [item["PK"]["S"] for item in stored if item["SK"]["S"] == "zz"]
+    assert new == ("room" if not way_out.written else "room#_0")
+
+
+def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, capsys):
+    """And an index by time finds them."""
+    schema = {
+        "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in ("PK", "SK", "bucket")],
+        "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+        "GlobalSecondaryIndexes": [
+            {
+                "IndexName": "by-time",
+                "KeySchema": [
+                    {"AttributeName": "bucket", "KeyType": "HASH"},
+                    {"AttributeName": "SK", "KeyType": "RANGE"},
+                ],
+                "Projection": {"ProjectionType": "ALL"},
+            }
+        ],
+        "BillingMode": "PAY_PER_REQUEST",
+    }
+    client.create_table(TableName="events", **schema)
+    plain = boto3.resource("dynamodb").Table("events")
+    buckets = TimeBuckets("hour", index="by-time")
+    table = ShardedTable(plain, shards=fixed(8), time_buckets=buckets)
+    for number in range(20):
+        table.put_item(Item={"PK": "room", "SK": f"2026-11-21T10:{number:02}:00Z"})
+    leaving = ShardedTable(plain, shards=fixed(0, readable=8), hashed=at_random(), time_buckets=buckets)
+    status, found = tool(capsys, "fold", "room", "--table", "events", "--n", "8", *QUICK)
+    assert (status, found["moved"]) == (Status.FINE, 20)
+    assert len(plain.query(KeyConditionExpression=Key("PK").eq("room"))["Items"]) == 20
+    assert len(keys_in(leaving)) == 20
+    in_index = leaving.query(
+        IndexName="by-time",
+        KeyConditionExpression=Key("PK").eq("room") & Key("SK").between("2026-11-21T10:00:00Z", "2026-11-21T10:59:00Z"),
+    )["Items"]
+    assert len(in_index) == 20
+    assert {item["bucket"] for item in plain.scan()["Items"]} == {"room#2026-11-21T10"}
+    assert not any("hp_shards" in item for item in plain.scan()["Items"])
+
+
+def test_what_only_a_restored_copy_has_comes_back(client, place, capsys):
+    """Items and generations, of table and journal alike; what is there is not touched."""
+    create(client, "readings-restored", PK="S", SK="S")
+    create(client, "hp-routes-readings-restored", pk="S")
+    restored = JournalPlace(f"{place.table_name}-restored", place.partition_key, place.sort_key)
+    journal_of(client, restored).add("room", [Generation(1, 2)], cause=Cause("raised"), now_ms=NOW_MS)
+    journal_of(client, place).add("room", [Generation(5, 4)], cause=Cause("raised"), now_ms=NOW_MS + 9)
+    for name, body in (("readings-restored", "old"), ("readings", "new")):
+        client.put_item(TableName=name, Item={"PK": {"S": "room#_0"}, "SK": {"S": "a"}, "body": {"S": body}})
+    client.put_item(TableName="readings-restored", Item={"PK": {"S": "room#_1"}, "SK": {"S": "b"}})
+    broken = {name: {"S": "broken" if name == place.partition_key else "r#"} for name in restored.key_of("broken")}
+    client.put_item(TableName=restored.table_name, Item=broken)
+    tables = ["readings"] if place is BESIDE else ["hp-routes-readings", "readings"]
+    found = [tool(capsys, "copy-back", "--table", name, "--from", f"{name}-restored")[1] for name in tables]
+    assert sum(each["items"] for each in found) == 1
+    assert [key for each in found for key in each["malformed"]] == ["broken"]
+    route = journal_of(client, place).get("room", is_strong=True).route
+    assert {(g.shard_count, g.since_ms) for g in route.generations} == {(2, 1), (4, 5)}
+    stored = client.get_item(TableName="readings", Key={"PK": {"S": "room#_0"}, "SK": {"S": "a"}})["Item"]
+    assert stored["body"] == {"S": "new"}
+    before = client.scan(TableName="readings")["Items"]
+    for name in tables:
+        assert tool(capsys, "copy-back", "--table", name, "--from", f"{name}-restored")[1]["items"] == 0
+    assert client.scan(TableName="readings")["Items"] == before
