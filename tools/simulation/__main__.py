@@ -12,6 +12,8 @@ COMMANDS: Mapping[str, str] = {
     "table-faults": "tools.simulation.studies:study_tables",
     "faults-in-band": "tools.simulation.studies:study_messages_in_band",
     "table-faults-in-band": "tools.simulation.studies:study_tables_in_band",
+    "table-faults-fold": "tools.simulation.studies:study_folds",
+    "table-faults-rebuild": "tools.simulation.studies:study_rebuilds",
     "counters": "tools.simulation.studies:study_counters",
     "in-band": "tools.simulation.in_band:main",
     "sizes": "tools.simulation.sizes:main",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random
+from typing import Any
 
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.folding import Folder, FoldForm
@@ -18,7 +19,10 @@ from tools.simulation.wiring import World, build_raiser
 
 FOLD_SETTLE_SECONDS = 2.0
 FOLDED_PER_SECOND = 400.0
-KILLS_PER_SECOND = 0.25
+FOLD_DEATHS, REBUILD_DEATHS = 0.005, 0.3
+"""The odds that a process dies of one of its requests: a fold takes hundreds of them, a rebuild less than ten."""
+DEATH_SECONDS = 0.01
+"""Mean time from there to its death: as long as a request takes, so that it has happened, or not."""
 LONGEST_SECONDS = 600.0
 
 
@@ -51,11 +55,16 @@ class Folds:
         """Begin."""
         for _ in range(2):
             self._world.engine.spawn(self._run)
-        self._world.engine.spawn(self._kill)
+
+    @property
+    def killed(self) -> int:
+        """How many processes died."""
+        return self._function.deaths
 
     def _build(self, process: Process, index: int) -> Callable[[str], None]:
-        calls = ThreadedCalls(self._world.store.client("operator", process).call)
-        clock = self._world.clock(self._world.random(f"folder-{index}"))
+        random = self._world.random(f"folder-{index}")
+        calls = _deadly(self._world, process, self._function, FOLD_DEATHS, random)
+        clock = self._world.clock(random)
 
         def fold(collection: str) -> None:
             before = [0]
@@ -79,20 +88,29 @@ class Folds:
             with suppress(NoResponseError, TooManyRequestsError, RetryLaterError, InvalidRequestError):
                 self._function.invoke(self._choose(self._random), timeout_seconds=LONGEST_SECONDS)
 
-    def _kill(self) -> None:
-        while not self.is_over:
-            self._world.engine.sleep(self._random.expovariate(KILLS_PER_SECOND))
-            if not self.is_over:
-                self._function.kill_one()
+
+def _deadly(
+    world: World, process: Process, function: Function[Any, None], deaths: float, random: Random
+) -> ThreadedCalls:
+    """Build the calls of a process that may die of each of them."""
+    call = world.store.client("operator", process).call
+
+    def call_and_die(operation: str, request: Mapping[str, Any]) -> Any:
+        if random.random() < deaths:
+            world.engine.after(random.expovariate(1 / DEATH_SECONDS), lambda: function.kill(process))
+        return call(operation, request)
+
+    return ThreadedCalls(call_and_die)
 
 
-def rebuild_lost_journal(world: World, place: JournalPlace, form: ScanForm, *, kills_per_second: float) -> int:
-    """Rebuild a journal by a process that is killed and started again until it has done it; return how often."""
+def rebuild_lost_journal(world: World, place: JournalPlace, form: ScanForm) -> int:
+    """Rebuild a journal by a process that is started again until it has done it; return how often it was killed."""
     engine, random = world.engine, world.random("rebuilds")
 
     def build(process: Process, index: int) -> Callable[[None], None]:
-        calls = ThreadedCalls(world.store.client("operator", process).call)
-        clock = world.clock(world.random(f"rebuilder-{index}"))
+        own_random = world.random(f"rebuilder-{index}")
+        calls = _deadly(world, process, processes, REBUILD_DEATHS, own_random)
+        clock = world.clock(own_random)
         raiser = build_raiser(world, process, index, place)
         journal = DynamoDBJournal(calls, place)
 
@@ -101,20 +119,9 @@ def rebuild_lost_journal(world: World, place: JournalPlace, form: ScanForm, *, k
 
         return rebuild
 
-    function: Function[None, None] = Function(engine, FunctionConfig(concurrency=1, warm=1), build, random)
-    runs, is_done = 0, False
-
-    def kill() -> None:
-        while not is_done:
-            engine.sleep(random.expovariate(kills_per_second))
-            if not is_done:
-                function.kill_one()
-
-    engine.spawn(kill)
-    while not is_done:
-        runs += 1
+    processes: Function[None, None] = Function(engine, FunctionConfig(concurrency=1, warm=1), build, random)
+    while True:
         with suppress(NoResponseError, TooManyRequestsError, RetryLaterError):
-            function.invoke(None, timeout_seconds=LONGEST_SECONDS)
-            is_done = True
+            processes.invoke(None, timeout_seconds=LONGEST_SECONDS)
+            return processes.deaths
         engine.sleep(0.1)
-    return runs

@@ -3,7 +3,8 @@
 - `make simulate-faults`: messages with all faults on. An operation is one request of a client to the API: a write, a
   page or a lookup, repetitions included. What the functions then ask of DynamoDB and Redis is counted apart.
 - `make simulate-table-faults`: items of a `ShardedTable` are created, changed, overwritten and deleted by environments
-  that die, among raises, over a network that loses, delays and refuses. An operation is one call of the library.
+  that die, among raises, over a network that loses, delays and refuses. An operation is one call of the library. With
+  `FOLD=1` their items are moved to the base key meanwhile; with `REBUILD=1` the journal is lost half-way, and rebuilt.
 - `make simulate-counters`: a rush, in which one counter steps to 10,000 additions a second, without tokens; none is
   refused once its raise has reached the writers. And additions with tokens, while environments die, responses get lost,
   requests happen late, the counters are raised, and clients repeat; each counts once. In odd seeds a cancelled
@@ -31,6 +32,7 @@ from typing import Any, TypeVar
 
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.simulation.counter_run import RushRun, TokenRun, run_rush, run_tokens
+from tools.simulation.repairs import Folds
 from tools.simulation.results import (
     OUT_DIR,
     Distribution,
@@ -59,7 +61,14 @@ LEAST_CLOSES, LEAST_VOID = 500, 100
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average: 100,000 of them all."""
 MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
-IN_BAND = "-in-band"
+IN_BAND, FOLD, REBUILD = "-in-band", "-fold", "-rebuild"
+TABLE_PARTS = {
+    TABLES: TableParts(),
+    TABLES + IN_BAND: TableParts(is_in_band=True),
+    TABLES + FOLD: TableParts(folds=Folds),
+    TABLES + REBUILD: TableParts(loses_journal=True),
+}
+"""What each study of tables is made of."""
 STEP = "step"
 STEP_SEEDS = 100
 UNMITIGATED_EACH = 50
@@ -237,13 +246,15 @@ def _aws() -> Aws:
     return opened.enter_context(open_aws())
 
 
-def run_tables(seed: int, *, is_in_band: bool = False) -> TableRun:
-    """Run one seed."""
-    return run_table(_aws(), seed, TableParts(is_in_band=is_in_band))
+def run_tables(seed: int, *, name: str = TABLES) -> TableRun:
+    """Run one seed of a study."""
+    return run_table(_aws(), seed, TABLE_PARTS[name])
 
 
-def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> TableStudy:
-    """Sum up all seeds, and hold them against the bars."""
+def judge_tables(runs: Sequence[TableRun], *, name: str = TABLES, least_seeds: int = MOST_SEEDS) -> TableStudy:
+    """Sum up all seeds of a study, and hold them against the bars."""
+    parts = TABLE_PARTS[name]
+    killed = sum(run.repairs_killed for run in runs)
     found: Counter[str] = Counter(breach.fault for run in runs for breach in run.breaches)
     lost, doubled, updates_lost = (found[fault] for fault in ("missing", "duplicated", "undone"))
     others = found.total() - lost - doubled - updates_lost
@@ -253,10 +264,12 @@ def judge_tables(runs: Sequence[TableRun], *, least_seeds: int = MOST_SEEDS) -> 
         at_most("doubled items and changes", doubled, 0, "items"),
         at_most("lost changes", updates_lost, 0, "changes"),
         at_most("other breaches (order, invented, come back)", others, 0, "items"),
-        *_close_bars(runs),
+        *(() if parts.has_repairs else _close_bars(runs)),
+        *([at_least("items moved", sum(run.moved for run in runs), 5 * len(runs), "items")] if parts.folds else []),
+        *([at_least("repairs that were killed", killed, len(runs) // 2, "processes")] if parts.has_repairs else []),
     )
     return TableStudy(
-        **_common(TABLES, runs, bars, failing=tuple(run.seed for run in runs if run.breaches)),
+        **_common(name, runs, bars, failing=tuple(run.seed for run in runs if run.breaches)),
         operations=sum(run.operations for run in runs),
         store_operations=sum(run.requests for run in runs),
         created=sum(run.created for run in runs),
@@ -361,19 +374,13 @@ def study_messages_in_band(arguments: Sequence[str]) -> int:
     return study_messages(arguments, strategy="in_band")
 
 
-def study_tables_in_band(arguments: Sequence[str]) -> int:
-    """Run the command `table-faults-in-band`."""
-    return study_tables(arguments, is_in_band=True)
-
-
-def study_tables(arguments: Sequence[str], *, is_in_band: bool = False) -> int:
-    """Run the command `table-faults`."""
-    name = TABLES + IN_BAND if is_in_band else TABLES
+def study_tables(arguments: Sequence[str], *, name: str = TABLES) -> int:
+    """Run the command `name`, one of `TABLE_PARTS`."""
     seeds, out_dir = parse_seeds(name, arguments, about=__doc__, seeds=MOST_SEEDS)
     began = time.perf_counter()
     replay = partial(replay_study, name)
-    runs = run_all("table", partial(run_tables, is_in_band=is_in_band), seeds, replay=replay)
-    study = replace(judge_tables(runs, least_seeds=min(MOST_SEEDS, len(seeds))), scenario=name)
+    runs = run_all("table", partial(run_tables, name=name), seeds, replay=replay)
+    study = judge_tables(runs, name=name, least_seeds=min(MOST_SEEDS, len(seeds)))
     figures = (
         f"{study.seeds} seeds, {study.operations:,} calls ({study.store_operations:,} requests to DynamoDB), "
         f"{study.created:,} items created, {study.changed:,} changes, {study.deleted:,} deleted, "
@@ -381,6 +388,11 @@ def study_tables(arguments: Sequence[str], *, is_in_band: bool = False) -> int:
         f"{study.confirmed_closes:,} closes, {study.void_announcements:,} void announcements"
     )
     return _finish(study, out_dir, began, figures, replay=replay)
+
+
+study_tables_in_band = partial(study_tables, name=TABLES + IN_BAND)
+study_folds = partial(study_tables, name=TABLES + FOLD)
+study_rebuilds = partial(study_tables, name=TABLES + REBUILD)
 
 
 def study_counters(arguments: Sequence[str]) -> int:

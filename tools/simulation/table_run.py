@@ -194,7 +194,7 @@ class MotoNetwork(Network):
         if _key_of(request).startswith(LOAD_PREFIX) and self.strikes("load_lost"):
             self._aws.raw.delete_item(TableName=request["TableName"], Key=request["Key"])
         left = self._leave_out(request.get("RequestItems", {}))
-        if operation == "Query" and self.strikes("short_page"):
+        if operation in {"Query", "Scan"} and self.strikes("short_page"):
             request["Limit"] = min(request.get("Limit", 5), 1 + self.random.randrange(5))
         try:
             # Its token lets a transaction happen once; moto does not know that.
@@ -265,6 +265,11 @@ class TableParts:
     loses_journal: bool = False
     """Whether journal and Redis lose everything half-way, and are rebuilt from stored keys before work goes on."""
 
+    @property
+    def has_repairs(self) -> bool:
+        """Whether something works beside the load as operators do, and dies of it."""
+        return self.loses_journal or self.folds is not None
+
 
 @dataclass(frozen=True, slots=True)
 class TableRun:
@@ -283,6 +288,8 @@ class TableRun:
     sharded_items: int
     moved: int
     """Items that were moved to the base key."""
+    repairs_killed: int
+    """Processes that died while they moved items, or rebuilt the journal."""
     faults: tuple[tuple[str, int], ...]
     breaches: tuple[Finding, ...]
 
@@ -338,7 +345,7 @@ class _Run:
         self.seed, self.parts, self.seconds = seed, parts, seconds
         engine = self.engine = Engine()
         self.record = Record()
-        self.operations = 0
+        self.operations = self.rebuilds_killed = 0
         self.is_over = False
         self.raw = aws.raw
         self.place = self._create_tables(aws.raw)
@@ -439,6 +446,7 @@ class _Run:
             void_announcements=self.closes.void,
             sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
             moved=0 if self.folds is None else self.folds.moved,
+            repairs_killed=self.rebuilds_killed if self.folds is None else self.folds.killed,
             faults=self.driver.all_struck(),
             breaches=record.breaches(),
         )
@@ -468,9 +476,11 @@ class _Run:
         for node in self.world.redis.nodes:
             node.empty()
         form = ScanForm(TABLE_NAME, "PK", KeyForm(), ("PK", "SK", "owner"), self._clue_of)
-        engine.run_to_end(
-            lambda: rebuild_lost_journal(self.world, self.place, form, kills_per_second=0.5), REBUILD_SECONDS
-        )
+
+        def rebuild() -> None:
+            self.rebuilds_killed = rebuild_lost_journal(self.world, self.place, form)
+
+        engine.run_to_end(rebuild, REBUILD_SECONDS)
 
     def _clue_of(self, item: Mapping[str, Any]) -> Clue:
         position = _position(item["SK"]["S"]) or 0 if self.has_positions else 0

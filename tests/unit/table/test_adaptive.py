@@ -11,7 +11,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_shards
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError, SettingsError
-from hotpartition.table import ShardedTable, adaptive
+from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
 from support.adaptive import AdaptiveShards
 
 EIGHT = Generation(since_ms=0, shard_count=8)
@@ -60,17 +60,23 @@ class Stage(AdaptiveShards):
         return totals
 
 
-@pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
-def stage(request, dynamodb, plain):
-    """The table, with its routing items in either place."""
+@pytest.fixture
+def routes(dynamodb):
+    """A table for routing items alone."""
     routes = dynamodb.create_table(
         TableName="routes",
         AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
         KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
         BillingMode="PAY_PER_REQUEST",
     )
-    yield Stage(plain, request.param)
+    yield routes
     routes.delete()
+
+
+@pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
+def stage(request, plain, routes):
+    """The table, with its routing items in either place."""
+    return Stage(plain, request.param)
 
 
 def item(number, **more):
@@ -214,6 +220,32 @@ def test_an_operator_hears_of_a_registry_that_is_ahead(stage):
     assert stage.read() == []
     assert stage.telemetry.counts["RegistryAheadOfJournal"] == 1
     assert stage.table._open("PutItem").items.sharding.routes.writer.routes.get_route("room", 0) == EMPTY_ROUTE
+
+
+@pytest.mark.parametrize("place", [JournalPlace("readings", "PK", "SK"), APART], ids=["in the collection", "apart"])
+def test_adaptive_shards_are_led_out_without_journal_and_redis(plain, routes, place):
+    """`fixed(0, readable=N)` finds, changes and deletes what was written at each N; new items lie at the base key."""
+    stage = Stage(plain, place, hashed=by_attribute("owner"))
+    for number in range(30):
+        if number % 10 == 0 and number:
+            stage.raise_all(generation=Generation(0, 4 * number // 10))
+        stage.table.put_item(Item=item(number, owner=f"o{number}"), ConditionExpression="attribute_not_exists(PK)")
+    expected = stage.read()
+    assert len(expected) == 30
+    assert len(set(stage.places().values())) > 6
+    leaving = ShardedTable(plain, shards=fixed(0, readable=8), hashed=at_random())
+    room = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
+    assert [found["SK"] for found in leaving.query(**room)["Items"]] == expected
+    leaving.put_item(Item=item(30))
+    for number in range(30):
+        assert leaving.get_item(Key=item(number), ConsistentRead=True)["Item"]["owner"] == f"o{number}"
+        leaving.update_item(Key=item(number), UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+        if number % 2:
+            leaving.delete_item(Key=item(number))
+    left = leaving.query(**room)["Items"]
+    assert [found["SK"] for found in left if "n" in found] == expected[::2]
+    assert [found["SK"] for found in left if "n" not in found] == ["0030"]
+    assert {item["SK"]: item["PK"] for item in plain.scan()["Items"]}["0030"] == "room"
 
 
 class TestSettings:

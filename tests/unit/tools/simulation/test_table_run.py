@@ -93,7 +93,8 @@ def test_nothing_is_lost_while_keys_are_folded(aws):
     """By two processes at a time that are killed and started again."""
     runs = [run_table(aws, seed, TableParts(folds=Folds)) for seed in (3, 5)]
     assert [run.breaches for run in runs] == [(), ()]
-    assert all(run.moved > 10 for run in runs)
+    assert sum(run.moved for run in runs) > 10
+    assert any(run.repairs_killed for run in runs)
 
 
 def test_a_journal_that_is_lost_is_rebuilt(aws):

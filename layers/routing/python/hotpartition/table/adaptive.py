@@ -24,6 +24,7 @@ from hotpartition.runtime.settings import AdaptiveSettings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
 from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes, check_choices, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
+from hotpartition.table.unrouted import UnroutedItems
 
 REPORTS_PAUSE_SECONDS = 0.025
 """Between two sendings of reports: alone, each would take a fifth of a put's CPU. With it they still arrive within the
@@ -153,6 +154,7 @@ class AdaptiveRoutes(TableRoutes):
             telemetry=ends.telemetry,
             now_ms=ends.clock.now_ms,
         )
+        self.unrouted = UnroutedItems(journal, schema.form, ends.telemetry, ends.clock.now_ms)
         if ends.page_store is not None and settings.pages.page_cache:
             pages = build_page_cache(ends, settings.pages, ends.page_store, QueryCodec())
             self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings.pages), ends.clock.now_ms)

@@ -28,6 +28,7 @@ from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table.routes import LoggedTelemetry, TableRoutes, check_choices, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
+from hotpartition.table.unrouted import UnroutedItems
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,7 @@ class InBandRoutes(JournalReads, TableRoutes):
         self.journal = place
         routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
         super().__init__(routes, ends.telemetry, ends.clock.now_ms)
+        self.unrouted = UnroutedItems(ends.journal, schema.form, ends.telemetry, ends.clock.now_ms)
         leases = cooling = None
         if closing:
             leases = build_leases(

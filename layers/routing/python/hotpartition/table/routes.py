@@ -25,6 +25,7 @@ from hotpartition.runtime.building import build_journal_place
 from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, JournalSettings
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema
+from hotpartition.table.unrouted import UnroutedItems
 
 _logger = logging.getLogger(__name__)
 
@@ -46,6 +47,8 @@ class TableRoutes(ReadRepair):
     """The sort key of routing items that an earlier way has left beside the items: no item of the owner's."""
     has_base = True
     """Whether items can lie at a base key."""
+    unrouted: UnroutedItems | None = None
+    """Compares stored keys that scans meet with the journal; None: there is none."""
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Learn from stored items that were read."""

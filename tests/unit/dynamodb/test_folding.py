@@ -1,0 +1,122 @@
+"""What happens between a fold's reads and its transaction: its conditions alone keep it."""
+
+import boto3
+import pytest
+from moto import mock_aws
+
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.folding import Folder, FoldForm
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from support.fakes import FakeClock
+from support.own_tables import create
+
+FORM = FoldForm("readings", "PK", "SK", KeyForm(), JournalPlace("readings", "PK", "SK", "r#"), changes="hp_changes")
+ON_SHARD = {"PK": {"S": "room#_1"}, "SK": {"S": "a"}}
+AT_BASE = {"PK": {"S": "room"}, "SK": {"S": "a"}}
+
+
+def put(client, key, text, *, changes=0):
+    item = {**key, "text": {"S": text}, **({"hp_changes": {"N": str(changes)}} if changes else {})}
+    client.put_item(TableName="readings", Item=item)
+
+
+def change(client):
+    """As a writer that found the item on its shard: by then it has the fold's note."""
+    client.update_item(
+        TableName="readings",
+        Key=ON_SHARD,
+        UpdateExpression="SET #t = :t ADD hp_changes :one",
+        ExpressionAttributeNames={"#t": "text"},
+        ExpressionAttributeValues={":t": {"S": "changed"}, ":one": {"N": "1"}},
+    )
+
+
+def delete(client):
+    client.delete_item(TableName="readings", Key=ON_SHARD)
+
+
+def create_anew(client):
+    delete(client)
+    put(client, ON_SHARD, "anew")
+
+
+def create_at_base(client):
+    put(client, AT_BASE, "changed", changes=1)
+
+
+def change_at_base(client):
+    put(client, AT_BASE, "changed", changes=2)
+
+
+class MeddledClient:
+    """Something happens right before the first transaction, one of whose actions may have lost its condition."""
+
+    def __init__(self, client, event, *, unguarded=None):
+        self.client, self.event, self.unguarded = client, event, unguarded
+
+    def call(self, operation, request):
+        if operation == "TransactWriteItems":
+            if self.event is not None:
+                event, self.event = self.event, None
+                event(self.client)
+            request = {"TransactItems": [self.without(action) for action in request["TransactItems"]]}
+        return Boto3Call(self.client)(operation, request)
+
+    def without(self, action):
+        ((kind, given),) = action.items()
+        if kind != self.unguarded:
+            return action
+        guards = {"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"}
+        return {kind: {name: value for name, value in given.items() if name not in guards}}
+
+
+@pytest.fixture
+def client(monkeypatch):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    with mock_aws():
+        client = boto3.client("dynamodb")
+        create(client, "readings", PK="S", SK="S")
+        yield client
+        client.delete_table(TableName="readings")
+
+
+def fold(client, event, *, unguarded=None, copy_at_base=0):
+    """Fold a key of one item, and return the texts that are stored of it, the base key's first."""
+    client.update_item(
+        TableName="readings",
+        Key={**AT_BASE, "SK": {"S": "r#"}},
+        UpdateExpression="ADD generations :g",
+        ExpressionAttributeValues={":g": {"SS": [Generation(0, 2).encode()]}},
+    )
+    put(client, ON_SHARD, "old", changes=copy_at_base)
+    if copy_at_base:
+        put(client, AT_BASE, "older", changes=copy_at_base - 1)
+    calls = ThreadedCalls(MeddledClient(client, event, unguarded=unguarded).call)
+    folder = Folder(calls, FORM, FakeClock().as_clock(), items_per_second=1000, settle_seconds=1)
+    folder.fold("room")
+    stored = client.scan(TableName="readings")["Items"]
+    return [text for _, text in sorted((i["PK"]["S"], i["text"]["S"]) for i in stored if i["SK"] == AT_BASE["SK"])]
+
+
+@pytest.mark.parametrize(
+    ("event", "unguarded", "copy_at_base", "kept"),
+    [
+        (change, "Delete", 0, ["changed"]),
+        (delete, "Delete", 0, []),
+        (create_anew, "Delete", 0, ["anew"]),
+        (create_at_base, "Put", 0, ["changed"]),
+        (change_at_base, "Put", 1, ["changed"]),
+    ],
+    ids=["changed", "deleted", "created anew", "created at the base key", "changed at the base key"],
+)
+def test_each_condition_keeps_something(client, event, unguarded, copy_at_base, kept):
+    """A later pass moves what is left. Without the condition, a change is lost, or what was deleted comes back."""
+    assert fold(client, event, copy_at_base=copy_at_base) == kept
+    for item in client.scan(TableName="readings")["Items"]:
+        client.delete_item(TableName="readings", Key={name: item[name] for name in ("PK", "SK")})
+    assert fold(client, event, unguarded=unguarded, copy_at_base=copy_at_base) != kept

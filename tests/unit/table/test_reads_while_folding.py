@@ -1,0 +1,176 @@
+"""Reads of a key whose items are being moved to its base key: whenever one moves, they find it once."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import Executor, Future
+from types import SimpleNamespace
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+
+from hotpartition.core.route import Generation
+from hotpartition.table import ShardedTable, fixed, in_band
+
+ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
+SORT_KEYS = [f"{number:02}" for number in range(6)]
+
+
+class Inline(Executor):
+    """Sends the requests of a round one after the other."""
+
+    def submit(self, fn, /, *args, **kwargs):
+        future = Future()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
+class InlineTable(ShardedTable):
+    """A table without threads."""
+
+    def _open_executor(self, threads):
+        return Inline()
+
+
+class Mover:
+    """Moves one item right after the response of a given number, as one transaction does."""
+
+    def __init__(self, plain):
+        self.raw = boto3.client("dynamodb")
+        self.left = 0
+        self.events = plain.meta.client.meta.events
+        self.events.register("before-call.dynamodb.BatchGetItem", self.get_one_by_one)
+        self.events.register("after-call.dynamodb.Query", self.move_when_it_is_time)
+
+    def stop(self):
+        self.events.unregister("before-call.dynamodb.BatchGetItem", self.get_one_by_one)
+        self.events.unregister("after-call.dynamodb.Query", self.move_when_it_is_time)
+
+    def begin(self, item, moment):
+        """Have it happen after so many responses."""
+        self.item, self.left = item, moment
+
+    def move_when_it_is_time(self, **_):
+        self.left -= 1
+        if self.left == 0:
+            self.place("room")
+
+    def place(self, partition_key):
+        """Have the item lie at one key alone."""
+        for item in self.raw.scan(TableName="readings")["Items"]:
+            if item["SK"] == self.item["SK"]:
+                self.raw.delete_item(TableName="readings", Key={name: item[name] for name in ("PK", "SK")})
+        self.raw.put_item(TableName="readings", Item={**self.item, "PK": {"S": partition_key}})
+
+    def get_one_by_one(self, model, params, **_):
+        """Respond to a batch as DynamoDB may: its items are read one after the other."""
+        (asked,) = json.loads(params["body"])["RequestItems"].values()
+        options = {name: value for name, value in asked.items() if name != "Keys"}
+        found = []
+        for key in asked["Keys"]:
+            response = self.raw.get_item(TableName="readings", Key=key, **options)
+            found += [response["Item"]] if "Item" in response else []
+            self.move_when_it_is_time()
+        return SimpleNamespace(status_code=200), {"Responses": {"readings": found}, "UnprocessedKeys": {}}
+
+
+@pytest.fixture
+def mover(plain):
+    mover = Mover(plain)
+    yield mover
+    mover.stop()
+
+
+def read_page(table, _):
+    return [item["SK"] for item in table.query(**ROOM)["Items"]]
+
+
+def read_in_pages(table, _):
+    return [item["SK"] for page in table.query_pages(**ROOM, Limit=2) for item in page["Items"]]
+
+
+def read_newest(table, _):
+    return [item["SK"] for item in table.query(**ROOM, Limit=3, ScanIndexForward=False)["Items"]]
+
+
+def read_filtered(table, _):
+    request = {**ROOM, "FilterExpression": Attr("is_wanted").eq(True), "Limit": 4}
+    return [item["SK"] for item in table.query(**request)["Items"]]
+
+
+def read_one(table, sort_key):
+    found = table.get_item(Key={"PK": "room", "SK": sort_key}, ConsistentRead=True)
+    return [found["Item"]["SK"]] if "Item" in found else []
+
+
+READS = {
+    read_page: SORT_KEYS,
+    read_in_pages: SORT_KEYS,
+    read_newest: SORT_KEYS[:2:-1],
+    read_filtered: SORT_KEYS[0:4:2],
+    read_one: None,
+}
+
+
+def mark(plain, *, is_marked):
+    update = "SET folding = :run" if is_marked else "REMOVE folding"
+    values = {"ExpressionAttributeValues": {":run": "a run"}} if is_marked else {}
+    plain.update_item(Key={"PK": "room", "SK": "r#"}, UpdateExpression=update, **values)
+
+
+def fill(plain):
+    """Spread items over shards, and return where each lies that is on one."""
+    generations = {":g": {Generation(0, 2).encode()}}
+    plain.update_item(
+        Key={"PK": "room", "SK": "r#"}, UpdateExpression="ADD generations :g", ExpressionAttributeValues=generations
+    )
+    table = ShardedTable(plain, shards=in_band(environ={}))
+    table.query(**ROOM)
+    for number, sort_key in enumerate(SORT_KEYS):
+        table.put_item(
+            Item={"PK": "room", "SK": sort_key, "is_wanted": number % 2 == 0},
+            ConditionExpression="attribute_not_exists(PK)",
+        )
+    return [item for item in plain.scan()["Items"] if "#_" in item["PK"]]
+
+
+def find_losses(mover, on_shards, read, open_table):
+    """Move items at each moment of a read; find those at which the read was not what it should be."""
+    for item in on_shards[::2]:
+        moment = 0
+        while mover.left <= 0:
+            moment += 1
+            mover.begin({"SK": {"S": item["SK"]}, "is_wanted": {"BOOL": item["is_wanted"]}}, moment)
+            mover.place(item["PK"])
+            found = read(open_table(), item["SK"])
+            if found != (READS[read] or [item["SK"]]):
+                yield item["SK"], moment
+        mover.place(item["PK"])
+        mover.left = 0
+
+
+@pytest.mark.parametrize("read", READS, ids=lambda read: read.__name__)
+@pytest.mark.parametrize("knows_route", [True, False], ids=["known route", "unknown route"])
+def test_what_moves_while_it_is_read_is_found_once_if_the_key_is_marked(plain, mover, read, knows_route):
+    """Whichever item moves after whichever response; without the mark, some would be missed."""
+
+    def open_table():
+        return table if knows_route else InlineTable(plain, shards=in_band(environ={}))
+
+    on_shards = fill(plain)
+    table = InlineTable(plain, shards=in_band(environ={}))
+    table.query(**ROOM)
+    mark(plain, is_marked=True)
+    assert list(find_losses(mover, on_shards, read, open_table)) == []
+    mark(plain, is_marked=False)
+    assert any(find_losses(mover, on_shards, read, open_table))
+
+
+@pytest.mark.parametrize("read", READS, ids=lambda read: read.__name__)
+def test_the_way_out_reads_the_base_key_last(plain, mover, read):
+    """It has no journal that could show a mark."""
+    on_shards = fill(plain)
+    plain.delete_item(Key={"PK": "room", "SK": "r#"})
+    table = InlineTable(plain, shards=fixed(0, readable=2, choices=3))
+    assert list(find_losses(mover, on_shards, read, lambda: table)) == []
