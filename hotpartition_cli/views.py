@@ -139,7 +139,8 @@ def view_close(document: Mapping[str, Any]) -> RenderableType:
     if document["step"] == "confirmed":
         head = f"{id_} is closed: items from {at} on go to the base key, and pages of them query one key."
         return Group(Text(head, "green"), Text("- A raise until then holds on. Items from before stay where they are."))
-    return Text(f"{id_} is not closed: DynamoDB took the announcement too late. Writers obey it; try again.", "red")
+    late = "DynamoDB took the announcement too late. Writers obey it; try again after close_pause_seconds"
+    return Text(f"{id_} is not closed: {late}.", "red")
 
 
 def view_verification(document: Mapping[str, Any]) -> RenderableType:

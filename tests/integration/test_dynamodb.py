@@ -271,15 +271,18 @@ class TestJournal:
         cool = Cause("cool")
         first = dynamodb.journal.add_close("c", announced, cause=cool, now_ms=NOW_MS + 5, seen=seen)
         assert dynamodb.journal.add_close("c", Close(5, False), cause=cool, now_ms=NOW_MS + 6, seen=seen) is None
+        dynamodb.journal.add("c", [Generation(8, 8)], cause=Cause("raised rate=900"), now_ms=NOW_MS + 8)
         second = dynamodb.journal.add_close("c", confirmed, cause=cool, now_ms=NOW_MS + 7)
         for entry in (seen, first, second, dynamodb.journal.get("c", is_strong=True)):
             assert entry.date_ms is not None
             assert abs(entry.date_ms - time.time() * 1000) < 3_600_000
-        assert second.route == Route(frozenset({FOUR}), frozenset({announced, confirmed}))
-        assert dynamodb.journal.get("c", is_strong=True) == JournalEntry(second.route, NOW_MS + 7)
+        assert first.updated_at_ms == NOW_MS + 5
+        assert second.route == Route(frozenset({FOUR, Generation(8, 8)}), frozenset({announced, confirmed}))
+        # A late confirmation does not hide the raise that came between.
+        assert dynamodb.journal.get("c", is_strong=True) == JournalEntry(second.route, NOW_MS + 8)
         item = dynamodb.client.get_item(TableName=TABLE_NAME, Key={"pk": {"S": "c"}, "sk": {"S": "r#"}})["Item"]
-        assert sorted(item["generations"]["SS"]) == ["4@5", f"closed@{NOW_MS + 9}", f"closing@{NOW_MS + 9}"]
-        assert (item["reason"], item["raises"]) == ({"S": "cool"}, {"SS": ["4@5 1700000000 raised"]})
+        assert sorted(item["generations"]["SS"]) == ["4@5", "8@8", f"closed@{NOW_MS + 9}", f"closing@{NOW_MS + 9}"]
+        assert (item["reason"], len(item["raises"]["SS"])) == ({"S": "raised rate=900"}, 2)
 
     def test_the_same_decision_is_recorded_once(self, dynamodb):
         """A repeated attempt within the second adds nothing; another decision for the same generation one member."""

@@ -164,8 +164,10 @@ class FakeJournal:
         known = self.table.routes.get(collection, JournalEntry())
         if seen is not None and known.updated_at_ms != seen.updated_at_ms:
             return None
-        self.table.reasons[collection] = cause.encode()
-        entry = JournalEntry(known.route.union(Route.of([close])), now_ms, self.table.date_ms())
+        if not close.is_confirmed:
+            self.table.reasons[collection] = cause.encode()
+            known = replace(known, updated_at_ms=now_ms)
+        entry = replace(known, route=known.route.union(Route.of([close])), date_ms=self.table.date_ms())
         self.table.routes[collection] = entry
         return entry
 

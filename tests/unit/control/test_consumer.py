@@ -8,6 +8,7 @@ from hotpartition.control import consumer
 from hotpartition.core import detector
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
+from hotpartition.core.route import Close, Route
 from hotpartition.core.shares import WHOLE, Share, list_shares
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN
@@ -518,6 +519,56 @@ def test_an_hour_has_so_many_raises_and_no_more():
     world.registry.raises = 0
     assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 1
     assert left in world.table.routes
+
+
+def offer_steadily(world, at_start):
+    """Let 3,000 WCU/s arrive on eight shards while the consumer runs; `at_start` happens with the first of it."""
+    begun = []
+
+    def offer():
+        if not begun:
+            begun.append(at_start())
+        slot = world.clock.now_ms // 250
+        world.reports.send(WriteReport("c", slot, "e", 750.0, world.clock.now_ms, 8))
+
+    world.clock.now_ms = START_MS
+    world.table.routes["c"] = JournalEntry(route_of((8, START_MS - 60_000)), START_MS)
+    world.clock.on_sleep = offer
+
+
+CLOSING = Close(START_MS + 600_000, is_confirmed=False)
+
+
+def close_in(world):
+    world.table.routes["c"] = JournalEntry(world.table.routes["c"].route.union(Route.of([CLOSING])), START_MS)
+
+
+def test_what_keeps_n_behind_a_pending_close_is_not_counted():
+    """An hour whose raises are used up must not send all writers to the base key."""
+    world = World()
+    world.registry.raises = 10
+    offer_steadily(world, lambda: close_in(world))
+    assert world.consumer(max_raises_per_hour=2).run(run_ms=10_000).raises == 1
+    assert world.table.routes["c"].route.as_announced.shard_count_at(CLOSING.at_ms) == 8
+    assert world.registry.raises == 10
+    assert world.table.reasons["c"].startswith("still-warm")
+
+
+def test_a_close_of_a_hot_key_is_noticed_by_a_consumer_that_knows_its_route():
+    """Whoever announced it: the route of what is hot is read again each minute."""
+    world = World()
+    offer_steadily(world, lambda: None)
+    offer, later = world.clock.on_sleep, iter(range(10**6))
+
+    def close_after_a_while():
+        offer()
+        if next(later) == 100:
+            close_in(world)
+
+    world.clock.on_sleep = close_after_a_while
+    world.consumer().run(run_ms=70_000)
+    assert world.table.routes["c"].route.as_announced.shard_count_at(CLOSING.at_ms) == 8
+    assert world.table.calls.count("get c") <= 4
 
 
 def test_raises_can_be_switched_off():

@@ -87,6 +87,33 @@ def test_a_mark_lasts_as_long_as_the_setting_says():
     assert closed(world) == {"c"}
 
 
+def test_what_was_raised_a_moment_ago_is_not_closed():
+    """Its first seconds may not have marked it yet, and the list of routes may lag behind."""
+    world = build_world("c", "d")
+    listed = world.routing_items.page(None, 9)
+    world.routing_items.page = lambda *_: listed
+    world.table.routes["c"] = JournalEntry(ROUTE, START_MS + FIRST_CHECK_MS - 1_000)
+    run(world)
+    assert closed(world) == {"d"}
+
+
+def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has_cooled():
+    """The close comes and changes nothing; the next one may come an hour later."""
+    world = build_world("c")
+    run(world)
+    (at_ms,) = {close.at_ms for close in world.table.routes["c"].route.closes}
+    world.clock.now_ms += MINUTE_MS
+    offer(world, 3_000)
+    run(world)
+    assert world.table.routes["c"].route.shard_count_at(at_ms) == 4
+    world.clock.now_ms = at_ms + 30 * MINUTE_MS
+    run(world)
+    assert closed(world) == set()
+    world.clock.now_ms = at_ms + 50 * MINUTE_MS
+    run(world)
+    assert closed(world) == {"c"}
+
+
 def test_after_redis_was_emptied_nothing_is_closed_for_as_long_as_marks_last():
     """Marks are gone, and it is not known what was warm."""
     world = build_world("c")

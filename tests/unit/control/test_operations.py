@@ -8,7 +8,7 @@ from hotpartition.control.reconcile import Agreement
 from hotpartition.core.closes import Refusal
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, stream_partition_of
-from hotpartition.core.route import Generation
+from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
 from hotpartition.engine.closing import CloseStep
@@ -231,6 +231,24 @@ class TestRaise:
         assert (first.is_changed, second.is_changed) == (True, False)
         assert world.table.routes["c"].route == first.route
         assert len(world.table.raises["c"]) == 1
+
+    @pytest.mark.parametrize("is_confirmed", [False, True])
+    def test_a_raise_under_a_pending_close_holds_behind_it(self, world, is_confirmed):
+        """Writers would go to the base key from then on, although N is as large until then."""
+        at_ms = NOW_MS + 60_000
+        closes = {Close(at_ms, False), Close(at_ms, is_confirmed)}
+        world.table.routes["c"] = JournalEntry(Route(frozenset({Generation(5, 8)}), frozenset(closes)), NOW_MS)
+        done = world.operations().raise_by_hand("c", 8)
+        assert (done.is_changed, done.shard_count_before) == (True, 0)
+        assert world.table.routes["c"].route.as_announced.shard_count_at(at_ms) == 8
+        assert not world.operations().raise_by_hand("c", 8).is_changed
+
+    def test_a_raise_after_a_void_close_is_one(self, world):
+        """Readers ask all shards; writers use none of them."""
+        world.table.routes["c"] = JournalEntry(Route.decode(["8@5", f"closing@{NOW_MS - 60_000}"]), NOW_MS)
+        done = world.operations().raise_by_hand("c", 8)
+        assert (done.is_changed, done.shard_count_before) == (True, 0)
+        assert done.route.as_announced.shard_count_at(NOW_MS) == 8
 
     def test_older_messages_can_be_raised_alone(self, world):
         """An N for the time before the present generation, smaller than that one's, is a growth there."""

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from hotpartition.core.detector import CollectionReports, Reason, ReportWindow, Thresholds, decide, size_route
 from hotpartition.core.reports import WriteReport
+from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.sampler import LoadSampler
 from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, route_of
@@ -136,6 +137,42 @@ def test_persistent_throttles_of_a_covered_load_double_n():
     detection = detect(trace, 4_500, route=route_of((4, START_MS - 1)))
     assert detection.shard_counts == [8]
     assert detection.raises[0][1].reason is Reason.UNLUCKY_PARTITION
+
+
+CLOSE_MS = START_MS + 600_000
+
+
+@pytest.mark.parametrize("is_confirmed", [False, True])
+@pytest.mark.parametrize("rate", [3_000, 20_000])
+def test_a_load_that_is_back_keeps_its_n_behind_a_pending_close(rate, is_confirmed):
+    """Its shards serve it, or are as many as may be: at the close, all would go to the base key. Decided once."""
+    thresholds = replace(THRESHOLDS, max_shard_count=8)
+    closes = frozenset({Close(CLOSE_MS, False), Close(CLOSE_MS, is_confirmed)})
+    route = Route(frozenset({Generation(START_MS - 1, 8)}), closes)
+    detection = detect(Fleet().offer(lambda _: rate, 6_000, placed_under=8), 6_000, route=route, thresholds=thresholds)
+    ((_, decision),) = detection.raises
+    assert (decision.reason, decision.generation) == (Reason.STILL_WARM, Generation(CLOSE_MS, 8))
+    assert decision.keeps_n
+    assert detection.route.as_announced.shard_count_at(CLOSE_MS) == 8
+
+
+def test_a_load_that_may_be_closed_is_not_kept_open():
+    """With less than half of what makes hot, or behind a close whose time has come."""
+    pending = Route(frozenset({Generation(START_MS - 1, 8)}), frozenset({Close(CLOSE_MS, True)}))
+    assert detect(Fleet().offer(lambda _: 350, 6_000, placed_under=8), 6_000, route=pending).raises == []
+    past = Route(frozenset({Generation(START_MS - 10_000, 8)}), frozenset({Close(START_MS, True)}))
+    assert detect(Fleet().offer(lambda _: 700, 6_000), 6_000, route=past).raises == []
+
+
+def test_a_raise_under_a_pending_close_comes_first():
+    """It holds behind the close by itself."""
+    route = Route(frozenset({Generation(START_MS - 1, 2)}), frozenset({Close(CLOSE_MS, True)}))
+    reports = CollectionReports()
+    for arrival in Fleet().offer(lambda _: 8_000, 3_000, placed_under=2):
+        reports.add(arrival.report)
+    (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 3_000)
+    assert decision.reason is Reason.RAISED
+    assert not decision.keeps_n
 
 
 def test_throttles_are_followed_at_most_every_five_seconds():

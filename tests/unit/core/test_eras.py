@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from hotpartition.core.closes import CloseTimes, Refusal, is_leased, may_confirm, plan_close
 from hotpartition.core.route import (
+    MAX_SETTLED_MEMBERS,
     Close,
     Generation,
     Route,
@@ -106,12 +107,43 @@ def test_the_writers_view_keeps_all_it_came_from(route):
 
 @given(routes, generations, times)
 def test_a_completed_raise_holds_from_its_beginning_on(route, added, later):
-    """Behind every close as well, announced ones included, for whoever reads or writes; and there is nothing left."""
+    """Behind every confirmed close, and for writers in the present era and behind a pending close; nothing is left."""
     raised = Route(route.generations | {added}, route.closes)
     completed = Route(raised.generations | raised.complete_raise([added]), route.closes)
-    for view in (completed, completed.as_announced):
-        assert view.shard_count_at(added.since_ms + later) >= added.shard_count
+    assert completed.shard_count_at(added.since_ms + later) >= added.shard_count
+    present = max([0, *sorted({close.at_ms for close in route.closes})[-2:-1]])
+    if added.since_ms + later >= present:
+        assert completed.as_announced.shard_count_at(added.since_ms + later) >= added.shard_count
     assert completed.complete_raise([added]) == frozenset()
+
+
+def test_a_raise_that_reaches_far_back_leaves_out_what_stayed_void():
+    """It is added at confirmed closes, in the present era, and behind the pending close."""
+    announced = frozenset(Close(at_ms, False) for at_ms in range(100, 10_000, 100))
+    route = Route(frozenset({Generation(0, 4)}), announced | {Close(500, True)})
+    added = {Generation(at_ms, 8) for at_ms in (500, 9_800, 9_900)}
+    assert route.complete_raise([Generation(0, 8)]) == added
+
+
+def test_a_raise_never_fills_a_route():
+    """Of a full one the last two eras are completed; of one that is nearly so, the latest that there is room for."""
+    closed = frozenset(Close(at_ms, True) for at_ms in range(100, 18_700, 100))
+    route = Route(frozenset({Generation(0, 4)}), closed)
+    assert len(route.members) == MAX_SETTLED_MEMBERS - 5
+    missing = route.complete_raise([Generation(0, 8)])
+    assert sorted(generation.since_ms for generation in missing) == [18_200, 18_300, 18_400, 18_500, 18_600]
+    full = Route(route.generations | missing, closed)
+    assert full.complete_raise([Generation(50, 16)]) == {Generation(18_500, 16), Generation(18_600, 16)}
+
+
+def test_what_a_pending_close_would_undo_is_the_n_before_it():
+    """Nothing, where no close comes, or N is as large behind it."""
+    route = Route.decode(["4@5", "16@50", "closing@100"]).as_announced
+    assert route.undone_after(60) == route.undone_after(99) == Generation(100, 16)
+    assert route.undone_after(100) is None
+    assert route.union(Route.decode(["8@100"])).undone_after(60) == Generation(100, 16)
+    assert route.union(Route.decode(["16@100"])).undone_after(60) is None
+    assert route_of((16, 50)).undone_after(60) is None
 
 
 def test_a_raise_without_later_closes_is_complete():
@@ -157,6 +189,7 @@ class TestPlanning:
             (["4@5", "closed@6"], NOW, Refusal.NOT_RAISED),
             (["4@5", f"closing@{NOW + 1}"], NOW, Refusal.PENDING),
             (["4@5", f"closed@{NOW - 2_878_000}", f"4@{NOW - 1}"], NOW, Refusal.TOO_SOON),
+            (["4@5", f"closing@{NOW - 2_878_000}"], NOW, Refusal.TOO_SOON),
             ([f"4@{since}" for since in range(192)], NOW, Refusal.FULL),
         ],
     )
@@ -164,11 +197,10 @@ class TestPlanning:
         """Each for its reason."""
         assert plan_close(Route.decode(members), date_ms, TIMES) is refusal
 
-    def test_what_stayed_void_holds_nothing_up(self):
-        """Only a confirmed close is one; and an hour after one, there may be another."""
-        void = Route.decode(["4@5", f"closing@{NOW - 1}"])
-        hour_ago = Route.decode(["4@5", f"closed@{NOW - 2_879_000}", f"4@{NOW - 1}"])
-        assert isinstance(plan_close(void, NOW, TIMES), Close)
+    @pytest.mark.parametrize("step", ["closing", "closed"])
+    def test_an_hour_after_a_close_there_may_be_another(self, step):
+        """Also after one that stayed void: what fails each time must not fill the route."""
+        hour_ago = Route.decode(["4@5", f"{step}@{NOW - 2_879_000}", f"4@{NOW - 1}"])
         assert isinstance(plan_close(hour_ago, NOW, TIMES), Close)
 
     def test_it_is_confirmed_only_if_announced_before_every_lease_that_matters(self):

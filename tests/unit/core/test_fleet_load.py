@@ -18,7 +18,7 @@ from hotpartition.core.fleet_load import (
     list_stale,
     parse_bucket,
 )
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Route
 
 LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
 NOW_MS = 1_700_000_000_000
@@ -49,6 +49,18 @@ def test_a_hot_load_is_raised_to_the_detectors_size(wcu, slots, count):
 def test_a_burst_below_the_threshold_raises_nothing(wcu, slots):
     """One slot alone may be counted in part only."""
     assert decide(steady(wcu, slots=slots)).generation is None
+
+
+@pytest.mark.parametrize(("wcu", "is_kept"), [(450, False), (550, True), (12_000, True), (200_000, True)])
+def test_a_load_that_is_back_keeps_its_n_behind_a_pending_close(wcu, is_kept):
+    """Also at the largest N: at the close, all would go to the base key."""
+    at_ms = NOW_MS + 300_000
+    limit = Route(frozenset({Generation(NOW_MS - 60_000, 128)}), frozenset({Close(at_ms, False)}))
+    decision = decide(steady(wcu, shard_count=128), limit)
+    assert decision.generation == (Generation(at_ms, 128) if is_kept else None)
+    assert (decision.reason is Reason.STILL_WARM) is is_kept
+    kept = limit.union(Route(frozenset({Generation(at_ms, 128)})))
+    assert decide(steady(wcu, shard_count=128), kept).generation is None
 
 
 def test_the_last_slot_tells_the_size_of_a_load_that_rises():

@@ -31,6 +31,19 @@ def fill(world, before, behind):
     world.table.queries.clear()
 
 
+def fill_base_key_and_shards(world):
+    """Write by turns to shards and, as a writer without a lease does, to the base key, which could fill a page."""
+    world.clock.now_ms = START
+    world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION})), START)
+    world.registry.add("c", {GENERATION})
+    knows_nothing = World(world.clock, world.table)
+    writers = knows_nothing.writer(), world.writer()
+    for index in range(120):
+        writers[index % 2].write(new_message(str(index), message_id=message_id(START + index, index)))
+    world.table.calls.clear()
+    world.table.queries.clear()
+
+
 def queried(world):
     return [query.partition_key for query in world.table.queries]
 
@@ -93,23 +106,32 @@ def test_a_cursor_from_before_the_close_goes_on_behind_it():
 def test_a_close_that_only_redis_shows_costs_a_round_and_is_counted():
     """It is never obeyed: the shards are asked in the second round."""
     world = World()
-    fill(world, before=100, behind=0)
-    world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION})), START)
+    fill_base_key_and_shards(world)
     world.registry.add("c", {Close(START, True)})
     page = world.reader().read_page(NEWEST)
-    assert [int(message.body) for message in page.messages] == [*range(99, 49, -1)]
+    assert [int(message.body) for message in page.messages] == [*range(119, 69, -1)]
     assert queried(world)[0] == "c"
     assert set(queried(world)[1:9]) == shards()
     assert world.telemetry.counts[MetricName.REGISTRY_AHEAD_OF_JOURNAL] == 1
 
 
-def test_an_announcement_is_not_obeyed():
-    """It may have come too late for some writer."""
+def test_a_route_that_is_confirmed_has_no_close_that_only_redis_shows():
+    """For a caller that reads no item."""
     world = World()
-    fill(world, before=100, behind=0)
+    fill_base_key_and_shards(world)
+    world.registry.add("c", {Close(START, True)})
+    assert world.reader().gatherer.confirm("c") == Route(frozenset({GENERATION}))
+
+
+def test_an_announcement_is_not_obeyed():
+    """It may have come too late for some writer. Redis knows nothing here: the journal alone says what is asked."""
+    world = World()
+    fill_base_key_and_shards(world)
+    world.registry.routes.clear()
     world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION}), frozenset({Close(START, False)})), START)
     page = world.reader().read_page(NEWEST)
-    assert [int(message.body) for message in page.messages] == [*range(99, 49, -1)]
+    assert [int(message.body) for message in page.messages] == [*range(119, 69, -1)]
+    assert set(queried(world)[1:9]) == shards()
 
 
 def test_a_redis_that_knows_no_close_costs_no_message_and_is_repaired():

@@ -155,3 +155,23 @@ def test_a_raise_that_was_kept_away_adds_nothing(world):
     raised = raiser_of(world).raise_route("c", [Generation(START, 8)], cause=Cause("raised"), pause_ms=1_000)
     assert not raised.is_made
     assert world.table.routes["c"].route == before
+
+
+def test_what_was_raised_after_the_decision_is_not_closed(world):
+    """Who decides that a key is cool may know an older route than the one that is read now."""
+    world.clock.now_ms += 1_000
+    raiser_of(world).raise_route("c", [Generation(START, 8)], cause=Cause("raised"))
+    closer = closer_of(world)
+    assert closer.close("c", cause=COOL, grown_by_ms=START + 999).refusal is Refusal.GREW
+    assert closer.close("c", cause=COOL, grown_by_ms=START + 1_000).step is CloseStep.CONFIRMED
+
+
+def test_a_late_confirmation_leaves_when_and_why_the_route_last_grew(world):
+    """A raise came between both steps: its pause goes on, and operators see its reason."""
+    closer = closer_of(world)
+    announced = closer.announce(closer.plan("c", cause=COOL))
+    world.clock.now_ms += 30_000
+    raiser_of(world).raise_route("c", [Generation(START, 8)], cause=Cause("raised"))
+    confirmed = closer.confirm(announced)
+    assert confirmed.entry == world.table.routes["c"]
+    assert (confirmed.entry.updated_at_ms, world.table.reasons["c"]) == (START + 30_000, "raised")

@@ -115,6 +115,19 @@ def test_a_key_is_not_judged_before_a_whole_bucket_was_counted(fleet):
     assert fleet.renew(process)
 
 
+def test_what_another_process_raises_meanwhile_is_not_closed(fleet):
+    """Between the look for the lease and the close: the load that was judged knows nothing of it."""
+    process = fleet.process()
+    fleet.clock.now_ms += 2 * BUCKET_MS
+    seen = fleet.journal.get("room", is_strong=True)
+    fleet.table.routes["room"] = JournalEntry(route_of((8, START_MS), (16, START_MS)), fleet.clock.now_ms)
+    process.renewed(ItemKey("room", "k", fleet.clock.now_ms, "k"), seen)
+    assert not fleet.table.routes["room"].route.closes
+    assert fleet.renew(process) is False
+    fleet.clock.now_ms += 2 * BUCKET_MS
+    assert fleet.renew(process)
+
+
 def test_a_load_that_has_begun_keeps_it_open(fleet):
     """The whole bucket before was quiet; the present one is not."""
     process = fleet.process()

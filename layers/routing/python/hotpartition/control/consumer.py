@@ -42,6 +42,8 @@ which their last reference frees; left alone, the collector looks through the ha
 takes nearly as long as all the rest (decision 27). Python 3.14 goes by the first two only: how many new objects there
 are before it looks, and how slowly it goes through the old."""
 
+REREAD_MS = 60_000
+"""How long the route of a hot key is used before it is read again: it may have been closed, which takes far longer."""
 REFUSED_MS = 5_000
 """How long a key that may not be raised is left alone before its route, and the hour's raises, are looked at again."""
 
@@ -69,6 +71,8 @@ class _State:
     reader: StreamReader
     marker: ReadMarker
     routes: dict[str, JournalEntry] = field(default_factory=dict)
+    # when each of them was read, or raised
+    read_ms: dict[str, int] = field(default_factory=dict)
     # collections whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
     # by collection and load class, what was logged last and in which minute: a state that lasts is logged once a minute
@@ -187,19 +191,20 @@ class Consumer:
         # What was logged and is over is judged once more: should it come again, that is logged again.
         judged.update((place[0], None) for place in state.logged if place[0] in state.window.as_mapping())
         for collection in judged:
-            entry = state.routes.get(collection)
+            is_stale = self._clock.now_ms() - state.read_ms.get(collection, 0) >= REREAD_MS
             decisions = self._decide_one(state, collection)
             is_raise = any(d.generation for d in decisions)
             is_refused = self._clock.now_ms() < state.refused_until_ms.get(collection, 0)
-            if (is_raise and not is_refused) or (entry is None and _needs_route(decisions)):
+            if (is_raise and not is_refused) or (is_stale and _needs_route(decisions)):
                 # What is known of the route may be stale or missing: read it, and decide again. A raise cannot wait for
                 # the next pass, whose read may be refused as well.
-                if not self._load_route(state, collection, deadline_ms if is_raise else 0.0):
+                is_read = self._load_route(state, collection, deadline_ms if is_raise else 0.0)
+                if not is_read and (is_raise or collection not in state.routes):
                     continue
                 decisions = self._decide_one(state, collection)
             for decision in decisions:
                 allowed = decision
-                if decision.generation and (is_refused or not self._may_raise()):
+                if decision.generation and not self._may_raise(decision, is_refused=is_refused):
                     reason = Reason.TOO_MANY if self._max_raises_per_hour else Reason.SWITCHED_OFF
                     allowed = replace(decision, reason=reason, generation=None)
                     if not is_refused:
@@ -208,9 +213,14 @@ class Consumer:
                 if allowed.generation:
                     self._raise(state, allowed, allowed.generation, deadline_ms)
 
-    def _may_raise(self) -> bool:
-        """Count a raise of the hour, and say whether it may be made; where Redis cannot count it, it may."""
-        if not self._max_raises_per_hour:
+    def _may_raise(self, decision: Decision, *, is_refused: bool) -> bool:
+        """Count a raise of the hour, and say whether it may be made; where Redis cannot count it, it may.
+
+        What only keeps N is not counted: nobody can provoke more of it than there are closes.
+        """
+        if not self._max_raises_per_hour or decision.keeps_n:
+            return bool(self._max_raises_per_hour)
+        if is_refused:
             return False
         try:
             return self._registry.count_raise() <= self._max_raises_per_hour
@@ -239,7 +249,7 @@ class Consumer:
         except MalformedGenerationError as error:
             self._report_malformed(collection, error)
             return False
-        state.routes[collection] = entry
+        state.routes[collection], state.read_ms[collection] = entry, self._clock.now_ms()
         if entry.route:
             state.to_push.add(collection)
         return True
@@ -261,7 +271,7 @@ class Consumer:
         except MalformedGenerationError as error:
             self._report_malformed(collection, error)
             return
-        state.routes[collection] = raised.entry
+        state.routes[collection], state.read_ms[collection] = raised.entry, self._clock.now_ms()
         if not raised.is_in_registry:
             state.to_push.add(collection)
         state.summary.raises += 1
@@ -285,6 +295,7 @@ class Consumer:
         """Drop what is known about collections that send no reports any more."""
         alive = state.window.as_mapping().keys() | state.to_push
         state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
+        state.read_ms = {c: read_ms for c, read_ms in state.read_ms.items() if c in alive}
         now_ms = self._clock.now_ms()
         state.refused_until_ms = {c: until_ms for c, until_ms in state.refused_until_ms.items() if now_ms < until_ms}
         state.logged = {place: said for place, said in state.logged.items() if place[0] in alive}

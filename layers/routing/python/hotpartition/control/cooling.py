@@ -134,7 +134,9 @@ class Cooler:
 
     def _close(self, collection: str) -> None:
         try:
-            self._closer.close(collection, cause=Cause(COOLED))
+            # What was raised since is not marked yet: it is as if it were.
+            grown_by_ms = self._clock.now_ms() - self._limits.close_after_ms
+            self._closer.close(collection, cause=Cause(COOLED), grown_by_ms=grown_by_ms)
         except RetryLaterError:
             self._telemetry.event("close failed, to be decided again", collection=collection)
         except MalformedGenerationError as error:

@@ -54,7 +54,7 @@ class RoutePage:
 
 @dataclass(frozen=True, slots=True)
 class RaiseByHand:
-    """What a raise by hand did. `shard_count_before` is the N of the messages from `generation.since_ms` on."""
+    """What a raise by hand did. `shard_count_before` is the least N of the messages from `generation.since_ms` on."""
 
     collection: str
     generation: Generation
@@ -149,7 +149,9 @@ class Operations:
         self._check_raise(collection, shard_count, since_ms, now_ms)
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
         route = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True)).route
-        before = route.shard_count_at(since_ms)
+        starts = (since_ms, *[missing.since_ms for missing in route.complete_raise([generation])])
+        # As writers place: what a pending close would undo is no raise that holds.
+        before = min(route.as_announced.shard_count_at(start) for start in starts)
         is_changed = shard_count > before
         if is_changed:
             raised = self._raiser.raise_route(collection, (generation,), cause=Cause(BY_HAND, by=by))

@@ -15,11 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from hotpartition.core.route import Close, Route
+from hotpartition.core.route import MAX_SETTLED_MEMBERS, Close, Route
 from hotpartition.core.store_clock import SECOND_MS
 
-MAX_MEMBERS = 192
-"""A route of so many generations and closes is closed no more: what is left up to the journal's limit is for raises."""
+WARM_SHARE = 0.5
+"""Of what makes a key hot: with less it has cooled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class CloseTimes:
     lease_ms: int
     margin_ms: int
     pause_ms: int = 0
-    """Least time between two closes of one collection."""
+    """Least time between two closes of one collection, void ones included."""
 
 
 class Refusal(StrEnum):
@@ -44,7 +44,7 @@ class Refusal(StrEnum):
     PENDING = "pending"
     """A close is announced, and its time has not come."""
     TOO_SOON = "too-soon"
-    """Too little time has passed since its last close."""
+    """Too little time has passed since its last close, confirmed or void."""
     FULL = "full"
     """Its route has too many members."""
     NO_DATE = "no-date"
@@ -61,13 +61,13 @@ def plan_close(route: Route, date_ms: int | None, times: CloseTimes) -> Close | 
         return Refusal.NO_DATE
     if not route.shard_count_at(None):
         return Refusal.NOT_RAISED
-    if len(route.members) >= MAX_MEMBERS:
+    if len(route.members) >= MAX_SETTLED_MEMBERS:
         return Refusal.FULL
     if any(close.at_ms > date_ms for close in route.closes):
         return Refusal.PENDING
     # Announcing may take one more margin until it is too late.
     at_ms = date_ms + SECOND_MS + times.lease_ms + 2 * times.margin_ms
-    latest = max((close.at_ms for close in route.closes if close.is_confirmed), default=None)
+    latest = max((close.at_ms for close in route.closes), default=None)
     if latest is not None and at_ms - latest < times.pause_ms:
         return Refusal.TOO_SOON
     return Close(at_ms, is_confirmed=False)

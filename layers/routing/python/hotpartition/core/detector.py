@@ -19,6 +19,7 @@ from itertools import pairwise
 from math import ceil
 from typing import NamedTuple, Self
 
+from hotpartition.core.closes import WARM_SHARE
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS, slot_of
@@ -88,6 +89,7 @@ class Reason(StrEnum):
     TOO_MANY = "too-many"  # hot, and the hour's raises are used up
     SWITCHED_OFF = "switched-off"  # hot, and `is_raising` is false
     NO_EVIDENCE = "no-evidence"  # throttled, but not by its own load
+    STILL_WARM = "still-warm"  # raised: a close is pending, and the load is back
     COOLING_DOWN = "cooling-down"  # throttled although covered, so soon after a raise
     BELOW_THRESHOLD = "below-threshold"
 
@@ -110,6 +112,11 @@ class Decision:
     trigger_slot: int | None = None
     per_slot_wcu: tuple[float, ...] = ()
     generation: Generation | None = None
+
+    @property
+    def keeps_n(self) -> bool:
+        """Whether the raise only keeps N what it is, behind a pending close."""
+        return self.generation is not None and self.generation.shard_count == self.shard_count
 
 
 class _Sample(NamedTuple):
@@ -316,10 +323,39 @@ def decide(
         load.is_backfill = route.shard_count_at(None) > load.shard_count
     decisions = [_judge(collection, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
+    # A raise holds behind the pending close by itself; what it leaves there is decided in the next pass.
+    if route.closes and not any(d.generation for d in urgent):
+        warm_wcu = thresholds.hot_sustained_wcu * WARM_SHARE
+        if kept := keep_open(collection, reports.mean_wcu(current), route, warm_wcu, now_ms=now_ms):
+            urgent.append(kept)
     if urgent:
         return tuple(urgent)
     rest = [d for d in decisions if d.reason is not Reason.BELOW_THRESHOLD] or decisions
     return (max(rest, key=lambda d: d.rate_wcu_per_second, default=Decision(collection, Reason.BELOW_THRESHOLD)),)
+
+
+def keep_open(collection: str, wcu_per_second: float, route: Route, warm_wcu: float, *, now_ms: int) -> Decision | None:
+    """Decide whether a collection that has become warm again keeps its N behind a pending close.
+
+    Its shards serve the load, so nothing else raises it, and at the close all writers would go to the base key at once.
+
+    Args:
+        collection: whose load it is.
+        wcu_per_second: all of its load.
+        route: as writers place by it.
+        warm_wcu: with less it may be closed.
+        now_ms: Unix time in ms.
+    """
+    generation = route.undone_after(now_ms) if wcu_per_second >= warm_wcu else None
+    if generation is None:
+        return None
+    return Decision(
+        collection,
+        Reason.STILL_WARM,
+        shard_count=generation.shard_count,
+        rate_wcu_per_second=wcu_per_second,
+        generation=generation,
+    )
 
 
 def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:

@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
+from hotpartition.core.closes import WARM_SHARE
 from hotpartition.core.detector import (
     BACKFILL_REACH,
     EVIDENCE_SLOTS,
@@ -30,6 +31,7 @@ from hotpartition.core.detector import (
     Evidence,
     Reason,
     Thresholds,
+    keep_open,
     size_route,
     weigh_evidence,
 )
@@ -40,6 +42,8 @@ HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (8, 1.1), (12, 1.0))
 """A window is hot when its load, in WCU/s, is more than the limit of a key times its factor: the number of slots, and
 the factor where a single key serves the load. Samples are few in a short window, so that it must show more: a key with
 600 WCU/s is taken for one with 1,000 once in thousands of hours (docs/decisions/0051-in-band.md)."""
+WARM_SLOTS = HOT_WINDOWS[-1][0]
+"""How long a load is warm before a pending close is kept from undoing N."""
 SHORT_SLOTS = 4
 """In windows of at most this many slots the load may still rise, or its counting: a last slot with more sets the size.
 It is whole if there was something to count in the slot before it."""
@@ -148,7 +152,9 @@ def decide_in_band(
         reason = weigh_evidence(evidence, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     decision = replace(decision, reason=reason)
     if reason not in {Reason.RAISED, Reason.UNLUCKY_PARTITION}:
-        return decision
+        offered = sum(_rate(load, each, now, WARM_SLOTS) for each in {cell.shard_count for cell in load})
+        warm_wcu = thresholds.hot_at_once_wcu * WARM_SHARE
+        return keep_open(collection, offered, route, warm_wcu, now_ms=now_ms) or decision
     count = max(min(count, thresholds.max_shard_count), m + 1, 2)
     since_ms = first_slot * SLOT_MS - WAITING_MS
     if position < since_ms:

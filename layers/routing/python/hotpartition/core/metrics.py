@@ -52,6 +52,7 @@ class MetricName(StrEnum):
     DECISION_TOO_MANY = "Decision-too-many"
     DECISION_SWITCHED_OFF = "Decision-switched-off"
     DECISION_NO_EVIDENCE = "Decision-no-evidence"
+    DECISION_STILL_WARM = "Decision-still-warm"
     DECISION_COOLING_DOWN = "Decision-cooling-down"
     DECISION_READ_HOT = "Decision-read-hot"
     DECISION_COOLED = "Decision-cooled"

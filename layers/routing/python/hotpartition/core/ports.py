@@ -192,6 +192,8 @@ class Journal(JournalReading, Protocol):
     ) -> JournalEntry | None:
         """Add one step of a close to a collection's route: idempotent, commutative, never takes anything away.
 
+        A confirmation leaves when and why the route last grew: it may come late, after a raise.
+
         Args:
             collection: whose route grows.
             close: what is added.

@@ -21,6 +21,12 @@ from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.errors import MalformedGenerationError
 
+MAX_SETTLED_MEMBERS = 192
+"""A route of so many generations and closes is closed no more, and raises of it are completed at its latest closes
+only: what is left up to the journal's and Redis's limit is for raises."""
+PRESENT_CLOSES = 2
+"""The last closes: the one that the present era began with, and the one that is pending."""
+
 _GENERATION = re.compile(r"([1-9][0-9]{0,5})@(0|[1-9][0-9]{0,14})")
 _CLOSE = re.compile(r"(closing|closed)@(0|[1-9][0-9]{0,14})")
 
@@ -143,10 +149,28 @@ class Route:
         return self if closes == self.closes else Route(self.generations, closes)
 
     def complete_raise(self, added: Iterable[Generation]) -> frozenset[Generation]:
-        """List what a raise must still add to hold behind the closes after its beginning, announced ones included."""
-        starts = {close.at_ms for close in self.closes}
-        wanted = {Generation(c, g.shard_count) for g in added for c in starts if c > g.since_ms}
-        return frozenset(w for w in wanted if not any(_is_as_good(known, w) for known in self.generations))
+        """List what a raise must still add to hold behind the closes after its beginning.
+
+        Those are the confirmed ones, latest first while there is room, and the last ones, announced or not.
+        """
+        starts = sorted({close.at_ms for close in self.closes}, reverse=True)
+        confirmed = {close.at_ms for close in self.closes if close.is_confirmed}
+        present = starts[:PRESENT_CLOSES]
+        earlier = [start for start in starts[PRESENT_CLOSES:] if start in confirmed]
+        wanted, added = list[Generation](), tuple(added)
+        for start in (*present, *earlier):
+            if start in present or len(self.members) + len(wanted) < MAX_SETTLED_MEMBERS:
+                most = max((g.shard_count for g in added if g.since_ms < start), default=0)
+                if most > max((g.shard_count for g in self.generations if g.since_ms == start), default=0):
+                    wanted.append(Generation(start, most))
+        return frozenset(wanted)
+
+    def undone_after(self, position: int) -> Generation | None:
+        """Return what a raise must add so that N stays what it is before the next close behind a position."""
+        at_ms = min([close.at_ms for close in self.closes if close.at_ms > position], default=None)
+        if at_ms is None or self.shard_count_at(at_ms) >= (before := self.shard_count_at(at_ms - 1)):
+            return None
+        return Generation(at_ms, before)
 
     def shard_count_at(self, position: int | None) -> int:
         """Compute N(t): the shards in use for items at a position; None: behind all others. 0: base key only."""
@@ -184,10 +208,6 @@ class Route:
     def __bool__(self) -> bool:
         """Say whether the collection was ever raised."""
         return bool(self.generations or self.closes)
-
-
-def _is_as_good(known: Generation, wanted: Generation) -> bool:
-    return known.since_ms == wanted.since_ms and known.shard_count >= wanted.shard_count
 
 
 EMPTY_ROUTE = Route()

@@ -69,8 +69,9 @@ class DynamoDBJournal:
         self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
     ) -> JournalEntry | None:
         """Implement `Journal.add_close`."""
-        sets = {"updated_at": format_time(now_ms), "reason": cause.encode()}
-        guard = None
+        sets, guard = dict[str, str](), None
+        if not close.is_confirmed:
+            sets = {"updated_at": format_time(now_ms), "reason": cause.encode()}
         if seen is not None:
             guard = _Guard("updated_at = :seen", {":seen": {"S": format_time(seen.updated_at_ms or 0)}})
         try:
@@ -123,7 +124,7 @@ class DynamoDBJournal:
             "TableName": self._place.table_name,
             "Key": self._place.key_of(collection),
             "UpdateExpression": f"ADD {', '.join(f'{name} :{name}' for name in adds)}"
-            f" SET {', '.join(f'{name} = :{name}' for name in sets)}",
+            + (f" SET {', '.join(f'{name} = :{name}' for name in sets)}" if sets else ""),
             "ExpressionAttributeValues": {
                 **{f":{name}": {"SS": members} for name, members in adds.items()},
                 **{f":{name}": {"S": text} for name, text in sets.items()},

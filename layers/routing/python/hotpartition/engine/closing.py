@@ -19,8 +19,6 @@ from hotpartition.engine.raising import Raiser
 
 COOLED = "cooled"
 """Reason of a close that no person asked for."""
-WARM_SHARE = 0.5
-"""Of what makes a key hot: with less it has cooled."""
 
 
 class CloseStep(StrEnum):
@@ -70,14 +68,22 @@ class Closer:
         self._times = times
         self._has_positions = has_positions
 
-    def close(self, collection: str, *, cause: Cause) -> Closing:
+    def close(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
         """Plan, announce and confirm a close."""
-        return self.confirm(self.announce(self.plan(collection, cause=cause)))
+        return self.confirm(self.announce(self.plan(collection, cause=cause, grown_by_ms=grown_by_ms)))
 
-    def plan(self, collection: str, *, cause: Cause) -> Closing:
-        """Decide whether and from when on a collection would be closed, strongly consistent; nothing is changed."""
+    def plan(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
+        """Decide whether and from when on a collection would be closed, strongly consistent; nothing is changed.
+
+        Args:
+            collection: which one.
+            cause: why, for operators.
+            grown_by_ms: it is not closed if its route has grown later, Unix ms: who decided did not know of it.
+        """
         entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
         planned = plan_close(entry.route, entry.date_ms, self._times) if self._has_positions else Refusal.NO_POSITIONS
+        if grown_by_ms is not None and isinstance(planned, Close) and (entry.updated_at_ms or 0) > grown_by_ms:
+            planned = Refusal.GREW
         if isinstance(planned, Refusal):
             return Closing(collection, CloseStep.REFUSED, entry, cause, refusal=planned)
         return Closing(collection, CloseStep.PLANNED, entry, cause, planned)

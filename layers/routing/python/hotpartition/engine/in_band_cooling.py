@@ -16,12 +16,13 @@ from threading import Lock
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import WARM_SHARE
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, LoadItems, Telemetry
 from hotpartition.core.route_history import Cause
 from hotpartition.core.store_clock import StoreClock
-from hotpartition.engine.closing import COOLED, WARM_SHARE, Closer
+from hotpartition.engine.closing import COOLED, Closer
 from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 SAMPLES_PER_SECOND = 10
@@ -107,7 +108,7 @@ class InBandCooling:
             return
         try:
             if self._is_cool(key.collection, entry.updated_at_ms, now_ms):
-                self._closer.close(key.collection, cause=Cause(COOLED))
+                self._closer.close(key.collection, cause=Cause(COOLED), grown_by_ms=entry.updated_at_ms)
         except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
             facts = {"collection": key.collection, "reason": str(error)}
             _logger.warning("a key that has cooled is not closed", extra=facts)

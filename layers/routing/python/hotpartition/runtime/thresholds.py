@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from hotpartition.control.cooling import CoolingLimits
-from hotpartition.core.closes import CloseTimes
+from hotpartition.core.closes import WARM_SHARE, CloseTimes
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.read_heat import ReadThresholds
-from hotpartition.engine.closing import WARM_SHARE
 from hotpartition.runtime.building_leases import build_close_times
 from hotpartition.runtime.settings import ClosingSettings, ConsumerSettings, LeaseSettings
 
