@@ -34,6 +34,8 @@ def names(monkeypatch):
         public = {name: getattr(hotpartition, name) for name in hotpartition.__all__}
         record = {"dynamodb": {"NewImage": {"PK": {"S": "room-1#3"}, "SK": {"S": "0001"}}}}  # of a stream
         yield {"record": record, "boto3": boto3, "Key": Key, "Attr": Attr, "table": tables[0], **public}
+        for table in tables:  # moto forgets nothing while other tests of this process use it
+            table.delete()
 
 
 @pytest.mark.parametrize("name", hotpartition.__all__)
