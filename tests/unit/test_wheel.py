@@ -46,7 +46,7 @@ def test_the_library_needs_boto3_alone():
     """What else there is comes by extras, whose packages the checkout locks, too."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["dependencies"] == ["boto3"]
-    assert set(project["optional-dependencies"]) == {"adaptive", "cdk", "cli"}
+    assert set(project["optional-dependencies"]) == {"adaptive", "cdk", "cli", "curl"}
 
 
 def test_the_command_says_what_it_lacks(monkeypatch, capsys):
