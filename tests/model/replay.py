@@ -133,7 +133,9 @@ class Replay:
         self._stores.table.on_call = refuse
         self._stores.table.is_written = True
         # The model has no closes, so its writers have no leases.
-        self._stores.writer(lease_seconds=0).write(NewMessage(CONVERSATION, "ann", "hello", message_id=place.message_id))
+        self._stores.writer(lease_seconds=0).write(
+            NewMessage(CONVERSATION, "ann", "hello", message_id=place.message_id)
+        )
         self._stores.table.is_written = False
         assert (place.partition_key, build_sort_key(place.message_id)) in self._stores.table.items
 
