@@ -37,7 +37,6 @@ from hotpartition.runtime.building_in_band import (
     build_in_band_writer,
     open_in_band,
 )
-from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
@@ -188,9 +187,8 @@ class _Rush(Observer):
             size=_SETTINGS.size,
             form=KEY_FORM,
             budget_ms=BUDGET_MS,
-            leases=build_leases(
-                _SETTINGS.leases, journal=ends.journal, telemetry=telemetry, now_ms=clock.now_ms, max_entries=100
-            ),
+            leases=_SETTINGS.leases,
+            max_entries=100,
         )
         store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)

@@ -48,7 +48,6 @@ from hotpartition.runtime.building import Ends, build_gatherer
 from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.building import build_writer as build_engine_writer
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
-from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
 from hotpartition.table import ShardedTable
@@ -301,13 +300,8 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         size=control.size,
         form=KEY_FORM,
         budget_ms=settings.requests.request_budget_ms,
-        leases=build_leases(
-            settings.leases,
-            journal=ends.journal,
-            telemetry=telemetry,
-            now_ms=clock.now_ms,
-            max_entries=settings.requests.route_cache_entries,
-        ),
+        leases=settings.leases,
+        max_entries=settings.requests.route_cache_entries,
         counting=SensitiveCounting if is_scaled else InBandCounting,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)

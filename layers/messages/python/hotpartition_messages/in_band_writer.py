@@ -14,7 +14,6 @@ from hotpartition.runtime.building_in_band import (
     build_in_band_writer,
     open_in_band,
 )
-from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
@@ -31,13 +30,6 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     ends = open_in_band(calls, table.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
     budget_ms = requests.request_budget_ms
-    leases = build_leases(
-        settings.leases,
-        journal=ends.journal,
-        telemetry=telemetry,
-        now_ms=clock.now_ms,
-        max_entries=requests.route_cache_entries,
-    )
     writer = build_in_band_writer(
         ends,
         routes,
@@ -46,7 +38,8 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
         form=KEY_FORM,
         budget_ms=budget_ms,
         is_raising=settings.raising.is_raising,
-        leases=leases,
+        leases=settings.leases,
+        max_entries=requests.route_cache_entries,
         cooling=build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing),
     )
     store = DynamoDBItemStore(calls, table, Message.from_item)

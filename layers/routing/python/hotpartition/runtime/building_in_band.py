@@ -19,9 +19,9 @@ from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band import RAISE_BUDGET_MS, InBandCounting
 from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
-from hotpartition.engine.leases import Leases
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.writer import Writer
+from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.settings import ClosingSettings, LeaseSettings, LoadSettings, SizeSettings
 from hotpartition.runtime.thresholds import find_close_times
 
@@ -89,16 +89,25 @@ def build_in_band_writer(
     size: SizeSettings,
     form: KeyForm,
     budget_ms: float,
-    leases: Leases | None,
+    leases: LeaseSettings | None,
+    max_entries: int,
     choices: int = MAX_CHOICES,
     counting: type[InBandCounting] = InBandCounting,
     is_raising: bool = True,
     cooling: InBandCooling | None = None,
 ) -> Writer:
-    """Build a writer that raises what it finds hot; a test finds it sooner, or breaks the protocol, by `counting`."""
-    if leases is not None and cooling is not None:
-        leases.on_renewed = cooling.renewed
+    """Build a writer that raises what it finds hot; a test finds it sooner, or breaks the protocol, by `counting`.
+
+    `leases` None: nothing is ever closed. `max_entries` is how many collections have a lease.
+    """
     clock = ends.clock
+    held = None
+    if leases is not None:
+        held = build_leases(
+            leases, journal=ends.journal, telemetry=ends.telemetry, now_ms=clock.now_ms, max_entries=max_entries
+        )
+    if held is not None and cooling is not None:
+        held.on_renewed = cooling.renewed
     store_time = replace(clock, now_ms=lambda: ends.store_clock.at(clock.now_ms()))
     counts = counting(
         routes=routes,
@@ -120,5 +129,5 @@ def build_in_band_writer(
         budget_ms=budget_ms,
         form=form,
         choices=choices,
-        leases=leases,
+        leases=held,
     )

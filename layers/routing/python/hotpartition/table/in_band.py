@@ -24,7 +24,6 @@ from hotpartition.runtime.building_in_band import (
     build_in_band_writer,
     open_in_band,
 )
-from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table.routes import LoggedTelemetry, TableRoutes, check_choices, find_place, open_calls
 from hotpartition.table.schema import Schema, attributes_size_bytes
@@ -125,15 +124,8 @@ class InBandRoutes(JournalReads, TableRoutes):
         routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
         super().__init__(routes, ends.telemetry, ends.clock.now_ms)
         self.unrouted = UnroutedItems(ends.journal, schema.form, ends.telemetry, ends.clock.now_ms)
-        leases = cooling = None
+        cooling = None
         if closing:
-            leases = build_leases(
-                settings.leases,
-                journal=ends.journal,
-                telemetry=ends.telemetry,
-                now_ms=ends.clock.now_ms,
-                max_entries=settings.requests.route_cache_entries,
-            )
             cooling = build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing)
         self.writer = build_in_band_writer(
             ends,
@@ -142,7 +134,8 @@ class InBandRoutes(JournalReads, TableRoutes):
             size=settings.size,
             form=schema.form,
             budget_ms=budget_ms,
-            leases=leases,
+            leases=settings.leases if closing else None,
+            max_entries=settings.requests.route_cache_entries,
             choices=choices,
             counting=counting,
             is_raising=settings.raising.is_raising,
