@@ -9,6 +9,7 @@ from math import exp
 from random import Random
 
 from golden.stage import (
+    ONSET_MS,
     Actor,
     Load,
     Pause,
@@ -16,17 +17,15 @@ from golden.stage import (
     Stage,
     Writers,
     WritingFleet,
+    deliver_twice_and_in_disorder,
     highest_rate,
+    in_seconds,
     slot_estimates,
 )
 from hotpartition.control.consumer import RunSummary
-from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import slot_of
-from support.fleet import START_MS, Arrival
-
-ONSET_MS = 3_137
-"""When the heat begins, in ms since the trace began: not at a slot's edge."""
+from support.fleet import START_MS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,12 +125,6 @@ def _backfill_age(random: Random, offset: int) -> int:
 
 def _third_is_slow(random: Random, _offset: int) -> int:
     return 20_000 if random.random() < 1 / 3 else 0
-
-
-def _twice_and_in_disorder(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
-    """First within 5 to 125 ms, in any order; then up to twice more, up to 3 s later."""
-    repeated = [Arrival(now_ms + 125 + random.randrange(3_000), report) for _ in range(random.randrange(3))]
-    return [Arrival(now_ms + 5 + random.randrange(120), report), *repeated]
 
 
 def _jump(by_ms: int, *, back_after_ms: int) -> Callable[[int, int], int]:
@@ -273,7 +266,7 @@ TRACES = {
             about="The reports of `clean`, each up to three times and in disorder: the same raise.",
             duration_ms=10_000,
             writers=lambda: Writers(
-                {"room": step(100, 4_000), "hall": steady(500)}, seed=22, deliver=_twice_and_in_disorder
+                {"room": step(100, 4_000), "hall": steady(500)}, seed=22, deliver=deliver_twice_and_in_disorder
             ),
         ),
         Trace(
@@ -310,8 +303,9 @@ def perform(trace: Trace, *, consumers: tuple[Pause | None, ...] = (None,)) -> R
     )
 
 
-def render(run: Run) -> str:
-    """Write a run as text: what went in, the decision log, what came of it."""
+def render(name: str) -> str:
+    """Write a trace's run as text: what went in, the decision log, what came of it."""
+    run = run_trace(name)
     trace, writers = run.trace, run.fleet.writers
     lines = [f"{trace.name}: {trace.about}", ""]
     lines.append(
@@ -329,7 +323,7 @@ def render(run: Run) -> str:
     lines.append(
         f"  reports: {fleet.sent:,} sent, {summary.malformed} malformed, {summary.out_of_window:,} out of window"
     )
-    last = f", the last {_seconds(run.since_onset(fleet.last_throttle_ms))}" if fleet.last_throttle_ms else ""
+    last = f", the last {in_seconds(run.since_onset(fleet.last_throttle_ms))}" if fleet.last_throttle_ms else ""
     lines.append(f"  writes: {fleet.offered:,} offered, {fleet.throttled:,} of them throttled{last}")
     return "\n".join(lines) + "\n"
 
@@ -346,7 +340,7 @@ def _decision_line(run: Run, at_ms: int, facts: Mapping[str, object]) -> str:
     load_class = f"{facts['load_class']} shards" if facts["load_class"] else "base key"
     generation = _generation_text(run, Generation.decode(str(facts["generation"]))) if facts["generation"] else "-"
     return (
-        f"  {_seconds(run.since_onset(at_ms)):8} {facts['collection']:12} {facts['reason']:18} {load_class:9}"
+        f"  {in_seconds(run.since_onset(at_ms)):8} {facts['collection']:12} {facts['reason']:18} {load_class:9}"
         f"{facts['rate_wcu_per_second']:7.0f} {facts['throttled_wcu']:9.0f}  {generation:20}"
         f"  {first:+d}: {' '.join(f'{wcu:g}' for wcu in parts)}"
     )
@@ -365,8 +359,4 @@ def _estimate_line(run: Run, conversation_id: str) -> str:
 
 
 def _generation_text(run: Run, generation: Generation) -> str:
-    return f"{generation.shard_count} since {_seconds(run.since_onset(generation.since_ms))}"
-
-
-def _seconds(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:+.3f}"
+    return f"{generation.shard_count} since {in_seconds(run.since_onset(generation.since_ms))}"
