@@ -1,10 +1,14 @@
-"""DynamoDB in this process: no network."""
+"""DynamoDB and the operations function in this process: no network."""
+
+import json
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from support.own_tables import create
+from hotpartition_cli.callers import read_response
+from support.handlers import load_handler
+from support.tables import define_table
 
 
 @pytest.fixture
@@ -17,11 +21,23 @@ def client(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with mock_aws():
         client = boto3.client("dynamodb")
-        create(client, "readings", PK="S", SK="S")
-        create(client, "counted", PK="S", at="N")
-        create(client, "routes", collection="S")
-        create(client, "single", PK="S")
+        client.create_table(TableName="readings", **define_table("PK", "SK"))
+        client.create_table(TableName="counted", **define_table("PK", "at", types={"at": "N"}))
+        client.create_table(TableName="routes", **define_table("collection"))
+        client.create_table(TableName="single", **define_table("PK"))
         yield client
         # Where another test's moto runs in this process, tables stay.
         for name in client.list_tables()["TableNames"]:
             client.delete_table(TableName=name)
+
+
+@pytest.fixture
+def connect(world):
+    """Connects to the operations function of the module's world: through JSON, as on the wire."""
+
+    def call(command):
+        event, operations = json.loads(json.dumps(command)), world.operations(is_closing=True)
+        response = load_handler("operate").respond(event, operations, world.reconciler(), remaining_ms=60_000)
+        return read_response(json.dumps(response).encode(), is_error=False)
+
+    return lambda _: call
