@@ -77,7 +77,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class World:
-    """How much there is of everything. `start_ms` is only subtracted from times that people read."""
+    """How much there is of everything. `start_ms` is when pages are read."""
 
     raises: tuple[Generation, ...]
     message_ids: tuple[str, ...]
@@ -154,7 +154,6 @@ class Broken(NamedTuple):
     """The promise was broken by what was returned."""
 
     fault: str
-    returned: tuple[str, ...]
 
 
 class Reading(NamedTuple):
@@ -332,7 +331,7 @@ class ProtocolModel:
         """Begin a page or a lookup, with Redis's response."""
         owed = frozenset(i for i in acknowledged if lies_in_rest(goal, position, i))
         if isinstance(goal, PageRequest) and build_range(goal) is None:
-            return Broken("an acknowledged message is missing", ()) if owed else Done()
+            return Broken("an acknowledged message is missing") if owed else Done()
         is_verified = not self.variant.is_verifying
         return self._open_round(Reading(goal, position, owed, route=hint, is_verified=is_verified))
 
@@ -416,13 +415,13 @@ class ProtocolModel:
             found = tuple({i for response in reading.past for i in response.message_ids})
             self.outcomes.add(Outcome(reading.goal, found))
             is_missing = bool(reading.owed) and not found
-            return Broken("an acknowledged message was not found", ()) if is_missing else Done()
+            return Broken("an acknowledged message was not found") if is_missing else Done()
         page = self._merge(reading).page()
         ids = tuple(message.message_id for message in page.items)
         self.outcomes.add(Outcome(reading.goal, ids, page.has_more))
         fault = judge_page(reading, ids, has_more=page.has_more)
         if fault:
-            return Broken(fault, ids)
+            return Broken(fault)
         if not page.has_more:
             return Done()
         return Between(replace(reading.goal, cursor=Cursor(ids[-1], self.world.start_ms)), ids[-1])
