@@ -42,8 +42,8 @@ SLOTS = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" +
 """What a server that has all slots tells of itself."""
 
 
-def report(conversation_id="c", value=10.0, slot=6_800_000_000):
-    return WriteReport(conversation_id, slot, "e1", value, slot * 250, 4, is_throttled=True)
+def report(value=10.0):
+    return WriteReport("c", 6_800_000_000, "e1", value, 1_700_000_000_000, 4, is_throttled=True)
 
 
 def assert_unavailable(call):
@@ -329,6 +329,7 @@ class TestConnection:
     def test_a_killed_server_comes_back_with_its_data(self, look_up, own_redis_server, connect):
         """The same client works again after a crash and a restart from the AOF, which held what was acknowledged."""
         with own_redis_server.admin as admin:
+            assert admin.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
             # `everysec` may hold back what was acknowledged a moment ago.
             admin.config_set("appendfsync", "always")
         connection = connect(own_redis_server.port)

@@ -14,10 +14,7 @@ APP = Path(__file__).resolve().parents[2] / "examples" / "events"
 
 
 @pytest.fixture
-def handler(monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+def handler(aws_environment, monkeypatch):
     monkeypatch.setenv("TABLE_NAME", "events")
     with mock_aws():
         boto3.resource("dynamodb").create_table(TableName="events", **define_table("Tenant", "At"))

@@ -12,11 +12,8 @@ from tools.site import list_public
 
 
 @pytest.fixture
-def names(monkeypatch):
+def names(aws_environment):
     """What examples may use: tables on moto, and all public names."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     keys = define_table("PK", "SK", indexes={"by-time": ("Hour", "SK")})
     with mock_aws():
         tables = [boto3.resource("dynamodb").create_table(TableName=name, **keys) for name in ("readings", "counters")]

@@ -12,13 +12,9 @@ from support.tables import define_table
 
 
 @pytest.fixture
-def client(monkeypatch):
+def client(aws_environment, monkeypatch):
     """DynamoDB with a table of each kind."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "HOTPARTITION_JOURNAL_TABLE_NAME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("HOTPARTITION_JOURNAL_TABLE_NAME", raising=False)
     with mock_aws():
         client = boto3.client("dynamodb")
         client.create_table(TableName="readings", **define_table("PK", "SK"))

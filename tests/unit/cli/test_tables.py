@@ -131,10 +131,13 @@ class TestHot:
 
 
 class TestRoutes:
-    def test_a_raise_is_what_the_tables_users_see(self, tool, client, place, journal):
-        """For all items, unless a time is given; the first one is told that writers find out by themselves."""
-        status = run(["raise", "rush", "--n", "8", "--by", "ann", *OPTIONS[place]], {})
-        assert status == Status.FINE
+    def test_a_raise_is_what_the_tables_users_see(self, tool, capsys, place, journal):
+        """For all items, unless a time is given. Writers find out by themselves, and no registry is claimed to know."""
+        assert run(["raise", "rush", "--n", "8", "--by", "ann", "--json", *OPTIONS[place]], {}) == Status.FINE
+        done = json.loads(capsys.readouterr().out)
+        assert (done["changed"], done["in_registry"]) == (True, None)
+        assert "as soon as DynamoDB refuses them a write" in " ".join(done["warnings"])
+        assert "Redis" not in " ".join(done["warnings"])
         assert journal.get("rush", is_strong=True).route.generations == {Generation(0, 8)}
         status, document, text = tool("route", "rush")
         assert "registry against journal" not in text  # there is none
@@ -155,14 +158,6 @@ class TestRoutes:
         assert "dev is closed" in done
         route = journal.get("dev", is_strong=True).route
         assert (route.shard_count_at(now), route.shard_count_at(None)) == (4, 0)
-
-    def test_a_raise_says_how_writers_learn_of_it(self, capsys, client):
-        """Nobody tells them; and no registry is claimed to know."""
-        assert run(["raise", "rush", "--n", "8", "--json", "--table", "readings"], {}) == Status.FINE
-        document = json.loads(capsys.readouterr().out)
-        assert (document["changed"], document["in_registry"]) == (True, None)
-        assert "as soon as DynamoDB refuses them a write" in " ".join(document["warnings"])
-        assert "Redis" not in " ".join(document["warnings"])
 
     def test_a_table_reads_what_was_raised(self, client, place):
         """`ShardedTable` finds the route where the command put it."""
