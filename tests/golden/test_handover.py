@@ -131,7 +131,7 @@ def test_after_a_crash_at_any_point_the_successor_covers_what_is_hot(seed):
 def test_a_stream_that_is_away_does_not_hide_the_heat_of_the_others():
     """The nodes of all streams but one cannot be reached: its conversations are still raised in time."""
     stage = Stage()
-    stage.fleet = WritingFleet(TRACES["clean"].writers(), stage.registry)
+    stage.fleet = WritingFleet(TRACES["clean"].writers, stage.registry)
     read, only = stage.reports.read, stream_partition_of("room", STREAM_PARTITIONS)
 
     def read_one_stream_only(partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:

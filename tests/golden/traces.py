@@ -30,13 +30,12 @@ from support.fleet import START_MS
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One input trace. `onset_ms` is what its times are told from."""
+    """One input trace."""
 
     name: str
     about: str
     duration_ms: int
-    writers: Callable[[], Writers]
-    onset_ms: int = ONSET_MS
+    writers: Writers
 
 
 @dataclass(kw_only=True)
@@ -67,7 +66,7 @@ class Run:
         return found
 
     def since_onset(self, time_ms: int) -> int:
-        return time_ms - START_MS - self.trace.onset_ms
+        return time_ms - START_MS - ONSET_MS
 
 
 @dataclass(frozen=True)
@@ -154,25 +153,19 @@ TRACES = {
             name="ramp",
             about="A load that grows by 400 WCU/s each second: several raises, each with room to grow into.",
             duration_ms=25_000,
-            writers=lambda: Writers({"room": Load(rate=_ramp, about="from 200 to 8,000 WCU/s within 19.5 s")}, seed=11),
-        ),
-        Trace(
-            name="step-x4",
-            about="A load that quadruples at once, to not much more than one partition takes.",
-            duration_ms=12_000,
-            writers=lambda: Writers({"room": step(400, 1_600)}, seed=12),
+            writers=Writers({"room": Load(rate=_ramp, about="from 200 to 8,000 WCU/s within 19.5 s")}, seed=11),
         ),
         Trace(
             name="step-x40",
             about="A load that grows fortyfold at once: one raise to the final N.",
             duration_ms=9_000,
-            writers=lambda: Writers({"room": step(400, 16_000)}, seed=13, environments=400),
+            writers=Writers({"room": step(400, 16_000)}, seed=13, environments=400),
         ),
         Trace(
             name="flash-crowd",
             about="A crowd that arrives within one second and leaves with a half life of 2 s: N stays.",
             duration_ms=16_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": Load(rate=_flash, about="50 WCU/s, up by 12,000 in 1 s, then less by half each 2.1 s")},
                 seed=14,
                 environments=300,
@@ -182,7 +175,7 @@ TRACES = {
             name="two-hot-conversations",
             about="Two conversations become hot half a second apart, on the same environments, beside a warm one.",
             duration_ms=9_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {
                     "room": step(100, 4_000),
                     "hall": replace(
@@ -197,7 +190,7 @@ TRACES = {
             name="slow-burn",
             about="A load that creeps up to just under the threshold and stays there: never raised.",
             duration_ms=60_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": Load(rate=_burn, about="from 500 to 700 WCU/s within 10 s, then steady")},
                 seed=16,
                 environments=20,
@@ -207,7 +200,7 @@ TRACES = {
             name="late-backfill",
             about="A hot conversation is raised; 9 s later clients upload an old hour, and `since` goes back to it.",
             duration_ms=20_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {
                     "room": Load(
                         rate=_backfill_rate,
@@ -222,7 +215,7 @@ TRACES = {
             name="slow-clients",
             about="A third of the clients is 20 s behind: their messages are of the heat, and `since` reaches them.",
             duration_ms=10_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {
                     "room": replace(
                         step(100, 4_000),
@@ -237,7 +230,7 @@ TRACES = {
             name="clock-jump-ahead",
             about="One environment's clock is 10 s ahead for 6 s: its reports are left out, the heat is found without.",
             duration_ms=16_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": step(100, 4_000), "calm": steady(600)},
                 seed=21,
                 environments=20,
@@ -248,7 +241,7 @@ TRACES = {
             name="clock-jump-back",
             about="One environment's clock is 10 s behind for 6 s: its counts fall into old slots, and raise nothing.",
             duration_ms=16_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": step(100, 4_000), "calm": steady(600)},
                 seed=21,
                 environments=20,
@@ -259,13 +252,13 @@ TRACES = {
             name="clean",
             about="What `duplicated-and-reordered` is compared with.",
             duration_ms=10_000,
-            writers=lambda: Writers({"room": step(100, 4_000), "hall": steady(500)}, seed=22),
+            writers=Writers({"room": step(100, 4_000), "hall": steady(500)}, seed=22),
         ),
         Trace(
             name="duplicated-and-reordered",
             about="The reports of `clean`, each up to three times and in disorder: the same raise.",
             duration_ms=10_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": step(100, 4_000), "hall": steady(500)}, seed=22, deliver=deliver_twice_and_in_disorder
             ),
         ),
@@ -273,7 +266,7 @@ TRACES = {
             name="unlucky-partition",
             about="Shards 0 to 8 share a physical partition: throttles persist although covered; N doubles.",
             duration_ms=22_000,
-            writers=lambda: Writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
+            writers=Writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
         ),
     )
 }
@@ -288,7 +281,7 @@ def run_trace(name: str) -> Run:
 def perform(trace: Trace, *, consumers: tuple[Pause | None, ...] = (None,)) -> Run:
     """Run a trace with one consumer for each of `consumers`, which may pause for a while."""
     stage = Stage()
-    fleet = stage.fleet = WritingFleet(trace.writers(), stage.registry)
+    fleet = stage.fleet = WritingFleet(trace.writers, stage.registry)
     actors: list[Actor] = [
         stage.start_consumer(at_ms=START_MS, run_ms=trace.duration_ms, pause=pause) for pause in consumers
     ]
@@ -310,7 +303,7 @@ def render(name: str) -> str:
     lines = [f"{trace.name}: {trace.about}", ""]
     lines.append(
         f"seed {writers.seed}, {writers.environments} environments, z = {writers.sampling_distance_wcu:g} WCU,"
-        f" {trace.duration_ms / 1000:g} s on the virtual clock, onset {trace.onset_ms / 1000:g} s after its start"
+        f" {trace.duration_ms / 1000:g} s on the virtual clock, onset {ONSET_MS / 1000:g} s after its start"
     )
     lines += [f"load of {c}: {load.about}" for c, load in writers.loads.items()]
     lines += ["", "Decision log (times in s from onset, loads in WCU/s, parts in WCU by slot from onset's slot on)"]
@@ -336,7 +329,7 @@ def _decision_line(run: Run, at_ms: int, facts: Mapping[str, object]) -> str:
     assert isinstance(parts, list)
     trigger = facts["trigger_slot"]
     last = slot_of(at_ms) if trigger is None else int(str(trigger)) + 1
-    first = last - len(parts) + 1 - slot_of(START_MS + run.trace.onset_ms)
+    first = last - len(parts) + 1 - slot_of(START_MS + ONSET_MS)
     load_class = f"{facts['load_class']} shards" if facts["load_class"] else "base key"
     generation = _generation_text(run, Generation.decode(str(facts["generation"]))) if facts["generation"] else "-"
     return (

@@ -50,6 +50,7 @@ from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest, build_range
+from support.fakes import lies_within
 
 CONVERSATION = "c"
 
@@ -463,13 +464,7 @@ def _with_reader(state: State, number: int) -> State:
 
 def looks_at(query: KeyQuery, place: Place) -> bool:
     """Say whether a place lies on a query's key and within its bounds."""
-    sort_key, after = build_sort_key(place.message_id), query.after
-    return (
-        place.partition_key == query.partition_key
-        and (query.first is None or sort_key >= query.first)
-        and (query.last is None or sort_key <= query.last)
-        and (after is None or (sort_key < after if query.newest_first else sort_key > after))
-    )
+    return place.partition_key == query.partition_key and lies_within(query, build_sort_key(place.message_id))
 
 
 def lies_in_rest(goal: Goal, position: str | None, message_id: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 from typing import TypeVar
@@ -231,15 +231,7 @@ def read_all(reader: MessageReader, request: PageRequest) -> list[Message]:
         messages.extend(page.messages)
         if page.next_cursor is None:
             return messages
-        request = PageRequest(
-            request.conversation_id,
-            request.newest_first,
-            request.limit,
-            request.after_ms,
-            request.before_ms,
-            page.next_cursor,
-            request.is_strong,
-        )
+        request = replace(request, cursor=page.next_cursor)
 
 
 def walk(read: Callable[[str | None], tuple[PageT, str | None]], cursor: str | None = None) -> Iterator[PageT]:
