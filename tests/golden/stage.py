@@ -63,15 +63,6 @@ class Actor:
     summary: RunSummary = field(default_factory=lambda: RunSummary(ended="killed"))
 
 
-@dataclass(frozen=True)
-class RecordedEntry:
-    """One stream entry as it arrived."""
-
-    at_ms: int
-    partition: int
-    text: str
-
-
 class Stage:
     """The world between a fleet and its consumers. The engine's clock counts milliseconds of Unix time."""
 
@@ -84,7 +75,8 @@ class Stage:
         self.reports = StageReports(STREAM_PARTITIONS)
         self.fleet: Fleet | None = None
         self.arrivals: list[tuple[int, int, WriteReport | ReadReport | str]] = []
-        self.recording: list[RecordedEntry] = []
+        self.recording: list[tuple[int, str]] = []
+        """When each stream entry arrived, and its text."""
         self._sequence = 0
 
     def start_consumer(
@@ -158,7 +150,7 @@ class Stage:
             kind = ReadReport if ReadReport.is_one(text) else WriteReport
             partition = stream_partition_of(kind.decode(text).collection, STREAM_PARTITIONS)
             self.reports.append(partition, text, at_ms)
-            self.recording.append(RecordedEntry(at_ms, partition, text))
+            self.recording.append((at_ms, text))
         self.now_ms = max(self.now_ms, to_ms)
 
 

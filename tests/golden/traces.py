@@ -13,7 +13,6 @@ from golden.stage import (
     Actor,
     Load,
     Pause,
-    RecordedEntry,
     Stage,
     Writers,
     WritingFleet,
@@ -47,23 +46,15 @@ class Run:
     routes: dict[str, Route]
     summary: RunSummary
     fleet: WritingFleet
-    recording: list[RecordedEntry] = field(default_factory=list)
+    recording: list[tuple[int, str]] = field(default_factory=list)
 
     def raises(self, conversation_id: str = "room") -> list[Raise]:
         """List a conversation's raises in the order of the log."""
-        found = []
-        for at_ms, facts in self.decisions:
-            if facts["generation"] and facts["collection"] == conversation_id:
-                generation = Generation.decode(str(facts["generation"]))
-                found.append(
-                    Raise(
-                        after_onset_ms=self.since_onset(at_ms),
-                        shard_count=generation.shard_count,
-                        since_ms=self.since_onset(generation.since_ms),
-                        reason=str(facts["reason"]),
-                    )
-                )
-        return found
+        return [
+            Raise(self.since_onset(at_ms), Generation.decode(str(facts["generation"])).shard_count)
+            for at_ms, facts in self.decisions
+            if facts["generation"] and facts["collection"] == conversation_id
+        ]
 
     def since_onset(self, time_ms: int) -> int:
         return time_ms - START_MS - ONSET_MS
@@ -71,12 +62,10 @@ class Run:
 
 @dataclass(frozen=True)
 class Raise:
-    """A raise as the assertions see it: times in ms after onset."""
+    """A raise as the assertions see it."""
 
     after_onset_ms: int
     shard_count: int
-    since_ms: int
-    reason: str
 
 
 def step(before: float, after: float, *, at_ms: int = ONSET_MS) -> Load:

@@ -365,15 +365,6 @@ class TestConnection:
             assert_unavailable(lambda: registry.get("c"))
         assert requests_sent == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
 
-    def test_a_refused_command_opens_no_circuit(self, redis_server, connect, admin, table_name):
-        """A key of another type is one conversation's trouble; the others keep their registry."""
-        registry = RedisRegistry(connect(redis_server.port, cooldown_ms=60_000), table_name)
-        admin.set(route_key(table_name, "odd"), "x")
-        registry.add("c", [FOUR])
-        with pytest.raises(RegistryUnavailableError, match="WRONGTYPE"):
-            registry.get("odd")
-        assert registry.get("c").generations == {FOUR}
-
     def test_threads_that_share_a_connection_open_it_once(self, redis_server, connect):
         """Each new connection is authenticated: a writer's lookups and reports take one after the other the same."""
         connection = connect(redis_server.port)
@@ -468,8 +459,9 @@ class TestForeignData:
         return FakeTelemetry()
 
     @pytest.fixture
-    def told(self, connection, table_name, telemetry):
-        """The registry and the report streams, with somebody who is told."""
+    def told(self, redis_server, connect, table_name, telemetry):
+        """The registry and the report streams, with somebody who is told; a node that failed is left alone."""
+        connection = connect(redis_server.port, cooldown_ms=60_000)
         return (
             RedisRegistry(connection, table_name, telemetry),
             RedisReportSource(connection, table_name, telemetry),
