@@ -23,18 +23,6 @@ def conversation_in(share):
     return next(id_ for id_ in ids if stream_partition_of(id_, STREAMS) in share.partitions(STREAMS))
 
 
-def test_each_share_has_its_consumer(guarded_stack):
-    """Both were started by their schedules, and say so."""
-
-    def all_started():
-        hot = guarded_stack.control("/functions/operate/invoke", {"command": "hot"}).body
-        return None not in hot["consumers_started_at"] and hot
-
-    hot = wait_for(all_started)
-    assert len(hot["consumers_started_at"]) == 2
-    assert hot["consumer_started_at"] == min(hot["consumers_started_at"])
-
-
 @pytest.mark.parametrize("share", list_shares(2), ids=["first", "second"])
 def test_a_rush_in_either_share_is_raised_and_read_back(guarded_stack, share):
     """While both consumers are killed in the middle of it, and started again as the schedules would."""
