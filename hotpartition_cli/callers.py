@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import urllib3
@@ -14,14 +14,6 @@ from hotpartition_cli.sdk import CONNECT_SECONDS, RESPONSE_SECONDS, Subject, ope
 
 OPERATIONS = "operate"
 """The operations function, as the local run and the log lines call it."""
-
-
-class Caller(Protocol):
-    """Calls the operations function, or does its work."""
-
-    def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
-        """Send a command and return its response, or raise `ToolError` with what went wrong."""
-        ...
 
 
 class UrlCaller:

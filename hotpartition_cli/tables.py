@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,14 +10,16 @@ from typing import Any
 from hotpartition.control.commands import respond
 from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations
-from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import CredentialsError, SettingsError, StoreRefusedError
+from hotpartition.errors import SettingsError
+from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.runtime.thresholds import find_close_times
+from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
@@ -61,10 +61,6 @@ class TableCaller:
 
         Settings that `in_band()` would read from the environment count here as well.
         """
-        # boto3 is imported with them.
-        from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
-        from hotpartition.table.routes import LoggedTelemetry  # noqa: PLC0415
-
         settings = read_settings(table, journal_table, environ)
         client = open_client(open_session(region, profile), "dynamodb")
         threads = ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="read")
@@ -73,7 +69,7 @@ class TableCaller:
             ThreadedCalls(Boto3Call(client), threads, parallel=PARALLEL_READS),
             find_place(client, settings),
             LoggedTelemetry(),
-            Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=time.sleep, random=random.random),
+            system_clock(),
             form=form,
             load=settings.load,
             size=settings.size,
@@ -92,11 +88,7 @@ class TableCaller:
         return response
 
     def _respond(self, command: Mapping[str, object]) -> dict[str, Any]:
-        try:
-            response = respond(command, self._operations, self._check, remaining_ms=math.inf)
-        except (CredentialsError, StoreRefusedError) as error:
-            # The SDK's own error, of which there are sentences already.
-            raise error.__cause__ or error from None
+        response = respond(command, self._operations, self._check, remaining_ms=math.inf)
         if command["command"] == "verify" and "counts" in response and not any(response["counts"].values()):
             response["unrouted"] = self._find_unrouted()
         return response
