@@ -232,12 +232,13 @@ class _Check:
     # Messages, through the API.
 
     def _write(self) -> str:
-        response = self._post(self.raised, {"body": "written by hotpartition check"})
+        content = {"body": "written by hotpartition check"}
+        response = self._post(self.raised, content)
         if response.status == 403 and "not-the-sender" in str(response.document):
             # The sender is the caller (`api.sender_claim`).
             del self._members["sender"]
-            response = self._post(self.raised, {"body": "written by hotpartition check"})
-        self._message = {**_expected(201, response), "body": "written by hotpartition check"}
+            response = self._post(self.raised, content)
+        self._message = {**_expected(201, response), **content}
         self._expected.append(self._message["message_id"])
         return f"{response}"
 
@@ -249,8 +250,8 @@ class _Check:
 
     def _read_message(self) -> str:
         message = self._written()
-        path = message_path(self.raised, message["message_id"], consistency="strong")
-        found = _expected(200, self._stack.api.request("GET", path))
+        path = message_path(self.raised, message["message_id"])
+        found = _expected(200, self._stack.api.request("GET", f"{path}?consistency=strong"))
         if (found["message_id"], found["body"]) != (message["message_id"], message["body"]):
             raise UnmetError(f"another message: {found}")
         return "200"

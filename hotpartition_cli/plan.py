@@ -22,7 +22,7 @@ from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, UsageError
-from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Usage, Workload, choose_pattern
+from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Usage, choose_pattern
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
@@ -119,7 +119,7 @@ def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) ->
         shard_count=count,
         is_at_cap=count < wanted,
         source_shard_count=ceil(load.messages_per_second * load.item_bytes / 1024 / KEY_LIMIT_WCU),
-        pattern=choose_pattern(Workload(wcu_per_second=rate, shard_count=count, **asdict(usage))) if usage else None,
+        pattern=choose_pattern(usage, rate, count) if usage else None,
         before=_side(rate, 1, before, before),
         after=_side(rate, max(count, 1), after, before),
     )

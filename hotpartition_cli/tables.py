@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.control.commands import respond
@@ -30,22 +31,15 @@ SAMPLED_ITEMS = 2_000
 _RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table, verify: Scan)"
 
 
+@dataclass(frozen=True, slots=True)
 class TableCaller:
     """Serves commands instead of the operations function."""
 
-    def __init__(
-        self,
-        operations: Operations,
-        check: JournalCheck,
-        subject: Subject,
-        region: str,
-        find_unrouted: Callable[[], list[str]] = list,
-    ) -> None:
-        self._operations = operations
-        self._check = check
-        self._subject = subject
-        self._region = region
-        self._find_unrouted = find_unrouted
+    operations: Operations
+    check: JournalCheck
+    subject: Subject
+    region: str
+    find_unrouted: Callable[[], list[str]] = list
 
     @classmethod
     def connect(
@@ -82,15 +76,15 @@ class TableCaller:
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Caller`."""
-        response: dict[str, Any] = translated(lambda: self._respond(command), self._subject, self._region)
+        response: dict[str, Any] = translated(lambda: self._respond(command), self.subject, self.region)
         if "error" in response:
             raise_error(response["error"])
         return response
 
     def _respond(self, command: Mapping[str, object]) -> dict[str, Any]:
-        response = respond(command, self._operations, self._check, remaining_ms=math.inf)
+        response = respond(command, self.operations, self.check, remaining_ms=math.inf)
         if command["command"] == "verify" and "counts" in response and not any(response["counts"].values()):
-            response["unrouted"] = self._find_unrouted()
+            response["unrouted"] = self.find_unrouted()
         return response
 
 

@@ -33,7 +33,6 @@ _TABLE_ACTIONS = (
 )
 """All that any function does with the table; the endpoint lets nothing else through."""
 
-
 _UNNAMED = "Default"
 """An id that the CDK leaves out of logical ids: they are as if all of it were made in the stack itself."""
 
@@ -48,15 +47,7 @@ class HotPartitionStack(cdk.Stack):
             description="hotpartition: spreads the writes of hot conversations over shards",
             termination_protection=environment.is_protected,
         )
-        self._messages = MessageTable(
-            self,
-            "Messages",
-            options=environment.table,
-            is_retained=environment.is_data_retained,
-            is_protected=environment.is_protected,
-            has_contributor_insights=environment.has_contributor_insights,
-            key_arn=environment.kms_key_arn,
-        )
+        self._messages = MessageTable(self, "Messages", environment=environment)
         self._beside = self._make_beside(environment, {**_wiring(environment), **overrides})
         self._messages_layer = self._beside.layers.add_package("Messages", "hotpartition: the messages API", MESSAGES)
         writer = self._make_writer(environment)
@@ -108,11 +99,12 @@ class HotPartitionStack(cdk.Stack):
         )
         # The cluster's identity: another logical id is another, empty cluster.
         hot.registry.cluster.override_logical_id("Registry")
-        outputs = {
-            "RegistryEndpoint": f"{hot.registry.host}:{hot.registry.port}",
-            "ConsumeReportsFunctionName": hot.detection.consumer.function_name,
-        }
-        self._add_outputs(outputs)
+        self._add_outputs(
+            {
+                "RegistryEndpoint": f"{hot.registry.host}:{hot.registry.port}",
+                "ConsumeReportsFunctionName": hot.detection.consumer.function_name,
+            }
+        )
         return hot
 
     def _vended_log_name(self, name: str) -> str:
