@@ -129,20 +129,15 @@ def check(
     return Outcome(document, Status.FINE if passed else Status.FINDING)
 
 
+@dataclass
 class _Check:
-    def __init__(
-        self,
-        stack: Stack,
-        limits: Limits,
-        progress: Callable[[str], None],
-        timer: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._stack = stack
-        self._limits = limits
-        self._progress = progress
-        self._timer = timer
-        self._sleep = sleep
+    _stack: Stack
+    _limits: Limits
+    _progress: Callable[[str], None]
+    _timer: Callable[[], float]
+    _sleep: Callable[[float], None]
+
+    def __post_init__(self) -> None:
         self._started_ms = time.time_ns() // 1_000_000
         name = f"{SENDER}-{uuid.uuid4().hex[:12]}"
         self.raised, self.loaded = f"{name}-by-hand", f"{name}-by-load"

@@ -247,10 +247,10 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Cal
             f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations stay there,"
             " and their messages for a day"
         )
-    screen.say(
-        f"check {costs}. It reads no table: `hotpartition rebuild-journal --table NAME` finds items on shards that no"
-        " route names"
-    )
+    screen.say(f"check {costs}")
+    if options.stack:
+        lost = "items on shards that no route names, and adds their routes"
+        screen.say(f"check does not look through tables: `hotpartition rebuild-journal --table NAME` finds {lost}")
     with screen.progress() as progress:
         return check(stack, limits, progress, sleep=sleep)
 

@@ -77,9 +77,7 @@ class HotPartitionStack(cdk.Stack):
     def _make_beside(self, environment: Environment, settings: Mapping[str, str]) -> HotPartition | InBand:
         if isinstance(environment, AdaptiveEnvironment):
             return self._make_hot_partition(environment, settings)
-        return InBand(
-            self, _UNNAMED, messages=self._messages, environment=environment, settings=settings, name=self.stack_name
-        )
+        return InBand(self, _UNNAMED, messages=self._messages, environment=environment, settings=settings)
 
     def _make_hot_partition(self, environment: AdaptiveEnvironment, settings: Mapping[str, str]) -> HotPartition:
         table = self._messages.table
@@ -171,8 +169,7 @@ class HotPartitionStack(cdk.Stack):
             subjects={**self._beside.subjects(), Subject.API: api.api_id},
             functions={folder: function.function_name for folder, function in functions.items()},
             nodes=hot.registry.nodes_to_watch() if hot is not None else (),
-            options=environment.alarms,
-            has_dashboard=environment.has_dashboard,
+            options=environment,
         )
 
     def _add_outputs(self, outputs: Mapping[str, str]) -> None:
