@@ -20,8 +20,8 @@ from tools.benchmarks.results import print_table
 from tools.benchmarks.rows import ROWS
 from tools.benchmarks.setup import ROOT, Setup
 from tools.local.errors import LocalRunError
-from tools.local.processes import kill, start_process
-from tools.local.redis_server import RedisServer, find_binary, free_port
+from tools.local.processes import free_port, is_listening, kill, start_process
+from tools.local.redis_server import RedisServer, find_binary
 
 OUT_DIR = ROOT / "out" / "bench"
 RUNS = 5
@@ -42,7 +42,8 @@ async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
         stand_in = await start_process(command, log=log, cwd=ROOT)
     try:
         await redis.start()
-        await _wait_until_listening(port)
+        if not await is_listening(stand_in, port, seconds=_START_SECONDS):
+            raise LocalRunError("the DynamoDB stand-in does not start")
         yield port, redis.port
     finally:
         await redis.kill()
@@ -84,20 +85,6 @@ def _cpu_times(stat: str) -> tuple[int, int]:
     """Return the ticks in which CPUs were idle (the 4th and 5th of `man proc_stat`), and all ticks."""
     ticks = [int(text) for text in stat.splitlines()[0].split()[1:]]
     return ticks[3] + ticks[4], sum(ticks)
-
-
-async def _wait_until_listening(port: int) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise LocalRunError("the DynamoDB stand-in does not start") from error
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return
 
 
 async def measure_rows(names: Sequence[str], *, runs: int, effort: float, out_dir: Path) -> list[Mapping[str, Any]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +15,7 @@ import aiohttp
 from hotpartition.core.capacity import Item
 from tools.local.errors import LocalRunError, log_tail
 from tools.local.partitions import PartitionKey, Throttle
-from tools.local.processes import kill, start_process
+from tools.local.processes import free_port, is_listening, kill, start_process
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
@@ -53,18 +52,14 @@ class MotoServer:
     async def start(self) -> str:
         """Start, and return the endpoint once it serves; the error of a failed start ends with its log."""
         self._work_dir.mkdir(parents=True, exist_ok=True)
-        port_file, log_path = self._work_dir / "port", self._work_dir / "moto.log"
-        port_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tools.local.moto_app", "--port-file", str(port_file.resolve())]
+        port, log_path = free_port(), self._work_dir / "moto.log"
+        command = [sys.executable, "-m", "tools.local.moto_app", str(port)]
         with log_path.open("wb") as log:
             self._process = await start_process(command, log=log, cwd=_ROOT)
-        deadline = time.monotonic() + _START_SECONDS
-        while not port_file.exists():
-            if self._process.returncode is not None or time.monotonic() > deadline:
-                await self.stop()
-                raise LocalRunError(f"moto did not start:{log_tail(log_path)}")
-            await asyncio.sleep(_POLL_SECONDS)
-        return f"http://127.0.0.1:{port_file.read_text()}"
+        if not await is_listening(self._process, port, seconds=_START_SECONDS):
+            await self.stop()
+            raise LocalRunError(f"moto did not start:{log_tail(log_path)}")
+        return f"http://127.0.0.1:{port}"
 
     async def stop(self) -> None:
         """Kill it."""

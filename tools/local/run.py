@@ -32,8 +32,9 @@ from tools.local.errors import LocalRunError
 from tools.local.gateway import Gateway
 from tools.local.partitions import PartitionModel, Timeline
 from tools.local.pool import FunctionPool
+from tools.local.processes import free_port
 from tools.local.redis_nodes import RedisNodes
-from tools.local.redis_server import find_binary, free_port
+from tools.local.redis_server import find_binary
 from tools.local.schedule import Scheduler
 from tools.local.synthesis import synthesize
 from tools.local.template import Endpoints, FunctionSpec, Stack, read_assembly, read_stack

@@ -12,7 +12,8 @@ import pytest
 from redis import Redis
 
 from tools.local.pool import ThrottledInvocationError
-from tools.local.redis_server import RedisServer, find_binary, free_port
+from tools.local.processes import free_port
+from tools.local.redis_server import RedisServer, find_binary
 
 pytestmark = pytest.mark.slow
 
