@@ -246,7 +246,7 @@ def join_pages(pages: Iterable[Page]) -> Read:
 
 def check_history(history: History) -> Verdict:
     """Judge a history by the promise."""
-    index = _Index.build(history)
+    index = _Index(history)
     found = _find(history, index)
     counts = Counter(finding.fault for finding in found)
     return Verdict(
@@ -262,7 +262,7 @@ def check_history(history: History) -> Verdict:
 
 def find_breaches(history: History) -> tuple[Finding, ...]:
     """List every breach of the promise; one that several reads show is named once."""
-    return _find(history, _Index.build(history))
+    return _find(history, _Index(history))
 
 
 def _find(history: History, index: _Index) -> tuple[Finding, ...]:
@@ -290,62 +290,40 @@ def _find(history: History, index: _Index) -> tuple[Finding, ...]:
     return tuple(sorted(by_item.values()))
 
 
-@dataclass(frozen=True, slots=True)
 class _Index:
     """The writes of a history, by conversation and message id."""
 
-    acknowledged_at: dict[str, dict[str, float]]
-    digests: dict[str, dict[str, set[str]]]
-    without_id: dict[str, Counter[str]]
-    offered_at: dict[tuple[str, str], float]
-    edits: dict[tuple[str, str], list[Edited]]
-    additions: dict[tuple[str, str], dict[str, Added]]
-    deletions: dict[str, list[Deleted]]
-    expiries: dict[str, dict[str, float]]
-    clock_error: float
-
-    @classmethod
-    def build(cls, history: History) -> _Index:
-        acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
-        digests: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        without_id: dict[str, Counter[str]] = defaultdict(Counter)
-        offered_at: dict[tuple[str, str], float] = {}
-        edits: dict[tuple[str, str], list[Edited]] = defaultdict(list)
-        additions: dict[tuple[str, str], dict[str, Added]] = defaultdict(dict)
-        deletions: dict[str, list[Deleted]] = defaultdict(list)
-        expiries: dict[str, dict[str, float]] = defaultdict(dict)
+    def __init__(self, history: History) -> None:
+        self.clock_error = history.clock_error
+        self.acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
+        self.digests: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.without_id: Counter[tuple[str, str]] = Counter()
+        self.offered_at: dict[tuple[str, str], float] = {}
+        self.edits: dict[tuple[str, str], list[Edited]] = defaultdict(list)
+        self.additions: dict[tuple[str, str], dict[str, Added]] = defaultdict(dict)
+        self.deletions: dict[str, list[Deleted]] = defaultdict(list)
+        self.expiries: dict[str, dict[str, float]] = defaultdict(dict)
         for write in history.acknowledged:
-            moments = acknowledged_at[write.conversation_id]
+            moments = self.acknowledged_at[write.conversation_id]
             earliest = moments.get(write.message_id, write.acknowledged_at)
             moments[write.message_id] = min(earliest, write.acknowledged_at)
-            digests[write.conversation_id][write.message_id].add(write.digest)
-            offered_at[write.conversation_id, write.message_id] = write.offered_at
+            self.digests[write.conversation_id, write.message_id].add(write.digest)
+            self.offered_at[write.conversation_id, write.message_id] = write.offered_at
             if write.expires_at is not None:
-                expiries[write.conversation_id][write.message_id] = write.expires_at
+                self.expiries[write.conversation_id][write.message_id] = write.expires_at
         for edit in history.edits:
-            edits[edit.conversation_id, edit.message_id].append(edit)
-            digests[edit.conversation_id][edit.message_id].add(edit.digest)
+            self.edits[edit.conversation_id, edit.message_id].append(edit)
+            self.digests[edit.conversation_id, edit.message_id].add(edit.digest)
         for deletion in history.deletions:
-            deletions[deletion.conversation_id].append(deletion)
+            self.deletions[deletion.conversation_id].append(deletion)
         for addition in history.additions:
-            additions[addition.conversation_id, addition.message_id][addition.token] = addition
+            self.additions[addition.conversation_id, addition.message_id][addition.token] = addition
         for offer in history.unresolved:
             if offer.message_id is None:
-                without_id[offer.conversation_id][offer.digest] += 1
+                self.without_id[offer.conversation_id, offer.digest] += 1
             else:
-                digests[offer.conversation_id][offer.message_id].add(offer.digest)
-                offered_at.setdefault((offer.conversation_id, offer.message_id), offer.offered_at)
-        return cls(
-            acknowledged_at,
-            digests,
-            without_id,
-            offered_at,
-            edits,
-            additions,
-            deletions,
-            expiries,
-            history.clock_error,
-        )
+                self.digests[offer.conversation_id, offer.message_id].add(offer.digest)
+                self.offered_at.setdefault((offer.conversation_id, offer.message_id), offer.offered_at)
 
     def may_be_gone(self, read: Read) -> set[str]:
         """List what may be deleted, or have expired, before a read ended."""
@@ -363,9 +341,6 @@ class _Index:
         """List what has expired before a read began."""
         expiries = self.expiries.get(read.conversation_id, {}).items()
         return {message_id for message_id, at in expiries if at + self.clock_error < read.started_at}
-
-    def digests_of(self, conversation_id: str, message_id: str) -> set[str]:
-        return self.digests.get(conversation_id, {}).get(message_id, set())
 
 
 def _read_of(page: Page) -> tuple[str, Order, Consistency, float | None]:
@@ -457,7 +432,7 @@ def _disorder(read: Read) -> Iterator[Finding]:
 
 def _alterations(read: Read, index: _Index) -> Iterator[Finding]:
     for seen in read.messages:
-        written = index.digests_of(read.conversation_id, seen.message_id)
+        written = index.digests.get((read.conversation_id, seen.message_id))
         if written and seen.digest not in written:
             yield Finding(
                 "altered", read.conversation_id, seen.message_id, f"digest {seen.digest}, written {min(written)}"
@@ -514,14 +489,13 @@ def _phantoms(reads: Iterable[Read], index: _Index) -> Iterator[Finding]:
             (read.conversation_id, seen.digest, seen.message_id)
             for read in reads
             for seen in read.messages
-            if not index.digests_of(read.conversation_id, seen.message_id)
+            if (read.conversation_id, seen.message_id) not in index.digests
         }
     )
     excused: Counter[tuple[str, str]] = Counter()
     for conversation_id, digest, message_id in unknown:
         excused[conversation_id, digest] += 1
-        offers = index.without_id.get(conversation_id, Counter())
-        if excused[conversation_id, digest] > offers[digest]:
+        if excused[conversation_id, digest] > index.without_id[conversation_id, digest]:
             yield Finding("phantom", conversation_id, message_id, f"was never offered (digest {digest})")
 
 
