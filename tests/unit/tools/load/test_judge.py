@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +16,6 @@ from tools.load.judge import (
     count_taken_by_one_key,
     count_throttles,
     first_raise_after,
-    is_key_of,
     judge,
     measure_machine,
 )
@@ -25,8 +23,6 @@ from tools.load.observer import Raise
 from tools.load.scale import choose_scale
 from tools.load.workload import Offer, Workload, generate_workload
 from tools.local.partitions import TimelineRow
-
-ROOT = Path(__file__).resolve().parents[4]
 
 GOOD = Summary(
     acknowledged=5000,
@@ -63,17 +59,8 @@ FAULTLESS = Verdict(
 FALLING = Throttles(before_raise=10, after_raise=3, in_first_second=10, in_last_third=9)
 
 
-def load(at_ms: int, key: str, throttled: int, writes: int = 1) -> TimelineRow:
-    return TimelineRow(
-        at_ms=at_ms,
-        key=key,
-        writes=writes,
-        write_wcu=float(writes),
-        throttled_writes=throttled,
-        throttled_wcu=float(throttled),
-        reads=0,
-        throttled_reads=0,
-    )
+def load(at_ms: int, key: str, throttled: int) -> TimelineRow:
+    return TimelineRow(at_ms, key, writes=1, throttled_writes=throttled)
 
 
 def judged(summary=GOOD, history=FAULTLESS, throttles=FALLING, **more):
@@ -143,14 +130,6 @@ def test_throttles_are_counted_by_when_and_where_they_were():
     assert counted == Throttles(before_raise=7, after_raise=120, in_first_second=6, in_last_third=32)
     never = count_throttles(timeline, conversation_id="hot", raised_at=None, hot=Hot(begins=10.2, ends=22.2))
     assert (never.before_raise, never.after_raise) == (127, 0)
-
-
-@pytest.mark.parametrize(
-    ("key", "own"), [("hot", True), ("hot#0", True), ("hot#12", True), ("hotter", False), ("ho", False)]
-)
-def test_physical_keys_belong_to_one_conversation(key, own):
-    """The base key and its shard keys, and no other conversation that begins alike."""
-    assert is_key_of(key, "hot") is own
 
 
 def test_the_raise_of_an_onset_is_the_first_after_it():

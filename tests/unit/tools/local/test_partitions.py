@@ -35,14 +35,6 @@ def test_reasons_are_dynamodbs_words() -> None:
     ]
 
 
-def test_idle_partitions_are_forgotten() -> None:
-    """Memory follows the keys in use, not the keys ever used."""
-    model = PartitionModel(write_limit_wcu=10)
-    for number in range(20_000):
-        model.admit(_write(PartitionKey(TABLE, str(number)), 1), number * 0.01)
-    assert model._resources[TABLE].partition_count <= 2048
-
-
 def test_keys_share_a_given_number_of_partitions() -> None:
     """With one partition for all, a key's neighbour uses up what is left; an index has partitions of its own."""
     model = PartitionModel(write_limit_wcu=3, partitions=1)
