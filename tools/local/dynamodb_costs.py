@@ -56,11 +56,16 @@ def write_demands(table: TableShape, old: Item | None, new: Item | None, key: It
     The table is charged for the larger of the two. An index is charged for each entry that it has to write: one when
     the entry's key stays, two when it moves, none when the entry does not change.
     """
-    size = max((item_size_bytes(item) for item in (old, new) if item is not None), default=0)
-    demands = [Demand(table.partition_key(key), Kind.WRITE, factor * write_units(size))]
+    demands = [table_demand(table, (old, new), key, factor=factor)]
     for index in table.indexes:
         demands += _index_demands(index, index.entry(old), index.entry(new), factor)
     return demands
+
+
+def table_demand(table: TableShape, items: Iterable[Item | None], key: Item, *, factor: int = 1) -> Demand:
+    """Compute what a write asks of the table's partition: by the larger of the items, or the minimum without any."""
+    size = max((item_size_bytes(item) for item in items if item is not None), default=0)
+    return Demand(table.partition_key(key), Kind.WRITE, factor * write_units(size))
 
 
 def _index_demands(
