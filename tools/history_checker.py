@@ -60,39 +60,33 @@ class Acknowledged:
 
 
 @dataclass(slots=True, kw_only=True)
-class Edited:
-    """An edit, which gave a message content that no other write gave it. `ended_at` is None where nobody knows."""
+class _Change:
+    """What was done to an item. `ended_at` is None where nobody knows whether it was done."""
 
     conversation_id: str
     message_id: str
+    started_at: float
+    ended_at: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Edited(_Change):
+    """An edit, which gave a message content that no other write gave it."""
+
     digest: str
-    started_at: float
-    ended_at: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Deleted:
-    """A deletion; `ended_at` is None where nobody knows whether it was done."""
-
-    conversation_id: str
-    message_id: str
-    started_at: float
-    ended_at: float | None = None
+class Deleted(_Change):
+    """A deletion."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Added:
-    """An addition to an item under a token that no other one has; `ended_at` is None where nobody knows.
+class Added(_Change):
+    """An addition to an item under a token that no other one has. A log shows the token, a sum contains the amount."""
 
-    A log shows the token, a sum contains the amount.
-    """
-
-    conversation_id: str
-    message_id: str
     token: str
     amount: int = 0
-    started_at: float
-    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,16 +118,14 @@ def everything(message_id: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """One page as the API returned it: `cursor` is what was asked with, `next_cursor` what came back."""
+class _Look:
+    """What was asked of a conversation, from its newest or its oldest end, and the messages that came."""
 
     conversation_id: str
     order: Order
     consistency: Consistency
     started_at: float
     messages: tuple[Seen, ...]
-    cursor: str | None
-    next_cursor: str | None
     ended_at: float = inf
     bound_seconds: float | None = None
     """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).
@@ -141,24 +133,24 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """One read of a conversation from its newest or its oldest end.
+class Page(_Look):
+    """One page as the API returned it: `cursor` is what was asked with, `next_cursor` what came back."""
+
+    cursor: str | None
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(_Look):
+    """One read of a conversation.
 
     A complete read went to the other end. A bounded one stopped early: it covers the messages between the end it
     began at and its last message. A gathered one holds what many reads found one after another, of which this was the
     last: of what changed meanwhile it says nothing.
     """
 
-    conversation_id: str
-    order: Order
-    consistency: Consistency
-    started_at: float
-    messages: tuple[Seen, ...]
     complete: bool
-    ended_at: float = inf
     is_gathered: bool = False
-    bound_seconds: float | None = None
-    """As `Page.bound_seconds`."""
     covers: Callable[[str], bool] = everything
     """Of a read of a part of a conversation: says of a message id whether it lies in that part."""
 

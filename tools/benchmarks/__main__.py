@@ -28,6 +28,7 @@ RUNS = 5
 BUSY_SHARE = 0.1
 """Above this, another program disturbs what is measured."""
 _START_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
 
 
 @asynccontextmanager
@@ -71,12 +72,13 @@ async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> 
     return document
 
 
-async def busy_share(path: Path = Path("/proc/stat"), *, seconds: float = 0.5) -> float | None:
+async def busy_share() -> float | None:
     """Measure which share of all CPUs is in use while nothing of ours runs; None where the system does not say."""
+    path = Path("/proc/stat")
     if not path.exists():  # noqa: ASYNC240 - a file of the kernel's
         return None
     before = _cpu_times(path.read_text())  # noqa: ASYNC240
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(_LOOK_SECONDS)
     idle, total = (now - then for now, then in zip(_cpu_times(path.read_text()), before, strict=True))  # noqa: ASYNC240
     return 1 - idle / total if total else 0.0
 

@@ -53,6 +53,7 @@ MESSAGES_PER_SHARD = 60
 OLD_MESSAGES = 100
 """On the base key, from before the raise."""
 SPACING_MS = 20
+SOURCES_THREADS = 16
 
 Load = Callable[[Iterable[Mapping[str, Any]]], None]
 
@@ -155,11 +156,11 @@ def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None =
     return read
 
 
-def sources_reader(threads: int) -> ReadPage:
+def sources_reader() -> ReadPage:
     """Read pages the way the sources show."""
     # With the same limits and retries as ours, so that only the work differs.
-    client = create_client(connections=threads)
-    executor = ThreadPoolExecutor(threads)
+    client = create_client(connections=SOURCES_THREADS)
+    executor = ThreadPoolExecutor(SOURCES_THREADS)
     return lambda conversation: read_all_shards(client, executor, conversation)
 
 
@@ -227,7 +228,7 @@ def measure_cpu(setup: Setup) -> Measured:
     """Compare with the sources' reader."""
     conversations = store_conversations(setup, CONVERSATIONS, 16)
     setup.control("Configure", usual_ms=SERVICE_MS)
-    ours, rival = our_reader(), sources_reader(threads=16)
+    ours, rival = our_reader(), sources_reader()
     for read in (ours, rival):
         check_reader(read, conversations)
     return compare_reads(
@@ -319,7 +320,7 @@ def measure_items(setup: Setup) -> Measured:
             return counts["items_read"] / len(conversations)  # noqa: B023 - as above
 
         ours.append(count(our_reader(), "our"))
-        rival.append(count(sources_reader(threads=16), "rival"))
+        rival.append(count(sources_reader(), "rival"))
         details[f"items_{shard_count}"] = ours[-1]
         details[f"rival_items_{shard_count}"] = rival[-1]
     return Measured(

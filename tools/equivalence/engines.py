@@ -41,17 +41,17 @@ class EngineError(Exception):
     """DynamoDB Local is asked for and cannot be had. The message says why."""
 
 
-def engines_at_hand(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def engines_at_hand() -> tuple[str, ...]:
     """List the engines that can be compared on, by name.
 
     Raises:
         EngineError: the variable names something that is no DynamoDB Local, or there is no Java to run it.
     """
-    return ("moto", "dynamodb-local") if _find_jar(environ) else ("moto",)
+    return ("moto", "dynamodb-local") if _find_jar() else ("moto",)
 
 
-def _find_jar(environ: Mapping[str, str]) -> Path | None:
-    named = environ.get(JAR_VARIABLE)
+def _find_jar() -> Path | None:
+    named = os.environ.get(JAR_VARIABLE)
     if not named:
         return None
     jar = Path(named).resolve()
@@ -80,7 +80,7 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
             stack.enter_context(mock_aws())
             yield boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
         else:
-            jar = _find_jar(os.environ)
+            jar = _find_jar()
             if jar is None:
                 raise EngineError(f"{JAR_VARIABLE} should name DynamoDBLocal.jar")
             libraries = f"-Djava.library.path={jar.parent / LIBRARIES}"
