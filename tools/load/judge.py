@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -258,38 +259,32 @@ def judge(
     On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
     `busiest_second`. The promises are judged in any case.
     """
-    raised = summary.onset_to_raise_seconds
+    timed = partial(in_time, kept_up=kept_up)
     partitions = ceil(busiest_second / summary.partition_limit_wcu)
     least_n = bars.max_n if kept_up else min(bars.max_n, partitions if partitions > 1 else 0)
-    falls = throttles.in_last_third < throttles.in_first_second
     return Judgement(
         (
             *promise_conditions(summary, history, unexpected),
-            in_time(at_least("messages acknowledged", summary.acknowledged, bars.acknowledged), kept_up=kept_up),
+            timed(at_least("messages acknowledged", summary.acknowledged, bars.acknowledged)),
             at_least("conversations", summary.conversations, bars.conversations),
             at_least("largest N", summary.max_n, least_n),
-            in_time(
-                Condition(
-                    "onset to raise",
-                    raised is not None and raised <= bars.onset_to_raise_seconds,
-                    "N was never raised after the onset"
-                    if raised is None
-                    else f"{raised:.2f} s, at most {bars.onset_to_raise_seconds:g} s allowed",
-                ),
-                kept_up=kept_up,
-            ),
-            in_time(
-                Condition(
-                    "throttles fall",
-                    falls,
-                    f"{throttles.in_last_third} in the last third of the hot period, fewer than the "
-                    f"{throttles.in_first_second} of its first second needed",
-                ),
-                kept_up=kept_up,
-            ),
-            *((in_time(_cooled(summary), kept_up=kept_up),) if cools else ()),
+            timed(_raised_in_time(summary.onset_to_raise_seconds, bars.onset_to_raise_seconds)),
+            timed(_throttles_fall(throttles)),
+            *((timed(_cooled(summary)),) if cools else ()),
         )
     )
+
+
+def _raised_in_time(seconds: float | None, most: float) -> Condition:
+    if seconds is None:
+        return Condition("onset to raise", holds=False, figures="N was never raised after the onset")
+    return Condition("onset to raise", seconds <= most, f"{seconds:.2f} s, at most {most:g} s allowed")
+
+
+def _throttles_fall(throttles: Throttles) -> Condition:
+    last, first = throttles.in_last_third, throttles.in_first_second
+    figures = f"{last} in the last third of the hot period, fewer than the {first} of its first second needed"
+    return Condition("throttles fall", last < first, figures)
 
 
 def _cooled(summary: Summary) -> Condition:
