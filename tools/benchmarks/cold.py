@@ -117,7 +117,6 @@ class _Starter:
             function,
             runtime_dir=self._runtime,
             log_dir=WORK_DIR,
-            region=self._variables["AWS_REGION"],
             dynamodb_endpoint=self._variables["AWS_ENDPOINT_URL_DYNAMODB"],
         )
         launcher.log_path.unlink(missing_ok=True)

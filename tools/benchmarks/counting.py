@@ -43,12 +43,6 @@ def measure_record(setup: Setup) -> Measured:
     writes = setup.count(WRITES)
     one, distinct = _keys(1) * writes, _keys(setup.count(DISTINCT_KEYS))
 
-    def ours() -> float:
-        return _time_ours(best_case, writes_per_ms=WRITES_PER_MS)
-
-    def rival() -> float:
-        return _time_rival(best_case)
-
     cases = {
         "one_key_1000_per_second_us": _time_ours(one, writes_per_ms=1),
         "one_key_1_per_second_us": _time_ours(one, writes_per_ms=0.001),
@@ -66,7 +60,12 @@ def measure_record(setup: Setup) -> Measured:
     return Measured(
         unit="us",
         rival="pydynox HotPartitionDetector.record_write, where it is fastest",
-        samples=interleave(ours, rival, setup.runs, warms_up=True),
+        samples=interleave(
+            lambda: _time_ours(best_case, writes_per_ms=WRITES_PER_MS),
+            lambda: _time_rival(best_case),
+            setup.runs,
+            warms_up=True,
+        ),
         details=details,
         bars=(
             Bar("ratio", at_most=0.5),

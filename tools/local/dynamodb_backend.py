@@ -14,6 +14,7 @@ import aiohttp
 
 from hotpartition.core.capacity import Item
 from tools.local.errors import LocalRunError, log_tail
+from tools.local.events import REGION
 from tools.local.partitions import PartitionKey, Throttle
 from tools.local.processes import free_port, is_listening, kill, start_process
 
@@ -31,6 +32,11 @@ _CREATE_MEMBERS = (
 _INDEX_MEMBERS = ("IndexName", "KeySchema", "Projection")
 """The same of an index."""
 _FORWARDED_HEADERS = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
+_OWN_HEADERS = {
+    "Authorization": f"AWS4-HMAC-SHA256 Credential=local/20260101/{REGION}/dynamodb/aws4_request, "
+    "SignedHeaders=host, Signature=local"
+}
+"""Neither moto nor DynamoDB Local checks the signature; both read key and region out of its scope."""
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _SERVICE = "com.amazonaws.dynamodb.v20120810"
 _THROTTLING_TYPE = "com.amazon.coral.availability#ThrottlingException"
@@ -202,21 +208,14 @@ def _key_names(schema: list[Mapping[str, str]]) -> tuple[str, ...]:
 class Backend:
     """Calls the backend and remembers the shapes of its tables."""
 
-    def __init__(self, session: aiohttp.ClientSession, endpoint: str, region: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
         self._session = session
         self.endpoint = endpoint
-        # Neither moto nor DynamoDB Local checks the signature; both read key and region out of its scope.
-        self._own_headers = {
-            "Authorization": (
-                f"AWS4-HMAC-SHA256 Credential=local/20260101/{region}/dynamodb/aws4_request, "
-                "SignedHeaders=host, Signature=local"
-            )
-        }
         self._tables: dict[str, TableShape] = {}
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Run one operation and return its result, or raise `ServiceError` with the backend's response."""
-        status, body = await self.forward(operation, json.dumps(request).encode(), self._own_headers)
+        status, body = await self.forward(operation, json.dumps(request).encode(), _OWN_HEADERS)
         try:
             result: dict[str, Any] = json.loads(body) if body else {}
         except ValueError as error:

@@ -118,7 +118,7 @@ class LocalRun:
                 settings=self.config.settings,
                 options=self.config.options,
             )
-        endpoints = Endpoints(_LOOPBACK, free_port(), self.api_url, self.config.region)
+        endpoints = Endpoints(_LOOPBACK, free_port(), self.api_url)
         self._stack = read_stack(read_assembly(assembly_dir), endpoints)
         self._journals = find_journals(self._stack.functions)
         for warning in self._stack.warnings:
@@ -162,7 +162,7 @@ class LocalRun:
             moto = MotoServer(self.config.work_dir / "moto")
             self._cleanup.push_async_callback(moto.stop)
             endpoint = await moto.start()
-        backend = Backend(session, endpoint, self.config.region)
+        backend = Backend(session, endpoint)
         for table, properties in self._stack.tables.items():
             await create_table(backend, table, properties)
         self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
@@ -196,7 +196,6 @@ class LocalRun:
             replace(function, environment={**function.environment, **access}),
             runtime_dir=(self.config.work_dir / "runtime").resolve(),
             log_dir=self.config.work_dir / "logs",
-            region=self.config.region,
             dynamodb_endpoint=self._dynamodb_url,
             clock_skews_ms=self.config.clock_skews_ms.get(function.service, ()),
         )
@@ -206,12 +205,11 @@ class LocalRun:
             max_environments=high,
             idle_choice=self.config.idle_choice,
             rng=rng,
-            queue_seconds=self.config.queue_seconds,
         )
 
     def _start_schedules(self) -> None:
         for schedule in self._stack.schedules:
-            scheduler = Scheduler(schedule, self.pools[schedule.function], self.config.region)
+            scheduler = Scheduler(schedule, self.pools[schedule.function])
             scheduler.start()
             self._cleanup.push_async_callback(scheduler.stop)
             self._say(f"schedule of {schedule.function}: now, and every {schedule.every_seconds:g} s")

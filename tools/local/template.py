@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.local.errors import LocalRunError
-from tools.local.events import ACCOUNT
+from tools.local.events import ACCOUNT, REGION
 from tools.local.intrinsics import Intrinsics
 
 TABLES = ("AWS::DynamoDB::Table", "AWS::DynamoDB::GlobalTable")
@@ -106,7 +106,6 @@ class Endpoints:
     redis_host: str
     redis_port: int
     api_url: str
-    region: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,17 +153,16 @@ class _Reader:
         self._intrinsics = Intrinsics(
             assembly.template,
             pseudo={
-                "AWS::Region": endpoints.region,
+                "AWS::Region": REGION,
                 "AWS::AccountId": ACCOUNT,
                 "AWS::Partition": "aws",
                 "AWS::URLSuffix": "amazonaws.com",
                 "AWS::StackName": assembly.stack_name,
-                "AWS::StackId": f"arn:aws:cloudformation:{endpoints.region}:{ACCOUNT}:stack/local",
+                "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local",
             },
             provided=self._provided(endpoints),
             physical_names=self._physical_names(),
         )
-        self._endpoints = endpoints
 
     def read(self) -> Stack:
         resolve = self._intrinsics.resolve
@@ -193,10 +191,10 @@ class _Reader:
         for logical_id, _ in self._assembly.resources(API):
             provided[logical_id, "ApiEndpoint"] = endpoints.api_url
         for logical_id, _ in self._assembly.resources(FUNCTION, ALIAS, VERSION):
-            provided[logical_id, "Arn"] = self._function_arn(logical_id, endpoints)
+            provided[logical_id, "Arn"] = self._function_arn(logical_id)
         for logical_id, name in self._physical_names().items():
             if self._assembly.template["Resources"][logical_id]["Type"] in TABLES:
-                provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{endpoints.region}:{ACCOUNT}:table/{name}"
+                provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
         return provided
 
     def _physical_names(self) -> dict[str, str]:
@@ -207,9 +205,9 @@ class _Reader:
             names[logical_id] = given if isinstance(given, str) else f"{self._assembly.stack_name}-{logical_id}"
         return names
 
-    def _function_arn(self, logical_id: str, endpoints: Endpoints) -> str:
+    def _function_arn(self, logical_id: str) -> str:
         name = f"{self._assembly.stack_name}-{logical_id}"
-        return f"arn:aws:lambda:{endpoints.region}:{ACCOUNT}:function:{name}"
+        return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
 
     def _functions(self) -> tuple[FunctionSpec, ...]:
         """Read the functions. Each is called by its service, or by its logical id where several have that service."""
@@ -240,7 +238,7 @@ class _Reader:
         return FunctionSpec(
             logical_id=logical_id,
             name=_snake_case(logical_id),
-            arn=self._function_arn(logical_id, self._endpoints),
+            arn=self._function_arn(logical_id),
             handler=resolve(properties["Handler"]),
             runtime=resolve(properties["Runtime"]),
             timeout_seconds=float(resolve(properties.get("Timeout", 3))),
@@ -267,7 +265,7 @@ class _Reader:
             target = self._intrinsics.resolve(properties["FunctionName"])
             name = by_arn.get(target) or by_physical.get(target)
             if name is not None:
-                by_arn[self._function_arn(logical_id, self._endpoints)] = name
+                by_arn[self._function_arn(logical_id)] = name
                 by_arn[self._intrinsics.resolve({"Ref": logical_id})] = name
         return by_arn | by_physical
 

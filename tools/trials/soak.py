@@ -60,19 +60,18 @@ class SoakScale(Scale):
         return {**Scale.settings(self), "max_shard_count": MAX_SHARD_COUNT}
 
 
+@dataclass(slots=True)
 class SoakRecorder(Recorder):
     """Keeps the history, and counts apart what a killed environment excuses."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.killed_in_request = 0
+    killed_in_request: int = 0
 
     def note(self, text: str) -> None:
         """Count an unexpected response."""
         if text.endswith(GATEWAY_FAILURE):
             self.killed_in_request += 1
         else:
-            super().note(text)
+            Recorder.note(self, text)
 
 
 @dataclass(slots=True, kw_only=True)
