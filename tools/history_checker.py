@@ -263,9 +263,7 @@ def _find(history: History, index: _Index) -> tuple[Finding, ...]:
     for read in history.reads:
         findings.update(_duplicates(read))
         findings.update(_disorder(read))
-        findings.update(_alterations(read, index))
         findings.update(_inventions(read, index))
-        findings.update(_doubled_tokens(read))
         if read.consistency == "strong":
             expected = _expected(read, index)
             verified.update((read.conversation_id, message_id) for message_id in expected)
@@ -422,34 +420,23 @@ def _disorder(read: Read) -> Iterator[Finding]:
             yield Finding("out_of_order", read.conversation_id, two, f"comes after {one} in a {_say(read)}")
 
 
-def _alterations(read: Read, index: _Index) -> Iterator[Finding]:
-    for seen in read.messages:
-        written = index.digests.get((read.conversation_id, seen.message_id))
-        if written and seen.digest not in written:
-            yield Finding(
-                "altered", read.conversation_id, seen.message_id, f"digest {seen.digest}, written {min(written)}"
-            )
-
-
 def _inventions(read: Read, index: _Index) -> Iterator[Finding]:
-    """Find what is there before it was offered, and what a read of a part shows though it lies outside of it."""
+    """Find content that nobody wrote by then, and what a read of a part shows though it lies outside of it."""
     for seen in read.messages:
         place = read.conversation_id, seen.message_id
+        written = index.digests.get(place)
+        if written and seen.digest not in written:
+            yield Finding("altered", *place, f"digest {seen.digest}, written {min(written)}")
         if index.offered_at.get(place, -inf) > read.ended_at:
             yield Finding("phantom", *place, f"there in a {_say(read)}, and offered later")
         if not read.covers(seen.message_id):
             yield Finding("phantom", *place, f"lies outside of what a {_say(read)} asked for")
         additions = index.additions.get(place, {})
-        for token in seen.added if isinstance(seen.added, tuple) else ():
+        for token, times in Counter(seen.added if isinstance(seen.added, tuple) else ()).items():
             if token not in additions or additions[token].started_at > read.ended_at:
                 yield Finding("phantom", *place, f"{token} is in a {_say(read)}, and was not added by then")
-
-
-def _doubled_tokens(read: Read) -> Iterator[Finding]:
-    for seen in read.messages:
-        for token, times in Counter(seen.added if isinstance(seen.added, tuple) else ()).items():
             if times > 1:
-                yield Finding("duplicated", read.conversation_id, seen.message_id, f"{token} is in it {times} times")
+                yield Finding("duplicated", *place, f"{token} is in it {times} times")
 
 
 def _uncounted(read: Read, index: _Index) -> Iterator[Finding]:

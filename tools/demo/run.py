@@ -156,16 +156,14 @@ async def demonstrate(
     When the local run does not start, ends by itself or does not respond, that is a `StackError` or a `ControlError`.
     """
     remove_results(plan.out_dir)
-    console.print(f"workload: {plan.workload.description}", highlight=False, soft_wrap=True)
-    console.print(f"scale: {plan.scale.describe()}", highlight=False, soft_wrap=True)
+    console.print(f"workload: {plan.workload.description}")
+    console.print(f"scale: {plan.scale.describe()}")
     async with Stack(plan.out_dir, *_up_options(plan)) as stack:
-        console.print(
-            f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions", highlight=False
-        )
+        console.print(f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions")
         ready = await with_signs_of_life(stack.ready(), console, lambda: f"starting: {stack.step}")
-        console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)", highlight=False)
+        console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)")
         played = await _unless_it_ends(stack, _perform(plan, ready, console=console, now=now))
-        console.print("everything was read; stopping the local run, then judging and drawing", highlight=False)
+        console.print("everything was read; stopping the local run, then judging and drawing")
     conclusion = asyncio.to_thread(_conclude, plan, played, began=started_at, ended_at=now())
     return await with_signs_of_life(conclusion, console, lambda: "still drawing")
 
@@ -197,7 +195,7 @@ async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: 
             if done:
                 return task.result()
             seconds += SIGN_SECONDS
-            console.print(f"  {words()}, {seconds:.0f} s", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  {words()}, {seconds:.0f} s", markup=False)
     finally:
         task.cancel()
 

@@ -14,11 +14,12 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
-from tools.demo.__main__ import positive, present, usable_cores
+from tools.demo.__main__ import positive, present
 from tools.demo.report import Run
 from tools.demo.run import Plan, Variant
 from tools.load.client import Recorder
@@ -180,7 +181,7 @@ def build_workload(*, seed: int, seconds: float, writes_per_second: float) -> Wo
     )
 
 
-def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
+def build_plan(options: argparse.Namespace, cores: int) -> Plan:
     """Build the plan of a soak."""
     hot = HOT_SHARE * options.rate
     limit = hot / HOT_TIMES_LIMIT
@@ -224,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a soak and give the exit status."""
     options = parse_arguments(arguments)
     print(f"seed {options.seed}: the same load and the same faults again with SEED={options.seed}", flush=True)
-    return present(lambda: build_plan(options, cores=usable_cores()), name="soak")
+    return present(partial(build_plan, options), name="soak")
 
 
 def _listed(names: Sequence[str], of: int) -> str:
