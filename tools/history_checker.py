@@ -12,15 +12,6 @@ it judges.
 It judges messages, a table's items and counters alike. A conversation is any partition key, a message any item under
 it; its id is its sort key.
 
-A history holds these kinds of records:
-
-- `Acknowledged`: a write whose success the client was told of, and when;
-- `Unresolved`: a write whose outcome the client does not know (a timeout, a lost connection) or that it gave up on:
-  its message may be read or not, both are right;
-- `Edited` and `Deleted`: changes of a message, from their first request to the response, if there was one;
-- `Added`: an addition to an item, from its first request to the response, if there was one;
-- `Read`: the messages of one read in the order they came, joined from its pages by `join_pages`.
-
 All moments are readings of one clock, in seconds; only their order matters.
 """
 

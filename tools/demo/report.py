@@ -96,7 +96,7 @@ def build_pictures(run: Run) -> Mapping[str, Picture]:
 def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     """Build the HTML of a report."""
     figures = {
-        **summary_document(run.summary, run.judgement, run.machine),
+        **summary_document(run.summary, run.history, run.judgement, run.machine),
         "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
     }
     return render("demo.html.j2", run=run, figures=figures, pictures=pictures)
@@ -162,7 +162,7 @@ def _draw_latency(run: Run, course: Course) -> Picture:
         stack(quiet, [(course.quiet_written, Color.CALM, "stored")], width=1)
         steps(quiet, course.quiet_offered, width=1, color=Color.INK, label="offered by clients", line="--")
         steps(quiet, course.quiet_refused, width=1, color=Color.PURPLE, label="refused by DynamoDB")
-        panel(quiet, f"Writes to the {run.summary.conversations - 1} quiet conversations", y="writes/s", x=X_LABEL)
+        panel(quiet, f"Writes to the {run.history.conversations - 1} quiet conversations", y="writes/s", x=X_LABEL)
 
     label = "Latency of write requests, and writes a second to the quiet conversations, over time"
     return draw(paint, name="latency", label=label, heights=(180, 150))

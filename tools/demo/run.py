@@ -332,12 +332,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         played = replace(played, read_rush=rush)
     offered = [at for at, name in recorder.offered_at if name == workload.hot_conversation]
     summary = Summary(
-        acknowledged=history.acknowledged,
-        missing=history.missing,
-        duplicated=history.duplicated,
-        out_of_order=history.out_of_order,
         rejected=recorder.counts.rejected,
-        conversations=history.conversations,
         hot_conversation=workload.hot_conversation,
         hot_threshold_wcu=plan.scale.settings()["hot_at_once_wcu"],
         partition_limit_wcu=plan.scale.partition_write_limit_wcu,
@@ -348,7 +343,6 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         throttled_before_raise=throttles.before_raise,
         throttled_after_raise=throttles.after_raise,
         environments=observations.most_environments,
-        reads=history.reads,
         duration_seconds=round(ended_at - began, 1),
         hot_offered=len(offered),
         one_key_takes=count_taken_by_one_key(offered, plan.scale.partition_write_limit_wcu),
@@ -379,7 +373,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
 
 def _write_down(plan: Plan, run: Run) -> None:
     plan.out_dir.mkdir(parents=True, exist_ok=True)
-    document = {**summary_document(run.summary, run.judgement, run.machine), **plan.variant.facts()}
+    document = {**summary_document(run.summary, run.history, run.judgement, run.machine), **plan.variant.facts()}
     plan.summary_file.write_text(json.dumps(document, indent=2) + "\n")
     pictures = build_pictures(run)
     plan.report_file.write_text(build_report(run, pictures), encoding="utf-8")

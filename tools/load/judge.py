@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tools.load.observer import Raise
     from tools.load.workload import Workload
 
+HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "conversations", "reads")
+"""What `summary.json` has of a history's verdict."""
 LEAST_ACKNOWLEDGED = 5000
 LEAST_CONVERSATIONS = 50
 LEAST_MAX_N = 4
@@ -99,14 +101,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The figures of one run, as `summary.json` has them but for the verdict."""
+    """The figures of one run, as `summary.json` has them beside those of its history and the verdict."""
 
-    acknowledged: int
-    missing: int
-    duplicated: int
-    out_of_order: int
     rejected: int
-    conversations: int
     hot_conversation: str
     hot_threshold_wcu: float
     partition_limit_wcu: float
@@ -117,7 +114,6 @@ class Summary:
     throttled_before_raise: int
     throttled_after_raise: int
     environments: int
-    reads: int
     duration_seconds: float
     hot_offered: int = 0
     one_key_takes: int = 0
@@ -264,9 +260,9 @@ def judge(
     least_n = bars.max_n if kept_up else min(bars.max_n, partitions if partitions > 1 else 0)
     return Judgement(
         (
-            *promise_conditions(summary, history, unexpected),
-            timed(at_least("messages acknowledged", summary.acknowledged, bars.acknowledged)),
-            at_least("conversations", summary.conversations, bars.conversations),
+            *promise_conditions(history, unexpected),
+            timed(at_least("messages acknowledged", history.acknowledged, bars.acknowledged)),
+            at_least("conversations", history.conversations, bars.conversations),
             at_least("largest N", summary.max_n, least_n),
             timed(_raised_in_time(summary.onset_to_raise_seconds, bars.onset_to_raise_seconds)),
             timed(_throttles_fall(throttles)),
@@ -294,12 +290,12 @@ def _cooled(summary: Summary) -> Condition:
     return Condition("newest page of what has cooled", keys == 1, f"{keys or 'no'} keys queried, 1 needed; {figures}")
 
 
-def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:
+def promise_conditions(history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:
     """Build the conditions of the promise itself, which hold whatever is done to the parts."""
     return (
-        _none("no message missing", summary.missing, history),
-        _none("no message duplicated", summary.duplicated, history),
-        _none("no message out of order", summary.out_of_order, history),
+        _none("no message missing", history.missing, history),
+        _none("no message duplicated", history.duplicated, history),
+        _none("no message out of order", history.out_of_order, history),
         _none("no message altered", history.altered, history),
         _none("no message from nowhere", history.phantom, history),
         _none("no page beyond the staleness bound", history.stale, history),
@@ -327,9 +323,10 @@ def at_least(name: str, count: int, needed: int) -> Condition:
     return Condition(name, count >= needed, f"{count}, at least {needed} needed")
 
 
-def summary_document(summary: Summary, judgement: Judgement, machine: Machine) -> dict[str, Any]:
+def summary_document(summary: Summary, history: Verdict, judgement: Judgement, machine: Machine) -> dict[str, Any]:
     """Build what `summary.json` holds."""
     return {
+        **{name: getattr(history, name) for name in HISTORY_FIGURES},
         **asdict(summary),
         "verdict": judgement.verdict,
         "not_judged": list(judgement.not_judged),

@@ -100,8 +100,8 @@ class Soak(Variant):
         killed = sum(function.get("killed", 0) for function in functions.values())
         self.spread = count_spread(row.key for row in run.timeline if row.writes)
         return judge_soak(
-            promise=promise_conditions(run.summary, run.history, run.played.recorder.notes),
-            acknowledged=run.summary.acknowledged,
+            promise=promise_conditions(run.history, run.played.recorder.notes),
+            acknowledged=run.history.acknowledged,
             kept_up=run.machine.kept_up,
             needed=self.needed,
             spread=self.spread,
