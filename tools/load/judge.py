@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
 HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "conversations", "reads")
 """What `summary.json` has of a history's verdict."""
-LEAST_ACKNOWLEDGED = 5000
-LEAST_CONVERSATIONS = 50
-LEAST_MAX_N = 4
-LONGEST_ONSET_TO_RAISE_SECONDS = 3.0
 LONG_QUEUE_SECONDS = 0.05
 LATE_SECONDS = 0.25
 MOST_BEHIND_SHARE = 0.05
@@ -34,10 +30,10 @@ MOST_BEHIND_SHARE = 0.05
 class Bars:
     """What a run has to reach."""
 
-    acknowledged: int = LEAST_ACKNOWLEDGED
-    conversations: int = LEAST_CONVERSATIONS
-    max_n: int = LEAST_MAX_N
-    onset_to_raise_seconds: float = LONGEST_ONSET_TO_RAISE_SECONDS
+    acknowledged: int = 5000
+    conversations: int = 50
+    max_n: int = 4
+    onset_to_raise_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,9 +166,10 @@ def bars_for(workload: Workload, *, shortened: bool = False) -> Bars:
     messages, conversations = workload.available_messages, workload.available_conversations
     if shortened:
         messages, conversations = len(workload.offers), len(workload.conversations)
+    bars = Bars()
     return Bars(
-        acknowledged=LEAST_ACKNOWLEDGED if messages is None else min(LEAST_ACKNOWLEDGED, messages),
-        conversations=LEAST_CONVERSATIONS if conversations is None else min(LEAST_CONVERSATIONS, conversations),
+        acknowledged=bars.acknowledged if messages is None else min(bars.acknowledged, messages),
+        conversations=bars.conversations if conversations is None else min(bars.conversations, conversations),
     )
 
 

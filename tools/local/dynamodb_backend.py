@@ -40,7 +40,7 @@ _OWN_HEADERS = {
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _SERVICE = "com.amazonaws.dynamodb.v20120810"
 _THROTTLING_TYPE = "com.amazon.coral.availability#ThrottlingException"
-_THROTTLING_MESSAGE = (
+THROTTLING_MESSAGE = (
     "Throughput exceeds the current capacity of your table or index. DynamoDB is automatically scaling your table or "
     "index so please try again shortly. If exceptions persist, check if you have a hot key: "
     "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html"
@@ -104,9 +104,11 @@ class ServiceError(Exception):
         return str(self.body.get("__type", "")).rpartition("#")[2]
 
 
-def service_error(code: str, message: str, *, status: int = 400, **members: object) -> ServiceError:
-    """Build an error of DynamoDB's own, with further members if it has any."""
-    return ServiceError(status, {"__type": f"{_SERVICE}#{code}", "message": message, **members})
+def service_error(
+    code: str, message: str, *, status: int = 400, package: str = _SERVICE, **members: object
+) -> ServiceError:
+    """Build an error of DynamoDB's own or of another package of AWS's, with further members if it has any."""
+    return ServiceError(status, {"__type": f"{package}#{code}", "message": message, **members})
 
 
 def throttling_error(throttles: Iterable[Throttle]) -> ServiceError:
@@ -116,17 +118,12 @@ def throttling_error(throttles: Iterable[Throttle]) -> ServiceError:
 
 def throttling_error_for(refusals: Iterable[tuple[str, str]]) -> ServiceError:
     """Build the same error from pairs of a reason and the ARN of the table or index."""
-    body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": _THROTTLING_MESSAGE}
+    body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": THROTTLING_MESSAGE}
     reasons = [{"reason": reason, "resource": resource} for reason, resource in refusals]
     unique = [reason for position, reason in enumerate(reasons) if reason not in reasons[:position]]
     if unique:
         body["throttlingReasons"] = unique
     return ServiceError(400, body)
-
-
-def transaction_throttle() -> dict[str, str]:
-    """Build the reason of a transaction that was cancelled for its throughput."""
-    return {"Code": "ThrottlingError", "Message": _THROTTLING_MESSAGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +174,7 @@ class TableShape:
         """Extract the key attributes of an item; one that is missing is a ValidationException."""
         if any(name not in item for name in self.key_attributes):
             message = "The provided key element does not match the schema"
-            raise ServiceError(400, {"__type": "com.amazon.coral.validate#ValidationException", "message": message})
+            raise service_error("ValidationException", message, package="com.amazon.coral.validate")
         return {name: item[name] for name in self.key_attributes}
 
     def index(self, name: str) -> IndexShape | None:

@@ -19,13 +19,13 @@ from aiohttp import web
 
 from hotpartition.core.capacity import Item, item_size_bytes
 from tools.local.dynamodb_backend import (
+    THROTTLING_MESSAGE,
     Backend,
     ServiceError,
     TableShape,
     key_text,
     service_error,
     throttling_error,
-    transaction_throttle,
 )
 from tools.local.dynamodb_costs import (
     Cost,
@@ -47,6 +47,7 @@ _TRANSACTION_FACTOR = 2
 Request = dict[str, Any]
 
 _CONTENT_TYPE = "application/x-amz-json-1.0"
+_CORAL = "com.amazon.coral.service"
 _MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
@@ -325,11 +326,13 @@ def _merge_unprocessed(result: Request, unprocessed: Mapping[str, Request]) -> N
 
 
 def _cancelled(refused: Sequence[bool]) -> ServiceError:
-    codes = ["ThrottlingError" if is_refused else "None" for is_refused in refused]
+    throttled = {"Code": "ThrottlingError", "Message": THROTTLING_MESSAGE}
+    reasons = [throttled if is_refused else {"Code": "None"} for is_refused in refused]
+    codes = ", ".join(reason["Code"] for reason in reasons)
     return service_error(
         "TransactionCanceledException",
-        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(codes)}]",
-        CancellationReasons=[transaction_throttle() if is_refused else {"Code": "None"} for is_refused in refused],
+        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]",
+        CancellationReasons=reasons,
     )
 
 
@@ -376,13 +379,11 @@ class DynamoDBProxy:
     async def _serve(self, request: web.Request) -> web.Response:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         self.meter.requests[operation] += 1
-        if operation in _UNPRICED:
-            refusal = _refusal(
-                "com.amazon.coral.service#UnknownOperationException", f"{operation} is not supported by the local run"
-            )
-            return _respond(refusal.status, refusal.body)
         body = await request.read()
         try:
+            if operation in _UNPRICED:
+                message = f"{operation} is not supported by the local run"
+                raise service_error("UnknownOperationException", message, package=_CORAL)
             if operation in self._operations:
                 return await self._serve_item_operation(request, operation, body)
             status, response = await self._backend.forward(operation, body, request.headers)
@@ -397,7 +398,7 @@ class DynamoDBProxy:
         try:
             asked = json.loads(body)
         except ValueError as error:
-            raise _refusal("com.amazon.coral.service#SerializationException", "the body is not JSON") from error
+            raise service_error("SerializationException", "the body is not JSON", package=_CORAL) from error
         mode = asked.pop("ReturnConsumedCapacity", "NONE")
         injection = self._faults.choose(operation)
         if injection.delay_ms:
@@ -433,10 +434,6 @@ def _reduce_capacity(result: dict[str, Any], mode: str) -> dict[str, Any]:
             each.pop("Table")
             each.pop("GlobalSecondaryIndexes", None)
     return result if mode == "NONE" else {**result, "ConsumedCapacity": consumed}
-
-
-def _refusal(type_: str, message: str) -> ServiceError:
-    return ServiceError(400, {"__type": type_, "message": message})
 
 
 def _respond(status: int, body: dict[str, Any]) -> web.Response:

@@ -150,6 +150,7 @@ def read_stack(assembly: Assembly, endpoints: Endpoints) -> Stack:
 class _Reader:
     def __init__(self, assembly: Assembly, endpoints: Endpoints) -> None:
         self._assembly = assembly
+        self._names = self._physical_names()
         self._intrinsics = Intrinsics(
             assembly.template,
             pseudo={
@@ -161,22 +162,22 @@ class _Reader:
                 "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local",
             },
             provided=self._provided(endpoints),
-            physical_names=self._physical_names(),
+            physical_names=self._names,
         )
 
     def read(self) -> Stack:
         resolve = self._intrinsics.resolve
         functions = self._functions()
-        by_arn = self._names_by_arn(functions)
+        self._function_names = self._names_by_arn(functions)
         return Stack(
             name=self._assembly.stack_name,
             tables={resolve({"Ref": id_}): resolve(table) for id_, table in self._assembly.resources(*TABLES)},
             functions=functions,
-            routes=tuple(self._route(*resource, by_arn) for resource in self._assembly.resources(ROUTE)),
+            routes=tuple(self._route(*resource) for resource in self._assembly.resources(ROUTE)),
             schedules=tuple(
                 schedule
                 for resource in self._assembly.resources(SCHEDULE)
-                if (schedule := self._schedule(*resource, by_arn)) is not None
+                if (schedule := self._schedule(*resource)) is not None
             ),
             has_redis=any(self._assembly.resources(REPLICATION_GROUP)),
             warnings=self._warnings(),
@@ -192,9 +193,9 @@ class _Reader:
             provided[logical_id, "ApiEndpoint"] = endpoints.api_url
         for logical_id, _ in self._assembly.resources(FUNCTION, ALIAS, VERSION):
             provided[logical_id, "Arn"] = self._function_arn(logical_id)
-        for logical_id, name in self._physical_names().items():
-            if self._assembly.template["Resources"][logical_id]["Type"] in TABLES:
-                provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
+        for logical_id, _ in self._assembly.resources(*TABLES):
+            name = self._names[logical_id]
+            provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
         return provided
 
     def _physical_names(self) -> dict[str, str]:
@@ -269,7 +270,7 @@ class _Reader:
                 by_arn[self._intrinsics.resolve({"Ref": logical_id})] = name
         return by_arn | by_physical
 
-    def _route(self, logical_id: str, properties: Mapping[str, Any], by_arn: Mapping[str, str]) -> RouteSpec:
+    def _route(self, logical_id: str, properties: Mapping[str, Any]) -> RouteSpec:
         integrations = {
             self._intrinsics.resolve({"Ref": id_}): integration
             for id_, integration in self._assembly.resources(INTEGRATION)
@@ -280,18 +281,16 @@ class _Reader:
         integration = integrations[target]
         if str(integration.get("PayloadFormatVersion")) != "2.0":
             raise LocalRunError(f"route {logical_id} wants another payload format than 2.0, the only one served here")
-        function = by_arn.get(self._intrinsics.resolve(integration["IntegrationUri"]))
+        function = self._function_names.get(self._intrinsics.resolve(integration["IntegrationUri"]))
         if function is None:
             raise LocalRunError(f"route {logical_id} leads to no function of the template")
         return RouteSpec(self._intrinsics.resolve(properties["RouteKey"]), function)
 
-    def _schedule(
-        self, logical_id: str, properties: Mapping[str, Any], by_arn: Mapping[str, str]
-    ) -> ScheduleSpec | None:
+    def _schedule(self, logical_id: str, properties: Mapping[str, Any]) -> ScheduleSpec | None:
         if self._intrinsics.resolve(properties.get("State", "ENABLED")) != "ENABLED":
             return None
         target = properties["Target"]
-        function = by_arn.get(self._intrinsics.resolve(target["Arn"]))
+        function = self._function_names.get(self._intrinsics.resolve(target["Arn"]))
         if function is None:
             raise LocalRunError(f"schedule {logical_id} starts no function of the template")
         seconds = parse_rate(self._intrinsics.resolve(properties["ScheduleExpression"]))
