@@ -15,7 +15,7 @@ import aiohttp
 from hotpartition.core.capacity import Item
 from tools.local.errors import LocalRunError, log_tail
 from tools.local.events import REGION
-from tools.local.partitions import PartitionKey, Throttle
+from tools.local.partitions import Demand, PartitionKey
 from tools.local.processes import free_port, is_listening, kill, start_process
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -111,9 +111,9 @@ def service_error(
     return ServiceError(status, {"__type": f"{package}#{code}", "message": message, **members})
 
 
-def throttling_error(throttles: Iterable[Throttle]) -> ServiceError:
-    """Build the error of a request that was refused; without throttles it names no reason (BatchWriteItem)."""
-    return throttling_error_for((throttle.reason, throttle.key.resource) for throttle in throttles)
+def throttling_error(refused: Iterable[Demand]) -> ServiceError:
+    """Build the error of what was refused; without demands it names no reason (BatchWriteItem)."""
+    return throttling_error_for((demand.reason, demand.key.resource) for demand in refused)
 
 
 def throttling_error_for(refusals: Iterable[tuple[str, str]]) -> ServiceError:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
 from tools.local.dynamodb_backend import IndexShape, TableShape
-from tools.local.partitions import Demand, PartitionKey, PartitionModel, Throttle, Timeline
+from tools.local.partitions import Demand, PartitionKey, PartitionModel, Timeline
 from tools.partition_model import Kind
 
 _NARROWING = ("ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter")
@@ -146,12 +146,12 @@ class Meter:
     wall_ms: Callable[[], int]
     requests: Counter[str] = field(default_factory=Counter)
 
-    def admit_write(self, demands: Sequence[Demand]) -> Throttle | None:
-        """Take the units of a write, or record and return the refusal."""
-        throttle = self.model.admit(demands, self.clock())
-        if throttle is not None:
+    def admit_write(self, demands: Sequence[Demand]) -> Demand | None:
+        """Take the units of a write, or record all and return what was refused."""
+        refused = self.model.admit(demands, self.clock())
+        if refused is not None:
             self._note(*demands, is_refused=True)
-        return throttle
+        return refused
 
     def settle_write(self, admitted: Sequence[Demand], actual: Sequence[Demand]) -> None:
         """Charge what a write really cost beyond what was taken when it was admitted, and record it."""
@@ -162,12 +162,13 @@ class Meter:
             self.model.charge(Demand(demand.key, demand.kind, -demand.units), now)
         self._note(*actual)
 
-    def refuse_read(self, key: PartitionKey) -> Throttle | None:
-        """Say whether a read of the key is refused, and record it if so."""
-        throttle = self.model.refuses(key, Kind.READ, self.clock())
-        if throttle is not None:
-            self._note(Demand(key, Kind.READ, 0.0), is_refused=True)
-        return throttle
+    def refuse_read(self, key: PartitionKey) -> Demand | None:
+        """Return what a read of the key asks for if it is refused, and record it then."""
+        if not self.model.refuses(key, Kind.READ, self.clock()):
+            return None
+        refused = Demand(key, Kind.READ, 0.0)
+        self._note(refused, is_refused=True)
+        return refused
 
     def charge_read(self, key: PartitionKey, units: float) -> None:
         """Charge and record a read."""

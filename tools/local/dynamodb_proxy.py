@@ -40,7 +40,7 @@ from tools.local.dynamodb_costs import (
     write_demands,
 )
 from tools.local.dynamodb_faults import FaultPolicy, FaultRule, build_refusal
-from tools.local.partitions import Demand, PartitionKey, Throttle
+from tools.local.partitions import Demand, PartitionKey
 from tools.request_tokens import RequestTokenError, RequestTokens
 
 _TRANSACTION_FACTOR = 2
@@ -99,17 +99,17 @@ class Operations:
         """Read up to 100 items; what a partition refuses comes back unprocessed, all of it refused is an error."""
         accepted: dict[str, Request] = {}
         unprocessed: dict[str, Request] = {}
-        throttles: list[Throttle] = []
+        throttled: list[Demand] = []
         for name, wanted in request["RequestItems"].items():
             table = await self._backend.table(name)
             refused = [self._meter.refuse_read(table.partition_key(key)) for key in wanted["Keys"]]
-            throttles += [throttle for throttle in refused if throttle is not None]
+            throttled += [demand for demand in refused if demand is not None]
             for target, is_refused in ((accepted, False), (unprocessed, True)):
-                keys = [k for k, t in zip(wanted["Keys"], refused, strict=True) if (t is not None) is is_refused]
+                keys = [k for k, d in zip(wanted["Keys"], refused, strict=True) if (d is not None) is is_refused]
                 if keys:
                     target[name] = {**wanted, "Keys": keys}
         if unprocessed and not accepted:
-            raise throttling_error(throttles)
+            raise throttling_error(throttled)
         result = await self._backend.call("BatchGetItem", {"RequestItems": accepted})
         consumed = []
         for name, wanted in accepted.items():
@@ -122,9 +122,8 @@ class Operations:
         return {**result, "ConsumedCapacity": consumed}
 
     def _admit_read(self, key: PartitionKey) -> None:
-        throttle = self._meter.refuse_read(key)
-        if throttle is not None:
-            raise throttling_error([throttle])
+        if refused := self._meter.refuse_read(key):
+            raise throttling_error([refused])
 
     async def _page(self, operation: str, request: Request) -> tuple[Request, list[Item]]:
         """Return the client's page and the whole items behind it, asked for apart where the page does not hold them."""
@@ -260,9 +259,8 @@ class Operations:
             planned.append((kind, table, key, old, new))
         known = [write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR) for _, table, key, old, new in planned]
         admitted = list(chain.from_iterable(known))
-        throttle = self._meter.admit_write(admitted)
-        if throttle is not None:
-            raise _cancelled([throttle.key in [d.key for d in demands] for demands in known])
+        if refused := self._meter.admit_write(admitted):
+            raise _cancelled([refused.key in [d.key for d in demands] for demands in known])
         try:
             result = await self._backend.call("TransactWriteItems", request)
         except ServiceError as error:
@@ -286,9 +284,8 @@ class Operations:
         return table, key, await self._backend.read_item(table.name, key)
 
     def _admit_write(self, demands: Sequence[Demand]) -> None:
-        throttle = self._meter.admit_write(demands)
-        if throttle is not None:
-            raise throttling_error([throttle])
+        if refused := self._meter.admit_write(demands):
+            raise throttling_error([refused])
 
     def _settle(self, table: TableShape, admitted: list[Demand], actual: list[Demand], result: Request) -> Request:
         self._meter.settle_write(admitted, actual)

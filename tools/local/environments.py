@@ -132,7 +132,7 @@ class ExecutionEnvironment:
         self.init_error: str | None = None
         self._launcher = launcher
         self._on_change = on_change
-        self._api = RuntimeApi(launcher.function.arn, self)
+        self._api = RuntimeApi(launcher.function.arn, self.on_next, self.on_init_error)
         self._process: asyncio.subprocess.Process | None = None
         self._invocation: Invocation | None = None
         self._watcher: asyncio.Task[None] | None = None
