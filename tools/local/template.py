@@ -14,6 +14,7 @@ from tools.local.errors import LocalRunError
 from tools.local.events import ACCOUNT, REGION
 from tools.local.intrinsics import Intrinsics
 
+LOOPBACK = "127.0.0.1"
 TABLES = ("AWS::DynamoDB::Table", "AWS::DynamoDB::GlobalTable")
 FUNCTION = "AWS::Lambda::Function"
 LAYER = "AWS::Lambda::LayerVersion"
@@ -103,7 +104,6 @@ class Stack:
 class Endpoints:
     """What the started parts put in place of AWS's attributes."""
 
-    redis_host: str
     redis_port: int
     api_url: str
 
@@ -187,7 +187,7 @@ class _Reader:
         provided: dict[tuple[str, str], str] = {}
         for logical_id, _ in self._assembly.resources(REPLICATION_GROUP):
             for endpoint in ("ConfigurationEndPoint", "PrimaryEndPoint", "ReaderEndPoint"):
-                provided[logical_id, f"{endpoint}.Address"] = endpoints.redis_host
+                provided[logical_id, f"{endpoint}.Address"] = LOOPBACK
                 provided[logical_id, f"{endpoint}.Port"] = str(endpoints.redis_port)
         for logical_id, _ in self._assembly.resources(API):
             provided[logical_id, "ApiEndpoint"] = endpoints.api_url
