@@ -1,7 +1,5 @@
 """Where credentials come from, and when they are replaced."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer

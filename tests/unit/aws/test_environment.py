@@ -1,7 +1,5 @@
 """What AWS's variables say: the region, DynamoDB's address, and whom to trust."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Cooling: what is warm is marked, what is not is closed, and nothing is while load may be there that nobody sees."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.control.cooling import (

@@ -1,7 +1,5 @@
 """Counters on moto, in this process, with what moto does not know: tokens, refusals and lost responses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`ShardedCounter` with `adaptive()`: as many shards as its route says, every addition counted."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.core.route import Generation

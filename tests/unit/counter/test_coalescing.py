@@ -1,7 +1,5 @@
 """`CoalescingCounter`: sums that are flushed in time, kept when they are refused, and counted once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor

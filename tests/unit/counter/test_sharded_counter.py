@@ -1,7 +1,5 @@
 """`ShardedCounter` on moto: a boto3 `Table` or a client, fixed shards; the jobs below have tests of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.counter import ShardedCounter

@@ -1,7 +1,5 @@
 """Which client of DynamoDB the settings choose."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.aws.environment import Certificates

@@ -1,7 +1,5 @@
 """What a response of DynamoDB's means, and that the client `curl` never needs the SDK."""
 
-from __future__ import annotations
-
 import json
 import zlib
 

@@ -1,7 +1,5 @@
 """Second and third choices: where a refused write goes, and what 200, 409 and 404 promise about them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

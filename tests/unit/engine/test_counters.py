@@ -1,7 +1,5 @@
 """Counters: additions on any shard, once under a token, and their sum."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.core.counter_items import CELLS, build_addition, cell_sort_key

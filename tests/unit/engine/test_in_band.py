@@ -1,7 +1,5 @@
 """What counts writes in band, on load items in memory."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -3,8 +3,6 @@
 What a request may say is in `tests/unit/messages/test_requests.py`, what the jobs do in the engine's tests.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

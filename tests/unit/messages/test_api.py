@@ -1,7 +1,5 @@
 """What both HTTP functions share: pages that fit, and times."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

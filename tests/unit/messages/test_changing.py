@@ -1,7 +1,5 @@
 """Edits, deletions and expiry: nothing deleted comes back, and no edit is lost or undone, wherever copies lie."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.core.route import choose_shards

@@ -1,7 +1,5 @@
 """Requests: what is taken, what is refused and how, and how little work a refusal takes."""
 
-from __future__ import annotations
-
 import base64
 import json
 import uuid

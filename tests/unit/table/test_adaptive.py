@@ -14,6 +14,8 @@ from hotpartition.errors import InvalidRequestError, MalformedGenerationError, S
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
 from support.adaptive import AdaptiveShards
 
+from .conftest import updating
+
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("readings", "PK", "SK", "~route")
 APART = JournalPlace("routes", "collection", sort_key="")
@@ -61,16 +63,9 @@ class Stage(AdaptiveShards):
 
 
 @pytest.fixture
-def routes(dynamodb):
+def routes(create):
     """A table for routing items alone."""
-    routes = dynamodb.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    yield routes
-    routes.delete()
+    return create("routes", "collection")
 
 
 @pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
@@ -103,9 +98,7 @@ def test_new_items_go_to_shards_and_old_ones_stay(stage):
     assert stage.places()["0000"] == "room"
     assert stage.places()["0001"] in shards_of(1)
     for number in (0, 1):
-        stage.table.update_item(
-            Key=item(number), UpdateExpression="SET note = :t", ExpressionAttributeValues={":t": "x"}
-        )
+        stage.table.update_item(Key=item(number), **updating("SET note = :t", t="x"))
     assert stage.read(ScanIndexForward=False) == ["0001", "0000"]
     assert [stage.table.get_item(Key=item(n))["Item"]["note"] for n in (0, 1)] == ["x", "x"]
     assert len(stage.places()) == 2
@@ -165,9 +158,7 @@ def test_every_write_is_counted(stage):
         stage.table.put_item(Item=item(number))
     assert stage.counted()["room"] == pytest.approx(13, abs=1)
     for number in range(1, 6):
-        stage.table.update_item(
-            Key=item(number), UpdateExpression="SET note = :t", ExpressionAttributeValues={":t": "x"}
-        )
+        stage.table.update_item(Key=item(number), **updating("SET note = :t", t="x"))
     changed = stage.counted()["room"]
     assert changed >= 15  # moto charges half a unit for what changes in place
     for number in range(1, 6):
@@ -239,7 +230,7 @@ def test_adaptive_shards_are_led_out_without_journal_and_redis(plain, routes, pl
     leaving.put_item(Item=item(30))
     for number in range(30):
         assert leaving.get_item(Key=item(number), ConsistentRead=True)["Item"]["owner"] == f"o{number}"
-        leaving.update_item(Key=item(number), UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+        leaving.update_item(Key=item(number), **updating("SET n = :n", n=1))
         if number % 2:
             leaving.delete_item(Key=item(number))
     left = leaving.query(**room)["Items"]
@@ -289,7 +280,7 @@ class TestSettings:
 
 
 @pytest.fixture
-def early(dynamodb, plain):
+def early(plain):
     """A table whose routing items lie before some of its items."""
     return Stage(plain, JournalPlace("readings", "PK", "SK", "r#"))
 
@@ -297,9 +288,8 @@ def early(dynamodb, plain):
 @pytest.mark.parametrize("limit", [{}, {"Limit": 2}])
 def test_newest_first_pages_are_verified_though_the_routing_item_lies_before_them(early, watched, limit):
     """A page that ends before it has said nothing of it."""
-    early.plain.put_item(Item={"PK": "room", "SK": "x1"})
-    early.plain.put_item(Item={"PK": "room", "SK": "x2"})
-    early.plain.put_item(Item={"PK": "room", "SK": "x3"})
+    for sort_key in ("x1", "x2", "x3"):
+        early.plain.put_item(Item={"PK": "room", "SK": sort_key})
     early.plain.put_item(Item={"PK": "room#_5", "SK": "z"})
     early.raise_journal()
     base = {"Items": [{"PK": {"S": "room"}, "SK": {"S": "x3"}}], "Count": 1, "ScannedCount": 1}
@@ -329,5 +319,5 @@ def test_a_creation_goes_where_the_journal_says_though_redis_knows_less(stage):
     stage.raise_journal()
     stage.table.put_item(Item=item(1), ConditionExpression="attribute_not_exists(PK)")
     assert stage.places()["0001"] in shards_of(1)
-    stage.table.update_item(Key=item(2), UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+    stage.table.update_item(Key=item(2), **updating("ADD n :n", n=1))
     assert stage.places()["0002"] in shards_of(2)

@@ -1,7 +1,5 @@
 """A `ShardedTable` in an async server: its calls run on threads, as the page says."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial

@@ -1,7 +1,5 @@
 """`batch_writer`: boto3's, over shards."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
@@ -78,15 +76,7 @@ def test_what_is_wrong_dynamodb_says(table, wrong):
 
 def test_what_is_left_unprocessed_is_repeated_at_the_next_choice(table, plain, watched):
     """DynamoDB gives no reasons for a batch: the place may be hot, and another one is as good."""
-    left: list[str] = []
-
-    def leave_one(operation, body):
-        if operation == "BatchWriteItem" and not left:
-            left.append(body["RequestItems"]["readings"][0]["PutRequest"]["Item"]["SK"]["S"])
-            return {"UnprocessedItems": {"readings": body["RequestItems"]["readings"]}}
-        return None
-
-    watched.responds = leave_one
+    watched.respond_once("BatchWriteItem", lambda body: {"UnprocessedItems": body["RequestItems"]})
     with table.batch_writer() as batch:
         batch.put_item(Item=item(1))
     first, second = choose_shards("0001", 4, choices=2)

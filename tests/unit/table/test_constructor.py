@@ -1,7 +1,5 @@
 """What a `ShardedTable` is made of: wrong arguments are refused at once, and it can be looked at as boto3's `Table`."""
 
-from __future__ import annotations
-
 import copy
 import sys
 
@@ -10,6 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed, in_band
+
+from .conftest import updating
 
 ITEM = {"PK": "room", "SK": "0001"}
 
@@ -74,7 +74,7 @@ def test_a_table_can_be_looked_at_and_copied(table, plain):
     """A copy is the same table; `dir` lists what boto3's has, and nothing that is refused."""
     table.put_item(Item=ITEM)
     twice = copy.copy(table)
-    twice.update_item(Key=ITEM, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+    twice.update_item(Key=ITEM, **updating("SET n = :n", n=1))
     assert table.get_item(Key=ITEM)["Item"] == {**ITEM, "n": 1}
     assert {"put_item", "key_schema", "wait_until_exists", "get_items"} <= set(dir(table))
     assert "transact_write_items" not in dir(table)

@@ -1,7 +1,5 @@
 """Key conditions, equalities in filters and projections, as objects and as texts."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 

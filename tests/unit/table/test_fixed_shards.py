@@ -1,13 +1,13 @@
 """`fixed(n)`: which numbers are taken, how n is raised, and what a wrong n would hide."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
 from boto3.dynamodb.conditions import Key
 
 from hotpartition.table import ShardedTable, fixed
+
+from .conftest import updating
 
 EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
 
@@ -95,7 +95,7 @@ KEY = {"PK": "room", "SK": "0001"}
 
 def change_everything(table) -> list:
     """Make every kind of change of one item, and return what each responds."""
-    update = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}, "ReturnValues": "ALL_NEW"}
+    update = {**updating("ADD n :one", one=1), "ReturnValues": "ALL_NEW"}
     with table.batch_writer() as batch:
         batch.put_item(Item={"PK": "room", "SK": "0002"})
         batch.delete_item(Key={"PK": "room", "SK": "0003"})
@@ -121,7 +121,7 @@ def test_what_an_update_creates_says_under_which_n(plain):
     """Once: a second update leaves it alone."""
     table = ShardedTable(plain, shards=fixed(8, only_shards=True))
     for _ in range(2):
-        table.update_item(Key=KEY, UpdateExpression="SET a = :one", ExpressionAttributeValues={":one": 1})
+        table.update_item(Key=KEY, **updating("SET a = :one", one=1))
     assert [item["hp_shards"] for item in plain.scan()["Items"]] == [8]
 
 

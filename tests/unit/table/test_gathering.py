@@ -1,7 +1,5 @@
 """Pages over several partition keys: what they ask, what they cost, and what happens meanwhile."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError

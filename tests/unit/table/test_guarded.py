@@ -1,13 +1,13 @@
 """`table.meta.client` and a guarded resource: what they do to items of the table goes through its shards."""
 
-from __future__ import annotations
-
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, ParamValidationError
 
 from hotpartition.table import ShardedTable, fixed, guard
+
+from .conftest import updating
 
 NAME = "readings"
 KEYS = [{"PK": "room", "SK": f"{number:04}"} for number in range(5)]
@@ -61,7 +61,7 @@ def test_single_calls_find_and_change_items(client, plain):
     """By the table's name and by its ARN."""
     for name in (NAME, plain.table_arn):
         assert client.get_item(TableName=name, Key=KEYS[0])["Item"]["n"] == 1
-    client.update_item(TableName=NAME, Key=KEYS[0], UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 2})
+    client.update_item(TableName=NAME, Key=KEYS[0], **updating("SET n = :n", n=2))
     client.put_item(TableName=NAME, Item={**KEYS[1], "n": 3})
     client.delete_item(TableName=NAME, Key=KEYS[2])
     assert [item["n"] for item in client.query(**ROOM)["Items"]] == [2, 3, 1, 1]

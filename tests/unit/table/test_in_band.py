@@ -1,7 +1,5 @@
 """`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -65,16 +63,9 @@ def clock(dynamodb):
 
 
 @pytest.fixture
-def journal(dynamodb):
+def journal(create):
     """A table for routing items and load items."""
-    journal = dynamodb.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    yield journal
-    journal.delete()
+    return create("routes", "collection")
 
 
 class Hot:
@@ -304,33 +295,17 @@ def test_a_batchs_repetitions_are_counted_once(plain, watched, clock):
 
 
 @pytest.mark.parametrize("name", ["updated_at", "generations"])
-def test_a_key_that_routing_items_use_themselves_is_refused(dynamodb, clock, name):
-    table = dynamodb.create_table(
-        TableName="clashing",
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("PK", name)],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": name, "KeyType": "RANGE"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+def test_a_key_that_routing_items_use_themselves_is_refused(create, clock, name):
     with pytest.raises(NotImplementedError, match=name):
-        Process(table, clock).table.put_item(Item={"PK": "room", name: "1"})
-    table.delete()
+        Process(create("clashing", "PK", name), clock).table.put_item(Item={"PK": "room", name: "1"})
 
 
-def test_other_sort_keys_need_a_journal_of_their_own(dynamodb, journal, clock):
-    numbered = dynamodb.create_table(
-        TableName="numbered",
-        AttributeDefinitions=[
-            {"AttributeName": "PK", "AttributeType": "S"},
-            {"AttributeName": "SK", "AttributeType": "N"},
-        ],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+def test_other_sort_keys_need_a_journal_of_their_own(create, journal, clock):
+    numbered = create("numbered", "PK", "SK", types={"SK": "N"})
     with pytest.raises(NotImplementedError, match=r"in_band\(journal_table_name="):
         Process(numbered, clock).table.put_item(Item={"PK": "room", "SK": 1})
     Process(numbered, clock, journal_table_name="routes").table.put_item(Item={"PK": "room", "SK": 1})
     assert numbered.scan()["Count"] == 1
-    numbered.delete()
 
 
 def test_load_items_names_are_reserved(plain, clock):

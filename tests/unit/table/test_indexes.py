@@ -1,7 +1,5 @@
 """Indexes whose keys have several attributes: merged where the table's partition key is one that is hashed."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Key
 

@@ -1,7 +1,5 @@
 """`ShardedTable` beside boto3's own `Table`: the same calls, the same results."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest
@@ -11,6 +9,8 @@ from botocore.exceptions import ClientError
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key, fixed
 from unit.table.conftest import SCHEMA
+
+from .conftest import updating
 
 AXES = {
     "by sort key": {"shards": fixed(4), "hashed": by_sort_key()},
@@ -166,8 +166,7 @@ def test_changes_happen_in_place(plain, twin, axis):
 def _add(sort_key: str, return_values: str) -> dict:
     return {
         "Key": {"PK": "room", "SK": sort_key},
-        "UpdateExpression": "ADD clicks :two",
-        "ExpressionAttributeValues": {":two": 2},
+        **updating("ADD clicks :two", two=2),
         "ReturnValues": return_values,
     }
 

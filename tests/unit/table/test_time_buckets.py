@@ -7,7 +7,8 @@ from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
-from support.tables import define_table
+
+from .conftest import updating
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 INDEX = "by-owner"
@@ -65,10 +66,7 @@ class TestWhatIsStored:
             table.put_item(Item=key)
         else:
             change = "SET n = :one" if method.endswith("set") else "ADD n :one"
-            values = {":one": 1}
-            changed = table.update_item(
-                Key=key, UpdateExpression=change, ExpressionAttributeValues=values, ReturnValues="ALL_NEW"
-            )
+            changed = table.update_item(Key=key, **updating(change, one=1), ReturnValues="ALL_NEW")
             assert changed["Attributes"] == {**key, "n": 1}
         assert table.get_item(Key=key)["Item"].keys() <= {"PK", "SK", "n"}
         (stored,) = plain.scan()["Items"]
@@ -206,14 +204,12 @@ def test_buckets_are_those_of_utc():
     assert TimeBuckets("hour", index=INDEX).bucket_of("2026-11-21T01:30:00+02:00#x") == "2026-11-20T23"
 
 
-def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(dynamodb):
+def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(create):
     """Only its hash key is written."""
-    keys = define_table("PK", "SK", indexes={INDEX: ("bucket", "SK")})
-    plain = dynamodb.create_table(TableName="with-time", **keys)
+    plain = create("with-time", "PK", "SK", indexes={INDEX: ("bucket", "SK")})
     table = open_table(plain)
     for number in range(10):
         table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
     pages = table.query_pages(**between(), Limit=3, ScanIndexForward=False)
     assert numbers(pages) == list(reversed(range(10)))
     assert plain.scan()["Items"][0].keys() - {"PK", "SK", "n"} == {"bucket", "hp_shards"}
-    plain.delete()
