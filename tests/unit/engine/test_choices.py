@@ -111,7 +111,8 @@ def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(failure):
     world.table.on_call = fail
     world.writer().write(new_message(message_id=world.identifier))
     assert world.calls == ["put 0"] * 3
-    assert len(world.clock.slept) == 2
+    assert (len(world.clock.slept), world.registry.reads) == (2, 1)
+    assert not any(report.is_throttled for report in world.reports.sent)
 
 
 def test_a_shard_that_refused_a_moment_ago_is_tried_last():
@@ -130,24 +131,16 @@ def test_a_shard_that_refused_a_moment_ago_is_tried_last():
     assert world.calls[2:] == ["put 0"]
 
 
-def test_a_repetition_is_found_at_its_first_choice_though_that_refuses():
-    """200: stored, the response lost; then the shard refuses."""
+@pytest.mark.parametrize("choice", [0, 1, 2])
+def test_a_repetition_is_found_while_the_first_choice_refuses(choice):
+    """200, wherever among the choices it lies: stored, the response lost."""
     world = Raised()
+    world.refusing = set(world.choices[:choice])
     first = world.writer().write(new_message(message_id=world.identifier))
     world.refusing = {world.choices[0]}
     again = world.writer().write(new_message(message_id=world.identifier))
     assert (again.is_replay, again.message) == (True, first.message)
-    assert world.stored_at() == [0]
-
-
-def test_a_repetition_is_found_at_a_later_choice_while_the_first_refuses():
-    """200, wherever among the choices it lies."""
-    world = Raised()
-    world.refusing = set(world.choices[:2])
-    world.writer().write(new_message(message_id=world.identifier))
-    world.refusing = {world.choices[0]}
-    assert world.writer().write(new_message(message_id=world.identifier)).is_replay
-    assert world.stored_at() == [2]
+    assert world.stored_at() == [choice]
 
 
 def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too():

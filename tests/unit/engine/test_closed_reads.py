@@ -1,7 +1,5 @@
 """Reads of a closed conversation: what each round asks, and whom it believes."""
 
-import pytest
-
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Close, Generation, Route
@@ -69,18 +67,6 @@ def test_a_page_across_the_close_takes_one_more_round():
     assert len(page.messages) == 50
     assert queried(world)[0] == "c"
     assert set(queried(world)[1:9]) == shards()
-
-
-@pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("limit", [7, 50])
-def test_a_walk_finds_everything_once(newest_first, limit):
-    """In both directions, whatever its pages meet."""
-    world = World()
-    fill(world, before=120, behind=90)
-    messages = read_all(world.reader(), PageRequest("c", newest_first, limit, is_strong=True))
-    ids = [message.message_id for message in messages]
-    assert ids == sorted(ids, reverse=newest_first)
-    assert len(set(ids)) == 210
 
 
 def test_a_cursor_from_before_the_close_goes_on_behind_it():

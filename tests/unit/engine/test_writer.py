@@ -5,16 +5,14 @@ import pytest
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import choose_placement
-from hotpartition.errors import InvalidRequestError, ItemTooLargeError, StoreUnavailableError, ThrottledError
+from hotpartition.errors import ItemTooLargeError, StoreUnavailableError, ThrottledError
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key, parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.write_requests import parse_write
 from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, read_all, route_of
-from support.events import post_event
 from support.fakes import KEY_RANGE_THROTTLE
 
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
@@ -42,38 +40,6 @@ def test_a_message_is_minted_for_the_present():
     assert not written.is_replay
 
 
-def test_a_hot_conversation_goes_to_its_shards():
-    """The shard is the one that the message's hash names."""
-    world = World()
-    world.raise_to(8, 0)
-    identifier = message_id(world.clock.now_ms, 5)
-    world.writer().write(new_message(message_id=identifier))
-    assert puts(world) == [
-        f"put {choose_placement(route_of((8, 0)), build_key('c', identifier), KEY_FORM).partition_key}"
-    ]
-
-
-def test_the_same_message_again_is_a_replay():
-    """Same id, same content: acknowledged again, stored once."""
-    world = World()
-    writer = world.writer()
-    first = writer.write(new_message(message_id=message_id(world.clock.now_ms, 9)))
-    again = writer.write(new_message(message_id=first.message.message_id))
-    assert again.is_replay
-    assert again.message == first.message
-    assert len(world.table.items) == 1
-
-
-def test_other_content_under_the_same_id_is_a_conflict():
-    """The first one stays."""
-    world = World()
-    writer = world.writer()
-    identifier = writer.write(new_message("one")).message.message_id
-    with pytest.raises(MessageConflictError) as caught:
-        writer.write(new_message("two", message_id=identifier))
-    assert caught.value.message_id == identifier
-
-
 @pytest.mark.parametrize("other", [{"a": 1}, {"a": True}, {"a": "1"}, {}])
 def test_attributes_count_as_content(other):
     """True is not 1, and 1 is not "1"; but 1 is 1.0."""
@@ -88,17 +54,6 @@ def test_attributes_count_as_content(other):
             writer.write(again)
 
 
-def test_every_wrong_field_is_named_at_once():
-    """One round trip tells all that is wrong."""
-    with pytest.raises(InvalidRequestError) as caught:
-        parse_write(
-            post_event(
-                "a#1", {"sender": "ann", "body": "x", "attributes": {"n": float("nan")}, "message_id": "garbage"}
-            )
-        )
-    assert [p.field for p in caught.value.problems] == ["conversation_id", "message_id", "attributes.n"]
-
-
 def test_an_item_over_the_limit_is_refused_before_it_is_counted():
     """400 KiB with names and the longest shard key; nothing was offered to DynamoDB."""
     world = World()
@@ -106,19 +61,6 @@ def test_an_item_over_the_limit_is_refused_before_it_is_counted():
         world.writer().write(new_message("x" * ITEM_LIMIT_BYTES))
     assert caught.value.item_bytes > ITEM_LIMIT_BYTES
     assert (world.table.calls, world.reports.sent) == ([], [])
-
-
-def test_a_throttled_write_follows_the_raise():
-    """A key-range throttle refreshes the route first: the same id finds its better place within the request."""
-    world = World()
-    writer = world.writer()
-    writer.write(new_message())
-    world.table.failures = [KEY_RANGE_THROTTLE]
-    world.clock.on_sleep = lambda: world.raise_to(8, 0)
-    written = writer.write(new_message())
-    assert puts(world)[1] == "put c"
-    assert puts(world)[2].startswith("put c#")
-    assert not written.is_replay
 
 
 def test_what_is_stored_is_the_messages_item_at_its_place():
@@ -131,15 +73,6 @@ def test_what_is_stored_is_the_messages_item_at_its_place():
     key = choose_placement(route_of((8, 0)), build_key("c", identifier), KEY_FORM).partition_key
     stored = {place: dict(item) for place, item in world.table.items.items() if place[1].startswith("m#")}
     assert stored == {(key, f"m#{identifier}"): written.message.to_item(key)}
-
-
-def test_an_account_throttle_does_not_ask_for_a_route():
-    """Salting does not cure a table's or an account's limit."""
-    world = World()
-    world.table.failures = [ACCOUNT_THROTTLE]
-    world.writer().write(new_message())
-    assert world.registry.reads == 1
-    assert not any(r.is_throttled for r in world.reports.sent)
 
 
 def test_with_redis_away_a_throttle_asks_the_journal():
@@ -181,16 +114,6 @@ def test_when_the_budget_is_spent_the_error_names_the_id(failure):
     world.table.failures = []
     retried = world.writer().write(new_message(message_id=parse_sort_key(caught.value.sort_key)))
     assert not retried.is_replay
-
-
-def test_the_budget_never_passes_the_functions_remaining_time():
-    """With 30 ms left, a request does not wait for 300."""
-    world = World()
-    started = world.clock.now_ms
-    world.table.failures = [KEY_RANGE_THROTTLE] * 100
-    with pytest.raises(ThrottledError):
-        world.writer(budget_ms=300).write(new_message(), remaining_ms=30)
-    assert world.clock.now_ms - started < 30
 
 
 @pytest.mark.parametrize("is_minted", [True, False])
