@@ -112,24 +112,14 @@ def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has
     assert closed(world) == {"c"}
 
 
-def test_after_redis_was_emptied_nothing_is_closed_for_as_long_as_marks_last():
-    """Marks are gone, and it is not known what was warm."""
+@pytest.mark.parametrize(("name", "value"), [("whole", False), ("cursor", None)], ids=["emptied", "upgraded"])
+def test_where_marks_may_be_missing_nothing_is_closed_for_as_long_as_they_last(name, value):
+    """After Redis was emptied, and after an upgrade, before which no mark was ever made."""
     world = build_world("c")
-    world.registry.whole = False
+    setattr(world.registry, name, value)
     run(world)
     assert closed(world) == set()
     assert world.registry.is_warm(EVERYTHING)
-    world.clock.now_ms += 600_000
-    run(world)
-    assert closed(world) == {"c"}
-
-
-def test_the_first_consumer_that_looks_waits_as_long():
-    """After an upgrade no mark was ever made."""
-    world = build_world("c")
-    world.registry.cursor = None
-    run(world)
-    assert closed(world) == set()
     world.clock.now_ms += 600_000
     run(world)
     assert closed(world) == {"c"}

@@ -318,6 +318,11 @@ class TestRaise:
         with pytest.raises(MalformedGenerationError):
             world.operations().raise_by_hand("c", 8)
 
+    def test_it_is_held_open_for_a_day(self, world):
+        """A raise for an event is not closed before the event begins."""
+        world.operations(is_closing=True).raise_by_hand("c", 8, since_ms=NOW_MS + DAY_MS)
+        assert world.registry.warm_until_ms == {"c": NOW_MS + 2 * DAY_MS}
+
 
 def test_a_rush_after_a_raise_by_hand_meets_no_hot_key(world):
     """Writers that ask Redis place every message on the shards: what the raise is for."""
@@ -328,11 +333,6 @@ def test_a_rush_after_a_raise_by_hand_meets_no_hot_key(world):
         writer.write(new_message())
     keys = {key for key, _ in world.table.items}
     assert keys == {f"c#{i}" for i in range(8)}
-
-    def test_it_is_held_open_for_a_day(self, world):
-        """A raise for an event is not closed before the event begins."""
-        world.operations(is_closing=True).raise_by_hand("c", 8, since_ms=NOW_MS + DAY_MS)
-        assert world.registry.warm_until_ms == {"c": NOW_MS + 2 * DAY_MS}
 
 
 class TestClose:
