@@ -433,7 +433,6 @@ def test_while_the_streams_are_away_nothing_cools():
 
 
 def test_a_late_report_of_reads_is_left_out():
-    """A late one is counted and passed over."""
     world = World()
     late = ReadReport("c", world.clock.now_ms // 250 - 100, "e", 5.0, 1.0)
     world.reports.append(0, late.encode(), world.clock.now_ms)

@@ -162,7 +162,6 @@ def test_a_share_without_a_consumer_keeps_everything_open():
 
 
 def test_a_cursor_that_is_none_begins_anew():
-    """Whatever lies in Redis."""
     world = build_world("c")
     world.registry.cursor = "foreign"
     run(world)

@@ -80,7 +80,6 @@ class TestHot:
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_no_more_are_listed_than_asked_for(self, world, limit):
-        """And all that reported are counted."""
         write(world, 500, "a")
         write(world, 900, "b", seed=2)
         for i in range(5):
@@ -138,7 +137,6 @@ class TestHot:
 
 
 def test_all_routes_are_listed_in_pages(world):
-    """By cursor, each once."""
     for i in range(7):
         world.raise_to(2, i, conversation_id=f"c{i}")
     pages = list(walk(lambda cursor: attrgetter("rows", "cursor")(world.operations().list_routes(cursor, 3))))

@@ -197,7 +197,6 @@ class TestWithoutRegistry:
         assert parts == (3 if budget_ms == 0 else 1)
 
     def test_there_is_nothing_to_copy_and_nothing_to_fill(self, world):
-        """So both are refused, in one sentence."""
         check = JournalCheck(world.control_ends())
         with pytest.raises(InvalidRequestError, match="nothing to copy"):
             check.compare_all(None, repairs=True, budget_ms=1)

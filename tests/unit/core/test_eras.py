@@ -196,7 +196,6 @@ class TestPlanning:
         ],
     )
     def test_it_is_refused(self, members, date_ms, refusal):
-        """Each for its reason."""
         assert plan_close(Route.decode(members), date_ms, TIMES) is refusal
 
     @pytest.mark.parametrize("step", ["closing", "closed"])

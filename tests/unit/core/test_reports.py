@@ -62,7 +62,6 @@ def test_the_forms_are_a_contract_and_told_apart():
     ],
 )
 def test_what_is_no_write_report_is_refused(entry, reason):
-    """With what is wrong."""
     with pytest.raises(MalformedReportError, match=reason):
         WriteReport.decode(entry)
 

@@ -50,7 +50,6 @@ def test_generations_are_a_storage_contract():
 
 @given(routes)
 def test_a_stored_route_is_read_back(route):
-    """Decoding undoes encoding."""
     assert Route.decode(route.encode()) == route
 
 

@@ -37,7 +37,6 @@ def test_it_counts_up_and_down(build, aws):
 
 
 def test_what_else_lies_under_the_key_is_no_part_of_it(build, aws):
-    """Other items, and counters of other names."""
     for sort_key in ("count", "count!", "counter", "count$", "0", "~"):
         aws.raw.put_item(TableName="counters", Item={"PK": {"S": "post"}, "SK": {"S": sort_key}})
     likes, views = build(name="likes"), build(name="views")
@@ -85,7 +84,6 @@ def test_other_amounts_are_refused(build, amount):
 
 @pytest.mark.parametrize("token", ["", 5, "x" * 1025, "\ud800"])
 def test_other_tokens_are_refused(build, token):
-    """The error says what is allowed."""
     with pytest.raises(InvalidRequestError, match="token: should be a text of 1 to 1024 bytes"):
         build().add("post", token=token)
 

@@ -58,7 +58,6 @@ def test_an_announcement_alone_is_obeyed_by_writers_only(world):
 
 
 def test_a_plan_changes_nothing(world):
-    """For who only wants to know."""
     before = dict(world.table.routes)
     assert closer_of(world).plan("c", cause=COOL).close == ANNOUNCED
     assert world.table.routes == before

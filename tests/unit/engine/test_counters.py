@@ -100,7 +100,6 @@ class TestWithoutToken:
         assert read(world) == 401
 
     def test_a_refused_one_goes_to_the_next_choice(self, world):
-        """At once."""
         raise_to(world, 8)
         world.counters.fails = lambda place: THROTTLED if len(world.counters.asked) < 3 else None
         add(world, 1, None)
@@ -143,7 +142,6 @@ class TestWithToken:
     """Counted once, whatever happens to it."""
 
     def test_a_repetition_counts_once(self, world):
-        """At its place, in its cell."""
         for _ in range(3):
             add(world, 5)
         assert world.counters.cells == {(KEY, addition_of().sort_key): 5}
@@ -179,7 +177,6 @@ class TestWithToken:
         assert world.counters.total == 1
 
     def test_a_lost_response_is_repeated_in_place(self, world):
-        """And is found counted there."""
         raise_to(world, 8)
         lost = [NO_RESPONSE]
         world.counters.loses = lambda _: lost.pop() if lost else None
@@ -303,7 +300,6 @@ class TestSum:
         assert len(world.registry.routes[KEY].generations) == 1
 
     def test_a_shard_that_refuses_is_asked_again(self, world):
-        """Nothing is counted twice."""
         raise_to(world, 2)
         for place in (KEY, f"{KEY}#0", f"{KEY}#1"):
             world.counters.cells[place, "c#"] = 10
@@ -318,7 +314,6 @@ class TestSum:
             read(world)
 
     def test_an_unreadable_route_is_an_error(self, world):
-        """And an operator is told."""
         world.counters.fails_reading = lambda place: MalformedGenerationError("x")
         with pytest.raises(MalformedGenerationError):
             read(world)

@@ -237,7 +237,6 @@ def test_who_must_meet_needs_no_look_of_its_own(world):
 
 
 def test_who_must_meet_obeys_announcements(world):
-    """As all who place items."""
     writer, at_ms = world.writer(), START + 12 * MINUTE
     assert meet(world, writer, START, START)
     close_at(world, at_ms)

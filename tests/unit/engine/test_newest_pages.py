@@ -154,7 +154,6 @@ def test_a_part_of_a_cached_page_is_the_page_that_would_have_been_read(contents,
 
 
 def test_many_deleted_messages_end_a_cached_page_where_they_end_an_uncached_one():
-    """Behind a thousand of them."""
     world = World()
     now_ms = world.clock.now_ms
     world.store(build_message(now_ms, 1, body="first"), "c")

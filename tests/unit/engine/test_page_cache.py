@@ -108,7 +108,6 @@ def test_one_reads_a_stale_page_anew_and_the_others_get_the_last_one():
 
 
 def test_who_finds_no_page_waits_for_the_first_one():
-    """A little, through the clock."""
     fleet = Fleet()
     first, second = fleet.environment("a"), fleet.environment("b")
     fleet.store.take_lease("c", "newest", 250)
@@ -219,7 +218,6 @@ def test_redis_that_fails_while_the_page_is_stored_costs_the_others_a_read():
 
 
 def test_a_page_that_cannot_be_read_is_counted_and_replaced():
-    """By whoever meets it."""
     fleet = Fleet()
     fleet.store.put("c", "newest", StoredPage("!", fleet.clock.now_ms, 3_000, 0, 1.0), copies=1)
     assert fleet.get(fleet.environment("a")).page == "page 1"

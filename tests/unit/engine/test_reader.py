@@ -122,7 +122,6 @@ def _fail_journal(name):
     [PageRequest("c", after_ms=30, before_ms=30), PageRequest("c", before_ms=0), PageRequest("c", before_ms=-5)],
 )
 def test_a_range_that_holds_nothing_asks_nobody(request_):
-    """An empty page, without a single request."""
     world = World()
     page = world.reader().read_page(request_)
     assert (page.messages, page.next_cursor, world.table.calls) == ((), None, [])

@@ -113,7 +113,6 @@ def test_a_route_that_cannot_be_read_is_shown_with_what_is_wrong(world):
 
 
 def test_without_redis_nothing_is_said_of_the_registry(world):
-    """Neither yes nor no."""
     world.raise_to(4, 5)
     world.registry.is_down = True
     response = ask(world, {"command": "route", "conversation_id": "c"})
@@ -191,7 +190,6 @@ def test_a_part_ends_before_the_functions_time(world):
     ],
 )
 def test_a_wrong_command_is_a_response(world, event):
-    """It names what is wrong, and nothing happened."""
     error = ask(world, event)["error"]
     assert error["kind"] == "invalid-request"
     assert error["message"]
@@ -201,7 +199,6 @@ def test_a_wrong_command_is_a_response(world, event):
 
 
 def test_a_refusing_journal_is_a_response(world):
-    """Worth repeating."""
     world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
     error = ask(world, {"command": "route", "conversation_id": "c"})["error"]
     assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
@@ -215,8 +212,6 @@ def test_an_absent_redis_is_a_response(world):
 
 
 def test_an_unreadable_journal_is_a_response(world):
-    """Where it should grow."""
-
     def fail(_):
         raise MalformedGenerationError("many")
 
@@ -255,7 +250,6 @@ commands = st.fixed_dictionaries(
 
 @given(commands | json_values)
 def test_whatever_arrives_gets_a_response(event):
-    """By what was asked for, or by an error of ours."""
     world = World()
     world.clock.now_ms = NOW_MS
     response = ask(world, event)

@@ -155,7 +155,6 @@ class TestCopies:
         return world
 
     def test_an_edit_reaches_all_of_them_at_once(self, two):
-        """In one transaction."""
         edited(two)
         assert [m.body for m in copies(two).values()] == ["edited", "edited"]
         assert page(two) == ["edited"]
@@ -175,7 +174,6 @@ class TestCopies:
         assert not world.telemetry.counts.get("DivergentCopies")
 
     def test_a_late_copy_does_not_bring_back_what_was_deleted(self, world):
-        """Nor does anything that is done to it."""
         world.changer().delete(TARGET)
         world.raise_to(4, NOW_MS - 1000)
         world.writer().write(new_message(message_id=ID))

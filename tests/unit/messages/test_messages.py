@@ -40,7 +40,6 @@ def same(sent, read):
 
 @given(attributes)
 def test_what_is_stored_is_read_back(attributes):
-    """JSON in, the same JSON out."""
     message = Message("c", build_message().message_id, "ann", "hello", encode_attributes(attributes).stored)
     read = Message.from_item(json.loads(json.dumps(message.to_item("c#1"))))
     assert same(attributes, read.attributes)
@@ -107,7 +106,6 @@ def test_a_text_is_as_large_as_its_utf_8(text, name):
 
 @given(st.integers(0, 253_402_300_799_999))
 def test_a_time_is_shown_as_the_calendar_has_it(time_ms):
-    """From 1970 to the end of 9999."""
     moment = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # noqa: DTZ001 - in UTC, without saying so
     assert format_time(time_ms) == moment.isoformat(timespec="milliseconds") + "Z"
 

@@ -37,7 +37,6 @@ def test_iam_signs_for_the_named_cache_and_user():
 
 
 def test_a_password_comes_from_the_named_file(tmp_path):
-    """As the user that is named."""
     (tmp_path / "password").write_text("secret\n")
     connection = connect(
         registry_authentication="password", registry_user="u", registry_password_file=str(tmp_path / "password")

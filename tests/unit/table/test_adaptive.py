@@ -36,12 +36,10 @@ class Stage(AdaptiveShards):
         self.plain.meta.client.put_item(TableName=self.place.table_name, Item=item)
 
     def raise_all(self, collection="room", generation=EIGHT):
-        """Raise a collection."""
         self.raise_journal(collection, generation)
         self.registry.add(collection, [generation])
 
     def places(self):
-        """Where the items lie."""
         found = self.plain.scan()["Items"]
         return {item["SK"]: item["PK"] for item in found if item["SK"] != self.place.routing_sort_key}
 
@@ -80,14 +78,6 @@ def item(number, **more):
 
 def shards_of(number):
     return {f"room#_{shard}" for shard in choose_shards(f"{number:04}", 8)}
-
-
-def test_what_was_never_hot_lies_at_its_own_key(stage):
-    """As with boto3 alone."""
-    for number in range(5):
-        stage.table.put_item(Item=item(number))
-    assert set(stage.places().values()) == {"room"}
-    assert stage.read() == ["0000", "0001", "0002", "0003", "0004"]
 
 
 def test_new_items_go_to_shards_and_old_ones_stay(stage):
@@ -141,14 +131,6 @@ def test_nothing_goes_where_redis_alone_says(stage):
     assert stage.places() == {"0001": "room"}
 
 
-def test_a_routing_item_is_nobodys_item(stage):
-    """Neither pages nor counts show it."""
-    stage.raise_all()
-    stage.table.put_item(Item=item(1))
-    assert stage.read() == ["0001"]
-    assert [shown["SK"] for shown in stage.table.scan()["Items"]] == ["0001"]
-
-
 def test_every_write_is_counted(stage):
     """Puts, changes, deletes and batches, in the units that DynamoDB charges; each once."""
     stage.raise_all("other")
@@ -185,12 +167,13 @@ def test_an_item_over_the_limit_is_refused_as_boto3_refuses_it(stage, append_onl
     assert errors[0]["Code"] == "ValidationException"
 
 
-def test_threads_count_together(stage):
-    """Nothing is lost between them."""
+def test_threads_count_and_read_together(stage):
+    """Nothing is lost between them, also while each of them waits for threads of the table's own."""
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: stage.table.put_item(Item=item(number)), range(100)))
+        pages = list(threads.map(lambda _: stage.read(), range(20)))
     assert stage.counted()["room"] == pytest.approx(100, abs=1)
-    assert len(stage.read()) == 100
+    assert pages == [[f"{number:04}" for number in range(100)]] * 20
 
 
 @pytest.mark.parametrize("generations", [{"many@0"}, ["8@0"], {8}])
@@ -255,7 +238,6 @@ class TestSettings:
         assert built.journal == JournalPlace("routes", "pk", sort_key="")
 
     def test_leases_are_for_tables_that_may_be_closed(self, plain):
-        """Which is the owner's word."""
         environ = {"HOTPARTITION_REGISTRY_HOST": "a"}
         for closing in (False, True):
             table = ShardedTable(plain, shards=adaptive(environ=environ, closing=closing), position=lambda _: 1)
@@ -263,7 +245,6 @@ class TestSettings:
             assert (writer._leases is not None) is closing
 
     def test_what_is_wrong_is_named(self, plain):
-        """All of it, with what is allowed."""
         shards = adaptive(environ={}, registry_port=0, colour="red")
         with pytest.raises(SettingsError) as caught:
             ShardedTable(plain, shards=shards).put_item(Item=item(1))
@@ -274,7 +255,6 @@ class TestSettings:
 
     @pytest.mark.parametrize("choices", [0, 4])
     def test_choices_are_one_to_three(self, choices):
-        """Told at once."""
         with pytest.raises(ValueError, match="should be from 1 to 3"):
             adaptive(choices=choices)
 

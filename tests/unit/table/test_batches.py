@@ -69,7 +69,6 @@ def test_duplicates_are_boto3s(table, twin):
 
 @pytest.mark.parametrize("wrong", [{"PK": "", "SK": "1"}, {"PK": "room"}])
 def test_what_is_wrong_dynamodb_says(table, wrong):
-    """In its own words."""
     with pytest.raises(ClientError, match="ValidationException"), table.batch_writer() as batch:
         batch.put_item(Item=wrong)
 

@@ -45,11 +45,19 @@ def test_an_item_at_its_second_choice_is_changed_there(table, watched, plain):
     assert (stored["PK"], stored["n"], stored["hp_changes"]) == (SECOND, 3, 2)
 
 
-def test_creations_with_a_condition_meet_at_one_place(table, watched):
-    """Of two that demand that there is no such item, one must fail: neither goes past the first choice."""
+@pytest.mark.parametrize(
+    "create",
+    [
+        lambda table: table.put_item(Item=KEY, ConditionExpression=Attr("PK").not_exists()),
+        lambda table: table.update_item(Key=KEY, **updating("ADD n :n", n=1)),
+    ],
+    ids=["on condition", "by an update"],
+)
+def test_creations_that_must_see_each_other_meet_at_one_place(table, watched, create):
+    """Of two that demand that there is no such item, one must fail; two that add 1 must not make two items."""
     refuse(watched, FIRST)
     with pytest.raises(ClientError, match="ProvisionedThroughputExceeded"):
-        table.put_item(Item=KEY, ConditionExpression=Attr("PK").not_exists())
+        create(table)
     assert {FIRST} == {place for _, place in watched.places}
 
 

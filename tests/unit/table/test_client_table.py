@@ -32,7 +32,6 @@ def test_values_are_pythons_and_the_clients_own_stay_typed(client):
 
 
 def test_what_is_not_about_items_is_the_clients(client):
-    """By the names of a `Table`."""
     table = ShardedTable.of_client(client, "readings", shards=fixed(4))
     assert table.name == "readings"
     assert table.table_status == "ACTIVE"

@@ -107,7 +107,6 @@ def test_other_pages_are_one_query_beside_a_look_at_the_journal(stage, sent, que
 
 
 def test_append_only_puts_and_batches_are_boto3s(plain, stage, sent):
-    """Nothing is looked for."""
     table = Stage(plain, IN_COLLECTION, append_only=True).table
     item = {**KEY, "SK": "0002", "n": 2}
     table.put_item(Item=item)

@@ -64,7 +64,6 @@ def test_an_attribute_error_inside_is_not_hidden(plain):
 
 
 def test_adaptive_names_the_extra_that_it_needs(monkeypatch):
-    """At once."""
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ImportError, match=r"hotpartition\[adaptive\]"):
         adaptive(registry_host="redis.example")
@@ -94,7 +93,6 @@ def test_a_table_can_be_looked_at_and_copied(table, plain):
     ],
 )
 def test_a_missing_table_is_reported_as_by_boto3(dynamodb, method, request_):
-    """By the operation that was called."""
     with pytest.raises(ClientError) as expected:
         getattr(dynamodb.Table("missing"), method)(**request_)
     with pytest.raises(type(expected.value)) as found:

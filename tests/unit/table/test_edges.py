@@ -6,7 +6,6 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
-from hotpartition.core.route import choose_shards
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
 from hotpartition.table.schema import text_of
@@ -58,7 +57,6 @@ def test_an_update_does_not_copy_a_shards_key(table):
 
 @pytest.mark.parametrize("placeholder", ["#hpp", "#hp0", "#hpn1", "#hpc"])
 def test_placeholders_of_ours_do_not_replace_the_owners(table, placeholder):
-    """Whatever they are called."""
     table.put_item(Item={**ITEM, "colour": "red"})
     names = {"ExpressionAttributeNames": {placeholder: "colour"}}
     with pytest.raises(InvalidRequestError, match=placeholder):
@@ -109,16 +107,6 @@ def test_creations_at_random_meet_where_they_must_see_each_other(plain, watched)
     assert table.get_item(Key=ITEM, ConsistentRead=True)["Item"]["n"] == 2
 
 
-def test_an_update_that_creates_keeps_to_its_first_choice(plain, watched):
-    """Two that add 1 at the same time would otherwise make two items of 1."""
-    table = ShardedTable(plain, shards=fixed(5, choices=3), budget_ms=1)
-    first = f"room#_{choose_shards('0001', 5)[0]}"
-    watched.refuses = lambda operation, _: KEY_RANGE if operation == "UpdateItem" else None
-    with pytest.raises(ClientError, match="ProvisionedThroughputExceeded"):
-        table.update_item(Key=ITEM, **updating("ADD n :n", n=1))
-    assert {place for _, place in watched.places} == {first}
-
-
 @pytest.mark.parametrize("hashed", [at_random(), by_attribute("device")])
 def test_one_batch_with_two_puts_of_one_key_is_refused_as_boto3s(plain, hashed):
     """They may go to different shards, where DynamoDB would not see it."""
@@ -142,7 +130,6 @@ def test_a_batch_put_over_two_copies_is_repeated_once(table, plain, watched):
 
 
 def test_a_throttled_batch_is_tried_again(table, watched):
-    """As a single put is."""
     watched.respond_once("BatchWriteItem", lambda _: throttle(KEY_RANGE))
     with table.batch_writer() as batch:
         batch.put_item(Item=ITEM)
@@ -151,14 +138,12 @@ def test_a_throttled_batch_is_tried_again(table, watched):
 
 @pytest.mark.parametrize("value", [True, ["a"], None])
 def test_a_filter_for_a_value_that_no_shard_is_chosen_by_finds_nothing(plain, value):
-    """As with boto3; it is no error."""
     table = ShardedTable(plain, shards=fixed(5), hashed=by_attribute("device"))
     table.put_item(Item={**ITEM, "device": "d1"})
     assert table.query(**ROOM, FilterExpression=Attr("device").eq(value))["Items"] == []
 
 
 def test_equal_numbers_have_one_text_whatever_the_precision_around():
-    """As the shard is chosen by it."""
     long = Decimal("1234567890.12345678901234567890")
     with localcontext() as context:
         context.prec = 5

@@ -45,7 +45,6 @@ def text(expression: str, **names: str) -> dict:
     ],
 )
 def test_key_conditions_are_read(request_, expected):
-    """Whatever their form."""
     assert read_key_condition(request_, SCHEMA, "SK") == KeyCondition("room", expected)
 
 

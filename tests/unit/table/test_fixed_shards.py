@@ -38,7 +38,6 @@ def numbers_in(table, **query) -> list[int]:
     ],
 )
 def test_wrong_numbers_are_refused(arguments, message):
-    """Each by what is wrong with it."""
     with pytest.raises(ValueError, match=message):
         fixed(*arguments.pop("shards"), **arguments)
 
@@ -56,16 +55,13 @@ def test_after_a_raise_old_items_are_found_and_changed_in_place(plain):
     assert len(set(before.values())) > 3
 
 
-def test_a_raise_can_begin_at_a_position(plain, watched):
+def test_a_raise_can_begin_at_a_position(plain):
     """Older items stay under the old number, and point reads of them ask fewer places."""
-    position = {"position": int}
-    old = ShardedTable(plain, shards=fixed(2), **position)
-    raised = ShardedTable(plain, shards=fixed(2, (64, 10)), **position)
+    raised = ShardedTable(plain, shards=fixed(2, (64, 10)), position=int)
     write(raised, range(20))
     assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] < 10} == {2}
     assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] >= 10} == {64}
     assert numbers_in(raised) == list(range(20))
-    del old
 
 
 def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):

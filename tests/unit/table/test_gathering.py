@@ -108,7 +108,6 @@ def test_a_page_ends_where_a_megabyte_ends_it(plain, options):
 
 
 def test_a_start_key_of_another_partition_key_is_left_to_dynamodb(table, twin):
-    """It is an error there."""
     start = {"PK": "elsewhere", "SK": "0003"}
     try:
         twin.query(**ROOM, ExclusiveStartKey=start)

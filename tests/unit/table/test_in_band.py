@@ -119,15 +119,6 @@ def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(plain, twin, cloc
     assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
 
 
-def test_a_put_that_may_overwrite_looks_at_the_journal_first(plain, watched, clock):
-    process = Process(plain, clock, append_only=False)
-    put(process, 1)
-    watched.sent.clear()
-    put(process, 1, n=2)
-    assert watched.sent == {"BatchGetItem": 1, "PutItem": 1}
-    assert plain.scan()["Count"] == 1
-
-
 @pytest.mark.parametrize("table", ["", "routes"], ids=["in the table", "in a table of their own"])
 def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journal, clock, table):
     process = Process(plain, clock, journal_table_name=table)
@@ -147,23 +138,6 @@ def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journa
     }
     stored = plain.meta.client.scan(TableName=table or "readings")["Items"]
     assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
-
-
-def test_a_neighbours_heat_raises_nothing(plain, watched, clock):
-    """The key is throttled all the time, and its own load is 600 WCU/s."""
-    process, watched.refuses = Process(plain, clock), Hot()
-    for number in range(300):
-        put(process, number, text="x" * 2_900)
-        clock.now_ms += 3
-    assert process.telemetry.counts.get(MetricName.WRITES_THROTTLED, 0) > 100
-    assert not route_of(plain)
-
-
-def test_the_tables_limit_is_no_alarm(plain, watched, clock):
-    process, watched.refuses = Process(plain, clock), Hot(reason="TableWriteProvisionedThroughputExceeded")
-    rush(process, clock, writes=50)
-    assert watched.sent.keys() <= {"PutItem", "DescribeTable"}
-    assert not route_of(plain)
 
 
 def test_another_process_learns_of_a_raise_when_it_is_throttled(plain, watched, clock):

@@ -23,7 +23,6 @@ def table(plain) -> ShardedTable:
     ],
 )
 def test_parameters_are_refused_with_what_to_use_instead(table, watched, method, request_, instead):
-    """And nothing is sent."""
     with pytest.raises(NotImplementedError, match=instead):
         getattr(table, method)(**request_)
     assert not watched.sent

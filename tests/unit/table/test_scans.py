@@ -99,7 +99,6 @@ def test_segments_together_are_the_table(tables, shape):
     "expression", [IS_ROOM | Attr("n").gt(3), ~IS_ROOM, Attr("PK").size().gt(3), "n > :n AND (PK = :p OR n = :n)"]
 )
 def test_a_filter_that_looks_at_the_partition_key_otherwise_is_refused(table, watched, expression):
-    """By name, before anything is sent."""
     table.scan()
     watched.sent.clear()
     request = {"FilterExpression": expression} | (values(n=1, p="room") if isinstance(expression, str) else {})

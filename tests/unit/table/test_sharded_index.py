@@ -80,7 +80,6 @@ class TestWhatIsWritten:
         assert stored_shard(plain) is None
 
     def test_an_update_that_creates_an_item_writes_it(self, plain):
-        """By what it sets."""
         table = open_table(plain, fixed(3))
         table.update_item(Key=KEY, **updating("SET #s = :s", s="OPEN"), ExpressionAttributeNames={"#s": "status"})
         assert stored_shard(plain).startswith("OPEN#_")
@@ -90,7 +89,6 @@ class TestWhatIsWritten:
         "change", ["SET #s = if_not_exists(#s, :s)", "SET #s = a", "SET #s = :n + :n", "SET #s = :n", "ADD #s :n"]
     )
     def test_what_cannot_be_read_is_refused_by_name(self, plain, watched, change):
-        """Before anything is sent."""
         table = open_table(plain)
         request = {**updating(change, s="OPEN", n=1), "ExpressionAttributeNames": {"#s": "status"}}
         with pytest.raises(InvalidRequestError, match="status"):
@@ -155,7 +153,6 @@ class TestPages:
         assert sum(page["ScannedCount"] for page in pages) == 40
 
     def test_items_are_counted(self, filled):
-        """Without being shown."""
         _, table = filled
         pages = table.query_pages(**of_status(), Select="COUNT", Limit=11)
         assert sum(page["Count"] for page in pages) == 40
@@ -232,7 +229,6 @@ def test_after_a_raise_old_items_are_found(plain):
 
 
 def test_two_indexes_are_kept_side_by_side(create):
-    """One by value, one by time."""
     plain = create("both", "PK", "SK", indexes={INDEX: (SHARD, "SK"), "by-time": ("bucket", "SK")})
     table = ShardedTable(plain, shards=fixed(2), indexes=[BY_STATUS, TimeBuckets("hour", index="by-time")])
     stored = {"PK": "room", "SK": "2026-11-21T09:30", "status": "OPEN"}
@@ -261,7 +257,6 @@ class TestWhatIsRefused:
 
     @pytest.mark.parametrize("start", [{"status": "OPEN"}, KEY, {"status": "DONE", SHARD: {}}])
     def test_another_querys_cursor_is_refused(self, plain, start):
-        """By what it should be."""
         with pytest.raises(ValueError, match="LastEvaluatedKey"):
             open_table(plain).query(**of_status(), ExclusiveStartKey=start)
 
@@ -280,7 +275,6 @@ class TestWhatIsRefused:
         ],
     )
     def test_an_index_that_cannot_be_kept_is_named(self, create, hash_key, index, message):
-        """With what to do about it."""
         plain = create("wrong", "PK", "SK", indexes={INDEX: (hash_key, "at")})
         with pytest.raises(ValueError, match=message):
             open_table(plain, index=index).get_item(Key=KEY)

@@ -115,7 +115,6 @@ def test_queries_give_the_same_pages(filled, query):
 
 
 def test_items_lie_on_several_partition_keys(filled, dynamodb):
-    """It is sharded, after all."""
     stored = {stored_item["PK"] for stored_item in dynamodb.Table("filled").scan()["Items"]}
     assert len(stored) > 1
     assert all(key == "room" or key.startswith("room#_") for key in stored)
@@ -247,14 +246,6 @@ def test_a_key_that_ends_like_a_shards_is_refused(plain, key):
     ):
         with pytest.raises(InvalidRequestError, match="do not end like a shard key"):
             call()
-
-
-def test_what_is_not_about_items_is_passed_on(plain):
-    """Names, status and waiters are the table's."""
-    table = ShardedTable(plain, shards=fixed(4))
-    assert (plain.name, plain.table_status) == (table.name, table.table_status)
-    with pytest.raises(AttributeError):
-        _ = table.nothing
 
 
 def test_items_are_read_in_the_order_of_their_keys(plain, watched):

@@ -24,7 +24,6 @@ KEY = {"PK": {"S": "room"}, "SK": {"S": "0001"}}
     ],
 )  # fmt: skip
 def test_a_stored_item_is_turned_into_its_owners(plain, stored, expected):
-    """In the form in which it is given."""
     table = ShardedTable(plain, shards=fixed(4))
     assert table.logical_item(stored) == expected
     assert table.logical_key(stored) == (expected and {name: expected[name] for name in ("PK", "SK")})
@@ -41,7 +40,6 @@ def test_what_is_none_of_the_owners_is_left_out(plain):
 
 
 def test_attributes_of_an_index_by_time_are_left_out(create):
-    """As of what the table returns."""
     plain = create("timed", "PK", "SK", indexes={"by-time": ("bucket", "SK")})
     table = ShardedTable(plain, shards=fixed(4), time_buckets=TimeBuckets("hour", index="by-time"))
     item = {"PK": "room", "SK": "2026-11-21T09:30"}

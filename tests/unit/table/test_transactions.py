@@ -84,7 +84,6 @@ def test_a_condition_that_an_item_is_new_does_not_overwrite_it(client, table, pl
 
 @pytest.mark.parametrize("condition", ["attribute_exists(PK)", Attr("n").eq(1)])
 def test_a_check_is_made_where_the_item_is(client, table, condition):
-    """It holds, or cancels all."""
     client.transact_write_items(TransactItems=[check(KEYS[0], condition), add(KEYS[1])])
     with pytest.raises(client.exceptions.TransactionCanceledException):
         client.transact_write_items(TransactItems=[check(KEYS[3], condition), add(KEYS[1])])
@@ -167,7 +166,6 @@ def test_where_nothing_tells_the_shard_a_new_item_is_refused(plain):
     ],
 )
 def test_what_cannot_be_promised_is_refused_by_name(client, watched, request_, message):
-    """Before anything is written."""
     client.scan(TableName=NAME)
     watched.sent.clear()
     with pytest.raises(NotImplementedError, match=message):
@@ -180,7 +178,6 @@ def test_what_cannot_be_promised_is_refused_by_name(client, watched, request_, m
     [{"Put": {"TableName": NAME, "Item": {"PK": "room"}}}, {"ConditionCheck": {"TableName": NAME, "Key": KEYS[0]}}],
 )
 def test_what_dynamodb_refuses_is_refused(client, table, bad):
-    """And nothing of it is done."""
     with pytest.raises(Exception):  # noqa: B017, PT011 - boto3's, or the engine's
         client.transact_write_items(TransactItems=[add(KEYS[0]), bad])
     assert numbers(table)["0000"] == 1
@@ -202,7 +199,6 @@ def test_throttled_transactions_are_tried_again(client, table, plain, watched):
 
 class TestReading:
     def test_items_are_read_where_they_are(self, client, twin):
-        """In their order; of other tables, too."""
         twin.put_item(Item=KEYS[0])
         actions = [get(KEYS[1], ProjectionExpression="n"), get(KEYS[0], "twin"), get(KEYS[3]), get(KEYS[0])]
         response = client.transact_get_items(TransactItems=actions, ReturnConsumedCapacity="TOTAL")
@@ -210,7 +206,6 @@ class TestReading:
         assert {part["TableName"] for part in response["ConsumedCapacity"]} == {NAME, "twin"}
 
     def test_what_moved_meanwhile_is_looked_for_again(self, client, plain, watched):
-        """It is neither missing nor old."""
         watched.once_before("TransactGetItems", lambda: move(plain))
         assert client.transact_get_items(TransactItems=[get(KEYS[0])])["Responses"][0]["Item"]["n"] == 5
 
@@ -236,7 +231,6 @@ class TestReading:
 
 
 def test_two_sharded_tables_are_changed_in_one(table, dynamodb, create):
-    """By a client that guards both."""
     other = create("other", "PK", "SK")
     sharded = ShardedTable(other, shards=fixed(3))
     sharded.put_item(Item={**KEYS[0], "n": 1})
