@@ -45,10 +45,14 @@ class Raised(World):
         return sorted(self.choices.index(key) for key, sort in self.table.items if sort == f"m#{self.identifier}")
 
 
+@pytest.fixture
+def world():
+    return Raised()
+
+
 @pytest.mark.parametrize("refusing", [0, 1, 2])
-def test_a_refused_write_goes_to_its_next_choice_at_once(refusing):
+def test_a_refused_write_goes_to_its_next_choice_at_once(world, refusing):
     """Without a wait, and without asking for a route; nothing is looked for under an id that was just made."""
-    world = Raised()
     failures = [KEY_RANGE_THROTTLE] * refusing
 
     def refuse(call):
@@ -75,9 +79,8 @@ def test_a_refused_write_goes_to_its_next_choice_at_once(refusing):
     assert stored_at == (int(refusing == 1), int(refusing == 2))
 
 
-def test_only_when_all_choices_refused_a_write_waits():
+def test_only_when_all_choices_refused_a_write_waits(world):
     """Then it is reported as throttled, asks for the route, and begins anew at its first choice."""
-    world = Raised()
     world.refusing = set(world.choices)
     world.clock.on_sleep = world.refusing.clear
     world.writer(sampling_distance_wcu=0.5).write(new_message(message_id=world.identifier))
@@ -99,9 +102,8 @@ def test_few_shards_give_few_choices(shards, choices):
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailableError("500"), ACCOUNT_THROTTLE])
-def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(failure):
+def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(world, failure):
     """The outcome is unknown, or another place would be refused as well."""
-    world = Raised()
     failures = [failure, failure]
 
     def fail(call):
@@ -115,9 +117,8 @@ def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(failure):
     assert not any(report.is_throttled for report in world.reports.sent)
 
 
-def test_a_shard_that_refused_a_moment_ago_is_tried_last():
+def test_a_shard_that_refused_a_moment_ago_is_tried_last(world):
     """By the same environment, for a second."""
-    world = Raised()
     writer = world.writer()
     world.refusing = {world.choices[0]}
     writer.write(new_message(message_id=world.identifier))
@@ -132,9 +133,8 @@ def test_a_shard_that_refused_a_moment_ago_is_tried_last():
 
 
 @pytest.mark.parametrize("choice", [0, 1, 2])
-def test_a_repetition_is_found_while_the_first_choice_refuses(choice):
+def test_a_repetition_is_found_while_the_first_choice_refuses(world, choice):
     """200, wherever among the choices it lies: stored, the response lost."""
-    world = Raised()
     world.refusing = set(world.choices[:choice])
     first = world.writer().write(new_message(message_id=world.identifier))
     world.refusing = {world.choices[0]}
@@ -143,9 +143,8 @@ def test_a_repetition_is_found_while_the_first_choice_refuses(choice):
     assert world.stored_at() == [choice]
 
 
-def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too():
+def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too(world):
     """201 both times, and two copies of one message: pages and point reads show one."""
-    world = Raised()
     world.refusing = {world.choices[0]}
     world.writer().write(new_message(message_id=world.identifier))
     world.refusing.clear()
@@ -170,9 +169,8 @@ def test_a_repetition_after_a_raise_is_stored_once_more():
 
 
 @pytest.mark.parametrize("refusing", [(), (0,), (0, 1)])
-def test_other_content_under_an_id_is_a_conflict_while_the_same_shards_refuse(refusing):
+def test_other_content_under_an_id_is_a_conflict_while_the_same_shards_refuse(world, refusing):
     """409 at the place where the first one lies, and at a later one since it is looked for first."""
-    world = Raised()
     world.writer().write(new_message("one", message_id=world.identifier))
     world.refusing = {world.choices[index] for index in refusing}
     with pytest.raises(MessageConflictError):
@@ -180,9 +178,8 @@ def test_other_content_under_an_id_is_a_conflict_while_the_same_shards_refuse(re
     assert world.stored_at() == [0]
 
 
-def test_of_two_contents_at_two_choices_readers_show_one():
+def test_of_two_contents_at_two_choices_readers_show_one(world):
     """Two clients with one id, the first of them refused at the first choice: both get 201, all pages show the same."""
-    world = Raised()
     world.refusing = {world.choices[0]}
     world.writer().write(new_message("one", message_id=world.identifier))
     world.refusing.clear()
@@ -191,9 +188,8 @@ def test_of_two_contents_at_two_choices_readers_show_one():
     assert world.reader().read_message("c", world.identifier).body == "two"
 
 
-def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewhere():
+def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewhere(world):
     """Also under an id of the server's own: stored, the response lost, then refused; found, not stored twice."""
-    world = Raised()
     original = world.table.create
 
     def put_and_lose_the_response(item):
@@ -207,9 +203,8 @@ def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewh
     assert len([1 for _, sort in world.table.items if sort.startswith("m#")]) == 1
 
 
-def test_what_cannot_be_looked_for_is_not_put_elsewhere():
+def test_what_cannot_be_looked_for_is_not_put_elsewhere(world):
     """A 503 with the id, not a second copy."""
-    world = Raised()
     refuse = world.table.on_call
 
     def refuse_reads_too(call):
@@ -226,9 +221,8 @@ def test_what_cannot_be_looked_for_is_not_put_elsewhere():
 
 
 @pytest.mark.parametrize("choice", [0, 1, 2])
-def test_a_point_read_asks_other_choices_only_when_the_first_has_nothing(choice):
+def test_a_point_read_asks_other_choices_only_when_the_first_has_nothing(world, choice):
     """One request for nearly all messages, with the journal in it; a second one without for the rest."""
-    world = Raised()
     message = Message("c", world.identifier, "ann", "hello")
     world.store(message, world.choices[choice])
     assert world.reader().read_message("c", world.identifier, is_strong=True) == message
@@ -236,9 +230,8 @@ def test_a_point_read_asks_other_choices_only_when_the_first_has_nothing(choice)
     assert world.table.calls == ([first] if choice == 0 else [first, others])
 
 
-def test_a_message_is_not_found_after_all_choices_were_asked():
+def test_a_message_is_not_found_after_all_choices_were_asked(world):
     """404 means at no choice of any generation."""
-    world = Raised()
     world.raise_to(3, 0)
     with pytest.raises(MessageNotFoundError):
         world.reader().read_message("c", world.identifier, is_strong=True)

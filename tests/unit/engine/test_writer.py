@@ -18,13 +18,17 @@ from support.fakes import KEY_RANGE_THROTTLE
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
 
 
+@pytest.fixture
+def world():
+    return World()
+
+
 def puts(world):
     return [call for call in world.table.calls if call.startswith("put")]
 
 
-def test_a_quiet_conversation_costs_one_put_and_one_lookup():
+def test_a_quiet_conversation_costs_one_put_and_one_lookup(world):
     """Never hot: the base key, one DynamoDB request, at most one request to Redis in a cached route's TTL."""
-    world = World()
     writer = world.writer()
     for _ in range(3):
         writer.write(new_message())
@@ -32,18 +36,16 @@ def test_a_quiet_conversation_costs_one_put_and_one_lookup():
     assert world.registry.reads == 1
 
 
-def test_a_message_is_minted_for_the_present():
+def test_a_message_is_minted_for_the_present(world):
     """Without an id of the client's, the server's clock makes one."""
-    world = World()
     written = world.writer().write(new_message())
     assert message_time_ms(written.message.message_id) == world.clock.now_ms
     assert not written.is_replay
 
 
 @pytest.mark.parametrize("other", [{"a": 1}, {"a": True}, {"a": "1"}, {}])
-def test_attributes_count_as_content(other):
+def test_attributes_count_as_content(world, other):
     """True is not 1, and 1 is not "1"; but 1 is 1.0."""
-    world = World()
     writer = world.writer()
     first = writer.write(NewMessage("c", "ann", "x", encode_attributes({"a": 1.0})))
     again = NewMessage("c", "ann", "x", encode_attributes(other), first.message.message_id)
@@ -54,18 +56,16 @@ def test_attributes_count_as_content(other):
             writer.write(again)
 
 
-def test_an_item_over_the_limit_is_refused_before_it_is_counted():
+def test_an_item_over_the_limit_is_refused_before_it_is_counted(world):
     """400 KiB with names and the longest shard key; nothing was offered to DynamoDB."""
-    world = World()
     with pytest.raises(ItemTooLargeError) as caught:
         world.writer().write(new_message("x" * ITEM_LIMIT_BYTES))
     assert caught.value.item_bytes > ITEM_LIMIT_BYTES
     assert (world.table.calls, world.reports.sent) == ([], [])
 
 
-def test_what_is_stored_is_the_messages_item_at_its_place():
+def test_what_is_stored_is_the_messages_item_at_its_place(world):
     """The item is built once, and only its key follows the placement, also when that changes between two tries."""
-    world = World()
     identifier = message_id(world.clock.now_ms, 5)
     world.table.failures = [KEY_RANGE_THROTTLE]
     world.clock.on_sleep = lambda: world.raise_to(8, 0)
@@ -75,9 +75,8 @@ def test_what_is_stored_is_the_messages_item_at_its_place():
     assert stored == {(key, f"m#{identifier}"): written.message.to_item(key)}
 
 
-def test_with_redis_away_a_throttle_asks_the_journal():
+def test_with_redis_away_a_throttle_asks_the_journal(world):
     """A raised conversation is still found by an environment that started while Redis was down."""
-    world = World()
     world.raise_to(8, 0)
     world.registry.is_down = True
     world.table.failures = [KEY_RANGE_THROTTLE]
@@ -86,9 +85,8 @@ def test_with_redis_away_a_throttle_asks_the_journal():
     assert world.table.calls[3].startswith("put c#")
 
 
-def test_with_redis_away_writes_go_on_by_the_last_known_route():
+def test_with_redis_away_writes_go_on_by_the_last_known_route(world):
     """A cached route outlives its freshness."""
-    world = World()
     world.raise_to(8, 0)
     writer = world.writer()
     writer.write(new_message())
@@ -100,9 +98,8 @@ def test_with_redis_away_writes_go_on_by_the_last_known_route():
 
 
 @pytest.mark.parametrize("failure", [KEY_RANGE_THROTTLE, ACCOUNT_THROTTLE, StoreUnavailableError("500")])
-def test_when_the_budget_is_spent_the_error_names_the_id(failure):
+def test_when_the_budget_is_spent_the_error_names_the_id(world, failure):
     """Nothing half written, and the id to repeat with; waits are jittered, short and within the budget."""
-    world = World()
     started = world.clock.now_ms
     world.table.failures = [failure] * 100
     with pytest.raises(type(failure)) as caught:
@@ -117,9 +114,8 @@ def test_when_the_budget_is_spent_the_error_names_the_id(failure):
 
 
 @pytest.mark.parametrize("is_minted", [True, False])
-def test_a_put_whose_response_was_lost_is_found_again(is_minted):
+def test_a_put_whose_response_was_lost_is_found_again(world, is_minted):
     """Stored, but the response never came. Under an id of the server's own, what the retry finds is new."""
-    world = World()
     identifier = None if is_minted else message_id(world.clock.now_ms, 9)
     original = world.table.create
 
@@ -133,9 +129,8 @@ def test_a_put_whose_response_was_lost_is_found_again(is_minted):
     assert len(world.table.items) == 1
 
 
-def test_a_write_is_counted_once_however_often_it_is_tried():
+def test_a_write_is_counted_once_however_often_it_is_tried(world):
     """Offered load, once per request; a throttled sample is sent again with the same value, and says so."""
-    world = World()
     world.table.failures = [KEY_RANGE_THROTTLE, KEY_RANGE_THROTTLE]
     world.writer(sampling_distance_wcu=0.5).write(new_message())
     values = [(r.value_wcu, r.is_throttled, r.shard_count) for r in world.reports.sent]
@@ -144,17 +139,15 @@ def test_a_write_is_counted_once_however_often_it_is_tried():
     assert [v[1:] for v in values] == [(False, 0), (True, 0)]
 
 
-def test_load_is_counted_in_write_units():
+def test_load_is_counted_in_write_units(world):
     """A message of 5 KiB weighs like five of one."""
-    world = World()
     world.writer(sampling_distance_wcu=1.0).write(new_message("x" * 4_500))
     assert world.reports.sent[-1].value_wcu == 5
 
 
 @pytest.mark.parametrize(("extra", "raised", "expected"), [(0, False, 1), (1, False, 2), (0, True, 2), (-2, True, 1)])
-def test_units_are_those_of_the_very_item(extra, raised, expected):
+def test_units_are_those_of_the_very_item(world, extra, raised, expected):
     """At the edge of a KiB the shard's suffix decides; sampled at every 1/1000 unit, the value is the count."""
-    world = World()
     if raised:
         world.raise_to(4, 0)
     empty = item_size_bytes(build_message(body="").to_item("c"))
@@ -162,9 +155,8 @@ def test_units_are_those_of_the_very_item(extra, raised, expected):
     assert world.reports.sent[-1].value_wcu == pytest.approx(expected, abs=0.001)
 
 
-def test_dropped_reports_are_counted():
+def test_dropped_reports_are_counted(world):
     """With Redis away reports are dropped, and an operator sees how many."""
-    world = World()
     world.reports.take_dropped = lambda: 3
     world.writer().write(new_message())
     assert world.telemetry.counts["ReportsDropped"] == 3

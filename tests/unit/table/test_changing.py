@@ -46,18 +46,18 @@ def test_an_item_at_its_second_choice_is_changed_there(table, watched, plain):
 
 
 @pytest.mark.parametrize(
-    "create",
+    "put_new",
     [
         lambda table: table.put_item(Item=KEY, ConditionExpression=Attr("PK").not_exists()),
         lambda table: table.update_item(Key=KEY, **updating("ADD n :n", n=1)),
     ],
     ids=["on condition", "by an update"],
 )
-def test_creations_that_must_see_each_other_meet_at_one_place(table, watched, create):
+def test_creations_that_must_see_each_other_meet_at_one_place(table, watched, put_new):
     """Of two that demand that there is no such item, one must fail; two that add 1 must not make two items."""
     refuse(watched, FIRST)
     with pytest.raises(ClientError, match="ProvisionedThroughputExceeded"):
-        create(table)
+        put_new(table)
     assert {FIRST} == {place for _, place in watched.places}
 
 
