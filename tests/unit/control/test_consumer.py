@@ -96,15 +96,6 @@ def test_an_emptied_redis_is_rebuilt_from_the_journal(world):
     assert world.consumer().run(run_ms=100).rebuilt_routes == 0
 
 
-def test_an_unreadable_route_does_not_keep_the_others_from_being_rebuilt(world):
-    """It is counted and named; everybody else's route is in Redis again."""
-    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(3)}
-    world.routing_items.unreadable["broken"] = ("x",)
-    assert world.consumer().run(run_ms=200).rebuilt_routes == 3
-    assert world.registry.whole
-    assert world.telemetry.counts["JournalMalformed"] == 1
-
-
 def test_a_large_rebuild_does_not_delay_detection(hot):
     """Thousands of routes come back slice by slice, and the hot conversation is raised meanwhile."""
     hot.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(5_000)}

@@ -26,12 +26,6 @@ def test_hedges_add_at_most_a_twentieth():
     assert spent >= 0.05 * 10_000 - 1
 
 
-def test_little_is_saved_up():
-    """A long quiet time does not allow a burst of hedges."""
-    subject = policy(count=100_000)
-    assert sum(subject.try_spend() for _ in range(100)) == MAX_SAVED_HEDGES
-
-
 def test_the_delay_follows_recent_latencies():
     """Slower than 95 % of the recent ones; unknown until there are some."""
     subject = HedgePolicy(quantile=0.95)

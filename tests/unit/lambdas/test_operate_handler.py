@@ -198,10 +198,15 @@ def test_a_wrong_command_is_a_response(world, event):
     assert world.table.routes == {}
 
 
-def test_a_refusing_journal_is_a_response(world):
-    world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
-    error = ask(world, {"command": "route", "conversation_id": "c"})["error"]
-    assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
+@pytest.mark.parametrize(
+    ("failure", "kind", "word"),
+    [(KEY_RANGE_THROTTLE, "retry-later", "repeating"), (MalformedGenerationError("many"), "malformed-route", "")],
+)
+def test_a_journal_that_fails_is_a_response(world, failure, kind, word):
+    """One that refuses is worth repeating."""
+    world.table.failures = [failure] * 10_000
+    error = ask(world, {"command": "raise", "conversation_id": "c", "shard_count": 4})["error"]
+    assert (error["kind"], word in error["message"]) == (kind, True)
 
 
 def test_an_absent_redis_is_a_response(world):
@@ -209,15 +214,6 @@ def test_an_absent_redis_is_a_response(world):
     world.raise_to(4, 5)
     world.registry.is_down = True
     assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
-
-
-def test_an_unreadable_journal_is_a_response(world):
-    def fail(_):
-        raise MalformedGenerationError("many")
-
-    world.table.on_call = fail
-    command = {"command": "raise", "conversation_id": "c", "shard_count": 4}
-    assert ask(world, command)["error"]["kind"] == "malformed-route"
 
 
 def test_the_largest_responses_fit(world):
