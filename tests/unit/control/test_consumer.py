@@ -305,12 +305,11 @@ def test_how_old_the_reports_were_is_told():
     assert 14_500 < badly.telemetry.counts["ConsumerLagMs"] < 16_500
 
 
-def read_rush(world, *, rcu_per_second, seconds, page_rcu=5.0, collection="c"):
-    """Send the reports of a steady load of reads that ends now, one for each slot."""
+def read_rush(world, *, rcu_per_second, seconds):
+    """Send the reports of a steady load of reads that ends now, one for each slot, in pages of 5 RCU."""
     last = world.clock.now_ms // 250 - 1
     for slot in range(last - 4 * seconds + 1, last + 1):
-        rcu = rcu_per_second / 4
-        world.reports.send(ReadReport(collection, slot, "e", rcu, rcu / page_rcu))
+        world.reports.send(ReadReport("c", slot, "e", rcu_per_second / 4, rcu_per_second / 20))
 
 
 def read_decisions(world):

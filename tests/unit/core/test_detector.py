@@ -17,8 +17,8 @@ from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Arrival, Fleet, detect
 
 
-def step(rate, at_ms=2_000, before=50):
-    return lambda offset: rate if offset >= at_ms else before
+def step(rate):
+    return lambda offset: rate if offset >= 2_000 else 50
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -242,16 +242,16 @@ class TestFewLargeItems:
     SCALED = Thresholds(hot_at_once_wcu=100, hot_sustained_wcu=80, target_shard_wcu=50, max_shard_count=256)
 
     @staticmethod
-    def reports(per_second, seed, wcu=350, seconds=30, is_throttled=False):
+    def reports(per_second, seed):
         """Let a few environments write large items at random times."""
         random = Random(seed)
         counters = [
             LoadSampler(environment_id=f"e{i}", sampling_distance_wcu=10.0, random=random.random) for i in range(5)
         ]
-        for at_ms in sorted(random.uniform(0, seconds * 1000) for _ in range(round(per_second * seconds))):
+        for at_ms in sorted(random.uniform(0, 30_000) for _ in range(30 * per_second)):
             now_ms = START_MS + round(at_ms)
-            crossing = random.choice(counters).record("c", wcu, now_ms)
-            yield Arrival(now_ms + 20, WriteReport("c", *crossing, now_ms, 0, is_throttled=is_throttled))
+            crossing = random.choice(counters).record("c", 350, now_ms)
+            yield Arrival(now_ms + 20, WriteReport("c", *crossing, now_ms, 0))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_they_raise_to_what_their_load_takes(self, seed):

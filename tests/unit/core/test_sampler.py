@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from hotpartition.core.sampler import SLOT_MS, Crossing, LoadSampler, ReadSampler, slot_of
 
 
-def counter(z=10.0, seed=1, max_tracked=4096, name="e"):
-    return LoadSampler(
-        environment_id=name, sampling_distance_wcu=z, random=Random(seed).random, max_tracked=max_tracked
-    )
+def counter(z, seed, max_tracked):
+    return LoadSampler(environment_id="e", sampling_distance_wcu=z, random=Random(seed).random, max_tracked=max_tracked)
 
 
 def estimate(crossings):
@@ -36,7 +34,7 @@ def estimate(crossings):
 )
 def test_crossings_are_those_of_the_definition(writes, z, seed):
     """The write that takes the slot's count past (u + k) z reports (k + 1) z: worked out from whole counts."""
-    subject, draws = counter(z, seed, max_tracked=3), Random(seed)
+    subject, draws = counter(z, seed, 3), Random(seed)
     slot, counts, points, lone_writes = -1, {}, {}, 0
     for conversation, wcu, now_ms in writes:
         if slot_of(now_ms) != slot:
@@ -57,7 +55,7 @@ def test_crossings_are_those_of_the_definition(writes, z, seed):
 
 def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
     """Past the bound each write is sampled on its own: the sum over many keys is still right."""
-    subject = counter(z=10.0, max_tracked=8)
+    subject = counter(10.0, 1, 8)
     crossings = [subject.record(f"c{i}", 1 + i % 3, 0) for i in range(60_000)]
     assert len(subject._left) == 8
     truth = sum(1 + i % 3 for i in range(60_000))

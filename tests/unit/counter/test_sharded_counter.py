@@ -7,8 +7,6 @@ from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, TokenR
 from hotpartition.table import fixed
 from support.tables import define_table
 
-KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
-
 
 @pytest.fixture(params=["table", "client"])
 def build(request, aws):

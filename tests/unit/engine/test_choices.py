@@ -12,8 +12,16 @@ from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
 from support.builders import World, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
+from .conftest import failing
+
 SHARDS = 8
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
+
+
+def choices_of(identifier: str, shards: int) -> list[str]:
+    """List the partition keys of a message's choices."""
+    placements = choose_placements(route_of((shards, 0)), build_key("c", identifier), KEY_FORM)
+    return [placement.partition_key for placement in placements]
 
 
 class Raised(World):
@@ -24,9 +32,7 @@ class Raised(World):
         self.raise_to(shards, 0)
         self.refusing: set[str] = set()
         self.identifier = message_id(self.clock.now_ms, 5)
-        self.choices = [
-            p.partition_key for p in choose_placements(route_of((shards, 0)), build_key("c", self.identifier), KEY_FORM)
-        ]
+        self.choices = choices_of(self.identifier, shards)
         self.table.on_call = self._refuse
 
     def _refuse(self, call: str) -> None:
@@ -53,18 +59,9 @@ def world():
 @pytest.mark.parametrize("refusing", [0, 1, 2])
 def test_a_refused_write_goes_to_its_next_choice_at_once(world, refusing):
     """Without a wait, and without asking for a route; nothing is looked for under an id that was just made."""
-    failures = [KEY_RANGE_THROTTLE] * refusing
-
-    def refuse(call):
-        if call.startswith("put") and failures:
-            raise failures.pop()
-
-    world.table.on_call = refuse
+    world.table.on_call = failing("put", *[KEY_RANGE_THROTTLE] * refusing)
     written = world.writer(sampling_distance_wcu=0.5).write(new_message())
-    choices = [
-        p.partition_key
-        for p in choose_placements(route_of((8, 0)), build_key("c", written.message.message_id), KEY_FORM)
-    ]
+    choices = choices_of(written.message.message_id, SHARDS)
     calls = [call for call in world.table.calls if call != "get c"]
     assert calls == [f"put {key}" for key in choices[: refusing + 1]]
     assert (world.clock.slept, world.registry.reads) == ([], 1)
@@ -104,13 +101,7 @@ def test_few_shards_give_few_choices(shards, choices):
 @pytest.mark.parametrize("failure", [StoreUnavailableError("500"), ACCOUNT_THROTTLE])
 def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(world, failure):
     """The outcome is unknown, or another place would be refused as well."""
-    failures = [failure, failure]
-
-    def fail(call):
-        if call.startswith("put") and failures:
-            raise failures.pop()
-
-    world.table.on_call = fail
+    world.table.on_call = failing("put", failure, failure)
     world.writer().write(new_message(message_id=world.identifier))
     assert world.calls == ["put 0"] * 3
     assert (len(world.clock.slept), world.registry.reads) == (2, 1)
@@ -236,9 +227,4 @@ def test_a_message_is_not_found_after_all_choices_were_asked(world):
     with pytest.raises(MessageNotFoundError):
         world.reader().read_message("c", world.identifier, is_strong=True)
     asked = {key for call in world.table.calls for key in call.removeprefix("batch-get ").split(",")}
-    expected = {
-        p.partition_key
-        for n in (3, 8)
-        for p in choose_placements(route_of((n, 0)), build_key("c", world.identifier), KEY_FORM)
-    }
-    assert asked == {"c", *expected}
+    assert asked == {"c", *choices_of(world.identifier, 3), *choices_of(world.identifier, SHARDS)}

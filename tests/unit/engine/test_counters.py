@@ -50,6 +50,18 @@ def add(world, amount=1, token=ANN, *, writer=None, budget_ms=300):
     (writer or world.counter_writer(budget_ms=budget_ms)).add(NewAddition("likes", amount, token))
 
 
+def refuse_at(world, refusing, next_refusal):
+    """Refuse additions at a place, whatever is known of their tokens, as long as there is a refusal."""
+    original = world.counters.add_once
+
+    def add_once(place, addition):
+        if place == refusing and (refusal := next_refusal()):
+            raise refusal
+        return original(place, addition)
+
+    world.counters.add_once = add_once
+
+
 def read(world, *, is_strong=True):
     return world.counter_reader().read("likes", is_strong=is_strong)
 
@@ -190,14 +202,7 @@ class TestWithToken:
         first = places_of(8)[0]
         lost, refused = [NO_RESPONSE], [CANCELLED, CANCELLED]
         world.counters.loses = lambda _: lost.pop() if lost else None
-        original = world.counters.add_once
-
-        def add_once(place, addition):
-            if place == first and not lost and refused:
-                raise refused.pop()
-            return original(place, addition)
-
-        world.counters.add_once = add_once
+        refuse_at(world, first, lambda: refused.pop() if refused and not lost else None)
         add(world)
         assert world.counters.total == 1
 
@@ -224,14 +229,7 @@ class TestWithToken:
         raise_to(world, 8)
         add(world, 5)
         raise_to(world, 12)
-        original, first = world.counters.add_once, places_of(8)[0]
-
-        def add_once(place, addition):
-            if place == first:
-                raise CANCELLED
-            return original(place, addition)
-
-        world.counters.add_once = add_once
+        refuse_at(world, places_of(8)[0], lambda: CANCELLED)
         with pytest.raises(ThrottledError):
             add(world, 5)
         assert world.counters.total == 5

@@ -4,7 +4,6 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
@@ -44,14 +43,14 @@ class Loads:
 
 
 class Fleet:
-    """Processes on one table, each with a clock of its own."""
+    """Processes on one table."""
 
     def __init__(self):
         self.clock, self.table, self.loads, self.telemetry = FakeClock(), FakeTable(), Loads(), FakeTelemetry()
 
-    def process(self, skew_ms=0, *, is_raising=True):
-        random, store_clock = Random(1).random, StoreClock()
-        clock = Clock(now_ms=lambda: self.clock.now_ms + skew_ms, sleep=self.clock.sleep, random=random)
+    def process(self, *, is_raising=True):
+        random = Random(1).random
+        clock = self.clock.as_clock(random)
         journal = FakeJournal(self.table)
         routes = JournalRoutes(journal=journal, telemetry=self.telemetry, random=random, max_entries=10)
         raiser = Raiser(journal=journal, registry=None, telemetry=self.telemetry, clock=clock)
@@ -60,7 +59,7 @@ class Fleet:
             journal=journal,
             loads=self.loads,
             raiser=raiser,
-            store_clock=store_clock,
+            store_clock=StoreClock(),
             telemetry=self.telemetry,
             clock=clock,
             thresholds=LIMITS,

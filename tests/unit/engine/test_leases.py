@@ -13,6 +13,8 @@ from hotpartition_messages.keys import build_key
 from support.builders import World, message_id, new_message
 from support.fakes import KEY_RANGE_THROTTLE
 
+from .conftest import failing
+
 START = 1_700_000_000_000
 TIMES = CloseTimes(lease_ms=600_000, margin_ms=60_000)
 MINUTE = 60_000
@@ -148,12 +150,7 @@ def test_a_journal_that_cannot_be_read_gives_none(world):
     writer = world.writer()
     assert place(world, writer)
     world.clock.now_ms += 11 * MINUTE
-
-    def refuse(call):
-        if call == "get c":
-            raise StoreUnavailableError("away")
-
-    world.table.on_call = refuse
+    world.table.on_call = failing("get c", always=StoreUnavailableError("away"))
     for _ in range(5):
         assert not place(world, writer)
     assert looks(world) == 3
@@ -257,12 +254,7 @@ def test_without_leases_announcements_are_obeyed(world):
 def test_a_write_that_lost_its_lease_gives_up_when_its_time_is_up(world):
     """No lease and a hot base key: it is refused within its budget, and never goes round in circles."""
     world.table.date_ms = lambda: None
-
-    def refuse(call):
-        if call == "put c":
-            raise KEY_RANGE_THROTTLE
-
-    world.table.on_call = refuse
+    world.table.on_call = failing("put c", always=KEY_RANGE_THROTTLE)
     with pytest.raises(type(KEY_RANGE_THROTTLE)):
         world.writer().write(new_message())
     assert len([call for call in world.table.calls if call == "put c"]) < 20

@@ -12,6 +12,8 @@ from hotpartition_messages.reading import MAX_LIMIT, PageRequest
 from support.builders import World, build_message, new_message, read_all, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
+from .conftest import failing
+
 
 def filled(count=40, shard_count=4, *, in_redis=True):
     """A conversation that was raised after its first quarter; returns the world and all ids, oldest first."""
@@ -93,28 +95,18 @@ def test_a_page_is_complete_or_an_error():
     """A shard that stays away fails the page within the budget; it is never silently partial."""
     world, _ = filled()
     started = world.clock.now_ms
-    world.table.on_call = _fail_shard_two
+    world.table.on_call = failing("query c#2", always=KEY_RANGE_THROTTLE)
     with pytest.raises(ThrottledError):
         world.reader(budget_ms=300).read_page(PageRequest("c"))
     assert world.clock.now_ms - started < 300
 
 
-def _fail_shard_two(name):
-    if name == "query c#2":
-        raise KEY_RANGE_THROTTLE
-
-
 def test_a_failed_journal_read_fails_the_page():
     """Without the journal nobody knows where to look, so nobody says that this is all."""
     world, _ = filled()
-    world.table.on_call = _fail_journal
+    world.table.on_call = failing("get c", always=KEY_RANGE_THROTTLE)
     with pytest.raises(ThrottledError):
         world.reader().read_page(PageRequest("c", newest_first=False))
-
-
-def _fail_journal(name):
-    if name == "get c":
-        raise KEY_RANGE_THROTTLE
 
 
 @pytest.mark.parametrize(

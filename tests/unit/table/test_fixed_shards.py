@@ -42,11 +42,13 @@ def test_wrong_numbers_are_refused(arguments, message):
         fixed(*arguments.pop("shards"), **arguments)
 
 
-def test_after_a_raise_old_items_are_found_and_changed_in_place(plain):
+@pytest.mark.parametrize("only_shards", [False, True])
+def test_after_a_raise_old_items_are_found_and_changed_in_place(plain, only_shards):
     """Wherever they were written: on the base key, under 2 shards or under 7."""
-    plain.put_item(Item={"PK": "room", "SK": "0000", "n": 0})
-    write(ShardedTable(plain, shards=fixed(2)), range(1, 10))
-    raised = ShardedTable(plain, shards=fixed(2, 7))
+    before_any = plain if not only_shards else ShardedTable(plain, shards=fixed(2, only_shards=True))
+    before_any.put_item(Item={"PK": "room", "SK": "0000", "n": 0})
+    write(ShardedTable(plain, shards=fixed(2, only_shards=only_shards)), range(1, 10))
+    raised = ShardedTable(plain, shards=fixed(2, 7, only_shards=only_shards))
     write(raised, range(10, 20))
     assert numbers_in(raised) == list(range(20))
     before = {item["SK"]: item["PK"] for item in plain.scan()["Items"]}
@@ -127,13 +129,3 @@ def test_without_items_at_base_keys_none_is_read(plain, watched):
     write(table, range(6))
     assert numbers_in(table) == list(range(6))
     assert sorted(watched.queried) == ["room#_0", "room#_1", "room#_2"]
-
-
-def test_after_a_raise_an_item_without_a_base_key_is_looked_for_again(plain):
-    """It may lie under either number, and is changed there."""
-    write(ShardedTable(plain, shards=fixed(2, only_shards=True)), range(10))
-    before = {item["SK"]: item["PK"] for item in plain.scan()["Items"]}
-    raised = ShardedTable(plain, shards=fixed(2, 7, only_shards=True))
-    write(raised, range(10))
-    assert {item["SK"]: item["PK"] for item in plain.scan()["Items"]} == before
-    assert numbers_in(raised) == list(range(10))

@@ -69,17 +69,16 @@ def journal(create):
 
 
 class Hot:
-    """Refuses three of four writes to one place, as a partition does that is offered four times what it takes."""
+    """Refuses three of four writes to the room, as a partition does that is offered four times what it takes."""
 
-    def __init__(self, place="room", reason=KEY_RANGE, operations=("PutItem",)):
-        self.place, self.reason, self.operations, self.count = place, reason, operations, 0
+    def __init__(self, operation="PutItem"):
+        self.operation, self.count = operation, 0
 
     def __call__(self, operation, body):
-        key = (body.get("Item") or body.get("Key") or {}).get("PK", {}).get("S")
-        if operation not in self.operations or key != self.place:
+        if (operation, _place(body)) != (self.operation, "room"):
             return None
         self.count += 1
-        return self.reason if self.count % 4 else None
+        return KEY_RANGE if self.count % 4 else None
 
 
 def put(process, number, clock=None, **more):
@@ -195,7 +194,7 @@ def test_changes_of_one_key_count_as_well(plain, watched, clock):
     process = Process(plain, clock, hot_at_once_wcu=50.0)
     for number in range(40):
         put(process, number)
-    watched.refuses = Hot(operations=("UpdateItem",))
+    watched.refuses = Hot("UpdateItem")
     text = {"ExpressionAttributeNames": {"#t": "text"}, "ExpressionAttributeValues": {":t": LARGE}}
     for number in range(400):
         key = {"PK": "room", "SK": f"{number % 40:05}"}
@@ -291,7 +290,7 @@ def test_counters_are_raised_too(plain, watched, clock):
     telemetry = FakeTelemetry()
     shards = in_band(environ={}, telemetry=telemetry, journal_sort_key=ROUTE, hot_at_once_wcu=20.0)
     likes = ShardedCounter(plain, shards, name="likes", clock=waiting_for_nothing(clock))
-    watched.refuses = Hot(operations=("UpdateItem",))
+    watched.refuses = Hot("UpdateItem")
     for number in range(300):
         likes.add("room", token=f"t{number}" if number % 3 == 0 else None)
         clock.now_ms += 2
