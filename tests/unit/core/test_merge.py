@@ -3,7 +3,7 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.merge import NO_LIMIT, EachOnce, PageMerge, PageRange, QueryResponse
@@ -229,6 +229,7 @@ def fill_by_eras(messages, generations, closes, random):
     return keys
 
 
+@settings(max_examples=400)
 @given(
     count=st.integers(0, 80),
     members=eras,
