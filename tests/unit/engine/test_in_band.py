@@ -66,14 +66,14 @@ class Fleet:
             is_raising=is_raising,
         )
 
-    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE):
-        """Offer a load to the base key, all of which is refused at first."""
+    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE, shard_count=0):
+        """Offer a load, all of which is refused at first."""
         for _ in range(round(seconds * 200)):
             now_ms = self.clock.now_ms
             key = ItemKey("room", "k", now_ms, "k")
-            report = counting.offered(key, wcu / 200, 0, now_ms)
+            report = counting.offered(key, wcu / 200, shard_count, now_ms)
             if error is not None:
-                counting.refused(key, wcu / 200, 0, now_ms, report=report, error=error)
+                counting.refused(key, wcu / 200, shard_count, now_ms, report=report, error=error)
             self.clock.now_ms += 5
 
     @property
@@ -166,12 +166,7 @@ def test_a_route_that_a_read_showed_is_not_doubled_too_soon(fleet):
     second = fleet.process()
     count = fleet.table.routes["room"].route.max_shard_count
     second._routes.learn("room", fleet.table.routes["room"].route, fleet.clock.now_ms)
-    for _ in range(500):
-        now_ms = fleet.clock.now_ms
-        key = ItemKey("room", "k", now_ms, "k")
-        report = second.offered(key, 20, count, now_ms)
-        second.refused(key, 20, count, now_ms, report=report, error=KEY_RANGE)
-        fleet.clock.now_ms += 5
+    fleet.offer(second, 4_000, 2.5, shard_count=count)
     assert fleet.table.routes["room"].route.max_shard_count == count
 
 

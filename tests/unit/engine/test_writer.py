@@ -15,6 +15,8 @@ from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, read_all, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
+from .conftest import failing
+
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
 
 
@@ -172,6 +174,14 @@ class TestWhatOnlyRedisKnows:
         return world
 
     @staticmethod
+    def write(world, count, *, pause_ms):
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(count):
+            writer.write(new_message(str(i)))
+            world.clock.now_ms += pause_ms
+        return writer
+
+    @staticmethod
     def places(world):
         return {partition_key for partition_key, _ in world.table.items}
 
@@ -187,10 +197,7 @@ class TestWhatOnlyRedisKnows:
     def test_what_the_journal_has_is_looked_up_once(self, world):
         """One look-up for a new generation and one for the lease, none for the messages after, whatever Redis says."""
         world.table.routes["c"] = JournalEntry(route_of((7, 0)))
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(50):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 100
+        self.write(world, 50, pause_ms=100)
         assert world.table.calls.count("get c") == 2
         assert "c" not in self.places(world)
 
@@ -205,13 +212,14 @@ class TestWhatOnlyRedisKnows:
         writer.write(new_message("late"))
         assert [key == "c" for key, _ in world.table.items] == [True, False]
 
-    def test_inventions_are_looked_up_less_and_less(self, world):
-        """An hour of writes under a generation that nobody raised: not a look-up in each of them."""
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(3_600):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 1_000
+    def test_inventions_are_looked_up_less_and_less_and_a_raise_among_them_is_found(self, world):
+        """An hour of writes under a generation that nobody raised; what Redis shows for the first time is looked up."""
+        writer = self.write(world, 3_600, pause_ms=1_000)
         assert world.table.calls.count("get c") < 75
+        world.raise_to(4, world.clock.now_ms)
+        world.table.items.clear()
+        writer.write(new_message("after"))
+        assert "c" not in self.places(world)
 
     def test_ever_new_inventions_are_looked_up_ten_times_a_second_at_most(self, world):
         """Not with each write, however many generations somebody writes to Redis."""
@@ -222,38 +230,9 @@ class TestWhatOnlyRedisKnows:
             world.clock.now_ms += 10
         assert world.table.calls.count("get c") <= 51
 
-    def test_a_raise_is_found_among_inventions(self, world):
-        """What Redis shows for the first time is looked up, though the journal did not show the rest for an hour."""
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(3_600):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 1_000
-        world.raise_to(4, world.clock.now_ms)
-        world.table.items.clear()
-        writer.write(new_message("after"))
-        assert "c" not in self.places(world)
-
     def test_a_journal_that_does_not_respond_costs_no_write(self, world):
         """The write goes where the confirmed route says; the journal is asked again, not in each write."""
-        asked = []
-
-        def refuse(name):
-            if name == "get c":
-                asked.append(name)
-                raise KEY_RANGE_THROTTLE
-
-        world.table.on_call = refuse
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(100):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 10
+        world.table.on_call = failing("get c", always=KEY_RANGE_THROTTLE)
+        self.write(world, 100, pause_ms=10)
         assert self.places(world) == {"c"}
-        assert len(asked) == 10
-
-    def test_a_conversation_that_was_never_raised_costs_no_look_up(self):
-        """Redis knows nothing of it, and nobody else is asked."""
-        world = World()
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(20):
-            writer.write(new_message(str(i)))
-        assert {call.split()[0] for call in world.table.calls} == {"put"}
+        assert world.table.calls.count("get c") == 10
