@@ -33,7 +33,7 @@ class Shelf:
 
     def __init__(self, page_range, keys):
         self.range, self.keys = page_range, keys
-        self.rounds, self.items = [], 0
+        self.rounds, self.items, self.known = [], 0, set()
 
     def lies_within(self, identifier, bounds):
         after = bounds.after
@@ -43,22 +43,23 @@ class Shelf:
             and (after is None or (identifier < after if bounds.newest_first else identifier > after))
         )
 
-    def read(self, *routes, cut=len, present=None, shuffle=lambda _: None):
-        """Gather the page; each round knows the next route, and has its replies in an order of its own.
+    def read(self, *routes, cut=len, present=None, before_round=lambda _: None):
+        """Gather the page; each round knows the next route, and has its replies in the order of its queries.
 
-        `cut` says how many of a response's messages are told.
+        `cut` says how many of a response's messages are told; `before_round` is given the queries.
         """
         merge, routes = PageMerge(self.range, KEY_FORM, position_of, present=present), [*routes]
         while (queries := [*merge.next_queries(routes[0])]) or len(routes) > 1:
             assert len(self.rounds) < 50
             self.rounds.append(queries)
-            shuffle(queries)
+            before_round(queries)
             for query in queries:
                 stored = sorted(self.keys.get(query.partition_key, {}), reverse=query.newest_first)
                 within = [identifier for identifier in stored if self.lies_within(identifier, query)]
                 taken = within[: query.limit]
                 told = taken[: max(1, cut(taken))]
                 self.items += len(told)
+                self.known.update(told)
                 messages = [self.keys[query.partition_key][identifier] for identifier in told]
                 merge.add(query, QueryResponse(messages, is_exhausted=len(told) == len(within) < query.limit))
             if len(routes) > 1:
@@ -119,19 +120,14 @@ def test_later_rounds_read_only_what_may_be_on_the_page(shards, skew, newest_fir
         (key,) = random.choices([*keys], weights)
         message = build_message(time_ms, random.getrandbits(80))
         keys[key][message.sort_key] = message
-    merge = PageMerge(PageRange("c", newest_first, limit), KEY_FORM, position_of)
-    known = set()
-    while queries := merge.next_queries(route_of((shards, 0))):
-        if len(known) > limit:
-            edge = sorted(known, reverse=newest_first)[limit]
+    shelf = Shelf(PageRange("c", newest_first, limit), keys)
+
+    def check_edge(queries):
+        if len(shelf.known) > limit and queries:
+            edge = sorted(shelf.known, reverse=newest_first)[limit]
             assert {q.first if newest_first else q.last for q in queries} == {edge}
-        for query in queries:
-            shelf = Shelf(merge.range, keys)
-            ids = sorted((i for i in keys[query.partition_key] if shelf.lies_within(i, query)), reverse=newest_first)
-            taken = ids[: query.limit]
-            known.update(taken)
-            messages = [keys[query.partition_key][identifier] for identifier in taken]
-            merge.add(query, QueryResponse(messages, is_exhausted=len(taken) < query.limit))
+
+    shelf.assert_exact(shelf.read(route_of((shards, 0)), before_round=check_edge))
 
 
 def lay(route, messages):
@@ -252,7 +248,7 @@ def test_a_page_is_exact_across_eras(count, members, hint, newest_first, limit, 
     journal = Route(generations, closes)
     cut = (lambda taken: random.randint(0, len(taken))) if is_cut else len
     routes = Route(*hint), Route(*hint).checked_by(journal)
-    shelf.assert_exact(shelf.read(*routes, cut=cut, present=present, shuffle=random.shuffle))
+    shelf.assert_exact(shelf.read(*routes, cut=cut, present=present, before_round=random.shuffle))
 
 
 @given(

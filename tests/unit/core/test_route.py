@@ -1,6 +1,5 @@
 """Routes and placement: the invariants that no item can be lost without breaking."""
 
-import hashlib
 from collections import Counter
 from itertools import permutations
 
@@ -12,7 +11,6 @@ from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.route import (
     MAX_CHOICES,
     Generation,
-    Placement,
     Route,
     candidate_keys,
     choose_placement,
@@ -30,15 +28,6 @@ generations = st.builds(Generation, since_ms=st.integers(0, 50), shard_count=st.
 routes = st.frozensets(generations, max_size=6).map(Route)
 times = st.integers(0, 60)
 ids = st.builds(message_id, times, st.integers(0, (1 << 80) - 1))
-
-
-@given(routes, ids)
-def test_a_placement_is_the_shard_of_the_hash(route, identifier):
-    """The rule of docs/architecture.md, spelled out."""
-    shard_count = route.shard_count_at(message_time_ms(identifier))
-    digest = hashlib.blake2b(identifier.encode(), digest_size=8).digest()
-    key = f"c#{int.from_bytes(digest) % shard_count}" if shard_count else "c"
-    assert choose_placement(route, build_key("c", identifier), KEY_FORM) == Placement(key, shard_count)
 
 
 def test_generations_are_a_storage_contract():

@@ -107,16 +107,9 @@ def test_a_page_ends_where_a_megabyte_ends_it(plain, options):
     assert max(len(page) for page in pages) < 25
 
 
-def test_a_start_key_of_another_partition_key_is_left_to_dynamodb(table, twin):
-    start = {"PK": "elsewhere", "SK": "0003"}
-    try:
-        twin.query(**ROOM, ExclusiveStartKey=start)
-    except ClientError:
-        with pytest.raises(ClientError):
-            table.query(**ROOM, ExclusiveStartKey=start)
-    else:
-        with pytest.raises(NotImplementedError):  # moto takes it
-            table.query(**ROOM, ExclusiveStartKey=start)
+def test_a_start_key_of_another_partition_key_is_left_to_dynamodb(table):
+    with pytest.raises((ClientError, NotImplementedError)):  # the second where DynamoDB takes it, as moto does
+        table.query(**ROOM, ExclusiveStartKey={"PK": "elsewhere", "SK": "0003"})
 
 
 def test_a_batch_of_keys_goes_on_where_dynamodb_stopped(plain, watched):
