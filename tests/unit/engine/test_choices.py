@@ -12,7 +12,7 @@ from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
 from support.builders import World, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
-from .conftest import failing
+from .conftest import failing, lose_next_response
 
 SHARDS = 8
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
@@ -181,15 +181,7 @@ def test_of_two_contents_at_two_choices_readers_show_one(world):
 
 def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewhere(world):
     """Also under an id of the server's own: stored, the response lost, then refused; found, not stored twice."""
-    original = world.table.create
-
-    def put_and_lose_the_response(item):
-        original(item)
-        world.table.create = original
-        world.refusing.add(item["pk"]["S"])
-        raise StoreUnavailableError("read timeout")
-
-    world.table.create = put_and_lose_the_response
+    lose_next_response(world, then=lambda item: world.refusing.add(item["pk"]["S"]))
     assert not world.writer().write(new_message()).is_replay
     assert len([1 for _, sort in world.table.items if sort.startswith("m#")]) == 1
 

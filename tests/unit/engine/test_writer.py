@@ -15,7 +15,7 @@ from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, read_all, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
-from .conftest import failing
+from .conftest import failing, lose_next_response
 
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
 
@@ -119,14 +119,7 @@ def test_when_the_budget_is_spent_the_error_names_the_id(world, failure):
 def test_a_put_whose_response_was_lost_is_found_again(world, is_minted):
     """Stored, but the response never came. Under an id of the server's own, what the retry finds is new."""
     identifier = None if is_minted else message_id(world.clock.now_ms, 9)
-    original = world.table.create
-
-    def put_and_lose_the_response(item):
-        original(item)
-        world.table.create = original
-        raise StoreUnavailableError("read timeout")
-
-    world.table.create = put_and_lose_the_response
+    lose_next_response(world)
     assert world.writer().write(new_message(message_id=identifier)).is_replay is not is_minted
     assert len(world.table.items) == 1
 
