@@ -119,11 +119,6 @@ class TestHot:
         (row,) = world.operations().list_hot(20).rows
         assert (row.collection, row.is_malformed, row.newest_since_ms) == ("broken", True, None)
 
-    def test_the_consumer_is_looked_for(self, world):
-        """An operator sees that nothing is detected."""
-        world.reports.announce(NOW_MS - 5)
-        assert world.operations().list_hot(20).consumer_started_ms == NOW_MS - 5
-
     def test_of_several_consumers_the_one_that_started_longest_ago_counts(self, world):
         """One that is missing leaves its streams unread, whatever the others do."""
         world.consumers = 2

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +25,13 @@ SCHEMA = define_table(*KEYS, **INDEXES)
 def updating(expression: str, **values: Any) -> dict[str, Any]:
     """Write an update's expression with its values, by their names."""
     return {"UpdateExpression": expression, "ExpressionAttributeValues": {f":{n}": v for n, v in values.items()}}
+
+
+def put_all(table: Any, items: Iterable[dict[str, Any]], **options: Any) -> None:
+    """Put items by a batch writer."""
+    with table.batch_writer(**options) as batch:
+        for item in items:
+            batch.put_item(Item=item)
 
 
 def raise_key(table: Any, key: str, shard_count: int, since_ms: int = 0) -> None:

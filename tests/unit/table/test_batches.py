@@ -8,6 +8,8 @@ from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, at_random, fixed
 from support.fakes import FakeClock
 
+from .conftest import put_all
+
 EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
 
 
@@ -22,9 +24,7 @@ def table(plain) -> ShardedTable:
 
 def test_items_are_written_25_a_request(table, watched):
     """Each batch is located with one request, or what takes no more than 100 keys."""
-    with table.batch_writer() as batch:
-        for number in range(60):
-            batch.put_item(Item=item(number))
+    put_all(table, (item(number) for number in range(60)))
     assert dict(watched.sent) == {"BatchWriteItem": 3, "BatchGetItem": 3}
     assert [found["n"] for found in table.query(**EVERYTHING)["Items"]] == list(range(60))
 
@@ -32,9 +32,7 @@ def test_items_are_written_25_a_request(table, watched):
 def test_append_only_locates_nothing(plain, watched):
     """A batch is one request, as boto3's."""
     table = ShardedTable(plain, shards=fixed(4), hashed=at_random(), append_only=True)
-    with table.batch_writer() as batch:
-        for number in range(30):
-            batch.put_item(Item=item(number))
+    put_all(table, (item(number) for number in range(30)))
     assert dict(watched.sent) == {"BatchWriteItem": 2}
 
 
@@ -50,12 +48,6 @@ def test_what_is_stored_is_replaced_and_deleted_where_it_lies(table, plain):
         batch.delete_item(Key={"PK": "room", "SK": "0077"})
     assert table.query(**EVERYTHING)["Items"] == [item(0, text="new"), item(1, text="new")]
     assert len(plain.scan()["Items"]) == 2
-
-
-def put_all(table, items, **options) -> None:
-    with table.batch_writer(**options) as batch:
-        for each in items:
-            batch.put_item(Item=each)
 
 
 def test_duplicates_are_boto3s(table, twin):

@@ -8,6 +8,8 @@ from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, by_attribute, fixed
 from support.fakes import FakeClock
 
+from .conftest import put_all
+
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 
 
@@ -20,9 +22,7 @@ def table(plain) -> ShardedTable:
     table = ShardedTable(
         plain, shards=fixed(4), hashed=by_attribute("device"), append_only=True, clock=FakeClock().as_clock()
     )
-    with table.batch_writer() as batch:
-        for number in range(20):
-            batch.put_item(Item=item(number))
+    put_all(table, (item(number) for number in range(20)))
     return table
 
 
@@ -126,7 +126,5 @@ def test_a_batch_of_keys_goes_on_where_dynamodb_stopped(plain, watched):
         return {"Responses": {"readings": []}, "UnprocessedKeys": left, "ResponseMetadata": {}}
 
     watched.responds = give_three
-    with table.batch_writer() as batch:
-        for number in range(10):
-            batch.put_item(Item=item(number))
+    put_all(table, (item(number) for number in range(10)))
     assert asked_for == [20, 17, 14, 11, 8, 5, 2]

@@ -5,7 +5,7 @@ from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table import ShardedTable, fixed
 
-from .conftest import updating
+from .conftest import put_all, updating
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ def test_every_call_is_passed_on(table, plain):
 @pytest.mark.parametrize("projection", [{}, {"ProjectionExpression": "n"}, {"ProjectionExpression": "n, id"}])
 def test_items_are_read_in_the_order_of_their_keys(table, watched, projection):
     """As of a sharded one; what DynamoDB leaves unprocessed is asked for again."""
-    with table.batch_writer() as batch:
-        for number in range(130):
-            batch.put_item(Item={"id": str(number), "n": number})
+    put_all(table, ({"id": str(number), "n": number} for number in range(130)))
     nothing = {"Responses": {"devices": []}}
     watched.respond_once("BatchGetItem", lambda body: {**nothing, "UnprocessedKeys": body["RequestItems"]})
     found = table.get_items([{"id": "129"}, {"id": "none"}, {"id": "3"}], **projection)

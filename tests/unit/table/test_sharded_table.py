@@ -10,7 +10,7 @@ from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key, fixed
 from unit.table.conftest import SCHEMA
 
-from .conftest import updating
+from .conftest import put_all, updating
 
 AXES = {
     "by sort key": {"shards": fixed(4), "hashed": by_sort_key()},
@@ -77,9 +77,7 @@ def fill(plain, twin, axis) -> ShardedTable:
     table = ShardedTable(plain, **axis)
     for number in range(3, 20):
         table.put_item(Item=item(number))
-    with twin.batch_writer() as batch:
-        for number in range(1, 20):
-            batch.put_item(Item=item(number))
+    put_all(twin, (item(number) for number in range(1, 20)))
     return table
 
 
@@ -252,9 +250,7 @@ def test_items_are_read_in_the_order_of_their_keys(plain, watched):
     """Any number of them; None for one that there is not, and one that is asked for twice comes twice."""
     table = ShardedTable(plain, shards=fixed(4))
     keys = [{"PK": f"room-{number % 3}", "SK": f"{number:04}"} for number in range(120)]
-    with table.batch_writer() as batch:
-        for number, key in enumerate(keys):
-            batch.put_item(Item={**key, "n": number})
+    put_all(table, ({**key, "n": number} for number, key in enumerate(keys)))
     missing = {"PK": "room-1", "SK": "none"}
     watched.sent.clear()
     asked = [*reversed(keys), missing, keys[7]]

@@ -8,7 +8,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
 
-from .conftest import updating
+from .conftest import put_all, updating
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 INDEX = "by-owner"
@@ -37,9 +37,7 @@ def open_table(plain, shards=None, hashed=None, granularity="hour", **options):
 def table(kept):
     """48 items, ten minutes apart: eight hours in nine buckets."""
     table = open_table(kept)
-    with table.batch_writer() as batch:
-        for number in range(48):
-            batch.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number, "colour": "red"})
+    put_all(table, ({"PK": "room-1", "SK": sort_key(number), "n": number, "colour": "red"} for number in range(48)))
     return table
 
 
