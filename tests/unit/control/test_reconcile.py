@@ -73,6 +73,7 @@ def test_everything_is_counted_and_what_differs_is_named(world):
         Agreement.MALFORMED: 1,
     }
     assert mended == 0
+    assert world.telemetry.counts["JournalMalformed"] == 1
     assert (world.table.routes, world.registry.routes) == before
 
 
