@@ -13,7 +13,7 @@ settings.register_profile("hotpartition", deadline=None, suppress_health_check=[
 settings.load_profile("hotpartition")
 
 GUARDED = {f"tests/e2e/test_{name}.py" for name in ("check", "clients", "consumers", "registry_faults")}
-OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "lite", "soak")}
+OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "lite")}
 ALONE = ("tests/model/", "tests/golden/")
 """Their tests share nothing, and some take long."""
 
@@ -58,3 +58,13 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedFixtures:
     return SharedFixtures(config, log)
+
+
+@pytest.fixture
+def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials and a region that belong to nobody."""
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")

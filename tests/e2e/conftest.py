@@ -7,12 +7,15 @@ A test of Redis's replica has its own.
 from __future__ import annotations
 
 import asyncio
+import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import redis
 
+from hotpartition_cli.main import run
 from stack import SETTINGS, Stack, running_stack
 from tools.load.stack import environment_options
 from tools.local.synthesis import synthesize
@@ -24,6 +27,20 @@ FUNCTIONS = 4
 def conversation() -> str:
     """A conversation of the test's own."""
     return f"room:{uuid.uuid4().hex}"
+
+
+@pytest.fixture
+def check(capsys):
+    """Checks a stack: exit status, the steps' results by name, and what came by name."""
+
+    def check(stack, *options):
+        status = run(["check", "--url", stack.control_url, "--json", *options], {})
+        document = json.loads(capsys.readouterr().out)
+        assert document["passed"] == (status == 0)
+        steps = document["steps"]
+        return status, {s["name"]: s["result"] for s in steps}, {s["name"]: s["came"] for s in steps}
+
+    return check
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +55,13 @@ def stack(assembly, tmp_path_factory) -> Iterator[Stack]:
     environments = environment_options("min", {"write_message": 4, "read_messages": 2})
     with running_stack(assembly, tmp_path_factory.mktemp("stack"), *environments) as running:
         yield running
+
+
+@pytest.fixture
+def registry(stack) -> Iterator[redis.Redis]:
+    """The Redis itself."""
+    with redis.Redis(port=stack.status()["redis"]["port"], decode_responses=True, socket_timeout=2) as client:
+        yield client
 
 
 @pytest.fixture

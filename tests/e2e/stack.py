@@ -14,12 +14,12 @@ from itertools import count
 from pathlib import Path
 from threading import Thread
 from typing import Any
-from urllib.parse import quote, urlencode
 
 import pytest
 import redis
 import urllib3
 
+from hotpartition_cli.api import counter_path, message_path, messages_path
 from support.loop import Loop
 from tools.history_checker import Order, Read, check_history
 from tools.load.client import Client, HttpApi, Mint, Recorder, mint_half, open_session, play
@@ -82,33 +82,29 @@ class Stack:
         )
 
     def write(self, conversation: str, body: Any) -> Response:
-        return self.request("POST", self._path("conversations", conversation, "messages"), body)
+        return self.request("POST", self.api_url + messages_path(conversation), body)
 
     def read(self, conversation: str, **query: Any) -> Response:
-        return self.request("GET", self._path("conversations", conversation, "messages", **query))
+        return self.request("GET", self.api_url + messages_path(conversation, **query))
 
     def read_one(self, conversation: str, message_id: str, **query: Any) -> Response:
-        return self.request("GET", self._path("conversations", conversation, "messages", message_id, **query))
+        return self.request("GET", self.api_url + message_path(conversation, message_id, **query))
 
     def change(self, method: str, conversation: str, message_id: str, body: Any = None, **headers: str) -> Response:
         """Edit (`PATCH`) or delete (`DELETE`) a message."""
         named = {name.replace("_", "-"): text for name, text in headers.items()}
-        return self.request(method, self._path("conversations", conversation, "messages", message_id), body, named)
+        return self.request(method, self.api_url + message_path(conversation, message_id), body, named)
 
     def add(self, counter: str, body: Any) -> Response:
         """Add to a counter."""
-        return self.request("POST", self._path("counters", counter), body)
+        return self.request("POST", self.api_url + counter_path(counter), body)
 
     def count(self, counter: str, **query: Any) -> int:
         """Read a counter."""
-        response = self.request("GET", self._path("counters", counter, **query))
+        response = self.request("GET", self.api_url + counter_path(counter, **query))
         assert response.status == 200, response
         value: int = response.body["value"]
         return value
-
-    def _path(self, *parts: str, **query: Any) -> str:
-        path = "/".join(quote(part, safe="") for part in parts)
-        return f"{self.api_url}/{path}?{urlencode(query)}" if query else f"{self.api_url}/{path}"
 
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
         """Read every page."""
@@ -132,6 +128,15 @@ class Stack:
 
     def timeline(self) -> list[dict[str, Any]]:
         return self.request("GET", f"{self.control_url}/dynamodb/timeline").body["buckets"]
+
+    def used(self, key: str, *kinds: str) -> dict[str, float]:
+        """Sum up what DynamoDB saw at a key that has no shards.
+
+        By key, since the consumer and what other tests left behind ask DynamoDB meanwhile.
+        """
+        buckets = [bucket for bucket in self.timeline() if key in bucket["key"]]
+        assert {bucket["key"] for bucket in buckets} == {key}
+        return {kind: sum(bucket[kind] for bucket in buckets) for kind in kinds}
 
     def shard_buckets(self, conversation: str) -> list[dict[str, Any]]:
         """What DynamoDB saw at a conversation's shards."""
@@ -164,6 +169,19 @@ class Stack:
         """The journal's item of a conversation."""
         key = {"pk": {"S": conversation}, "sk": {"S": "r#"}}
         return self.dynamodb("GetItem", Key=key, ConsistentRead=True).get("Item")
+
+    def raise_in_journal(self, key: str, shard_count: int) -> None:
+        """Raise a key as an operator does, behind the functions' back; readers tell Redis."""
+        self.dynamodb(
+            "UpdateItem",
+            Key={"pk": {"S": key}, "sk": {"S": "r#"}},
+            UpdateExpression="ADD generations :g SET updated_at = :u, routing_partition = :p",
+            ExpressionAttributeValues={
+                ":g": {"SS": [f"{shard_count}@0"]},
+                ":u": {"S": "2026-11-21T09:30:00.000Z"},
+                ":p": {"S": "00"},
+            },
+        )
 
     def kill(self, function: str) -> None:
         """Kill an environment of a function, a busy one if there is any."""
@@ -300,9 +318,14 @@ def read_meanwhile(stack: Stack, conversation: str, load: Recorder, *, seconds: 
         time.sleep(0.1)
 
 
+def route_key(stack: Stack, conversation: str) -> str:
+    """The key of a conversation's route in Redis."""
+    return f"hp:{stack.status()['dynamodb']['table']}:route:{{{conversation}}}"
+
+
 def route_in_redis(stack: Stack, registry: redis.Redis, conversation: str) -> set[str]:
     """A conversation's generations as Redis has them."""
-    members: Any = registry.smembers(f"hp:{stack.status()['dynamodb']['table']}:route:{{{conversation}}}")
+    members: Any = registry.smembers(route_key(stack, conversation))
     return set(members)
 
 

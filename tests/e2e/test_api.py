@@ -60,12 +60,7 @@ def test_a_message_is_edited_and_deleted(stack, conversation):
     assert stack.change("PATCH", conversation, identifier, {"body": "three"}, if_match=tag).status == 412
     assert stack.write(conversation, message).status == 200
     assert stack.write(conversation, {**message, "body": "two"}).status == 409
-    stack.dynamodb(
-        "UpdateItem",
-        Key={"pk": {"S": conversation}, "sk": {"S": "r#"}},
-        UpdateExpression="ADD generations :g SET updated_at = :u, routing_partition = :p",
-        ExpressionAttributeValues={":g": {"SS": ["4@0"]}, ":u": {"S": "2026-11-21T09:30:00.000Z"}, ":p": {"S": "0"}},
-    )
+    stack.raise_in_journal(conversation, 4)
     late = {"pk": {"S": f"{conversation}#{stable_hash(identifier) % 4}"}, "sk": {"S": f"m#{identifier}"}}
     kept = {"conversation_id": conversation, "message_id": identifier, "sender": "ann", "body": "one", "sent_at": "-"}
     stack.dynamodb("PutItem", Item={**late, **{name: {"S": text} for name, text in kept.items()}})
@@ -86,43 +81,12 @@ def _uuid7_bytes():
     return bytes(raw)
 
 
-def test_refusals_name_what_is_wrong(stack, conversation):
-    """One of each kind; `tests/unit/messages/test_requests.py` has all of them."""
-    for response, status, fields in (
-        (stack.write("sl/ash", {"sender": "a", "body": "b"}), 400, ["conversation_id"]),
-        (stack.write(conversation, b"\xff\xfe"), 400, ["body"]),
-        (stack.write(conversation, {"sender": 3, "attributes": []}), 400, ["sender", "body", "attributes"]),
-        (stack.write(conversation, {"sender": "a", "body": "x" * 410_000}), 413, []),
-        (stack.read(conversation, limit=0, cursor="hello"), 400, ["limit", "cursor"]),
-        (stack.read_one(conversation, str(ULID())), 404, []),
-    ):
-        assert (response.status, response.content_type) == (status, "application/problem+json")
-        assert [error["field"] for error in response.body.get("errors", ())] == fields
-    assert stack.request("GET", f"{stack.api_url}/nothing").status == 404
-
-
-def test_a_cursor_belongs_to_its_conversation_and_order(stack, conversation):
-    """Elsewhere it is 400."""
-    for i in range(3):
-        stack.write(conversation, {"sender": "a", "body": str(i)})
-    cursor = stack.read(conversation, limit=1, consistency="strong").body["next_cursor"]
-    assert stack.read(conversation, limit=1, cursor=cursor).status == 200
-    assert stack.read(conversation + "x", limit=1, cursor=cursor).status == 400
-    assert stack.read(conversation, limit=1, cursor=cursor, order="oldest").status == 400
-
-
 def test_a_quiet_conversation_costs_what_dynamodb_alone_would(stack, conversation):
-    """Never hot: one write request a message, one read request for the newest page, nothing but the base key.
-
-    Counted by key: the consumer and what other tests left behind ask DynamoDB meanwhile.
-    """
+    """Never hot: one write request a message, one read request for the newest page, nothing but the base key."""
     for i in range(5):
         assert stack.write(conversation, {"sender": "a", "body": str(i)}).status == 201
     assert len(stack.read(conversation).body["messages"]) == 5
-    used = [b for b in stack.timeline() if b["key"].startswith(conversation)]
-    assert {b["key"] for b in used} == {conversation}
-    kinds = ("writes", "throttled_writes", "write_wcu", "reads", "throttled_reads")
-    assert {kind: sum(b[kind] for b in used) for kind in kinds} == {
+    assert stack.used(conversation, "writes", "throttled_writes", "write_wcu", "reads", "throttled_reads") == {
         "writes": 5,
         "throttled_writes": 0,
         "write_wcu": 5.0,

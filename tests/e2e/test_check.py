@@ -1,29 +1,13 @@
 """`hotpartition check` against a stack of which a part is broken: it fails its own line. `make acceptance` passes."""
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 
-from hotpartition_cli.main import run
 from stack import SETTINGS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
-
-
-@pytest.fixture
-def check(capsys):
-    """Checks a stack: exit status, the steps' results by name, and what came by name."""
-
-    def check(stack, *options):
-        status = run(["check", "--url", stack.control_url, "--json", *options], {})
-        document = json.loads(capsys.readouterr().out)
-        assert document["passed"] == (status == 0)
-        steps = document["steps"]
-        return status, {s["name"]: s["result"] for s in steps}, {s["name"]: s["came"] for s in steps}
-
-    return check
 
 
 def failed(results):

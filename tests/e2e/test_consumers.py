@@ -8,7 +8,7 @@ import pytest
 
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.shares import list_shares
-from stack import HOT_WCU, Recorder, assert_read_back, read_meanwhile, route_in_journal, wait_for
+from stack import HOT_WCU, Recorder, assert_read_back, read_meanwhile, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -21,18 +21,6 @@ def conversation_in(share):
     """A new conversation whose reports go to a share."""
     ids = (f"shared:{uuid.uuid4().hex}" for _ in range(1_000))
     return next(id_ for id_ in ids if stream_partition_of(id_, STREAMS) in share.partitions(STREAMS))
-
-
-def test_each_share_has_its_consumer(guarded_stack):
-    """Both were started by their schedules, and say so."""
-
-    def all_started():
-        hot = guarded_stack.control("/functions/operate/invoke", {"command": "hot"}).body
-        return None not in hot["consumers_started_at"] and hot
-
-    hot = wait_for(all_started)
-    assert len(hot["consumers_started_at"]) == 2
-    assert hot["consumer_started_at"] == min(hot["consumers_started_at"])
 
 
 @pytest.mark.parametrize("share", list_shares(2), ids=["first", "second"])
@@ -50,13 +38,4 @@ def test_a_rush_in_either_share_is_raised_and_read_back(guarded_stack, share):
 
     guarded_stack.offer(conversation, rate=HOT_WCU, seconds=3, during=kill_and_restart, load=load)
     guarded_stack.offer_until(lambda: guarded_stack.shard_buckets(conversation), conversation, load=load)
-    assert_read_back(guarded_stack, conversation, load)
-
-
-def test_a_consumer_of_another_division_changes_nothing(guarded_stack):
-    """As while their number is changed: one that reads all streams works beside the two, and both raise the same."""
-    guarded_stack.invoke_and_leave(CONSUMER)
-    conversation = conversation_in(list_shares(2)[1])
-    load = guarded_stack.offer_until(lambda: route_in_journal(guarded_stack, conversation), conversation)
-    assert len(route_in_journal(guarded_stack, conversation)) <= 2
     assert_read_back(guarded_stack, conversation, load)

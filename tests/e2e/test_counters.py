@@ -13,20 +13,6 @@ def counter():
     return f"likes:{uuid.uuid4().hex}"
 
 
-def raise_in_journal(stack, counter, shard_count):
-    """Raise a counter as an operator does, behind the functions' back; readers tell Redis."""
-    stack.dynamodb(
-        "UpdateItem",
-        Key={"pk": {"S": f"counter/{counter}"}, "sk": {"S": "r#"}},
-        UpdateExpression="ADD generations :g SET updated_at = :u, routing_partition = :p",
-        ExpressionAttributeValues={
-            ":g": {"SS": [f"{shard_count}@0"]},
-            ":u": {"S": "2026-11-21T09:30:00.000Z"},
-            ":p": {"S": "00"},
-        },
-    )
-
-
 def test_what_is_added_is_read(stack, counter):
     """Up and down, with a token once; nothing before."""
     assert stack.count(counter) == 0
@@ -45,7 +31,7 @@ def test_a_token_counts_once_across_raises(stack, counter):
     tokens = ["first"]
     for shard_count in (0, 3, 16):
         if shard_count:
-            raise_in_journal(stack, counter, shard_count)
+            stack.raise_in_journal(f"counter/{counter}", shard_count)
             assert stack.count(counter) == 5 * len(tokens)
             tokens.append(f"at-{shard_count}")
         for token in tokens:
@@ -85,7 +71,5 @@ def test_a_quiet_counter_costs_what_dynamodb_alone_would(stack, counter):
     for body in ({}, {}, {"token": "ann"}):
         assert stack.add(counter, body).status == 200
     assert stack.count(counter) == 3
-    used = [bucket for bucket in stack.timeline() if bucket["key"].startswith(f"counter/{counter}")]
-    assert {bucket["key"] for bucket in used} == {f"counter/{counter}"}
-    kinds = ("writes", "write_wcu", "reads")
-    assert {kind: sum(bucket[kind] for bucket in used) for kind in kinds} == {"writes": 3, "write_wcu": 4.0, "reads": 1}
+    used = stack.used(f"counter/{counter}", "writes", "write_wcu", "reads")
+    assert used == {"writes": 3, "write_wcu": 4.0, "reads": 1}

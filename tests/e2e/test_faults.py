@@ -35,14 +35,6 @@ def _end_faults(stack):
     stack.control("/redis/start")
 
 
-@pytest.fixture
-def registry(stack):
-    """The Redis itself."""
-    client = redis.Redis(port=stack.status()["redis"]["port"], decode_responses=True, socket_timeout=2)
-    yield client
-    client.close()
-
-
 def offer_and_read(stack, conversation, *, rate=HOT_WCU, seconds=3):
     """Offer a load, and read it while it comes."""
     load = Recorder()

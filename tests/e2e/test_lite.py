@@ -1,11 +1,9 @@
 """The environment without Redis and consumer: writers find what is hot, and all else is as with them."""
 
 import asyncio
-import json
 
 import pytest
 
-from hotpartition_cli.main import run
 from stack import HOT_WCU, SETTINGS, WRITE_LIMIT_WCU, assert_read_back, route_in_journal, running_stack
 from tools.load.stack import environment_options
 from tools.local.synthesis import synthesize
@@ -23,18 +21,10 @@ def lite_stack(tmp_path_factory):
         yield running
 
 
-def test_only_what_it_is_made_of_runs(lite_stack):
-    """Three functions, a table, no Redis."""
-    status = lite_stack.status()
-    assert set(status["functions"]) == {"write_message", "read_messages", "operate"}
-    assert status["redis"] == {}
-
-
-def test_the_check_after_a_deployment_passes(lite_stack, capsys):
+def test_the_check_after_a_deployment_passes(lite_stack, check):
     """Write, read, edit, delete, a raise by hand and one by load; what Redis and consumer would have is left out."""
-    status = run(["check", "--url", lite_stack.control_url, "--json"], {})
-    steps = {step["name"]: (step["result"], step["came"]) for step in json.loads(capsys.readouterr().out)["steps"]}
-    assert status == 0, steps
+    status, steps, came = check(lite_stack)
+    assert status == 0, (steps, came)
     assert {"edit the message", "delete the message", "raise by hand", "raise by load", "read the load"} <= steps.keys()
     assert not {"start consume_reports", "find the consumer", "look at connects to Redis"} & steps.keys()
 
@@ -53,10 +43,7 @@ def test_a_quiet_conversation_costs_what_dynamodb_alone_would(lite_stack):
     """One write unit a message at its base key; no route is looked up, no load is counted."""
     for _ in range(WRITE_LIMIT_WCU // 2):
         assert lite_stack.write("quiet", {"sender": "ann", "body": "hi"}).status == 201
-    used = [bucket for bucket in lite_stack.timeline() if "quiet" in bucket["key"]]
-    assert {bucket["key"] for bucket in used} == {"quiet"}
-    assert sum(bucket["write_wcu"] for bucket in used) == WRITE_LIMIT_WCU // 2
-    assert sum(bucket["reads"] for bucket in used) == 0
+    assert lite_stack.used("quiet", "write_wcu", "reads") == {"write_wcu": WRITE_LIMIT_WCU // 2, "reads": 0}
 
 
 def test_counters_count_across_a_raise(lite_stack):

@@ -7,29 +7,14 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
-from golden.stage import Actor, Stage
+from golden.stage import ONSET_MS, Actor, Deliver, Stage, deliver_soon, deliver_twice_and_in_disorder, in_seconds
 from hotpartition.core.reports import ReadReport
 from hotpartition.core.sampler import ReadSampler, slot_of
 from support.fleet import START_MS, Arrival
 
-ONSET_MS = 3_137
-"""When the heat begins, in ms since the trace began: not at a slot's edge."""
 ENVIRONMENTS = 100
 SAMPLING_DISTANCE_RCU = 100.0
 COLLECTION = "room"
-
-Deliver = Callable[[Random, ReadReport, int], list[Arrival]]
-
-
-def deliver_soon(random: Random, report: ReadReport, now_ms: int) -> list[Arrival]:
-    """One XADD of 5 to 35 ms."""
-    return [Arrival(now_ms + 5 + random.randrange(30), report)]
-
-
-def _twice_and_in_disorder(random: Random, report: ReadReport, now_ms: int) -> list[Arrival]:
-    """First within 5 to 125 ms, in any order; then up to twice more, up to 3 s later."""
-    repeated = [Arrival(now_ms + 125 + random.randrange(3_000), report) for _ in range(random.randrange(3))]
-    return [Arrival(now_ms + 5 + random.randrange(120), report), *repeated]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +150,7 @@ READ_TRACES = {
             about="The reports of `rush`, each up to three times and in disorder.",
             seconds=9,
             rate=_rush,
-            deliver=_twice_and_in_disorder,
+            deliver=deliver_twice_and_in_disorder,
         ),
     )
 }
@@ -189,8 +174,9 @@ def run_read_trace(name: str) -> ReadRun:
     return ReadRun(trace=trace, decisions=decisions, marks=stage.registry.marks, fleet=fleet, consumers=consumers)
 
 
-def render_reads(run: ReadRun) -> str:
-    """Write a run as text: what went in, the decision log, what was marked."""
+def render_reads(name: str) -> str:
+    """Write a trace's run as text: what went in, the decision log, what was marked."""
+    run = run_read_trace(name)
     trace = run.trace
     lines = [f"{trace.name}: {trace.about}", ""]
     lines.append(
@@ -201,7 +187,7 @@ def render_reads(run: ReadRun) -> str:
     lines.append("  at       reason    copies trigger       RCU/s  pages/s  parts")
     lines += [_line(run, at_ms, facts) for at_ms, facts in run.decisions]
     lines += [] if run.decisions else ["  (nothing but below-threshold)"]
-    marks = [f"{copies} at {_seconds(run.since_onset(at_ms))}" for at_ms, _, copies in run.marks]
+    marks = [f"{copies} at {in_seconds(run.since_onset(at_ms))}" for at_ms, _, copies in run.marks]
     lines += ["", f"Copies as marked: {', '.join(marks) or 'none'}"]
     lines.append(f"{run.fleet.pages:,} pages, {run.fleet.sent:,} reports")
     return "\n".join(lines) + "\n"
@@ -212,11 +198,7 @@ def _line(run: ReadRun, at_ms: int, facts: Mapping[str, object]) -> str:
     assert isinstance(parts, list)
     first = slot_of(at_ms) - len(parts) + 1 - slot_of(START_MS + ONSET_MS)
     return (
-        f"  {_seconds(run.since_onset(at_ms)):8} {facts['reason']:9} {facts['copies']:6} {facts['trigger'] or '-':10}"
+        f"  {in_seconds(run.since_onset(at_ms)):8} {facts['reason']:9} {facts['copies']:6} {facts['trigger'] or '-':10}"
         f"{facts['rcu_per_second']:9,.0f}{facts['pages_per_second']:9,.0f}"
         f"  {first:+d}: {' '.join(f'{rcu:g}' for rcu in parts)}"
     )
-
-
-def _seconds(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:+.3f}"

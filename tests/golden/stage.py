@@ -34,6 +34,8 @@ JOURNAL_CALL_MS = 6
 REGISTRY_CALL_MS = 2
 CACHE_MS = 2_000
 PARTITION_WCU_PER_SECOND = 1_000
+ONSET_MS = 3_137
+"""When the heat of a trace begins, in ms since the trace began: not at a slot's edge."""
 
 
 class Fleet(Protocol):
@@ -61,15 +63,6 @@ class Actor:
     summary: RunSummary = field(default_factory=lambda: RunSummary(ended="killed"))
 
 
-@dataclass(frozen=True)
-class RecordedEntry:
-    """One stream entry as it arrived."""
-
-    at_ms: int
-    partition: int
-    text: str
-
-
 class Stage:
     """The world between a fleet and its consumers. The engine's clock counts milliseconds of Unix time."""
 
@@ -82,7 +75,8 @@ class Stage:
         self.reports = StageReports(STREAM_PARTITIONS)
         self.fleet: Fleet | None = None
         self.arrivals: list[tuple[int, int, WriteReport | ReadReport | str]] = []
-        self.recording: list[RecordedEntry] = []
+        self.recording: list[tuple[int, str]] = []
+        """When each stream entry arrived, and its text."""
         self._sequence = 0
 
     def start_consumer(
@@ -156,7 +150,7 @@ class Stage:
             kind = ReadReport if ReadReport.is_one(text) else WriteReport
             partition = stream_partition_of(kind.decode(text).collection, STREAM_PARTITIONS)
             self.reports.append(partition, text, at_ms)
-            self.recording.append(RecordedEntry(at_ms, partition, text))
+            self.recording.append((at_ms, text))
         self.now_ms = max(self.now_ms, to_ms)
 
 
@@ -253,9 +247,18 @@ class Load:
     age_ms: Callable[[Random, int], int] = lambda _random, _offset: 0
 
 
-def deliver_soon(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
+Deliver = Callable[[Random, WriteReport | ReadReport, int], list[Arrival]]
+
+
+def deliver_soon(random: Random, report: WriteReport | ReadReport, now_ms: int) -> list[Arrival]:
     """One XADD of 5 to 35 ms."""
     return [Arrival(now_ms + 5 + random.randrange(30), report)]
+
+
+def deliver_twice_and_in_disorder(random: Random, report: WriteReport | ReadReport, now_ms: int) -> list[Arrival]:
+    """First within 5 to 125 ms, in any order; then up to twice more, up to 3 s later."""
+    repeated = [Arrival(now_ms + 125 + random.randrange(3_000), report) for _ in range(random.randrange(3))]
+    return [Arrival(now_ms + 5 + random.randrange(120), report), *repeated]
 
 
 @dataclass
@@ -267,7 +270,7 @@ class Writers:
     environments: int = 100
     sampling_distance_wcu: float = 10.0
     clock_offset_ms: Callable[[int, int], int] = lambda _environment, _offset: 0
-    deliver: Callable[[Random, WriteReport, int], list[Arrival]] = deliver_soon
+    deliver: Deliver = deliver_soon
     physical_key: Callable[[str, int | None], object] = lambda collection, index: (collection, index)
 
 
@@ -463,3 +466,8 @@ def highest_rate(totals: Mapping[int, float], seconds: int) -> float:
     return max(
         (sum(totals.get(s, 0.0) for s in range(slot - width + 1, slot + 1)) / seconds for slot in totals), default=0.0
     )
+
+
+def in_seconds(milliseconds: int) -> str:
+    """Write a time from onset."""
+    return f"{milliseconds / 1000:+.3f}"

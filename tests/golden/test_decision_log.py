@@ -19,8 +19,8 @@ from support.fleet import START_MS
 def test_a_recorded_stream_replays_to_the_same_log(name):
     """A fresh consumer over the entries, as they arrived: every decision again, at the same time."""
     run, stage = run_trace(name), Stage()
-    for entry in run.recording:
-        stage.expect(entry.at_ms, entry.text)
+    for at_ms, text in run.recording:
+        stage.expect(at_ms, text)
     consumer = stage.start_consumer(at_ms=START_MS, run_ms=run.trace.duration_ms)
     stage.run(START_MS + run.trace.duration_ms + 1_000)
     assert consumer.telemetry.decisions == run.decisions

@@ -1,25 +1,31 @@
 """The golden files: input traces through the real counter, codec and consumer, and the decision logs that come out.
 
-Each trace of `traces.py` has a text file next to this one, reviewed like code. A change of the detection shows up as
-its diff; `UPDATE_GOLDEN=1 pytest tests/golden/test_golden.py` writes them anew. What must hold whatever the files say
-is asserted below them.
+Each trace of `traces.py` and `read_traces.py` has a text file next to this one, reviewed like code. A change of the
+detection shows up as its diff; `UPDATE_GOLDEN=1 pytest tests/golden/test_golden.py` writes them anew. What must hold
+whatever the files say is asserted below them.
 """
 
 import os
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from golden.read_traces import READ_TRACES, render_reads
 from golden.traces import TRACES, render, run_trace
 
 FOLDER = Path(__file__).parent
 
 
-@pytest.mark.parametrize("name", TRACES)
-def test_the_decision_log_is_the_golden_one(name):
+LOGS = {f"{name}.txt": partial(render, name) for name in TRACES}
+READ_LOGS = {f"reads/{name}.txt": partial(render_reads, name) for name in READ_TRACES}
+
+
+@pytest.mark.parametrize(("name", "render_log"), [*LOGS.items(), *READ_LOGS.items()], ids=[*LOGS, *READ_LOGS])
+def test_the_decision_log_is_the_golden_one(name, render_log):
     """Same trace, same text; with UPDATE_GOLDEN=1 the text is taken as the new truth."""
-    text, path = render(run_trace(name)), FOLDER / f"{name}.txt"
+    text, path = render_log(), FOLDER / name
     if os.environ.get("UPDATE_GOLDEN"):
         path.write_text(text)
     assert path.read_text() == text
@@ -27,7 +33,7 @@ def test_the_decision_log_is_the_golden_one(name):
 
 def test_every_golden_file_has_its_trace():
     """No file stays behind when a trace is renamed."""
-    assert {path.stem for path in FOLDER.glob("*.txt")} <= set(TRACES)
+    assert {str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.txt")} == LOGS.keys() | READ_LOGS.keys()
 
 
 @pytest.mark.parametrize("name", TRACES)
@@ -49,7 +55,7 @@ def test_throttles_end_once_the_writers_have_followed(name):
 
 def test_the_slow_burn_was_near_the_threshold():
     """The trace is worth its name: reports of 700 WCU/s and more over five seconds, none of them above 800."""
-    (line,) = [line for line in render(run_trace("slow-burn")).splitlines() if "highest load" in line]
+    (line,) = [line for line in render("slow-burn").splitlines() if "highest load" in line]
     assert 700 < float(line.split()[-4]) < 800
     assert run_trace("slow-burn").decisions == []
 

@@ -102,32 +102,6 @@ def test_the_distribution_is_that_of_the_counter():
     assert (variance * SLOTS_PER_SECOND) ** 0.5 == pytest.approx((800 * 10) ** 0.5, rel=0.01)
 
 
-def test_an_hour_of_ten_thousand_slow_conversations_is_not_raised():
-    """0.1 WCU/s each: their lone writes cross with odds of 1 / z, so crossings are 100 s apart, exponentially."""
-    random, z = Random("slow"), 10.0
-    crossings = 0
-    for _ in range(10_000):
-        slots: dict[int, int] = {}
-        at_seconds = random.expovariate(0.1 / z)
-        while at_seconds < 3_600:
-            slot = int(at_seconds * SLOTS_PER_SECOND)
-            slots[slot] = slots.get(slot, 0) + 1
-            at_seconds += random.expovariate(0.1 / z)
-        crossings += sum(slots.values())
-        if not slots:
-            continue
-        # All crossings of the horizon before the busiest slot, which is more than any window holds.
-        busiest = max(slots, key=lambda s: sum(slots.get(s - back, 0) for back in range(SUSTAINED_SLOTS)))
-        reports = CollectionReports()
-        for slot in range(busiest - HORIZON_SLOTS, busiest + 1):
-            for index in range(slots.get(slot, 0)):
-                reports.add(report_of(FIRST_SLOT + slot, index, z))
-        now_ms = (FIRST_SLOT + busiest + 3) * SLOT_MS
-        (decision,) = decide("c", reports, EMPTY_ROUTE, THRESHOLDS, now_ms=now_ms)
-        assert decision.reason == "below-threshold"
-    assert crossings == pytest.approx(10_000 * 360 / z, rel=0.01)
-
-
 def test_the_consumer_sees_quiet_conversations_without_asking_the_journal():
     """Five seconds of both kinds at once through the real job: no decision to log, no request to DynamoDB."""
     stage, random, z = Stage(), Random("both"), 10.0

@@ -9,35 +9,32 @@ from math import exp
 from random import Random
 
 from golden.stage import (
+    ONSET_MS,
     Actor,
     Load,
     Pause,
-    RecordedEntry,
     Stage,
     Writers,
     WritingFleet,
+    deliver_twice_and_in_disorder,
     highest_rate,
+    in_seconds,
     slot_estimates,
 )
 from hotpartition.control.consumer import RunSummary
-from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import slot_of
-from support.fleet import START_MS, Arrival
-
-ONSET_MS = 3_137
-"""When the heat begins, in ms since the trace began: not at a slot's edge."""
+from support.fleet import START_MS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One input trace. `onset_ms` is what its times are told from."""
+    """One input trace."""
 
     name: str
     about: str
     duration_ms: int
-    writers: Callable[[], Writers]
-    onset_ms: int = ONSET_MS
+    writers: Writers
 
 
 @dataclass(kw_only=True)
@@ -49,36 +46,26 @@ class Run:
     routes: dict[str, Route]
     summary: RunSummary
     fleet: WritingFleet
-    recording: list[RecordedEntry] = field(default_factory=list)
+    recording: list[tuple[int, str]] = field(default_factory=list)
 
     def raises(self, conversation_id: str = "room") -> list[Raise]:
         """List a conversation's raises in the order of the log."""
-        found = []
-        for at_ms, facts in self.decisions:
-            if facts["generation"] and facts["collection"] == conversation_id:
-                generation = Generation.decode(str(facts["generation"]))
-                found.append(
-                    Raise(
-                        after_onset_ms=self.since_onset(at_ms),
-                        shard_count=generation.shard_count,
-                        since_ms=self.since_onset(generation.since_ms),
-                        reason=str(facts["reason"]),
-                    )
-                )
-        return found
+        return [
+            Raise(self.since_onset(at_ms), Generation.decode(str(facts["generation"])).shard_count)
+            for at_ms, facts in self.decisions
+            if facts["generation"] and facts["collection"] == conversation_id
+        ]
 
     def since_onset(self, time_ms: int) -> int:
-        return time_ms - START_MS - self.trace.onset_ms
+        return time_ms - START_MS - ONSET_MS
 
 
 @dataclass(frozen=True)
 class Raise:
-    """A raise as the assertions see it: times in ms after onset."""
+    """A raise as the assertions see it."""
 
     after_onset_ms: int
     shard_count: int
-    since_ms: int
-    reason: str
 
 
 def step(before: float, after: float, *, at_ms: int = ONSET_MS) -> Load:
@@ -128,12 +115,6 @@ def _third_is_slow(random: Random, _offset: int) -> int:
     return 20_000 if random.random() < 1 / 3 else 0
 
 
-def _twice_and_in_disorder(random: Random, report: WriteReport, now_ms: int) -> list[Arrival]:
-    """First within 5 to 125 ms, in any order; then up to twice more, up to 3 s later."""
-    repeated = [Arrival(now_ms + 125 + random.randrange(3_000), report) for _ in range(random.randrange(3))]
-    return [Arrival(now_ms + 5 + random.randrange(120), report), *repeated]
-
-
 def _jump(by_ms: int, *, back_after_ms: int) -> Callable[[int, int], int]:
     """Environment 0's clock is wrong from a second before onset on, for a while."""
 
@@ -161,25 +142,19 @@ TRACES = {
             name="ramp",
             about="A load that grows by 400 WCU/s each second: several raises, each with room to grow into.",
             duration_ms=25_000,
-            writers=lambda: Writers({"room": Load(rate=_ramp, about="from 200 to 8,000 WCU/s within 19.5 s")}, seed=11),
-        ),
-        Trace(
-            name="step-x4",
-            about="A load that quadruples at once, to not much more than one partition takes.",
-            duration_ms=12_000,
-            writers=lambda: Writers({"room": step(400, 1_600)}, seed=12),
+            writers=Writers({"room": Load(rate=_ramp, about="from 200 to 8,000 WCU/s within 19.5 s")}, seed=11),
         ),
         Trace(
             name="step-x40",
             about="A load that grows fortyfold at once: one raise to the final N.",
             duration_ms=9_000,
-            writers=lambda: Writers({"room": step(400, 16_000)}, seed=13, environments=400),
+            writers=Writers({"room": step(400, 16_000)}, seed=13, environments=400),
         ),
         Trace(
             name="flash-crowd",
             about="A crowd that arrives within one second and leaves with a half life of 2 s: N stays.",
             duration_ms=16_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": Load(rate=_flash, about="50 WCU/s, up by 12,000 in 1 s, then less by half each 2.1 s")},
                 seed=14,
                 environments=300,
@@ -189,7 +164,7 @@ TRACES = {
             name="two-hot-conversations",
             about="Two conversations become hot half a second apart, on the same environments, beside a warm one.",
             duration_ms=9_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {
                     "room": step(100, 4_000),
                     "hall": replace(
@@ -204,7 +179,7 @@ TRACES = {
             name="slow-burn",
             about="A load that creeps up to just under the threshold and stays there: never raised.",
             duration_ms=60_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": Load(rate=_burn, about="from 500 to 700 WCU/s within 10 s, then steady")},
                 seed=16,
                 environments=20,
@@ -214,7 +189,7 @@ TRACES = {
             name="late-backfill",
             about="A hot conversation is raised; 9 s later clients upload an old hour, and `since` goes back to it.",
             duration_ms=20_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {
                     "room": Load(
                         rate=_backfill_rate,
@@ -229,7 +204,7 @@ TRACES = {
             name="slow-clients",
             about="A third of the clients is 20 s behind: their messages are of the heat, and `since` reaches them.",
             duration_ms=10_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {
                     "room": replace(
                         step(100, 4_000),
@@ -244,7 +219,7 @@ TRACES = {
             name="clock-jump-ahead",
             about="One environment's clock is 10 s ahead for 6 s: its reports are left out, the heat is found without.",
             duration_ms=16_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": step(100, 4_000), "calm": steady(600)},
                 seed=21,
                 environments=20,
@@ -255,7 +230,7 @@ TRACES = {
             name="clock-jump-back",
             about="One environment's clock is 10 s behind for 6 s: its counts fall into old slots, and raise nothing.",
             duration_ms=16_000,
-            writers=lambda: Writers(
+            writers=Writers(
                 {"room": step(100, 4_000), "calm": steady(600)},
                 seed=21,
                 environments=20,
@@ -266,21 +241,21 @@ TRACES = {
             name="clean",
             about="What `duplicated-and-reordered` is compared with.",
             duration_ms=10_000,
-            writers=lambda: Writers({"room": step(100, 4_000), "hall": steady(500)}, seed=22),
+            writers=Writers({"room": step(100, 4_000), "hall": steady(500)}, seed=22),
         ),
         Trace(
             name="duplicated-and-reordered",
             about="The reports of `clean`, each up to three times and in disorder: the same raise.",
             duration_ms=10_000,
-            writers=lambda: Writers(
-                {"room": step(100, 4_000), "hall": steady(500)}, seed=22, deliver=_twice_and_in_disorder
+            writers=Writers(
+                {"room": step(100, 4_000), "hall": steady(500)}, seed=22, deliver=deliver_twice_and_in_disorder
             ),
         ),
         Trace(
             name="unlucky-partition",
             about="Shards 0 to 8 share a physical partition: throttles persist although covered; N doubles.",
             duration_ms=22_000,
-            writers=lambda: Writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
+            writers=Writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
         ),
     )
 }
@@ -295,7 +270,7 @@ def run_trace(name: str) -> Run:
 def perform(trace: Trace, *, consumers: tuple[Pause | None, ...] = (None,)) -> Run:
     """Run a trace with one consumer for each of `consumers`, which may pause for a while."""
     stage = Stage()
-    fleet = stage.fleet = WritingFleet(trace.writers(), stage.registry)
+    fleet = stage.fleet = WritingFleet(trace.writers, stage.registry)
     actors: list[Actor] = [
         stage.start_consumer(at_ms=START_MS, run_ms=trace.duration_ms, pause=pause) for pause in consumers
     ]
@@ -310,13 +285,14 @@ def perform(trace: Trace, *, consumers: tuple[Pause | None, ...] = (None,)) -> R
     )
 
 
-def render(run: Run) -> str:
-    """Write a run as text: what went in, the decision log, what came of it."""
+def render(name: str) -> str:
+    """Write a trace's run as text: what went in, the decision log, what came of it."""
+    run = run_trace(name)
     trace, writers = run.trace, run.fleet.writers
     lines = [f"{trace.name}: {trace.about}", ""]
     lines.append(
         f"seed {writers.seed}, {writers.environments} environments, z = {writers.sampling_distance_wcu:g} WCU,"
-        f" {trace.duration_ms / 1000:g} s on the virtual clock, onset {trace.onset_ms / 1000:g} s after its start"
+        f" {trace.duration_ms / 1000:g} s on the virtual clock, onset {ONSET_MS / 1000:g} s after its start"
     )
     lines += [f"load of {c}: {load.about}" for c, load in writers.loads.items()]
     lines += ["", "Decision log (times in s from onset, loads in WCU/s, parts in WCU by slot from onset's slot on)"]
@@ -329,7 +305,7 @@ def render(run: Run) -> str:
     lines.append(
         f"  reports: {fleet.sent:,} sent, {summary.malformed} malformed, {summary.out_of_window:,} out of window"
     )
-    last = f", the last {_seconds(run.since_onset(fleet.last_throttle_ms))}" if fleet.last_throttle_ms else ""
+    last = f", the last {in_seconds(run.since_onset(fleet.last_throttle_ms))}" if fleet.last_throttle_ms else ""
     lines.append(f"  writes: {fleet.offered:,} offered, {fleet.throttled:,} of them throttled{last}")
     return "\n".join(lines) + "\n"
 
@@ -342,11 +318,11 @@ def _decision_line(run: Run, at_ms: int, facts: Mapping[str, object]) -> str:
     assert isinstance(parts, list)
     trigger = facts["trigger_slot"]
     last = slot_of(at_ms) if trigger is None else int(str(trigger)) + 1
-    first = last - len(parts) + 1 - slot_of(START_MS + run.trace.onset_ms)
+    first = last - len(parts) + 1 - slot_of(START_MS + ONSET_MS)
     load_class = f"{facts['load_class']} shards" if facts["load_class"] else "base key"
     generation = _generation_text(run, Generation.decode(str(facts["generation"]))) if facts["generation"] else "-"
     return (
-        f"  {_seconds(run.since_onset(at_ms)):8} {facts['collection']:12} {facts['reason']:18} {load_class:9}"
+        f"  {in_seconds(run.since_onset(at_ms)):8} {facts['collection']:12} {facts['reason']:18} {load_class:9}"
         f"{facts['rate_wcu_per_second']:7.0f} {facts['throttled_wcu']:9.0f}  {generation:20}"
         f"  {first:+d}: {' '.join(f'{wcu:g}' for wcu in parts)}"
     )
@@ -365,8 +341,4 @@ def _estimate_line(run: Run, conversation_id: str) -> str:
 
 
 def _generation_text(run: Run, generation: Generation) -> str:
-    return f"{generation.shard_count} since {_seconds(run.since_onset(generation.since_ms))}"
-
-
-def _seconds(milliseconds: int) -> str:
-    return f"{milliseconds / 1000:+.3f}"
+    return f"{generation.shard_count} since {in_seconds(run.since_onset(generation.since_ms))}"

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -36,34 +36,17 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
     return made
 
 
-@pytest.fixture(scope="session")
-def dev(templates: dict[str, Template]) -> Template:
-    return templates["dev"]
+def variant(name: str) -> Any:
+    """Build the fixture of one variant, by its name."""
+
+    @pytest.fixture(scope="session", name=name)
+    def fixture(templates: dict[str, Template]) -> Template:
+        return templates[name]
+
+    return fixture
 
 
-@pytest.fixture(scope="session")
-def prod(templates: dict[str, Template]) -> Template:
-    return templates["prod"]
-
-
-@pytest.fixture(scope="session")
-def changed(templates: dict[str, Template]) -> Template:
-    return templates["changed"]
-
-
-@pytest.fixture(scope="session")
-def staging(templates: dict[str, Template]) -> Template:
-    return templates["staging"]
-
-
-@pytest.fixture(scope="session")
-def local(templates: dict[str, Template]) -> Template:
-    return templates["local"]
-
-
-@pytest.fixture(scope="session")
-def lite(templates: dict[str, Template]) -> Template:
-    return templates["lite"]
+dev, prod, changed, staging, local, lite = map(variant, ("dev", "prod", "changed", "staging", "local", "lite"))
 
 
 @pytest.fixture(scope="session", params=ENVIRONMENTS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 HOURS = 730
@@ -22,24 +21,17 @@ RULE = 0.50
 OWN_METRIC = 0.30
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One thing that stands: how much of it, and dollars a month."""
-
-    name: str
-    quantity: float
-    dollars: float
-
-
-def list_standing(resources: Mapping[str, Mapping[str, Any]]) -> list[Row]:
-    """List what a template's resources cost in a month in which nothing happens, without the durable log."""
+def price_standing(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
+    """Price a template's resources, in dollars for a month in which nothing happens, without the durable log."""
 
     def of(type_: str) -> list[Mapping[str, Any]]:
         return [each["Properties"] for each in resources.values() if each["Type"] == type_]
 
     registries = of("AWS::ElastiCache::ReplicationGroup")
-    nodes = [each["NumNodeGroups"] * (1 + each["ReplicasPerNodeGroup"]) * HOURS for each in registries]
-    price = sum(hours * NODE_HOUR[each["CacheNodeType"]] for hours, each in zip(nodes, registries, strict=True))
+    nodes = sum(
+        each["NumNodeGroups"] * (1 + each["ReplicasPerNodeGroup"]) * HOURS * NODE_HOUR[each["CacheNodeType"]]
+        for each in registries
+    )
     consumers = len(of("AWS::Scheduler::Schedule"))
     memory = sum(
         function["MemorySize"]
@@ -57,18 +49,12 @@ def list_standing(resources: Mapping[str, Mapping[str, Any]]) -> list[Row]:
         for table in tables
         for each in (table, *table.get("GlobalSecondaryIndexes", ()))
     ]
-    dashboards = len(of("AWS::CloudWatch::Dashboard"))
-    return [
-        Row("Redis nodes", sum(nodes), price),
-        Row("consumer, running without pause", seconds, seconds * GIGABYTE_SECOND),
-        Row("starts of the consumer, schedule", STARTS * consumers, STARTS * consumers * START),
-        Row("alarms", watched, watched * ALARM_METRIC),
-        Row("dashboard", dashboards, dashboards * DASHBOARD),
-        Row("rules of Contributor Insights", 2 * sum(insights), 2 * sum(insights) * RULE),
-        Row("metrics of the consumer's own", OWN_METRICS * consumers, OWN_METRICS * consumers * OWN_METRIC),
-    ]
-
-
-def sum_standing(resources: Mapping[str, Mapping[str, Any]]) -> float:
-    """Sum it up, in dollars a month."""
-    return sum(row.dollars for row in list_standing(resources))
+    return {
+        "Redis nodes": nodes,
+        "consumer, running without pause": seconds * GIGABYTE_SECOND,
+        "starts of the consumer, schedule": STARTS * consumers * START,
+        "alarms": watched * ALARM_METRIC,
+        "dashboard": len(of("AWS::CloudWatch::Dashboard")) * DASHBOARD,
+        "rules of Contributor Insights": 2 * sum(insights) * RULE,
+        "metrics of the consumer's own": OWN_METRICS * consumers * OWN_METRIC,
+    }

@@ -83,7 +83,7 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
             "permissions_boundary": BOUNDARY,
             "kms_key_arn": KEY,
         },
-        "settings": '{"max_shard_count": 64}',
+        "settings": '{"max_shard_count": 64}',  # as the context of a command line has it
     },
     # The context on the command line has the last word over the file.
     "staging": {
@@ -134,10 +134,18 @@ class Template:
         """Find all resources of a type, by logical id."""
         return {id_: resource for id_, resource in self.body["Resources"].items() if resource["Type"] == type_}
 
+    def all(self, type_: str) -> list[dict[str, Any]]:
+        """Find the properties of all resources of a type."""
+        return [resource["Properties"] for resource in self.of_type(type_).values()]
+
     def only(self, type_: str) -> dict[str, Any]:
         """Find the properties of the one resource of a type."""
-        (resource,) = self.of_type(type_).values()
-        return resource["Properties"]
+        (properties,) = self.all(type_)
+        return properties
+
+    def alarms(self) -> dict[str, dict[str, Any]]:
+        """Find the properties of the alarms by their names without the stack's."""
+        return {alarm["AlarmName"].rpartition("-")[2]: alarm for alarm in self.all("AWS::CloudWatch::Alarm")}
 
     def function_id(self, folder: str) -> str:
         """Find a function's logical id by the name of its folder."""
@@ -162,15 +170,21 @@ class Template:
         id_: str = self.function(folder)["Role"]["Fn::GetAtt"][0]
         return id_
 
+    def observing(self, folder: str) -> set[Statement]:
+        """List what each function may do: write its own log, and traces, which are no resource that can be named."""
+        log_group = self.function(folder)["LoggingConfig"]["LogGroup"]["Ref"]
+        logs = {Statement(f"logs:{action}", f"${{{log_group}.Arn}}") for action in ("CreateLogStream", "PutLogEvents")}
+        return logs | {Statement(f"xray:{action}", "*") for action in ("PutTelemetryRecords", "PutTraceSegments")}
+
     def statements(self, role_id: str) -> list[Statement]:
         """List what a role may do, each action on each resource by itself."""
         role = self.body["Resources"][role_id]["Properties"]
         assert not {"ManagedPolicyArns", "Policies"} & role.keys()
         return [
             Statement(action, short_name(resource), json.dumps(statement.get("Condition", {}), sort_keys=True))
-            for policy in self.of_type("AWS::IAM::Policy").values()
-            if {"Ref": role_id} in policy["Properties"]["Roles"]
-            for statement in policy["Properties"]["PolicyDocument"]["Statement"]
+            for policy in self.all("AWS::IAM::Policy")
+            if {"Ref": role_id} in policy["Roles"]
+            for statement in policy["PolicyDocument"]["Statement"]
             if _is_allowing(statement)
             for action in _listed(statement["Action"])
             for resource in _listed(statement["Resource"])

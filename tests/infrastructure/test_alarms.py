@@ -8,7 +8,7 @@ import re
 import pytest
 
 from hotpartition.core.metrics import MetricName
-from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, Severity, base_name, list_alarms
+from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, base_name, list_alarms
 from hotpartition_cdk.options import override
 from infra.environments import DEV, PROD
 from infrastructure.templates import FUNCTIONS, ONCALL, TEAM, short_name
@@ -72,24 +72,18 @@ def test_all_are_in_the_template(template):
     """Each alarm is made, publishes when it begins and when it ends, and says which section to open."""
     (topic,) = template.of_type("AWS::SNS::Topic")
     stack = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
-    made = {a["Properties"]["AlarmName"]: a["Properties"] for a in template.of_type("AWS::CloudWatch::Alarm").values()}
+    made = {a["AlarmName"]: a for a in template.all("AWS::CloudWatch::Alarm")}
     assert set(made) == {f"{stack}-{name}" for name in NAMES}
     for name, alarm in made.items():
         assert alarm["AlarmActions"] == alarm["OKActions"] == [{"Ref": topic}]
         assert alarm["AlarmDescription"].endswith(f" See {RUNBOOK}#{name.removeprefix(f'{stack}-').lower()}")
 
 
-def test_what_wakes_people_is_written_out():
-    """All other alarms can wait until tomorrow."""
-    assert {alarm.name for alarm in alarms_of(PROD) if alarm.severity is Severity.WAKE} == WAKING
-
-
 def test_a_description_begins_with_what_it_asks_for(prod):
-    """Mail can be sorted by the first words."""
-    for alarm in prod.of_type("AWS::CloudWatch::Alarm").values():
-        name = alarm["Properties"]["AlarmName"].removeprefix("hotpartition-prod-")
+    """Mail can be sorted by the first words; what does not wake people can wait until tomorrow."""
+    for name, alarm in prod.alarms().items():
         words = "Wake somebody. " if name in WAKING else "Look tomorrow. "
-        assert alarm["Properties"]["AlarmDescription"].startswith(words)
+        assert alarm["AlarmDescription"].startswith(words)
 
 
 @pytest.mark.parametrize(("variant", "topics"), [("staging", 2), ("changed", 0)], ids=["own topics", "given topics"])
@@ -97,34 +91,29 @@ def test_two_severities_can_have_two_receivers(templates, variant, topics):
     """What can wait goes to a topic of its own, made or given; what wakes stays with the first one."""
     template = templates[variant]
     assert len(template.of_type("AWS::SNS::Topic")) == topics
-    addresses = {
-        short_name(s["Properties"]["TopicArn"]): s["Properties"]["Endpoint"]
-        for s in template.of_type("AWS::SNS::Subscription").values()
-    }
+    addresses = {short_name(s["TopicArn"]): s["Endpoint"] for s in template.all("AWS::SNS::Subscription")}
     addresses |= {ONCALL: "oncall@example.com", TEAM: "team@example.com"}
     receivers = {True: set(), False: set()}
-    for alarm in template.of_type("AWS::CloudWatch::Alarm").values():
-        (action,) = alarm["Properties"]["AlarmActions"]
-        assert alarm["Properties"]["OKActions"] == [action]
-        name = alarm["Properties"]["AlarmName"].rpartition("-")[2].rstrip("2")
-        receivers[name in WAKING].add(addresses[short_name(action)])
+    for name, alarm in template.alarms().items():
+        (action,) = alarm["AlarmActions"]
+        assert alarm["OKActions"] == [action]
+        receivers[name.rstrip("2") in WAKING].add(addresses[short_name(action)])
     assert receivers == {True: {"oncall@example.com"}, False: {"team@example.com"}}
 
 
 @pytest.mark.parametrize("environment", [DEV, PROD])
 def test_own_metrics_are_ones_that_we_count(environment):
-    """An alarm on a name that is never counted would never ring."""
-    own = {m.name for alarm in alarms_of(environment) for m in alarm.metrics if m.namespace == OWN_NAMESPACE}
-    assert len(own) > 7
-    assert own <= set(MetricName)
+    """Under the one dimension that Powertools gives, the function's name: any other alarm would never ring."""
+    own = [m for alarm in alarms_of(environment) for m in alarm.metrics if m.namespace == OWN_NAMESPACE]
+    assert len({m.name for m in own}) > 7
+    assert {m.name for m in own} <= set(MetricName)
+    assert {tuple(m.dimensions) for m in own} == {("service",)}
+    assert {m.dimensions["service"] for m in own} <= set(FUNCTIONS)
 
 
-def test_own_metrics_have_the_dimension_that_powertools_gives(template):
-    """The functions' metrics carry the service's name, which is the folder, and nothing else."""
-    services = {template.variables(folder)["POWERTOOLS_SERVICE_NAME"] for folder in FUNCTIONS}
-    watched = [m for alarm in alarms_of(PROD) for m in alarm.metrics if m.namespace == OWN_NAMESPACE]
-    assert {tuple(m.dimensions) for m in watched} == {("service",)}
-    assert {m.dimensions["service"] for m in watched} <= services
+def stats_of(alarm):
+    """What a synthesized alarm watches."""
+    return [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
 
 
 def test_own_metrics_are_the_stack_s_alone(template):
@@ -132,26 +121,20 @@ def test_own_metrics_are_the_stack_s_alone(template):
     stack = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
     assert {template.variables(folder)["POWERTOOLS_METRICS_NAMESPACE"] for folder in FUNCTIONS} == {stack}
     watched = set()
-    for alarm in template.of_type("AWS::CloudWatch::Alarm").values():
-        properties = alarm["Properties"]
-        stats = [m["MetricStat"]["Metric"] for m in properties.get("Metrics", []) if "MetricStat" in m] or [properties]
-        watched |= {s["Namespace"] for s in stats if [d["Name"] for d in s["Dimensions"]] == ["service"]}
+    for alarm in template.all("AWS::CloudWatch::Alarm"):
+        watched |= {s["Namespace"] for s in stats_of(alarm) if [d["Name"] for d in s["Dimensions"]] == ["service"]}
     assert watched == {stack}
     assert f'"{stack}"' in json.dumps(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"]).replace("\\", "")
 
 
 def metrics_in(alarm):
     """The CloudWatch metrics of a synthesized alarm: name and dimensions."""
-    stats = [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
-    return [(s["MetricName"], {d["Name"]: short_name(d["Value"]) for d in s["Dimensions"]}) for s in stats]
+    return [(s["MetricName"], {d["Name"]: short_name(d["Value"]) for d in s["Dimensions"]}) for s in stats_of(alarm)]
 
 
 def test_dimensions_name_the_stack_s_own_resources(prod):
     """Table, index, API, queue, functions and each node of the registry, by what CloudFormation calls them."""
-    made = {
-        a["Properties"]["AlarmName"].removeprefix("hotpartition-prod-"): metrics_in(a["Properties"])
-        for a in prod.of_type("AWS::CloudWatch::Alarm").values()
-    }
+    made = {name: metrics_in(alarm) for name, alarm in prod.alarms().items()}
     (api,) = prod.of_type("AWS::ApiGatewayV2::Api")
     (queue,) = prod.of_type("AWS::SQS::Queue")
     table = {"TableName": "${Table}"}
@@ -174,10 +157,7 @@ def test_dimensions_name_the_stack_s_own_resources(prod):
 
 def test_silence_of_the_consumer_rings(prod):
     """No data from the consumer is the trouble itself; no other missing data is."""
-    missing = {
-        a["Properties"]["AlarmName"].removeprefix("hotpartition-prod-"): a["Properties"]["TreatMissingData"]
-        for a in prod.of_type("AWS::CloudWatch::Alarm").values()
-    }
+    missing = {name: alarm["TreatMissingData"] for name, alarm in prod.alarms().items()}
     assert {name for name, treatment in missing.items() if treatment == "breaching"} == {"ConsumerMissing"}
     assert set(missing.values()) == {"breaching", "notBreaching"}
 
@@ -190,12 +170,8 @@ def test_any_eviction_rings():
 
 def test_expressions_count_missing_data_as_none(prod):
     """A sum over functions is there although one of them counted nothing."""
-    (alarm,) = [
-        a["Properties"]
-        for a in prod.of_type("AWS::CloudWatch::Alarm").values()
-        if a["Properties"]["AlarmName"].endswith("-RegistryUnreachable")
-    ]
-    (expression,) = [m["Expression"] for m in alarm["Metrics"] if "Expression" in m]
+    metrics = prod.alarms()["RegistryUnreachable"]["Metrics"]
+    (expression,) = [m["Expression"] for m in metrics if "Expression" in m]
     assert expression.count("FILL(") == len(FUNCTIONS)
 
 
@@ -219,28 +195,26 @@ def test_the_dashboard_shows_alarms_and_our_metrics(template):
         assert f'"{name}"' in body
 
 
+def rows_of(root, header):
+    """The cells of each row of a table of the operations page."""
+    table = (root / "docs/operations.md").read_text().split(header)[1].split("\n\n")[0]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
+
+
 def test_no_row_of_the_operations_page_outlives_its_metric(root):
     """The other way round is a test of the documents. Powertools counts cold starts."""
-    table = (root / "docs/operations.md").read_text().split("| Metric | Meaning |")[1].split("\n\n")[0]
-    named = {name for row in table.splitlines()[2:] for name in re.findall(r"`([\w-]+)…?`", row.split("|")[1])}
+    rows = rows_of(root, "| Metric | Meaning |")
+    named = {name for names, _ in rows for name in re.findall(r"`([\w-]+)…?`", names)}
     assert named - set(MetricName) == {"ColdStart", "Decision-"}
 
 
-def test_every_alarm_is_in_the_operations_page_and_the_other_way_round(root):
-    """The table of alarms names those of the code."""
-    operations = (root / "docs/operations.md").read_text()
-    table = operations.split("| Alarm | ")[1].split("\n\n")[0]
-    named = {name for row in table.splitlines()[1:] for name in re.findall(r"`(\w+)`", row.split("|")[1])}
-    assert named == NAMES | APART
-
-
-def test_the_operations_page_says_which_alarms_wake_people(root):
-    """Each row of its table is of one severity."""
-    table = (root / "docs/operations.md").read_text().split("| Alarm | Severity | ")[1].split("\n\n")[0]
-    rows = [row.split("|")[1:3] for row in table.splitlines()[2:]]
-    waking = {name for names, severity in rows if severity.strip() == "wake" for name in re.findall(r"`(\w+)`", names)}
-    assert {severity.strip() for _, severity in rows} == {"wake", "tomorrow"}
-    assert waking == WAKING | {"JournalThrottled"}
+def test_the_operations_page_names_every_alarm_and_which_wake_people(root):
+    """Each row is of one severity."""
+    rows = rows_of(root, "| Alarm | Severity | It rings when |")
+    severities = {name: severity for names, severity, _ in rows for name in re.findall(r"`(\w+)`", names)}
+    assert severities.keys() == NAMES | APART
+    assert set(severities.values()) == {"wake", "tomorrow"}
+    assert {name for name, severity in severities.items() if severity == "wake"} == WAKING | {"JournalThrottled"}
 
 
 def test_every_alarm_is_a_section_of_the_runbook_and_the_other_way_round(root):
@@ -256,5 +230,4 @@ def test_every_widget_of_the_dashboard_is_explained_and_no_other(prod, root):
     """By its title, in the dashboard's order."""
     body = short_name(prod.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
     titles = [json.loads(f'"{title}"') for title in re.findall(r'"title":"([^"]*)"', body)]
-    table = (root / "docs/operations.md").read_text().split("| Widget | How to read it |")[1].split("\n\n")[0]
-    assert [line.split("|")[1].strip() for line in table.splitlines()[2:]] == titles
+    assert [title for title, _ in rows_of(root, "| Widget | How to read it |")] == titles

@@ -125,12 +125,12 @@ class TestFiveLines:
         assert {type_: len(five.of_type(type_)) for type_ in counts} == counts
         schedule, consumer = five.only("AWS::Scheduler::Schedule"), five.function_id("consume_reports")
         assert schedule["Target"]["Arn"] == {"Fn::GetAtt": [consumer, "Arn"]}
-        ((queue, _),) = five.of_type("AWS::SQS::Queue").items()
+        (queue,) = five.of_type("AWS::SQS::Queue")
         assert schedule["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue, "Arn"]}
 
     def test_change_nothing_of_the_table(self, five):
         """It is imported; the one table that is made is the journal, which outlives the stack as the given one does."""
-        ((_, journal),) = five.of_type("AWS::DynamoDB::Table").items()
+        (journal,) = five.of_type("AWS::DynamoDB::Table").values()
         assert [key["AttributeName"] for key in journal["Properties"]["KeySchema"]] == ["pk"]
         assert journal["DeletionPolicy"] == "RetainExceptOnCreate"
         assert journal["Properties"]["TableName"] == "hp-routes-readings"
@@ -138,30 +138,22 @@ class TestFiveLines:
 
     def test_let_the_function_do_what_it_needs_and_no_more(self, five):
         """The table's items, the routes by key, its own user in Redis; no index, no other table."""
-        _, properties = function_of(five, "ingest.handler")
         (journal,) = five.of_type("AWS::DynamoDB::Table")
         (registry,) = five.of_type("AWS::ElastiCache::ReplicationGroup")
         (user,) = [id_ for id_ in five.of_type("AWS::ElastiCache::User") if "table" in id_]
-        statements = [
-            s for s in statements_of(five, properties["Role"]["Fn::GetAtt"][0]) if not s.action.startswith("ec2:")
-        ]
-        given = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/readings"
+        statements = [s for s in rights_of(five, "ingest.handler") if not s.action.startswith("ec2:")]
+        given = arn_of("dynamodb", "table/readings")
         assert set(statements) == {
             *(Statement(f"dynamodb:{name}", given) for name in (*READS, *WRITES)),
             *(Statement(f"dynamodb:{name}", f"${{{journal}.Arn}}") for name in ("BatchGetItem", "GetItem")),
             Statement("elasticache:Connect", f"${{{user}.Arn}}"),
-            Statement(
-                "elasticache:Connect",
-                "arn:${AWS::Partition}:elasticache:${AWS::Region}:${AWS::AccountId}:replicationgroup:"
-                f"${{{registry}}}",
-            ),
+            Statement("elasticache:Connect", arn_of("elasticache", f"replicationgroup:${{{registry}}}")),
         }
 
     def test_give_each_user_of_redis_the_tables_own_keys(self, five):
         """The function may do what writers and readers do, the others what their names say."""
         rights = {
-            user["Properties"]["UserName"].rpartition("-")[2]: user["Properties"]["AccessString"]
-            for user in five.of_type("AWS::ElastiCache::User").values()
+            user["UserName"].rpartition("-")[2]: user["AccessString"] for user in five.all("AWS::ElastiCache::User")
         }
         roles = {
             "table": (Role.WRITER, Role.READER),
@@ -192,7 +184,7 @@ class TestFiveLines:
         """And what `ShardedTable` does with them; the function joined this VPC, and reaches no other table."""
         (statement,) = five.only("AWS::EC2::VPCEndpoint")["PolicyDocument"]["Statement"]
         (journal,) = five.of_type("AWS::DynamoDB::Table")
-        given = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/readings"
+        given = arn_of("dynamodb", "table/readings")
         assert [short_name(resource) for resource in statement["Resource"]] == [given, f"${{{journal}.Arn}}"]
         assert statement["Action"] == [f"dynamodb:{name}" for name in sorted((*READS, *WRITES))]
 
@@ -220,10 +212,7 @@ class TestFiveLines:
 
     def test_watch_the_table_and_the_journal(self, five):
         """Alarms and dashboard begin with the construct's name; nothing speaks of an index or an API."""
-        names = {
-            alarm["Properties"]["AlarmName"].rpartition("-")[2]
-            for alarm in five.of_type("AWS::CloudWatch::Alarm").values()
-        }
+        names = set(five.alarms())
         assert {"TableWritesThrottled", "JournalThrottled", "ConsumerMissing", "DeadLetters", "FunctionErrors"} <= names
         assert not {"IndexThrottled", "ApiFailing", "ReportsLost"} & names
         name = five.only("AWS::CloudWatch::Dashboard")["DashboardName"]
@@ -276,16 +265,15 @@ class TestInBand:
         types = {resource["Type"] for resource in in_band.body["Resources"].values()}
         assert types == {"AWS::DynamoDB::Table", "AWS::IAM::Policy", "AWS::IAM::Role", "AWS::Lambda::Function"}
         assert len(in_band.of_type("AWS::DynamoDB::Table")) == 1
-        functions = in_band.of_type("AWS::Lambda::Function").values()
+        functions = in_band.all("AWS::Lambda::Function")
         assert len(functions) == 4
-        assert not any({"Layers", "VpcConfig"} & function["Properties"].keys() for function in functions)
+        assert not any({"Layers", "VpcConfig"} & function.keys() for function in functions)
 
     def test_a_writer_may_raise_and_count_and_no_more(self, in_band):
         """In the journal's table: routing items by their attributes, load items by their keys. It lists nothing."""
-        _, properties = function_of(in_band, "collect.handler")
         (journal,) = in_band.of_type("AWS::DynamoDB::Table")
         routes = f"${{{journal}.Arn}}"
-        given = "arn:${AWS::Partition}:dynamodb:${AWS::Region}:${AWS::AccountId}:table/events"
+        given = arn_of("dynamodb", "table/events")
         attributes = ["pk", "generations", "raises", "reason", "routing_partition", "updated_at"]
         routing_items = {
             "ForAllValues:StringEquals": {"dynamodb:Attributes": attributes},
@@ -295,7 +283,7 @@ class TestInBand:
             "ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["hotpartition#load#*"]},
             "Null": {"dynamodb:LeadingKeys": "false"},
         }
-        assert set(statements_of(in_band, properties["Role"]["Fn::GetAtt"][0])) == {
+        assert set(rights_of(in_band, "collect.handler")) == {
             *(Statement(f"dynamodb:{name}", given) for name in (*READS, *WRITES)),
             *(Statement(f"dynamodb:{name}", routes) for name in ("BatchGetItem", "GetItem")),
             Statement("dynamodb:UpdateItem", routes, json.dumps(routing_items)),
@@ -305,9 +293,7 @@ class TestInBand:
     @pytest.mark.parametrize("handler", ["show.handler", "look.handler"])
     def test_a_reader_writes_nothing(self, in_band, handler):
         """Wherever the routes lie."""
-        _, properties = function_of(in_band, handler)
-        actions = {s.action for s in statements_of(in_band, properties["Role"]["Fn::GetAtt"][0])}
-        assert actions == {f"dynamodb:{name}" for name in READS}
+        assert {s.action for s in rights_of(in_band, handler)} == {f"dynamodb:{name}" for name in READS}
 
     @pytest.mark.parametrize("handler", ["ingest.handler", "show.handler", "collect.handler", "look.handler"])
     def test_set_the_environment_that_in_band_reads(self, in_band, handler):
@@ -331,15 +317,21 @@ class TestInBand:
             for statement in policy["Statement"]
             for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
         }
-        _, properties = function_of(in_band, "collect.handler")
-        granted = statements_of(in_band, properties["Role"]["Fn::GetAtt"][0])
+        granted = rights_of(in_band, "collect.handler")
         assert documented == {
             Statement(each.action, "ROUTES", each.condition) for each in granted if "events" not in each.resource
         }
 
 
-def statements_of(template, role_id):
-    """What a role may do by all of its policies."""
+def arn_of(service, resource):
+    """The ARN of something in the stack's own account and region."""
+    return f"arn:${{AWS::Partition}}:{service}:${{AWS::Region}}:${{AWS::AccountId}}:{resource}"
+
+
+def rights_of(template, handler):
+    """What the one function with a handler may do by all of its role's policies."""
+    _, properties = function_of(template, handler)
+    role_id = properties["Role"]["Fn::GetAtt"][0]
     role = template.body["Resources"][role_id]["Properties"]
     role = {name: value for name, value in role.items() if name != "ManagedPolicyArns"}
     only = {**template.body["Resources"], role_id: {"Type": "AWS::IAM::Role", "Properties": role}}
@@ -361,12 +353,13 @@ def shared(tmp_path_factory):
         removal_policy=cdk.RemovalPolicy.DESTROY,
     )
     stream = "arn:aws:dynamodb:eu-west-1:123456789012:table/readings/stream/2026"
+    arm = lambda_.Architecture.ARM_64
     first = constructs.HotPartition(
         stack,
         "Readings",
         table=imported_table(stack, encryption_key=key, table_stream_arn=stream),
         functions=[make_function(stack, "Ingest", vpc=vpc, runtime=lambda_.Runtime.PYTHON_3_12)],
-        readers=[make_function(stack, "Show", vpc=vpc, architecture=lambda_.Architecture.ARM_64)],
+        readers=[make_function(stack, "Show", vpc=vpc, architecture=arm, handler="show.handler")],
         indexes=["by-time"],
         vpc=vpc,
         options=constructs.PRODUCTION.changed({"consumers": 2, "alarms": {"is_silent": True}}),
@@ -394,7 +387,7 @@ class TestSharing:
         assert len(users) == 8
         assert sum("DependsOn" in user for user in users.values()) == 7
         assert len(shared.only("AWS::ElastiCache::UserGroup")["UserIds"]) == 8
-        names = [a["Properties"]["AlarmName"] for a in shared.of_type("AWS::CloudWatch::Alarm").values()]
+        names = [a["AlarmName"] for a in shared.all("AWS::CloudWatch::Alarm")]
         assert len(names) == len(set(names))
         assert sum(name.endswith("-RegistryMemory") for name in names) == 1
         assert sum(name.endswith("-ConsumerMissing") for name in names) == 2
@@ -407,13 +400,12 @@ class TestSharing:
         assert len(shared.of_type("AWS::EC2::VPC")) == 1
         assert not shared.of_type("AWS::EC2::VPCEndpoint")
         assert not shared.of_type("AWS::EC2::FlowLog")
-        let_in = shared.of_type("AWS::EC2::SecurityGroupIngress").values()
-        assert len(let_in) == 4
-        assert {rule["Properties"]["FromPort"] for rule in let_in} == {6379}
+        let_in = shared.all("AWS::EC2::SecurityGroupIngress")
+        assert [rule["FromPort"] for rule in let_in] == [6379] * 4
 
     def test_layers_are_those_of_each_functions_python_and_processor(self, shared):
         """One pair for each; the construct's own have theirs, once for each table."""
-        layers = [layer["Properties"] for layer in shared.of_type("AWS::Lambda::LayerVersion").values()]
+        layers = shared.all("AWS::Lambda::LayerVersion")
         kinds = [(layer["CompatibleRuntimes"][0], layer["CompatibleArchitectures"][0]) for layer in layers]
         assert sorted(kinds) == sorted(
             [("python3.12", "x86_64"), ("python3.13", "x86_64"), *[("python3.13", "arm64")] * 3] * 2
@@ -421,16 +413,14 @@ class TestSharing:
 
     def test_a_container_image_brings_its_own_packages(self, shared):
         """It gets no layer, and all the rest; and it joins the VPC, in which it was not."""
-        functions = [function["Properties"] for function in shared.of_type("AWS::Lambda::Function").values()]
-        (image,) = [function for function in functions if function.get("PackageType") == "Image"]
+        (image,) = [each for each in shared.all("AWS::Lambda::Function") if each.get("PackageType") == "Image"]
         assert "Layers" not in image
         assert AdaptiveSettings.from_env(environment_of(shared, image)).registry.registry_user.endswith("-table")
         assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
     def test_a_reader_writes_nothing(self, shared):
         """In neither table, and in Redis as readers do; an index is granted by its name, a key through DynamoDB."""
-        (role,) = [id_ for id_ in shared.of_type("AWS::IAM::Role") if id_.startswith("Show")]
-        statements = statements_of(shared, role)
+        statements = rights_of(shared, "show.handler")
         assert {s.action for s in statements if s.action.startswith("dynamodb:")} == {f"dynamodb:{n}" for n in READS}
         assert {s.action for s in statements if s.resource.endswith("/index/by-time")} == {
             "dynamodb:Query",
@@ -443,9 +433,9 @@ class TestSharing:
     def test_settings_and_options_reach_our_functions(self, shared):
         """Of the first table; the second has its own, with defaults."""
         found = [
-            properties["Environment"]["Variables"]
-            for resource in shared.of_type("AWS::Lambda::Function").values()
-            if (properties := resource["Properties"]).get("Handler") == "handler.handler"
+            function["Environment"]["Variables"]
+            for function in shared.all("AWS::Lambda::Function")
+            if function.get("Handler") == "handler.handler"
         ]
         given = {
             (v["HOTPARTITION_HAS_POSITIONS"], v.get("HOTPARTITION_MAX_SHARD_COUNT"))

@@ -19,7 +19,7 @@ def test_one_consumer_gets_the_schedulers_own_event(template):
 
 def test_each_share_has_a_schedule(staging, prod):
     """That starts the same function, with its share in the event; else they are as the only one is."""
-    schedules = deepcopy([schedule["Properties"] for schedule in staging.of_type(SCHEDULE).values()])
+    schedules = deepcopy(staging.all(SCHEDULE))
     events = [json.loads(schedule["Target"].pop("Input")) for schedule in schedules]
     assert [Share.decode(event) for event in events] == list(list_shares(2))
     assert {event["time"] for event in events} == {"<aws.scheduler.scheduled-time>"}

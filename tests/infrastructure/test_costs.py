@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from infrastructure.standing import list_standing, sum_standing
+from infrastructure.standing import price_standing
 from infrastructure.test_constructs import App, constructs, imported_table
 
 BARS = {"lite": 6, "dev": 40, "prod": 250, "SMALL": 40, "PRODUCTION": 110}
@@ -29,7 +29,7 @@ def resources(templates, tmp_path_factory):
 @pytest.mark.parametrize(("name", "bar"), BARS.items())
 def test_little_stands_idle(resources, name, bar):
     """Without the durable log, whose price no page that we could read says."""
-    assert 0 < sum_standing(resources[name]) <= bar
+    assert 0 < sum(price_standing(resources[name]).values()) <= bar
 
 
 def test_the_page_says_what_stands(resources, root):
@@ -43,7 +43,8 @@ def test_the_page_says_what_stands(resources, root):
     header = rows.pop("standing")
     assert [name.strip("`") for name in header] == list(resources)
     for column, found in enumerate(resources.values()):
-        for row in list_standing(found):
-            expected = "-" if row.dollars == 0 else f"${row.dollars:.2f}"
-            assert re.sub(r"^.*: ", "", rows[row.name][column]) == expected, row
-        assert rows["all of it"][column] == f"**${sum_standing(found):.0f}**"
+        standing = price_standing(found)
+        for name, dollars in standing.items():
+            expected = "-" if dollars == 0 else f"${dollars:.2f}"
+            assert re.sub(r"^.*: ", "", rows[name][column]) == expected, name
+        assert rows["all of it"][column] == f"**${sum(standing.values()):.0f}**"

@@ -83,10 +83,7 @@ def test_function(stack, folder):
     assert IN_BAND_SETTINGS[FUNCTIONS[folder]].from_env(variables).store.table_name == "hotpartition-table"
     assert [name for name in variables if "REGISTRY" in name] == []
     assert "VpcConfig" not in stack.function(folder)
-    log_group = stack.function(folder)["LoggingConfig"]["LogGroup"]["Ref"]
-    logs = {Statement(f"logs:{action}", f"${{{log_group}.Arn}}") for action in ("CreateLogStream", "PutLogEvents")}
-    traces = {Statement(f"xray:{action}", "*") for action in ("PutTelemetryRecords", "PutTraceSegments")}
-    assert set(stack.statements(stack.role_id(folder))) == DATA[folder] | logs | traces
+    assert set(stack.statements(stack.role_id(folder))) == DATA[folder] | stack.observing(folder)
 
 
 def test_no_conversation_has_the_key_of_a_load_item():
@@ -104,8 +101,7 @@ def test_the_writer_lists_raised_conversations_where_operators_look(lite):
 
 def test_alarms(stack):
     """Only those of what there is."""
-    names = {each["Properties"]["AlarmName"] for each in stack.of_type("AWS::CloudWatch::Alarm").values()}
-    assert {name.rpartition("-")[2] for name in names} == ALARMS
+    assert set(stack.alarms()) == ALARMS
     listed = list_alarms(None, functions=tuple(FUNCTIONS), slow_request_ms=LITE.alarms.slow_ms)
     assert {alarm.name for alarm in listed} == ALARMS
 

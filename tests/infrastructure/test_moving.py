@@ -58,12 +58,8 @@ def journals(template):
     return {name: id_ for (type_, name), id_ in names(template).items() if type_ == "AWS::DynamoDB::Table"}
 
 
-@pytest.fixture(scope="module")
-def before(tmp_path_factory):
-    return app(tmp_path_factory.mktemp("before"))
-
-
 CHANGES = {
+    "before": {},
     "renamed": {"id_": "Hotter"},
     "wrapped": {"is_wrapped": True},
     "sharing": {"is_sharing": True},
@@ -73,37 +69,42 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_no_name_is_taken_by_another_resource(before, tmp_path, change):
+@pytest.fixture(scope="module")
+def apps(tmp_path_factory):
+    """The app as it was, and with each change."""
+    return {name: app(tmp_path_factory.mktemp("app"), **change) for name, change in CHANGES.items()}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_no_name_is_taken_by_another_resource(apps, change):
     """CloudFormation creates before it deletes: a name that stays has the logical id that it had, both ways."""
-    old, new = names(before), names(app(tmp_path, **change))
+    old, new = names(apps["before"]), names(apps[change])
     assert {key: id_ for key, id_ in new.items() if key in old} == {key: id_ for key, id_ in old.items() if key in new}
 
 
-@pytest.mark.parametrize("change", [change for name, change in CHANGES.items() if name != "away"])
-def test_the_journal_stays(before, tmp_path, change):
+@pytest.mark.parametrize("change", [change for change in CHANGES if change != "away"])
+def test_the_journal_stays(apps, change):
     """Under its name, which is that of the table, and its logical id: it is the truth about where items lie."""
-    kept = journals(app(tmp_path, **change))
-    assert kept == journals(before)
+    kept = journals(apps[change])
+    assert kept == journals(apps["before"])
     assert len(kept) == 2
     assert all(name.startswith("hp-routes-") for name in kept)
 
 
-def test_a_journal_that_is_left_behind_is_in_the_way(before, tmp_path):
+def test_a_journal_that_is_left_behind_is_in_the_way(apps):
     """Taken away it is retained; made again, it has the name that is taken, and the deployment fails."""
-    gone = journals(app(tmp_path, has_events=False))
-    (left,) = journals(before).keys() - gone.keys()
-    resource = before.body["Resources"][journals(before)[left]]
+    ((name, id_),) = journals(apps["before"]).items() - journals(apps["away"]).items()
+    resource = apps["before"].body["Resources"][id_]
     assert resource["DeletionPolicy"] == "RetainExceptOnCreate"
-    assert short_name(resource["Properties"]["TableName"]) == left
+    assert short_name(resource["Properties"]["TableName"]) == name
 
 
-def test_a_table_on_another_registry_has_other_users(before, tmp_path):
+def test_a_table_on_another_registry_has_other_users(apps):
     """Both exist for a while."""
 
     def users(template):
         return {name for type_, name in names(template) if type_ == "AWS::ElastiCache::User" and name[:6] == "events"}
 
-    after = users(app(tmp_path, is_sharing=True))
+    after = users(apps["sharing"])
     assert len(after) == 4
-    assert not after & users(before)
+    assert not after & users(apps["before"])

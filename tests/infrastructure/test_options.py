@@ -211,11 +211,8 @@ def named_after(template):
     """What the names that have to be unique in an account and region begin with."""
     dashboard = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
     names = {dashboard, template.only("AWS::ElastiCache::UserGroup")["UserGroupId"].removesuffix("-users")}
-    users = template.of_type("AWS::ElastiCache::User").values()
-    names |= {user["Properties"]["UserId"].rsplit("-", 2)[0] for user in users}
-    alarms = [alarm["Properties"]["AlarmName"] for alarm in template.of_type("AWS::CloudWatch::Alarm").values()]
-    names |= {alarm.rpartition("-")[0] for alarm in alarms}
-    return names
+    names |= {user["UserId"].rsplit("-", 2)[0] for user in template.all("AWS::ElastiCache::User")}
+    return names | {alarm["AlarmName"].rpartition("-")[0] for alarm in template.all("AWS::CloudWatch::Alarm")}
 
 
 def test_two_stacks_of_an_environment_fit_into_a_region(staging, prod):
@@ -224,8 +221,7 @@ def test_two_stacks_of_an_environment_fit_into_a_region(staging, prod):
     assert named_after(staging) == {"hotpartition-staging-anna"}
     assert {"Table", "Registry"} <= staging.body["Resources"].keys()
     for type_, name in NAMED_BY_CLOUDFORMATION.items():
-        for template in (prod, staging):
-            assert [id_ for id_, made in template.of_type(type_).items() if name in made["Properties"]] == []
+        assert not [made[name] for template in (prod, staging) for made in template.all(type_) if name in made]
 
 
 def test_ceilings_and_what_is_watched_are_options(changed, prod):
@@ -236,8 +232,7 @@ def test_ceilings_and_what_is_watched_are_options(changed, prod):
     assert changed.body["Outputs"]["ApiUrl"]["Value"] == "https://chat.example.com"
     assert changed.only("AWS::ApiGatewayV2::Stage")["DefaultRouteSettings"]["DetailedMetricsEnabled"] is True
     assert changed.of_type("AWS::CloudWatch::Dashboard") == {}
-    descriptions = [a["Properties"]["AlarmDescription"] for a in changed.of_type("AWS::CloudWatch::Alarm").values()]
-    assert all(f" See {RUNBOOK_URL}#" in description for description in descriptions)
+    assert all(f" See {RUNBOOK_URL}#" in alarm["AlarmDescription"] for alarm in changed.all("AWS::CloudWatch::Alarm"))
     assert "DisableExecuteApiEndpoint" not in prod.only("AWS::ApiGatewayV2::Api")
     assert "DetailedMetricsEnabled" not in prod.only("AWS::ApiGatewayV2::Stage")["DefaultRouteSettings"]
 
@@ -247,16 +242,14 @@ def test_what_an_organisation_asks_for_is_on_everything(changed):
     tagged = [changed.only(type_)["Tags"] for type_ in ("AWS::DynamoDB::Table", "AWS::ElastiCache::ReplicationGroup")]
     expected = [("environment", "prod"), ("project", "feed"), ("team", "chat")]
     assert [[(tag["Key"], tag["Value"]) for tag in tags] for tags in tagged] == [expected] * 2
-    roles = changed.of_type("AWS::IAM::Role").values()
-    assert {role["Properties"].get("PermissionsBoundary") for role in roles} == {BOUNDARY}
+    assert {role.get("PermissionsBoundary") for role in changed.all("AWS::IAM::Role")} == {BOUNDARY}
     assert changed.only("AWS::DynamoDB::Table")["SSESpecification"] == {
         "KMSMasterKeyId": KEY,
         "SSEEnabled": True,
         "SSEType": "KMS",
     }
     assert changed.only("AWS::ElastiCache::ReplicationGroup")["KmsKeyId"] == KEY
-    groups = changed.of_type("AWS::Logs::LogGroup").values()
-    assert {group["Properties"].get("KmsKeyId") for group in groups} == {KEY}
+    assert {group.get("KmsKeyId") for group in changed.all("AWS::Logs::LogGroup")} == {KEY}
     for folder in FUNCTIONS:
         allowed = {s for s in changed.statements(changed.role_id(folder)) if s.action.startswith("kms:")}
         assert {s.action for s in allowed} == {"kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey"}
@@ -276,20 +269,17 @@ def test_options_reach_the_template(changed):
     assert changed.variables("write_message")["HOTPARTITION_RETENTION_DAYS"] == "30"
     assert changed.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "64"
     # Twelve nodes are more than one alarm can watch.
-    names = {alarm["Properties"]["AlarmName"] for alarm in changed.of_type("AWS::CloudWatch::Alarm").values()}
-    assert {"hotpartition-prod-RegistryEvictions", "hotpartition-prod-RegistryEvictions2"} <= names
+    assert {"RegistryEvictions", "RegistryEvictions2"} <= set(changed.alarms())
     check_api(changed)
     check_snapshots(changed)
-    egress = [rule["Properties"] for rule in changed.of_type("AWS::EC2::SecurityGroupEgress").values()]
+    egress = changed.all("AWS::EC2::SecurityGroupEgress")
     assert [rule["DestinationPrefixListId"] for rule in egress if rule["FromPort"] == 443] == ["pl-6da54004"]
-    open_rules = [
-        g["Properties"].get("SecurityGroupEgress") for g in changed.of_type("AWS::EC2::SecurityGroup").values()
-    ]
+    open_rules = [g.get("SecurityGroupEgress") for g in changed.all("AWS::EC2::SecurityGroup")]
     assert "0.0.0.0/0" not in str(open_rules)
-    zones = [subnet["Properties"]["AvailabilityZone"] for subnet in changed.of_type("AWS::EC2::Subnet").values()]
+    zones = [subnet["AvailabilityZone"] for subnet in changed.all("AWS::EC2::Subnet")]
     assert zones == ["eu-west-1a", "eu-west-1c", "eu-west-1b"]
     assert "ReservedConcurrentExecutions" not in changed.function("consume_reports")
-    days = {g["Properties"]["RetentionInDays"] for g in changed.of_type("AWS::Logs::LogGroup").values()}
+    days = {g["RetentionInDays"] for g in changed.all("AWS::Logs::LogGroup")}
     assert days == {400}
 
 
@@ -297,7 +287,7 @@ def check_api(template):
     """Every route asks for a token, a page of that origin may call, and what differs from the stage has own limits."""
     authorizer = template.only("AWS::ApiGatewayV2::Authorizer")
     assert authorizer["JwtConfiguration"] == {"Issuer": "https://login.example.com/", "Audience": ["chat"]}
-    routes = [route["Properties"] for route in template.of_type("AWS::ApiGatewayV2::Route").values()]
+    routes = template.all("AWS::ApiGatewayV2::Route")
     assert {route["AuthorizationType"] for route in routes} == {"JWT"}
     assert {(route["RouteKey"].split()[0], *route["AuthorizationScopes"]) for route in routes} == {
         ("POST", "messages.write", "messages.all"),
@@ -331,11 +321,10 @@ def test_a_lambda_authorizer_of_ones_own(staging):
         "IdentitySource": ["$request.header.Authorization", "$context.routeKey"],
     }
     assert AUTHORIZER in short_name(authorizer["AuthorizerUri"])
-    for route in staging.of_type("AWS::ApiGatewayV2::Route").values():
-        assert route["Properties"]["AuthorizationType"] == "CUSTOM"
-        assert route["Properties"]["AuthorizerId"] == {"Ref": id_}
-    permissions = [p["Properties"] for p in staging.of_type("AWS::Lambda::Permission").values()]
-    (permission,) = [p for p in permissions if p["FunctionName"] == AUTHORIZER]
+    for route in staging.all("AWS::ApiGatewayV2::Route"):
+        assert route["AuthorizationType"] == "CUSTOM"
+        assert route["AuthorizerId"] == {"Ref": id_}
+    (permission,) = [p for p in staging.all("AWS::Lambda::Permission") if p["FunctionName"] == AUTHORIZER]
     assert permission["Principal"] == "apigateway.amazonaws.com"
     assert short_name(permission["SourceArn"]).endswith(f"/authorizers/${{{id_}}}")
     assert staging.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "user"
@@ -354,7 +343,5 @@ def check_snapshots(template):
         assert ("SnapStart" in template.function(folder)) is expected
     aliases = template.of_type("AWS::Lambda::Alias")
     assert [alias["Properties"]["Name"] for alias in aliases.values()] == ["live", "live"]
-    targets = {
-        i["Properties"]["IntegrationUri"]["Ref"] for i in template.of_type("AWS::ApiGatewayV2::Integration").values()
-    }
+    targets = {i["IntegrationUri"]["Ref"] for i in template.all("AWS::ApiGatewayV2::Integration")}
     assert targets == set(aliases)

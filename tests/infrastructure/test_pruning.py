@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition_cdk.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
+from support.events import page_event, post_event
 from support.handlers import find_function
 from tools.benchmarks.cold import build_layers, install_plain, size_bytes
 
@@ -40,24 +41,9 @@ print(json.dumps({
     "sources": sorted(file[len(root) + 1:] for file in files if file.startswith(root) and file.endswith(".py")),
 }))
 """
-HTTP = {
-    "version": "2.0",
-    "rawQueryString": "",
-    "headers": {},
-    "pathParameters": {"conversation_id": "room-1"},
-    "isBase64Encoded": False,
-}
-
-
-def http(method, body=None):
-    context = {"stage": "$default", "http": {"method": method, "path": "/"}}
-    route = f"{method} /conversations/{{conversation_id}}/messages"
-    return {**HTTP, "routeKey": route, "requestContext": context, "body": body}
-
-
 EVENTS = {
-    "write_message": http("POST", json.dumps({"sender": "ann", "body": "hello"})),
-    "read_messages": http("GET"),
+    "write_message": post_event("room-1", {"sender": "ann", "body": "hello"}),
+    "read_messages": page_event("room-1"),
     "consume_reports": {"time": "2026-11-21T00:00:00Z"},
     "operate": {"command": "route", "conversation_id": "room-1"},
 }

@@ -71,25 +71,21 @@ def test_defaults_fit_the_timeouts(environment):
     check_times(environment, {})
 
 
-def test_a_run_that_lambda_would_cut_is_refused():
-    """The consumer's hard stop leaves it ten seconds before Lambda's timeout, which the default just does."""
-    check_times(DEV, {"run_seconds": "170"})
+@pytest.mark.parametrize(
+    ("name", "most", "reason"),
+    [
+        ("run_seconds", 170, "the last pass may take 10 s more"),
+        ("request_budget_ms", 7_000, "an attempt that starts at its end may take 3 s more"),
+    ],
+)
+def test_what_lambda_would_cut_is_refused(name, most, reason):
+    """A run of the consumer and a request end before the function's timeout, which the default just does."""
+    check_times(DEV, {name: str(most)})
     with pytest.raises(ConfigurationError) as caught:
-        check_times(DEV, {"run_seconds": "171"})
+        check_times(DEV, {name: str(most + 1)})
     assert str(caught.value) == (
-        "setting run_seconds should be at most 170 in environment dev, not 171, because the last pass may take 10 s"
-        " more and Lambda stops the function after its timeout"
-    )
-
-
-def test_a_request_that_lambda_would_cut_is_refused():
-    """A request's time budget leaves the shorter timeout room for an attempt that starts at its end."""
-    check_times(DEV, {"request_budget_ms": "7000"})
-    with pytest.raises(ConfigurationError) as caught:
-        check_times(DEV, {"request_budget_ms": "7001"})
-    assert str(caught.value) == (
-        "setting request_budget_ms should be at most 7000 in environment dev, not 7001, because an attempt that"
-        " starts at its end may take 3 s more and Lambda stops the function after its timeout"
+        f"setting {name} should be at most {most} in environment dev, not {most + 1}, because {reason}"
+        " and Lambda stops the function after its timeout"
     )
 
 

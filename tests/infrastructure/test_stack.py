@@ -9,6 +9,7 @@ import pytest
 
 from hotpartition.redis.acl import Role
 from infrastructure.templates import FUNCTIONS, short_name
+from support.tables import TABLE_SCHEMA
 
 ROLES = {
     "write_message": Role.WRITER,
@@ -24,7 +25,6 @@ COMMANDS = {
 }
 """Written out, so that another command is allowed in two places."""
 
-STATEFUL_IDS = {"Table": "AWS::DynamoDB::Table", "Registry": "AWS::ElastiCache::ReplicationGroup"}
 KEPT_IDS = {
     "ApiGatewayV2::Api": {"ApiHttpApi4C294DC0"},
     "DynamoDB::Table": {"Table"},
@@ -53,16 +53,18 @@ KEPT_IDS = {
     "SQS::Queue": {"DetectionFailures85417064"},
 }
 """What a moved construct would replace: with its data, or with the address that clients and people have."""
-PHYSICAL_NAMES = {"TableName", "ReplicationGroupId"}
 MESSAGES = "/conversations/{conversation_id}/messages"
 COUNTER = "/counters/{counter_id}"
 
 
 class TestTable:
-    def test_is_on_demand_with_recovery(self, template):
-        """Every environment's table is on demand, and can be restored to any second."""
+    def test_is_that_of_the_tests_with_recovery(self, template):
+        """On demand, with the keys and the index that the adapters' tests create; restored to any second."""
         table = template.only("AWS::DynamoDB::Table")
-        assert table["BillingMode"] == "PAY_PER_REQUEST"
+        for index in (indexes := [dict(index) for index in table["GlobalSecondaryIndexes"]]):
+            # What is watched has no part in how a table behaves.
+            index.pop("ContributorInsightsSpecification", None)
+        assert {name: table[name] for name in TABLE_SCHEMA} | {"GlobalSecondaryIndexes": indexes} == TABLE_SCHEMA
         assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
 
     def test_forgets_what_has_expired(self, template):
@@ -85,25 +87,17 @@ class TestTable:
 
 
 class TestStatefulResources:
-    def test_logical_ids_are_pinned(self, template):
-        """Another logical id would be another, empty table or cluster: these never change."""
-        resources = template.body["Resources"]
-        assert {id_: resources[id_]["Type"] for id_ in STATEFUL_IDS} == STATEFUL_IDS
-
-    def test_what_holds_something_stays_where_it_is(self, prod):
+    def test_what_holds_something_stays_where_it_is(self, dev, prod):
         """Whatever the code is cut into: data, logs, network, queue and the API's address keep their logical ids."""
-        assert {type_: set(prod.of_type(f"AWS::{type_}")) for type_ in KEPT_IDS} == KEPT_IDS
-
-    @pytest.mark.parametrize("id_", STATEFUL_IDS)
-    def test_physical_names_are_cloudformations(self, template, id_):
-        """A name that is given, changed or taken away replaces the table or cluster: it never gets one."""
-        assert not PHYSICAL_NAMES & template.body["Resources"][id_]["Properties"].keys()
+        for template in (dev, prod):
+            # Ids of users hold the stack's name.
+            expected = {type_: ids for type_, ids in KEPT_IDS.items() if template is prod or "User" not in type_}
+            assert {type_: set(template.of_type(f"AWS::{type_}")) for type_ in expected} == expected
 
     def test_physical_names_of_users_are_pinned(self, dev, prod):
         """A user's id is its identity for IAM and for Redis; another one is another user."""
         for name, registry, template in (("dev", "0326", dev), ("prod", "b35a", prod)):
-            users = template.of_type("AWS::ElastiCache::User").values()
-            assert {u["Properties"]["UserId"] for u in users} == {
+            assert {user["UserId"] for user in template.all("AWS::ElastiCache::User")} == {
                 f"hotpartition-{name}-{registry}-{role}" for role in ("consumer", "operator", "reader", "writer")
             }
             assert template.only("AWS::ElastiCache::UserGroup")["UserGroupId"] == f"hotpartition-{name}-users"
@@ -183,7 +177,7 @@ class TestRegistry:
             users = template.of_type("AWS::ElastiCache::User")
             assert template.only("AWS::ElastiCache::ReplicationGroup")["UserGroupIds"] == [{"Ref": group_id}]
             assert template.only("AWS::ElastiCache::UserGroup")["UserIds"] == [{"Ref": id_} for id_ in users]
-            for user in (resource["Properties"] for resource in users.values()):
+            for user in template.all("AWS::ElastiCache::User"):
                 assert user["AuthenticationMode"] == {"Type": "iam"}
                 assert user["UserId"] == user["UserName"] != "default"
                 assert not {"Passwords", "NoPasswordRequired"} & user.keys()
@@ -191,12 +185,7 @@ class TestRegistry:
     @pytest.mark.parametrize("folder", FUNCTIONS)
     def test_lets_a_user_do_what_its_function_does(self, dev, folder):
         """Each user is confined to the table's keys and its own commands; none may delete, flush or configure."""
-        role = ROLES[folder]
-        (user,) = [
-            resource["Properties"]
-            for resource in dev.of_type("AWS::ElastiCache::User").values()
-            if resource["Properties"]["UserId"].endswith(f"-{role}")
-        ]
+        (user,) = [user for user in dev.all("AWS::ElastiCache::User") if user["UserId"].endswith(f"-{ROLES[folder]}")]
         rules = short_name(user["AccessString"]).split()
         assert rules[:4] == ["on", "~hp:${Table}:*", "resetchannels", "-@all"]
         assert set(rules[4:]) == {f"+{command}" for command in (*COMMANDS[folder].split(), "asking", "cluster|slots")}
@@ -218,9 +207,9 @@ class TestNetwork:
 
     def test_has_two_isolated_subnets(self, template):
         """Two availability zones, and no address is public."""
-        subnets = list(template.of_type("AWS::EC2::Subnet").values())
-        assert [s["Properties"]["MapPublicIpOnLaunch"] for s in subnets] == [False, False]
-        zones = [s["Properties"]["AvailabilityZone"]["Fn::Select"][0] for s in subnets]
+        subnets = template.all("AWS::EC2::Subnet")
+        assert [subnet["MapPublicIpOnLaunch"] for subnet in subnets] == [False, False]
+        zones = [subnet["AvailabilityZone"]["Fn::Select"][0] for subnet in subnets]
         assert sorted(zones) == [0, 1]
 
     def test_reaches_dynamodb_by_a_gateway(self, template):
@@ -269,8 +258,7 @@ class TestNetwork:
         for folder in FUNCTIONS:
             groups = template.function(folder)["VpcConfig"]["SecurityGroupIds"]
             assert groups == [ingress["SourceSecurityGroupId"]]
-        for resource in template.of_type("AWS::EC2::SecurityGroup").values():
-            assert "SecurityGroupIngress" not in resource["Properties"]
+        assert not any("SecurityGroupIngress" in group for group in template.all("AWS::EC2::SecurityGroup"))
 
 
 class TestFunctions:
@@ -338,7 +326,7 @@ class TestFunctions:
 class TestApi:
     def test_routes_need_signed_requests(self, template):
         """Every route is there once, is authorized by IAM, and leads to its function."""
-        routes = routes_of(template)
+        routes = {route["RouteKey"]: route for route in template.all("AWS::ApiGatewayV2::Route")}
         assert {key: self._folder(template, route) for key, route in routes.items()} == {
             f"POST {MESSAGES}": "write_message",
             f"GET {MESSAGES}": "read_messages",
@@ -351,7 +339,7 @@ class TestApi:
         assert {route["AuthorizationType"] for route in routes.values()} == {"AWS_IAM"}
 
     def _folder(self, template, route):
-        _, (_, integration_id) = route["Target"]["Fn::Join"][1][0], route["Target"]["Fn::Join"][1]
+        _, integration_id = route["Target"]["Fn::Join"][1]
         integration = template.body["Resources"][integration_id["Ref"]]["Properties"]
         assert integration["PayloadFormatVersion"] == "2.0"
         function_id = integration["IntegrationUri"]["Fn::GetAtt"][0]
@@ -382,12 +370,6 @@ class TestApi:
     def test_admits_no_page_of_another_origin(self, template):
         """Without an option, browsers keep foreign pages out."""
         assert "CorsConfiguration" not in template.only("AWS::ApiGatewayV2::Api")
-
-
-def routes_of(template):
-    """The routes' properties by key."""
-    routes = template.of_type("AWS::ApiGatewayV2::Route").values()
-    return {route["Properties"]["RouteKey"]: route["Properties"] for route in routes}
 
 
 class TestDetection:

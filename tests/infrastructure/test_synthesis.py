@@ -28,15 +28,10 @@ def test_overrides_reach_the_functions_that_know_them(staging):
     assert FUNCTIONS["write_message"].from_env(variables["write_message"]).sampling.sampling_distance_wcu == 2.0
 
 
-def test_overrides_may_be_json(changed):
-    """The context on the command line is a text."""
-    assert changed.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "64"
-
-
 def test_the_file_comes_before_the_context(staging):
     """Context on the command line has the last word over the file, and the file over the code."""
     assert staging.function("consume_reports")["ReservedConcurrentExecutions"] == 2 * 4
-    days = {group["Properties"]["RetentionInDays"] for group in staging.of_type("AWS::Logs::LogGroup").values()}
+    days = {group["RetentionInDays"] for group in staging.all("AWS::Logs::LogGroup")}
     assert days == {30}
     assert staging.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "32"
 

@@ -45,16 +45,6 @@ class DynamoDB:
 
 
 @pytest.fixture
-def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials and a region that belong to nobody."""
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-
-
-@pytest.fixture
 def open_calls() -> Iterator[Callable[..., DynamoDBCalls]]:
     """Opens the clients of the setting `dynamodb_client`, and closes them again."""
     with ExitStack() as stack:

@@ -111,6 +111,17 @@ def once(peer: Peer) -> None:
     peer.reply({})
 
 
+def once_then(end: Callable[[Peer], object]) -> Callable[[Peer], None]:
+    """Serve one request, take another one, and end."""
+
+    def serve_one(peer: Peer) -> None:
+        once(peer)
+        assert peer.take() is not None
+        end(peer)
+
+    return serve_one
+
+
 NAMESPACE = "com.amazonaws.dynamodb.v20120810#"
 REASON = "TableWriteKeyRangeThroughputExceeded"
 REASONS = [{"reason": REASON, "resource": "arn:aws:dynamodb:eu-central-1:1:table/t"}]
@@ -252,14 +263,7 @@ class TestOneConnection:
     @pytest.mark.parametrize("end", [Peer.reset, lambda peer: peer.sock.close()], ids=["reset", "closed"])
     def test_one_that_closes_on_a_request_is_replaced_once(self, serve, connect, operation, end):
         """Before a line of the response: the request goes again, on a new connection."""
-
-        def close_on_second(peer):
-            assert peer.take() is not None
-            peer.reply({})
-            assert peer.take() is not None
-            end(peer)
-
-        server = serve(close_on_second, Peer.echo)
+        server = serve(once_then(end), Peer.echo)
         calls = connect(server.port)
         ask(calls)
         assert calls.call(operation, request(1))["Count"] == 1
@@ -268,14 +272,7 @@ class TestOneConnection:
     @only_curl
     def test_it_is_replaced_only_once(self, serve, connect):
         """What fails on a new connection is told, not tried for ever."""
-
-        def response_then_close(peer):
-            if peer.number == 0:
-                assert peer.take() is not None
-                peer.reply({})
-            assert peer.take() is not None
-
-        server = serve(response_then_close)
+        server = serve(once_then(lambda _: None), Peer.take)
         calls = connect(server.port)
         ask(calls)
         with unavailable(*CLOSED):
@@ -297,8 +294,7 @@ class TestOneConnection:
 
         def break_off(peer):
             if is_reused:
-                assert peer.take() is not None
-                peer.reply({})
+                once(peer)
             assert peer.take() is not None
             peer.sock.sendall(half)
 
@@ -318,8 +314,7 @@ class TestOneConnection:
 
         def response_late(peer):
             if is_reused:
-                assert peer.take() is not None
-                peer.reply({})
+                once(peer)
             assert peer.take() is not None
             late.wait(PATIENCE_SECONDS)
             peer.reply({"late": True})
@@ -635,14 +630,7 @@ class TestRounds:
     @only_curl
     def test_all_stale_connections_are_replaced(self, serve, connect):
         """An environment that was frozen for minutes: every one of them is."""
-
-        def close_on_second(peer):
-            assert peer.take() is not None
-            peer.reply({})
-            assert peer.take() is not None
-            peer.reset()
-
-        server = serve(*[close_on_second] * 4, Peer.echo)
+        server = serve(*[once_then(Peer.reset)] * 4, Peer.echo)
         calls = connect(server.port, parallel=4)
         round_ = queries(range(4))
         calls.call_many(round_, is_hedged=False)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from hotpartition.core.merge import KeyQuery
-from hotpartition.core.ports import Copy, JournalEntry, ReadRoute, RoutingItem
+from hotpartition.core.ports import Copy, JournalEntry, ReadRoute
 from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
-from hotpartition.core.route_history import Cause, Raise
+from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import WHOLE, list_shares
-from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
@@ -18,9 +17,8 @@ from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of, walk
-from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable
+from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable
 from support.redis_process import report_sink
-from support.tables import TABLE
 from support.unreachable import closed_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -55,8 +53,12 @@ class TestMessageStoreAndJournal:
         assert store.create(first.to_item("c#0")) is None
 
     def test_queries_are_bounded_ordered_and_limited(self, table):
-        """Inclusive bounds, both orders, at most the limit; exhausted only when nothing more is within the bounds."""
-        store, _ = table
+        """Inclusive bounds, both orders, at most the limit; exhausted only when nothing more is within the bounds.
+
+        The routing item is no message, though nothing asks for it.
+        """
+        store, journal = table
+        journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         messages = [build_message(t) for t in range(1, 6)]
         for message in messages:
             store.create(message.to_item("c"))
@@ -124,78 +126,30 @@ class TestMessageStoreAndJournal:
         journal.add("d", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
 
 
-class TestRoutingItems:
-    """The journal as operators look through it."""
+@pytest.fixture(params=["fake", "redis"])
+def connection(request, redis_server, connect):
+    """A connection to Redis; None for the stand-in."""
+    return connect(redis_server.port) if request.param == "redis" else None
 
-    @pytest.fixture(params=["fake", *DYNAMODB_CLIENTS])
-    def journal(self, request):
-        """A journal, and its routing items."""
-        if request.param == "fake":
-            table = FakeTable()
-            return FakeJournal(table), FakeRoutingItems(table)
-        real = request.getfixturevalue("dynamodb_over")(request.param)
-        return real.journal, DynamoDBRoutingItems(real.calls, TABLE.journal)
 
-    def test_an_item_tells_who_made_its_route(self, journal):
-        """Nothing for what was never raised; every decision of what was, in its order."""
-        journal, items = journal
-        assert items.read("room#1") is None
-        journal.add("room#1", [FOUR], cause=Cause("raised", 900), now_ms=NOW_MS)
-        entry = journal.add("room#1", [EIGHT], cause=Cause("by-hand", by="ann"), now_ms=NOW_MS + 2_000)
-        assert journal.get("room#1", is_strong=False) == entry
-        assert items.read("room#1") == RoutingItem(
-            "room#1",
-            route_of((4, 5), (8, 9)),
-            ("4@5", "8@9"),
-            NOW_MS + 2_000,
-            "by-hand by=ann",
-            (Raise(FOUR, NOW_MS, Cause("raised", 900)), Raise(EIGHT, NOW_MS + 2_000, Cause("by-hand", by="ann"))),
-        )
-
-    @pytest.mark.parametrize("limit", [1, 7, 40, 100])
-    def test_pages_hold_every_item_once(self, journal, limit):
-        """Whatever their size; none is larger than asked for."""
-        journal, items = journal
-        for i in range(40):
-            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i)
-        pages = list(walk(lambda cursor: items.page(cursor, limit)))
-        assert max(map(len, pages)) <= limit
-        found = [item for page in pages for item in page]
-        assert sorted(item.collection for item in found) == sorted(f"c{i}" for i in range(40))
-        assert {item.route for item in found} == {route_of((4, 5))}
-
-    def test_the_newest_come_first(self, journal):
-        """Those that grew last, whichever part of the index they are in."""
-        journal, items = journal
-        for i in range(40):
-            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i)
-        journal.add("c7", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 100)
-        assert [item.collection for item in items.newest(3)] == ["c7", "c39", "c38"]
-        assert len(items.newest(100)) == 40
-
-    @pytest.mark.parametrize(
-        "cursor",
-        ["", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[0, "a", 3]', '[1, "a", "b", "c"]', '{"a": 1}'],
-    )
-    def test_a_foreign_cursor_is_refused(self, journal, cursor):
-        """Rather than read from somewhere."""
-        with pytest.raises(InvalidRequestError, match="cursor"):
-            journal[1].page(cursor, 5)
+@pytest.fixture(params=["fake", "redis"])
+def dead_connection(request, connect):
+    """A connection to nowhere; None for the stand-in."""
+    with closed_port() as port:
+        yield connect(port) if request.param == "redis" else None
 
 
 class TestRegistryListing:
-    @pytest.fixture(params=["fake", "redis"])
-    def registry(self, request):
+    @pytest.fixture
+    def registry(self, connection, table_name):
         """A registry, and the listing of it."""
-        if request.param == "fake":
+        if connection is None:
             registry = FakeRegistry()
             return registry, registry
-        server, connect = request.getfixturevalue("redis_server"), request.getfixturevalue("connect")
-        connection, name = connect(server.port), request.getfixturevalue("table_name")
-        # Whatever else there is, under this prefix or another one, is none of ours.
-        RedisReportSource(connection, name).announce(1)
-        RedisRegistry(connection, f"{name}-other").add("elsewhere", [FOUR])
-        return RedisRegistry(connection, name), RedisRegistryListing(connection, name)
+        # Whatever else there is, under this prefix or another one, belongs to others.
+        RedisReportSource(connection, table_name).announce(1)
+        RedisRegistry(connection, f"{table_name}-other").add("elsewhere", [FOUR])
+        return RedisRegistry(connection, table_name), RedisRegistryListing(connection, table_name)
 
     def test_all_conversations_are_listed(self, registry):
         """None before the first; then each at least once."""
@@ -223,22 +177,17 @@ def test_a_listing_of_an_absent_redis_is_the_one_error(connect):
 
 
 class TestRegistry:
-    @pytest.fixture(params=["fake", "redis"])
-    def registry(self, request):
-        if request.param == "fake":
-            return FakeRegistry()
-        server, connect = request.getfixturevalue("redis_server"), request.getfixturevalue("connect")
-        return RedisRegistry(connect(server.port), request.getfixturevalue("table_name"))
+    @pytest.fixture
+    def registry(self, connection, table_name):
+        return FakeRegistry() if connection is None else RedisRegistry(connection, table_name)
 
-    @pytest.fixture(params=["fake", "redis"])
-    def dead_registry(self, request):
-        if request.param == "fake":
-            registry = FakeRegistry()
-            registry.is_down = True
-            yield registry
-            return
-        with closed_port() as port:
-            yield RedisRegistry(request.getfixturevalue("connect")(port), "t")
+    @pytest.fixture
+    def dead_registry(self, dead_connection):
+        if dead_connection is not None:
+            return RedisRegistry(dead_connection, "t")
+        registry = FakeRegistry()
+        registry.is_down = True
+        return registry
 
     def test_a_route_only_grows(self, registry):
         """Unknown is empty; adding is a union; adding nothing changes nothing."""
@@ -312,27 +261,21 @@ class TestReports:
 
     PARTITIONS = 2
 
-    @pytest.fixture(params=["fake", "redis"])
-    def streams(self, request):
+    @pytest.fixture
+    def streams(self, connection, table_name):
         """Where reports go, and where they come from."""
-        if request.param == "fake":
-            fake = FakeReports(self.PARTITIONS)
-            return fake, fake
-        server, connect = request.getfixturevalue("redis_server"), request.getfixturevalue("connect")
-        return self.redis_streams(connect(server.port), request.getfixturevalue("table_name"))
+        return self.open_streams(connection, table_name)
 
-    @pytest.fixture(params=["fake", "redis"])
-    def dead_streams(self, request):
-        if request.param == "fake":
-            fake = FakeReports(self.PARTITIONS)
-            fake.is_down = True
-            yield fake, fake
-            return
-        with closed_port() as port:
-            yield self.redis_streams(request.getfixturevalue("connect")(port), "t")
+    @pytest.fixture
+    def dead_streams(self, dead_connection):
+        return self.open_streams(dead_connection, "t", is_down=True)
 
-    def redis_streams(self, connection, table_name):
-        return report_sink(connection, table_name, self.PARTITIONS), RedisReportSource(connection, table_name)
+    def open_streams(self, connection, table_name, *, is_down=False):
+        if connection is not None:
+            return report_sink(connection, table_name, self.PARTITIONS), RedisReportSource(connection, table_name)
+        fake = FakeReports(self.PARTITIONS)
+        fake.is_down = is_down
+        return fake, fake
 
     def test_reports_are_read_in_order_from_their_stream(self, streams):
         """After an id and up to a limit; each conversation in the one stream that its name gives."""

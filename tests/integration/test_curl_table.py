@@ -108,15 +108,21 @@ CALLS = {
 }
 
 
+def outcomes_of(opened, *calls) -> list[Any]:
+    """What calls come to with boto3's table, and what with curl's."""
+    outcomes = []
+    for table in (opened(), CurlTable(opened())):
+        opened().put_item(Item=EVERY_TYPE)
+        outcomes.append([outcome(lambda call=call, table=table: call(table)) for call in calls])
+    return outcomes
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_comes_to_the_same(opened, name):
     """Right ones and wrong ones, with the same texts."""
     method, request = CALLS[name]
-    outcomes = []
-    for table in (opened(), CurlTable(opened())):
-        opened().put_item(Item=EVERY_TYPE)
-        outcomes.append(outcome(lambda table=table: getattr(table, method)(**request)))
-    assert outcomes[0] == outcomes[1]
+    by_boto3, by_curl = outcomes_of(opened, lambda table: getattr(table, method)(**request))
+    assert by_curl == by_boto3
 
 
 def test_every_type_comes_back(opened):
@@ -129,27 +135,18 @@ def test_every_type_comes_back(opened):
 
 def test_batches_and_transactions_come_to_the_same(opened):
     """Their values lie deeper."""
-    outcomes = []
-    for table in (opened(), CurlTable(opened())):
-        client = table.meta.client
-        item = {"PK": "room", "SK": "9", "n": 5, "b": b"9"}
-        put = {"TableName": "readings", "Item": item}
-        gone = {"TableName": "readings", "Key": {"PK": "room", "SK": "8"}}
-        get = {"TableName": "readings", "Key": KEY}
-        keys = {"readings": {"Keys": [KEY, {"PK": "room", "SK": "9"}], "ConsistentRead": True}}
-        outcomes.append(
-            [
-                outcome(
-                    lambda c=client: c.batch_write_item(RequestItems={"readings": [{"PutRequest": {"Item": KEY}}]})
-                ),
-                outcome(
-                    lambda c=client, p=put, g=gone: c.transact_write_items(TransactItems=[{"Put": p}, {"Delete": g}])
-                ),
-                outcome(lambda c=client, k=keys: c.batch_get_item(RequestItems=k)),
-                outcome(lambda c=client, g=get: c.transact_get_items(TransactItems=[{"Get": g}])),
-            ]
-        )
-    assert outcomes[0] == outcomes[1]
+    put = {"TableName": "readings", "Item": {"PK": "room", "SK": "9", "n": 5, "b": b"9"}}
+    gone = {"TableName": "readings", "Key": {"PK": "room", "SK": "8"}}
+    get = {"TableName": "readings", "Key": KEY}
+    keys = {"readings": {"Keys": [KEY, {"PK": "room", "SK": "9"}], "ConsistentRead": True}}
+    by_boto3, by_curl = outcomes_of(
+        opened,
+        lambda table: table.meta.client.batch_write_item(RequestItems={"readings": [{"PutRequest": {"Item": KEY}}]}),
+        lambda table: table.meta.client.transact_write_items(TransactItems=[{"Put": put}, {"Delete": gone}]),
+        lambda table: table.meta.client.batch_get_item(RequestItems=keys),
+        lambda table: table.meta.client.transact_get_items(TransactItems=[{"Get": get}]),
+    )
+    assert by_curl == by_boto3
 
 
 def test_members_that_no_model_knows_are_left_out(opened, server):

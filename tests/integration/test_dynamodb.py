@@ -13,16 +13,10 @@ from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
-from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
-from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.read_repair import ReadRepair
-from hotpartition.engine.route_cache import RouteCache, RouteSource
-from hotpartition.engine.write_counting import ReportedWrites
-from hotpartition.engine.writer import Writer
 from hotpartition.errors import (
     ItemTooLargeError,
     MalformedGenerationError,
@@ -30,15 +24,18 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
+from hotpartition.runtime.building import build_writer
 from hotpartition_messages import Message
+from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
-from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
-from hotpartition_messages.reading import MessageReader, PageRequest
-from hotpartition_messages.writing import MessageWriter
-from support.builders import build_message, message_id, new_message, route_of, walk
+from hotpartition_messages.keys import KEY_FORM, build_sort_key
+from hotpartition_messages.reading import PageRequest
+from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition_messages.wiring_writer import build_message_writer
+from support.builders import World, build_message, message_id, new_message, route_of, walk
 from support.dynamodb_server import Scripted, error
-from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+from support.fakes import FakeClock
 from support.tables import TABLE, TABLE_NAME
 
 NOW_MS = 1_700_000_000_000
@@ -46,12 +43,12 @@ FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
 
 
-def newest(partition_key="c", limit=2, first=None, last=None):
-    return KeyQuery(partition_key, newest_first=True, limit=limit, first=first, last=last)
+def newest(partition_key="c", last=None):
+    return KeyQuery(partition_key, newest_first=True, limit=2, last=last)
 
 
-def oldest(partition_key="c", limit=2, first=None, last=None):
-    return KeyQuery(partition_key, newest_first=False, limit=limit, first=first, last=last)
+def oldest():
+    return KeyQuery("c", newest_first=False, limit=2)
 
 
 def put_all(dynamodb, times, partition_key="c"):
@@ -119,43 +116,22 @@ class TestReplace:
 
 
 class TestFetch:
-    def test_the_routing_item_is_no_message(self, dynamodb):
-        """A query without an upper bound that does not ask for the journal never meets it."""
-        messages = put_all(dynamodb, [1, 2])
-        dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
-        fetched = dynamodb.store.fetch([newest(limit=5), oldest(limit=5)], is_strong=True)
-        assert [len(response.items) for response in fetched.responses] == [2, 2]
-        assert fetched.journal is None
-        assert fetched.responses[1] == QueryResponse(tuple(messages), is_exhausted=True)
-
-    @pytest.mark.parametrize("count", [0, 1, 2, 3])
-    @pytest.mark.parametrize("is_raised", [False, True])
-    def test_the_journal_rides_along_and_is_not_counted(self, dynamodb, count, is_raised):
-        """The newest page and the route are one request; the page is as long, and as sure of its end, as without."""
-        messages = put_all(dynamodb, range(1, count + 1))
-        entry = JournalEntry()
-        if is_raised:
-            entry = dynamodb.journal.add("c", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
-            dynamodb.server.clear()
-        fetched = dynamodb.store.fetch([newest(limit=2)], is_strong=True, journal_of="c")
-        assert fetched.journal == entry
-        (response,) = fetched.responses
-        assert response.items == tuple(reversed(messages))[:2]
-        assert response.is_exhausted or count >= 2
-        assert not (response.is_exhausted and count > 2)
-        assert dynamodb.server.operations == {"Query": 1}
-
     @pytest.mark.parametrize(
-        "query",
-        [oldest(), newest(last=build_sort_key(message_id(9))), newest("c#0")],
-        ids=["oldest", "history", "shard"],
+        ("query", "operations"),
+        [
+            (newest(), {"Query": 1}),
+            (oldest(), {"Query": 1, "GetItem": 1}),
+            (newest(last=build_sort_key(message_id(9))), {"Query": 1, "GetItem": 1}),
+            (newest("c#0"), {"Query": 1, "GetItem": 1}),
+        ],
+        ids=["newest", "oldest", "history", "shard"],
     )
-    def test_elsewhere_the_journal_is_one_request_more(self, dynamodb, query):
-        """What does not pass the routing item's place reads it beside the query."""
+    def test_the_journal_rides_along_with_the_newest_page(self, dynamodb, query, operations):
+        """One request for both; what does not pass the routing item's place reads it beside the query."""
         entry = dynamodb.journal.add("c", [FOUR, EIGHT], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.server.clear()
         assert dynamodb.store.fetch([query], is_strong=True, journal_of="c").journal == entry
-        assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
+        assert dynamodb.server.operations == operations
 
     def test_the_journal_alone_can_be_asked_for_again(self, dynamodb):
         """When only the journal's read failed, its repetition needs no query."""
@@ -424,7 +400,7 @@ class TestErrors:
         """Whether query or GetItem was to bring the journal: it is there as an error, never as an empty route."""
         put_all(dynamodb, [1])
         fail_partition(dynamodb, "c")
-        for query in (newest("c"), oldest("c"), newest("c#0")):
+        for query in (newest("c"), oldest(), newest("c#0")):
             assert isinstance(dynamodb.store.fetch([query], is_strong=True, journal_of="c").journal, ThrottledError)
 
 
@@ -444,44 +420,13 @@ class TestCost:
 
     @pytest.fixture
     def jobs(self, dynamodb):
-        clock, registry, telemetry = FakeClock(NOW_MS), FakeRegistry(), FakeTelemetry()
-
-        def routes(journal=None):
-            cache = RouteCache(ttl_seconds=2, max_entries=10, random=lambda: 0.0)
-            return RouteSource(cache=cache, registry=registry, telemetry=telemetry, timer=lambda: 0.0, journal=journal)
-
-        writer = Writer(
-            routes=routes(dynamodb.journal),
-            counting=ReportedWrites(
-                sampler=LoadSampler(environment_id="e", sampling_distance_wcu=1.0, random=lambda: 0.5),
-                reports=FakeReports(),
-                telemetry=telemetry,
-            ),
-            telemetry=telemetry,
-            clock=clock.as_clock(),
-            budget_ms=300,
-            form=KEY_FORM,
+        world, settings = World(clock=FakeClock(NOW_MS)), WriteSettings.defaults()
+        ends, clock = world.ends(), world.clock
+        writer = build_writer(ends, settings, journal=dynamodb.journal, form=KEY_FORM)
+        message_writer = build_message_writer(
+            writer, settings, dynamodb.store, clock=ends.clock, random_bits=lambda _: clock.now_ms
         )
-        message_writer = MessageWriter(
-            writer, dynamodb.store, now_ms=lambda: clock.now_ms, random_bits=lambda _: clock.now_ms
-        )
-        gatherer = Gatherer(
-            store=dynamodb.store,
-            routes=ReadRepair(
-                registry=registry,
-                routes=routes(),
-                background=InlineBackground(),
-                telemetry=telemetry,
-                now_ms=lambda: 0,
-            ),
-            telemetry=telemetry,
-            clock=clock.as_clock(),
-            budget_ms=300,
-            form=KEY_FORM,
-            position_of=position_of,
-        )
-        reader = MessageReader(gatherer, now_ms=lambda: clock.now_ms, settle_ms=5000)
-        return message_writer, reader, clock
+        return message_writer, build_message_reader(ends, ReadSettings.defaults(), dynamodb.store), clock
 
     def test_a_cold_conversation_costs_one_request_each_way(self, dynamodb, jobs):
         """Ten writes are ten PutItem, the newest page one Query, a message one BatchGetItem; no shard is named."""

@@ -4,59 +4,47 @@ from dataclasses import replace
 
 import pytest
 
-from hotpartition.core.ports import JournalEntry
+from hotpartition.core.ports import JournalEntry, RoutingItem
 from hotpartition.core.route import Generation
-from hotpartition.core.route_history import Cause
+from hotpartition.core.route_history import Cause, Raise
 from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, MalformedGenerationError, StoreRefusedError, ThrottledError
-from support.builders import route_of
-from support.tables import TABLE_SCHEMA
+from support.builders import route_of, walk
+from support.fakes import FakeJournal, FakeRoutingItems, FakeTable
+from support.tables import INDEX_NAME, TABLE, define_table
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
 NOW_MS = 1_700_000_000_000
 
 
-def renamed(schema, names):
-    """A table's definition with other names for its keys."""
-    match schema:
-        case dict():
-            return {key: renamed(value, names) for key, value in schema.items()}
-        case list():
-            return [renamed(value, names) for value in schema]
-        case _:
-            return names.get(schema, schema)
-
-
 def in_collections(client):
     """Of a table whose keys are called otherwise."""
-    client.create_table(TableName="readings", **renamed(TABLE_SCHEMA, {"pk": "PK", "sk": "Sort key"}))
-    return JournalPlace("readings", "PK", "Sort key", "~route", "routing-index")
+    keys = define_table("PK", "Sort key", indexes={INDEX_NAME: ("routing_partition", "updated_at")})
+    client.create_table(TableName="readings", **keys)
+    return JournalPlace("readings", "PK", "Sort key", "~route", INDEX_NAME)
 
 
 def apart(client):
     """A table that has nothing but routes."""
-    client.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+    client.create_table(TableName="routes", **define_table("collection"))
     return JournalPlace("routes", "collection", sort_key="")
 
 
 def without_index(client):
     """A table that has its owner's items and no index."""
-    place = in_collections(client)
-    return replace(place, index_name="")
+    return replace(in_collections(client), index_name="")
 
 
-@pytest.fixture(params=[in_collections, apart, without_index], ids=["in collections", "apart", "without index"])
+PLACES = {"in collections": in_collections, "apart": apart, "without index": without_index}
+
+
+@pytest.fixture(params=PLACES)
 def place(request, dynamodb):
     """Where the routing items lie."""
-    return request.param(dynamodb.client)
+    return PLACES[request.param](dynamodb.client)
 
 
 @pytest.fixture
@@ -71,45 +59,78 @@ def routing_items(dynamodb, place):
     return DynamoDBRoutingItems(dynamodb.calls, place)
 
 
-def test_a_route_grows_and_is_read_back(journal, routing_items):
-    """By everybody: readers, writers and operators."""
-    assert journal.get("room#1", is_strong=True) == JournalEntry()
-    journal.add("room#1", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
-    entry = journal.add("room#1", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 1)
-    assert entry == journal.get("room#1", is_strong=False) == JournalEntry(route_of((4, 5), (8, 9)), NOW_MS + 1)
-    item = routing_items.read("room#1")
-    assert (item.collection, item.route, item.reason) == ("room#1", entry.route, "raised")
-    assert routing_items.read("another") is None
+class TestContract:
+    """Held by the stand-in of the unit tests, and by the adapter over both clients and in every place."""
+
+    @pytest.fixture(params=["fake", "boto3", *PLACES])
+    def journal(self, request):
+        """A journal, and its routing items."""
+        if request.param == "fake":
+            table = FakeTable()
+            return FakeJournal(table), FakeRoutingItems(table)
+        if request.param == "boto3":
+            real = request.getfixturevalue("dynamodb_over")("boto3")
+            return real.journal, DynamoDBRoutingItems(real.calls, TABLE.journal)
+        real = request.getfixturevalue("dynamodb")
+        place = PLACES[request.param](real.client)
+        return DynamoDBJournal(real.calls, place), DynamoDBRoutingItems(real.calls, place)
+
+    def test_an_item_tells_who_made_its_route(self, journal):
+        """Nothing for what was never raised; every decision of what was, in its order."""
+        journal, items = journal
+        assert items.read("room#1") is None
+        assert journal.get("room#1", is_strong=True) == JournalEntry()
+        journal.add("room#1", [FOUR], cause=Cause("raised", 900), now_ms=NOW_MS)
+        entry = journal.add("room#1", [EIGHT], cause=Cause("by-hand", by="ann"), now_ms=NOW_MS + 2_000)
+        assert journal.get("room#1", is_strong=False) == entry
+        assert items.read("room#1") == RoutingItem(
+            "room#1",
+            route_of((4, 5), (8, 9)),
+            ("4@5", "8@9"),
+            NOW_MS + 2_000,
+            "by-hand by=ann",
+            (Raise(FOUR, NOW_MS, Cause("raised", 900)), Raise(EIGHT, NOW_MS + 2_000, Cause("by-hand", by="ann"))),
+        )
+
+    @pytest.mark.parametrize("limit", [1, 7, 40, 100])
+    def test_pages_hold_every_item_once(self, journal, limit):
+        """Whatever their size; none is larger than asked for."""
+        journal, items = journal
+        for i in range(40):
+            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i)
+        pages = list(walk(lambda cursor: items.page(cursor, limit)))
+        assert max(map(len, pages)) <= limit
+        found = [item for page in pages for item in page]
+        assert sorted(item.collection for item in found) == sorted(f"c{i}" for i in range(40))
+        assert {item.route for item in found} == {route_of((4, 5))}
+
+    def test_the_newest_come_first(self, journal):
+        """Those that grew last, whichever part of the index they are in."""
+        journal, items = journal
+        for i in range(40):
+            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i * 1_000)
+        journal.add("c7", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 100_000)
+        assert [item.collection for item in items.newest(3)] == ["c7", "c39", "c38"]
+        assert len(items.newest(100)) == 40
+
+    @pytest.mark.parametrize(
+        "cursor",
+        ["", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[0, "a", 3]', '[1, "a", "b", "c"]', '{"a": 1}'],
+    )
+    def test_a_foreign_cursor_is_refused(self, journal, cursor):
+        """Rather than read from somewhere."""
+        with pytest.raises(InvalidRequestError, match="cursor"):
+            journal[1].page(cursor, 5)
 
 
-@pytest.mark.parametrize("limit", [1, 7, 100])
-def test_all_routes_are_listed_once(dynamodb, place, journal, routing_items, limit):
-    """Whatever a page's size is, with nothing but the last page's cursor; load items are no routes."""
-    names = {f"room {index}" for index in range(23)}
+def test_load_items_are_no_routes(dynamodb, place, journal, routing_items):
+    """Pages of routing items pass over them, however many lie between."""
+    names = [f"room {index}" for index in range(5)]
     for name in names:
         journal.add(name, [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
         dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(name, 0))
-    listed, cursor = [], None
-    while True:
-        page, cursor = routing_items.page(cursor, limit)
-        listed += [item.collection for item in page]
-        if cursor is None:
-            break
-    assert sorted(listed) == sorted(names)
-
-
-def test_the_newest_come_first(journal, routing_items):
-    """Those that grew last, and no more than asked for."""
-    for index in range(9):
-        journal.add(f"room {index}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + index * 1000)
-    assert [item.collection for item in routing_items.newest(3)] == ["room 8", "room 7", "room 6"]
-
-
-@pytest.mark.parametrize("cursor", ["", "[]", "[16]", '["x"]', '[1, "a", "b", "c"]', '[0, "a", 3]'])
-def test_a_cursor_of_somebody_else_is_refused(routing_items, cursor):
-    """By its name."""
-    with pytest.raises(InvalidRequestError, match="cursor"):
-        routing_items.page(cursor, 9)
+    pages = walk(lambda cursor: routing_items.page(cursor, 1))
+    assert sorted(item.collection for page in pages for item in page) == names
 
 
 def test_what_cannot_be_read_is_an_error_for_readers_and_shown_to_operators(dynamodb, place, journal, routing_items):

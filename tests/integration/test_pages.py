@@ -1,4 +1,4 @@
-"""Cached pages on a real Redis: what it keeps and for how long, and what the cache does when it is away or full."""
+"""Cached pages on a real Redis: what it keeps and for how long, and what it says when it is away or full."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import time
 
 import pytest
 
-from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.ports import StoredPage
 from hotpartition.core.route import Generation
-from hotpartition.engine.page_cache import Filled, Origin, PageCache
 from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
@@ -21,6 +19,7 @@ from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
 from support.tables import TABLE_NAME
+from support.unreachable import closed_port
 
 
 def page_of(leased_at_ms, *, keep_ms=10_000, payload='["page", 1]'):
@@ -132,66 +131,27 @@ def test_what_is_no_page_is_said_to_be_none(redis_server, connect, table_name, g
     assert store.get("c", "v", 0)[0] == page
 
 
-class Environment:
-    """A page cache as an environment has it; its pages count its reads, and its clock moves only where a test does."""
-
-    def __init__(self, connection, table_name, name="e", ttl_ms=60_000):
-        self.telemetry = FakeTelemetry()
-        self.clock = FakeClock()
-        self.reads = 0
-        self.cache = PageCache(
-            store=RedisPageStore(connection, table_name, self.telemetry, time.monotonic),
-            codec=self,
-            limits=PageLimits(ttl_ms=ttl_ms, bound_ms=600_000),
-            telemetry=self.telemetry,
-            clock=self.clock.as_clock(lambda: 0.0),
-            timer=lambda: self.clock.now_ms / 1000,
-            environment_id=name,
-            max_entries=10,
-            max_bytes=1_000_000,
-        )
-
-    def encode(self, page):
-        return page
-
-    def decode(self, text):
-        return text
-
-    def _fill(self):
-        self.reads += 1
-        return Filled(f"page {self.reads}", 4.0)
-
-    def get(self, *, copies=1, collection="c"):
-        return self.cache.get_page(collection, "newest", copies, self._fill)
-
-
-def test_environments_share_one_read(redis_server, connect, table_name):
-    """The second one gets the first one's page, with its units and its age."""
-    first, second = (Environment(connect(redis_server.port), table_name, name) for name in "ab")
-    assert first.get(copies=4).origin is Origin.DYNAMODB
-    page = second.get(copies=4)
-    assert (page.page, page.origin, page.units, second.reads) == ("page 1", Origin.REDIS, 4.0, 0)
-    assert 0 <= page.age_ms < 60_000
-
-
-def test_a_page_of_another_type_costs_reads_until_it_is_removed(redis_server, connect, table_name):
-    """It is told, and it is not overwritten: that is what keeps a reader from harming routes."""
-    key = page_key(table_name, "c", "newest", 0)
+def test_a_page_of_another_type_stays_until_it_is_removed(redis_server, connect, table_name):
+    """It is reported, and it is not overwritten: that is what keeps a reader from harming routes."""
+    key, telemetry = page_key(table_name, "c", "v", 0), FakeTelemetry()
+    store = RedisPageStore(connect(redis_server.port), table_name, telemetry, time.monotonic)
     with redis_server.admin as admin:
         admin.set(key, "foreign")
-        environment = Environment(connect(redis_server.port), table_name)
-        assert [environment.get().origin, environment.get().origin] == [Origin.DYNAMODB, Origin.L1]
-        assert environment.telemetry.counts["RegistryMalformed"] == 1
-        assert environment.telemetry.events[0][0] == "foreign data in redis skipped"
+        for call in (lambda: store.get("c", "v", 0), lambda: store.put("c", "v", page_of(1), copies=1)):
+            with pytest.raises(RegistryForeignError):
+                call()
         assert admin.get(key) == "foreign"
+    assert telemetry.counts["RegistryMalformed"] == 1
+    assert telemetry.events[0][0] == "foreign data in redis skipped"
 
 
-def test_a_lease_of_another_type_costs_reads_too(redis_server, connect, table_name):
-    """Nobody can take it: each environment reads for itself."""
+def test_nobody_takes_a_lease_of_another_type(redis_server, connect, table_name):
+    """Each environment reads for itself then."""
     with redis_server.admin as admin:
-        admin.set(lease_key(table_name, "c", "newest"), "foreign")
-    environment = Environment(connect(redis_server.port), table_name)
-    assert [environment.get().origin, environment.get().origin] == [Origin.DYNAMODB, Origin.L1]
+        admin.set(lease_key(table_name, "c", "v"), "foreign")
+    store = RedisPageStore(connect(redis_server.port), table_name, FakeTelemetry(), time.monotonic)
+    with pytest.raises(RegistryForeignError):
+        store.take_lease("c", "v", 300)
 
 
 def test_pages_cannot_be_written_over_a_route(redis_server, connect, table_name):
@@ -206,34 +166,30 @@ def test_pages_cannot_be_written_over_a_route(redis_server, connect, table_name)
     assert registry.get("c").max_shard_count == 4
 
 
-def test_a_killed_redis_costs_reads(own_redis_server, connect, table_name):
-    """Every request is served, before, during and after; the pages are shared again when it is back."""
-    environment = Environment(connect(own_redis_server.port, cooldown_ms=60_000), table_name)
-    assert environment.get().origin is Origin.DYNAMODB
-    own_redis_server.kill()
-    environment.clock.sleep(61.0)
-    assert environment.get().origin is Origin.DYNAMODB
-    assert environment.telemetry.counts["RegistryUnavailable"] == 1
-    own_redis_server.start()
-    for name, origin in (("b", Origin.DYNAMODB), ("d", Origin.REDIS)):
-        again = Environment(connect(own_redis_server.port), table_name, name)
-        assert again.get(collection="d").origin is origin
+def test_an_absent_redis_is_the_one_error(connect):
+    """The one that the page cache handles."""
+    with closed_port() as port:
+        store = RedisPageStore(connect(port), "t", FakeTelemetry(), time.monotonic)
+        for call in (
+            lambda: store.get("c", "v", 0),
+            lambda: store.put("c", "v", page_of(1), copies=1),
+            lambda: store.take_lease("c", "v", 300),
+        ):
+            with pytest.raises(RegistryUnavailableError):
+                call()
 
 
-def test_a_full_redis_costs_reads(own_redis_server, connect, table_name):
-    """Nobody can take a lease; what is there can still be read."""
-    first = Environment(connect(own_redis_server.port), table_name, "a")
-    first.get()
+def test_a_full_redis_serves_what_is_there(own_redis_server, connect):
+    """Nobody can take a lease, nor store a page."""
+    store = RedisPageStore(connect(own_redis_server.port), "t", FakeTelemetry(), time.monotonic)
+    page = page_of(store.take_lease("c", "v", 300), keep_ms=60_000)
+    store.put("c", "v", page, copies=1)
     with own_redis_server.admin as admin:
         admin.config_set("maxmemory", "1")
-        assert Environment(connect(own_redis_server.port), table_name, "b").get().origin is Origin.REDIS
-        second = Environment(connect(own_redis_server.port), table_name, "d", ttl_ms=1)
-        assert second.get().origin is Origin.DYNAMODB
-        assert second.telemetry.counts["RegistryUnavailable"] == 1
+    assert store.get("c", "v", 0)[0] == page
+    for call in (lambda: store.put("c", "v", page, copies=1), lambda: store.take_lease("d", "v", 300)):
         with pytest.raises(RegistryUnavailableError, match="maxmemory"):
-            RedisPageStore(connect(own_redis_server.port), table_name, FakeTelemetry(), time.monotonic).take_lease(
-                "d", "v", 100
-            )
+            call()
 
 
 def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_server, connect, open_calls):

@@ -51,7 +51,7 @@ class Stack:
         for _ in range(pages):
             self._random.choice(self._environments).count("c", PAGE_RCU)
 
-    def consume(self, run_ms=300):
+    def consume(self):
         """Let a new consumer run."""
         table = FakeTable()
         ends = ControlEnds(
@@ -69,7 +69,7 @@ class Stack:
             read_thresholds=replace(READ_THRESHOLDS, pages_per_copy=PAGES_PER_COPY),
             stream_partitions=PARTITIONS,
             max_raises_per_hour=1,
-        ).run(run_ms)
+        ).run(300)
 
 
 def test_what_is_read_too_much_is_marked_for_all_readers(redis_server, connect, table_name):

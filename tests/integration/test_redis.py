@@ -42,8 +42,8 @@ SLOTS = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" +
 """What a server that has all slots tells of itself."""
 
 
-def report(conversation_id="c", value=10.0, slot=6_800_000_000):
-    return WriteReport(conversation_id, slot, "e1", value, slot * 250, 4, is_throttled=True)
+def report(value=10.0):
+    return WriteReport("c", 6_800_000_000, "e1", value, 1_700_000_000_000, 4, is_throttled=True)
 
 
 def assert_unavailable(call):
@@ -329,6 +329,7 @@ class TestConnection:
     def test_a_killed_server_comes_back_with_its_data(self, look_up, own_redis_server, connect):
         """The same client works again after a crash and a restart from the AOF, which held what was acknowledged."""
         with own_redis_server.admin as admin:
+            assert admin.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
             # `everysec` may hold back what was acknowledged a moment ago.
             admin.config_set("appendfsync", "always")
         connection = connect(own_redis_server.port)
@@ -363,15 +364,6 @@ class TestConnection:
             registry = RedisRegistry(connect(port), "t")
             assert_unavailable(lambda: registry.get("c"))
         assert requests_sent == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
-
-    def test_a_refused_command_opens_no_circuit(self, redis_server, connect, admin, table_name):
-        """A key of another type is one conversation's trouble; the others keep their registry."""
-        registry = RedisRegistry(connect(redis_server.port, cooldown_ms=60_000), table_name)
-        admin.set(route_key(table_name, "odd"), "x")
-        registry.add("c", [FOUR])
-        with pytest.raises(RegistryUnavailableError, match="WRONGTYPE"):
-            registry.get("odd")
-        assert registry.get("c").generations == {FOUR}
 
     def test_threads_that_share_a_connection_open_it_once(self, redis_server, connect):
         """Each new connection is authenticated: a writer's lookups and reports take one after the other the same."""
@@ -467,8 +459,9 @@ class TestForeignData:
         return FakeTelemetry()
 
     @pytest.fixture
-    def told(self, connection, table_name, telemetry):
-        """The registry and the report streams, with somebody who is told."""
+    def told(self, redis_server, connect, table_name, telemetry):
+        """The registry and the report streams, with somebody who is told; a node that failed is left alone."""
+        connection = connect(redis_server.port, cooldown_ms=60_000)
         return (
             RedisRegistry(connection, table_name, telemetry),
             RedisReportSource(connection, table_name, telemetry),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import ssl
 import stat
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,6 +30,7 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from support.fakes import FakeTelemetry
+from support.loop import Loop
 from support.redis_process import report_sink
 from tools.local.processes import free_port
 from tools.local.redis_nodes import FUNCTIONS_USER, RedisNodes, write_secret
@@ -47,21 +46,14 @@ class Guarded:
     """A guarded registry in a thread of its own, and its administrator."""
 
     def __init__(self, folder: Path) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever)
-        self._thread.start()
+        self._loop = Loop()
         self._nodes = RedisNodes(find_binary(os.environ), folder, free_port(), form="guarded")
-        self._run(self._nodes.start())
+        self._loop.run(self._nodes.start())
         self.facts = self._nodes.describe()
         self.folder = folder
 
-    def _run(self, coroutine: Any) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(30)
-
     def close(self) -> None:
-        self._run(self._nodes.stop())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._loop.run(self._nodes.stop())
         self._loop.close()
 
     def client(self, user: str, password: str, **options: Any) -> redis.Redis:
@@ -226,17 +218,20 @@ def test_secrets_are_the_owners_alone(guarded):
     assert not [path for path in others if any(f.read_bytes() in path.read_bytes() for f in files[:2])]
 
 
-def test_a_certificate_of_somebody_else_is_refused(connect_guarded, refusals):
-    """The system's certificates do not vouch for this server: no password is sent to it."""
-    with pytest.raises(RegistryRefusedError, match="certificate verify failed"):
-        RedisRegistry(connect_guarded(certificates=Certificates()), "t").get("c")
+@pytest.mark.parametrize(
+    ("wrong", "reason"),
+    [
+        ({"certificates": Certificates()}, "certificate verify failed"),
+        ({"host": "127.1"}, "certificate"),
+        ({"credentials": None}, "Authentication required"),
+    ],
+    ids=["vouched for by others", "another host", "no credentials"],
+)
+def test_who_is_not_known_is_refused(connect_guarded, refusals, wrong, reason):
+    """A server with another certificate gets no password; without one the server lets nobody in."""
+    with pytest.raises(RegistryRefusedError, match=reason):
+        RedisRegistry(connect_guarded(**wrong), "t").get("c")
     assert len(refusals) == 1
-
-
-def test_a_name_that_the_certificate_does_not_bear_is_refused(connect_guarded):
-    """Vouched for, but for another host."""
-    with pytest.raises(RegistryRefusedError, match="certificate"):
-        RedisRegistry(connect_guarded(host="127.1"), "t").get("c")
 
 
 def test_a_certificate_that_only_the_strict_check_refuses_can_be_let_in():
@@ -315,13 +310,6 @@ def test_a_refused_opening_leaves_no_connection(admin, connect_guarded):
             RedisRegistry(connection, "t").get("c")
     while any(client["user"] == FUNCTIONS_USER for client in admin.client_list()):
         time.sleep(0.01)
-
-
-def test_without_credentials_a_guarded_registry_refuses(connect_guarded, refusals):
-    """A function that was not told how to authenticate."""
-    with pytest.raises(RegistryRefusedError, match="Authentication required"):
-        RedisRegistry(connect_guarded(credentials=None), "t").get("c")
-    assert len(refusals) == 1
 
 
 def test_a_connection_that_the_server_ended_authenticates_anew(guarded, admin, connect_guarded, table_name):

@@ -29,6 +29,7 @@ from hotpartition.core.route import Close, Generation, Route, choose_placement
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import first_message_id_at
 from support.builders import build_message
+from support.fakes import lies_within
 
 CONVERSATION = "c"
 SECOND = 1_000
@@ -247,10 +248,9 @@ class ClosingModel:
             route = hint
             while (queries := merge.next_queries(route)) or route is not checked:
                 for query in queries:
-                    found = sorted(
-                        (t for t, key in stored if key == query.partition_key and _lies_within(t, query)),
-                        reverse=newest_first,
-                    )
+                    times = (time for time, key in stored if key == query.partition_key)
+                    within = (time for time in times if lies_within(query, _key_of(time).sort_key))
+                    found = sorted(within, reverse=newest_first)
                     taken = tuple(build_message(t * SECOND, t) for t in found[: query.limit])
                     merge.add(query, QueryResponse(taken, is_exhausted=len(found) < query.limit))
                 route = checked
@@ -264,15 +264,6 @@ class ClosingModel:
 @cache
 def _key_of(time: int):
     return build_key(CONVERSATION, build_message(time * SECOND, time).message_id)
-
-
-def _lies_within(time: int, query) -> bool:
-    sort_key = _key_of(time).sort_key
-    return (
-        (query.first is None or sort_key >= query.first)
-        and (query.last is None or sort_key <= query.last)
-        and (query.after is None or (sort_key < query.after if query.newest_first else sort_key > query.after))
-    )
 
 
 def _with(state: State, *members: Generation | Close) -> State:

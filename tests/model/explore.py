@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 StateT = TypeVar("StateT", bound=Hashable)
@@ -27,54 +27,45 @@ class Model(Protocol[StateT, StepT]):
 
 
 @dataclass(frozen=True)
-class Exploration(Generic[StateT, StepT]):
-    """What was found. `trace` leads to the first fault, by as few steps as any; None where there is no fault."""
+class Exploration(Generic[StepT]):
+    """The first fault that was found, if any, and the steps that lead to it, as few as any."""
 
-    states: int
-    transitions: int
-    trace: tuple[tuple[StateT, StepT], ...] | None = None
     fault: str | None = None
+    steps: tuple[StepT, ...] = ()
 
 
-@dataclass
-class _Search(Generic[StateT, StepT]):
-    model: Model[StateT, StepT]
-    parents: dict[StateT, StateT | None] = field(default_factory=dict)
-    transitions: int = 0
-
-
-def explore(model: Model[StateT, StepT], *, max_states: int = 2_000_000) -> Exploration[StateT, StepT]:
+def explore(model: Model[StateT, StepT], *, max_states: int = 2_000_000) -> Exploration[StepT]:
     """Visit every reachable state once, nearest first, until one has a fault.
 
     Raises:
         OverflowError: there are more states than allowed, so nothing was proven.
     """
-    search = _Search(model, {model.initial(): None})
-    frontier = list(search.parents)
+    parents: dict[StateT, StateT | None] = {model.initial(): None}
+    frontier = list(parents)
     while frontier:
         found: list[StateT] = []
         for state in frontier:
             for _, following in model.steps(state):
-                search.transitions += 1
-                if following in search.parents:
+                if following in parents:
                     continue
-                search.parents[following] = state
+                parents[following] = state
                 found.append(following)
                 fault = model.fault(following)
                 if fault is not None:
-                    return Exploration(len(search.parents), search.transitions, _trace(search, following), fault)
-        if len(search.parents) > max_states:
+                    return Exploration(fault, _walk_back(model, parents, following))
+        if len(parents) > max_states:
             raise OverflowError(f"more than {max_states} states")
         frontier = found
-    return Exploration(len(search.parents), search.transitions)
+    return Exploration()
 
 
-def _trace(search: _Search[StateT, StepT], state: StateT) -> tuple[tuple[StateT, StepT], ...]:
-    """Walk back to the beginning. The steps are found again rather than kept: states are many, traces are one."""
-    trace: list[tuple[StateT, StepT]] = []
-    parent = search.parents[state]
+def _walk_back(
+    model: Model[StateT, StepT], parents: Mapping[StateT, StateT | None], state: StateT
+) -> tuple[StepT, ...]:
+    """List the steps to a state. They are found again rather than kept: states are many, walks back are one."""
+    steps: list[StepT] = []
+    parent = parents[state]
     while parent is not None:
-        step = next(step for step, following in search.model.steps(parent) if following == state)
-        trace.append((parent, step))
-        state, parent = parent, search.parents[parent]
-    return tuple(reversed(trace))
+        steps.append(next(step for step, following in model.steps(parent) if following == state))
+        state, parent = parent, parents[parent]
+    return tuple(reversed(steps))

@@ -50,6 +50,7 @@ from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest, build_range
+from support.fakes import lies_within
 
 CONVERSATION = "c"
 
@@ -77,7 +78,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class World:
-    """How much there is of everything. `start_ms` is only subtracted from times that people read."""
+    """How much there is of everything. `start_ms` is when pages are read."""
 
     raises: tuple[Generation, ...]
     message_ids: tuple[str, ...]
@@ -154,7 +155,6 @@ class Broken(NamedTuple):
     """The promise was broken by what was returned."""
 
     fault: str
-    returned: tuple[str, ...]
 
 
 class Reading(NamedTuple):
@@ -332,7 +332,7 @@ class ProtocolModel:
         """Begin a page or a lookup, with Redis's response."""
         owed = frozenset(i for i in acknowledged if lies_in_rest(goal, position, i))
         if isinstance(goal, PageRequest) and build_range(goal) is None:
-            return Broken("an acknowledged message is missing", ()) if owed else Done()
+            return Broken("an acknowledged message is missing") if owed else Done()
         is_verified = not self.variant.is_verifying
         return self._open_round(Reading(goal, position, owed, route=hint, is_verified=is_verified))
 
@@ -416,13 +416,13 @@ class ProtocolModel:
             found = tuple({i for response in reading.past for i in response.message_ids})
             self.outcomes.add(Outcome(reading.goal, found))
             is_missing = bool(reading.owed) and not found
-            return Broken("an acknowledged message was not found", ()) if is_missing else Done()
+            return Broken("an acknowledged message was not found") if is_missing else Done()
         page = self._merge(reading).page()
         ids = tuple(message.message_id for message in page.items)
         self.outcomes.add(Outcome(reading.goal, ids, page.has_more))
         fault = judge_page(reading, ids, has_more=page.has_more)
         if fault:
-            return Broken(fault, ids)
+            return Broken(fault)
         if not page.has_more:
             return Done()
         return Between(replace(reading.goal, cursor=Cursor(ids[-1], self.world.start_ms)), ids[-1])
@@ -464,13 +464,7 @@ def _with_reader(state: State, number: int) -> State:
 
 def looks_at(query: KeyQuery, place: Place) -> bool:
     """Say whether a place lies on a query's key and within its bounds."""
-    sort_key, after = build_sort_key(place.message_id), query.after
-    return (
-        place.partition_key == query.partition_key
-        and (query.first is None or sort_key >= query.first)
-        and (query.last is None or sort_key <= query.last)
-        and (after is None or (sort_key < after if query.newest_first else sort_key > after))
-    )
+    return place.partition_key == query.partition_key and lies_within(query, build_sort_key(place.message_id))
 
 
 def lies_in_rest(goal: Goal, position: str | None, message_id: str) -> bool:

@@ -1,12 +1,11 @@
 """The promise in every order of store operations: a small model, explored exhaustively, and broken to see it notice."""
 
-import time
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from hotpartition.core.merge import KeyQuery, PageMerge
+from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import (
     Generation,
     Placement,
@@ -31,9 +30,9 @@ from model.model import (
     judge_page,
     lies_in_rest,
 )
-from model.narrate import narrate
 from model.replay import Replay, walk
 from support.builders import message_id
+from support.protocol_mutations import MergeWithoutBaseKey, ReversedRoute
 
 START = 1_700_000_000_000
 NOW = START + 15
@@ -75,19 +74,7 @@ def world(
 
 FEW_REQUESTS = {"limits": (1,), "bounds": SOME_BOUNDS}
 TWO = (AT_FIRST, AT_SECOND)
-SMALL = {"writers": 2, "messages": TWO, "limits": (1,), "bounds": ((None, None),)}
-BROKEN = {**SMALL, "bounds": SOME_BOUNDS}
-
-
-class ReversedRoute(Route):
-    """Takes the generations with since >= t."""
-
-    def shard_count_at(self, position):
-        reached = (g for g in self.generations if position is None or g.since_ms >= position)
-        return max((g.shard_count for g in reached), default=0)
-
-    def most_shards_between(self, first, last):
-        return self.shard_count_at(last)
+SMALL = {"writers": 2, "messages": TWO, "limits": (1,)}
 
 
 class PresentRoute(Route):
@@ -98,14 +85,6 @@ class PresentRoute(Route):
 
     def most_shards_between(self, first, last):
         return super().most_shards_between(first, NOW if last is None else last)
-
-
-class MergeWithoutBaseKey(PageMerge):
-    """Looks at shards only, once there are any."""
-
-    def _needed(self, route, edge):
-        base_key, *shard_keys = super()._needed(route, edge)
-        return tuple(shard_keys) or (base_key,)
 
 
 def placements_with_one_outside(route, key, form):
@@ -138,17 +117,10 @@ LOOKUP_MUTATIONS = {
 }
 
 
-def explore_and_tell(model, name, tell):
-    """Explore, and put the size into the run's summary."""
-    started = time.perf_counter()
+def explore_all(model):
+    """Explore, and find no fault."""
     explored = explore(model, max_states=6_000_000)
-    seconds = time.perf_counter() - started
-    tell(f"{name}: {explored.states:,} states, {explored.transitions:,} steps, {seconds:.1f} s")
-    return explored
-
-
-def assert_right(model, explored):
-    assert explored.fault is None, narrate(model, explored.trace, explored.fault)
+    assert explored.fault is None, explored.steps
 
 
 def assert_everything_happened(model):
@@ -180,46 +152,49 @@ def test_messages_differ_in_their_shards():
     }
 
 
+FOUR_MESSAGES = (BEFORE, AT_FIRST, BETWEEN, AT_SECOND)
+LARGE = (pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(1_800))
+"""Two to five million states each: with a Redis that invents generations, two writers are what can be explored."""
+
+
 @pytest.mark.parametrize(
-    "small",
+    "explored",
     [
-        world(messages=TWO, writers=2, limits=(1,), bounds=SOME_BOUNDS, cuts=False),
-        world(SHRINKING, TWO, **FEW_REQUESTS, writers=2, cuts=False),
+        pytest.param(world(messages=TWO, writers=2, limits=(1,), bounds=SOME_BOUNDS, cuts=False), id="growing shards"),
+        pytest.param(world(SHRINKING, TWO, **FEW_REQUESTS, writers=2, cuts=False), id="shrinking shards"),
+        pytest.param(world(messages=TWO, writers=2), id="responses cut short", marks=LARGE),
+        pytest.param(world(SHRINKING, TWO, writers=2, cuts=False), id="shrinking shards, every request", marks=LARGE),
+        pytest.param(replace(world(), invented=()), id="three writers, cut short", marks=LARGE),
+        pytest.param(
+            replace(world(messages=FOUR_MESSAGES, writers=4, cuts=False, **FEW_REQUESTS), invented=()),
+            id="four writers of four messages",
+            marks=LARGE,
+        ),
     ],
-    ids=["growing shards", "shrinking shards"],
 )
-def test_no_order_of_steps_breaks_the_promise(small, tell_explored, request):
-    """Two writers, two messages, two raises and a reader: in whatever order, every page is complete and right."""
-    model = ProtocolModel(small)
-    assert_right(model, explore_and_tell(model, request.node.callspec.id, tell_explored))
+def test_no_order_of_steps_breaks_the_promise(explored):
+    """Writers, messages, two raises and a reader: in whatever order, every page is complete and right."""
+    model = ProtocolModel(explored)
+    explore_all(model)
     assert_everything_happened(model)
 
 
 @pytest.mark.parametrize("invented", [(), pytest.param(INVENTED, marks=pytest.mark.long)])
-def test_reductions_hide_nothing(invented, tell_explored):
+def test_reductions_hide_nothing(invented):
     """The very same pages come out when every order of every single store operation is explored."""
-    small = replace(world(**SMALL), invented=invented)
+    small = replace(world(**SMALL, bounds=((None, None),)), invented=invented)
     reduced = ProtocolModel(small)
     full = ProtocolModel(small, is_reduced=False)
-    assert_right(reduced, explore_and_tell(reduced, "small, reduced", tell_explored))
-    assert_right(full, explore_and_tell(full, "small, in full", tell_explored))
+    explore_all(reduced)
+    explore_all(full)
     assert reduced.outcomes == full.outcomes
 
 
 @pytest.mark.parametrize("name", MUTATIONS)
-def test_a_broken_protocol_is_caught(name, tell_explored):
-    """Each way of breaking the protocol on purpose loses a message, and the shortest way to that is told."""
-    model = ProtocolModel(world(**BROKEN, lookups=False), MUTATIONS[name], is_reduced=False)
-    explored = explore_and_tell(model, f"broken: {name}", tell_explored)
-    assert explored.fault == "an acknowledged message is missing"
-    tell_explored(f"broken: {name}: found\n{narrate(model, explored.trace, explored.fault)}")
-
-
-@pytest.mark.parametrize("name", MUTATIONS)
-def test_reductions_hide_no_fault(name):
-    """What full exploration catches, the reduced one catches as well."""
-    model = ProtocolModel(world(**BROKEN), MUTATIONS[name])
-    assert explore(model).fault is not None
+def test_a_broken_protocol_is_caught(name):
+    """Each way of breaking the protocol on purpose loses a message; reductions do not hide that."""
+    model = ProtocolModel(world(**SMALL, bounds=SOME_BOUNDS, lookups=False), MUTATIONS[name])
+    assert explore(model).fault == "an acknowledged message is missing"
 
 
 @pytest.mark.parametrize("name", LOOKUP_MUTATIONS)
@@ -254,21 +229,6 @@ def test_a_page_is_judged_by_the_promise(returned, has_more, fault):
     assert judge_page(reading, tuple(returned), has_more=has_more) == fault
 
 
-def test_a_trace_is_told_in_plain_words():
-    """A counterexample reads as a list of store operations, with the verdict at its end."""
-    model = ProtocolModel(world(writers=2, **FEW_REQUESTS), MUTATIONS["reader without verification"], is_reduced=False)
-    explored = explore(model)
-    assert narrate(model, explored.trace, explored.fault).splitlines() == [
-        " 1. raise    adds 2@10 to the journal",
-        " 2. writer   learns {2@10}; will put m2@10 to c#1",
-        " 3. writer   puts m2@10 to c#1: acknowledged",
-        " 4. reader   begins a page of 1 (newest first); asks Redis: {}",
-        " 5. reader   queries c for 2: nothing",
-        "    reader   returns nothing; acknowledged before it began: m2@10",
-        "    => an acknowledged message is missing",
-    ]
-
-
 @pytest.mark.parametrize("raises", [GROWING, SHRINKING], ids=["growing", "shrinking"])
 def test_real_reader_and_writer_take_the_steps_of_the_model(raises):
     """Runs taken at random from the model are runs of the real reader and writer, and keep the promise as a whole."""
@@ -286,29 +246,3 @@ def test_real_reader_and_writer_take_the_steps_of_the_model(raises):
         assert returned == sorted(set(returned), reverse=is_reversed)
         assert {i for i in owed if lies_in_rest(goal, None, i)} <= set(returned) <= set(put)
     assert seen_kinds == {"journal", "ask", "put", "begin", "query", "read-journal"}
-
-
-FOUR_MESSAGES = (BEFORE, AT_FIRST, BETWEEN, AT_SECOND)
-
-
-@pytest.mark.long
-@pytest.mark.slow
-@pytest.mark.timeout(1_800)
-@pytest.mark.parametrize(
-    "large",
-    [
-        world(messages=TWO, writers=2),
-        world(SHRINKING, TWO, writers=2, cuts=False),
-        replace(world(), invented=()),
-        replace(world(messages=FOUR_MESSAGES, writers=4, cuts=False, **FEW_REQUESTS), invented=()),
-    ],
-    ids=["responses cut short", "shrinking shards", "three writers, cut short", "four writers of four messages"],
-)
-def test_no_order_of_steps_breaks_the_promise_with_more_of_everything(large, tell_explored, request):
-    """Responses that end early though more follows; every request; a fourth writer; a message between both times.
-
-    Two to five million states each: with a Redis that invents generations, two writers are what can be explored.
-    """
-    model = ProtocolModel(large)
-    assert_right(model, explore_and_tell(model, f"large: {request.node.callspec.id}", tell_explored))
-    assert_everything_happened(model)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
 from typing import TypeVar
@@ -18,9 +18,7 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.counters import Adder
-from hotpartition.engine.route_cache import RouteSource
-from hotpartition.engine.writer import Writer
-from hotpartition.runtime.building import Ends, build_gatherer, build_routes, build_writer
+from hotpartition.runtime.building import Ends, build_gatherer, build_writer
 from hotpartition.runtime.building_control import build_operations
 from hotpartition.runtime.settings import OperateSettings
 from hotpartition_messages import Message
@@ -124,9 +122,6 @@ class World:
             environment_id=environment or f"e{self.random.getrandbits(32)}",
         )
 
-    def routes(self, *, with_journal: bool = False) -> RouteSource:
-        return build_routes(self.ends(), WriteSettings.defaults(), self.journal if with_journal else None)
-
     def writer(self, **values: float) -> MessageWriter:
         """Build a writer; `values` are as `settings_of` takes them."""
         return self._writer(settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values}))
@@ -154,9 +149,9 @@ class World:
         random = self.random.random if sampling_distance_rcu else lambda: 0.5
         return build_message_reader(self.ends(environment, random=random), settings, self.table)
 
-    def adder(self, writer: Writer | None = None, *, budget_ms: float = 300) -> Adder:
+    def adder(self, *, budget_ms: float = 300) -> Adder:
         return Adder(
-            writer or self.writer(budget_ms=budget_ms).writer,
+            self.writer(budget_ms=budget_ms).writer,
             self.counters,
             journal=self.counters,
             form=KEY_FORM,
@@ -185,16 +180,10 @@ class World:
             timeless_prefix=COUNTER_PREFIX,
         )
 
-    def consumer(
-        self,
-        thresholds: Thresholds = THRESHOLDS,
-        *,
-        max_raises_per_hour: int = 1_000,
-        cooling: CoolingLimits | None = None,
-    ) -> Consumer:
+    def consumer(self, *, max_raises_per_hour: int = 1_000, cooling: CoolingLimits | None = None) -> Consumer:
         return Consumer(
             self.control_ends(),
-            thresholds=thresholds,
+            thresholds=THRESHOLDS,
             read_thresholds=READ_THRESHOLDS,
             stream_partitions=self.reports.partitions,
             max_raises_per_hour=max_raises_per_hour,
@@ -243,15 +232,7 @@ def read_all(reader: MessageReader, request: PageRequest) -> list[Message]:
         messages.extend(page.messages)
         if page.next_cursor is None:
             return messages
-        request = PageRequest(
-            request.conversation_id,
-            request.newest_first,
-            request.limit,
-            request.after_ms,
-            request.before_ms,
-            page.next_cursor,
-            request.is_strong,
-        )
+        request = replace(request, cursor=page.next_cursor)
 
 
 def walk(read: Callable[[str | None], tuple[PageT, str | None]], cursor: str | None = None) -> Iterator[PageT]:

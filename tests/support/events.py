@@ -1,4 +1,4 @@
-"""API Gateway events (HTTP API, payload 2.0) as the gateway builds them, and the context that comes with them."""
+"""API Gateway events (HTTP API, payload 2.0) as the local gateway builds them, and the context that comes with them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
+
+from tools.local.events import HttpRequest, Route, build_http_event
 
 COLLECTION = "/conversations/{conversation_id}/messages"
 ELEMENT = COLLECTION + "/{message_id}"
@@ -40,41 +42,17 @@ def http_event(
 ) -> dict[str, Any]:
     """Build an event; path and query parameters are given as the gateway hands them over, decoded."""
     path = route.format(**{name: quote(value, safe="", errors="replace") for name, value in path_parameters.items()})
-    headers = {"accept": "*/*", "host": "example.execute-api.eu-central-1.amazonaws.com", "user-agent": "curl/8"}
+    headers = [("Host", "example.execute-api.eu-central-1.amazonaws.com"), ("User-Agent", "curl/8")]
     if content_type is not None:
-        headers["content-type"] = content_type
-    event: dict[str, Any] = {
-        "version": "2.0",
-        "routeKey": f"{method} {route}",
-        "rawPath": path,
-        "rawQueryString": urlencode(query or {}, errors="replace"),
-        "headers": headers,
-        "requestContext": {
-            "accountId": "123456789012",
-            "apiId": "example",
-            "domainName": headers["host"],
-            "domainPrefix": "example",
-            "http": {
-                "method": method,
-                "path": path,
-                "protocol": "HTTP/1.1",
-                "sourceIp": "192.0.2.1",
-                "userAgent": "curl/8",
-            },
-            "requestId": "JKJaXmPLvHcESHA=",
-            "routeKey": f"{method} {route}",
-            "stage": "$default",
-            "time": "10/Mar/2026:05:16:23 +0000",
-            "timeEpoch": 1583817383220,
-        },
-        "isBase64Encoded": is_base64,
-    }
+        headers.append(("Content-Type", content_type))
+    request = HttpRequest(method, path, urlencode(query or {}, errors="replace"), headers, b"", "192.0.2.1")
+    known = Route.parse(f"{method} {route}")
+    event = build_http_event(request, known, path_parameters, request_id="JKJaXmPLvHcESHA=", now_ms=1_583_817_383_220)
+    event["isBase64Encoded"] = is_base64
     if authorizer is not None:
         event["requestContext"]["authorizer"] = authorizer
     if query:
         event["queryStringParameters"] = query
-    if path_parameters:
-        event["pathParameters"] = path_parameters
     if body is not None:
         event["body"] = body
     return event

@@ -38,6 +38,16 @@ class FakeClock:
         return Clock(now_ms=lambda: self.now_ms, sleep=self.sleep, random=random)
 
 
+def lies_within(query: KeyQuery, sort_key: str) -> bool:
+    """Say whether a sort key is within a query's bounds."""
+    after = query.after
+    return (
+        (query.first is None or sort_key >= query.first)
+        and (query.last is None or sort_key <= query.last)
+        and (after is None or (sort_key < after if query.newest_first else sort_key > after))
+    )
+
+
 @dataclass
 class FakeTable:
     """Messages and routing items, with DynamoDB's rules: conditional puts, ordered queries, counted requests.
@@ -116,22 +126,12 @@ class FakeTable:
         return Fetched(tuple(responses), journal, units=succeeded * self.units_per_query)
 
     def _query(self, query: KeyQuery) -> QueryResponse:
-        stored = sorted(
-            (
-                Message.from_item(item)
-                for (pk, sk), item in self.items.items()
-                if pk == query.partition_key and sk != ROUTING_SORT_KEY
-            ),
-            key=lambda m: m.sort_key,
-            reverse=query.newest_first,
-        )
         within = [
-            m
-            for m in stored
-            if (query.first is None or m.sort_key >= query.first)
-            and (query.last is None or m.sort_key <= query.last)
-            and (query.after is None or (m.sort_key < query.after if query.newest_first else m.sort_key > query.after))
+            Message.from_item(item)
+            for (pk, sk), item in self.items.items()
+            if pk == query.partition_key and sk != ROUTING_SORT_KEY and lies_within(query, sk)
         ]
+        within.sort(key=lambda m: m.sort_key, reverse=query.newest_first)
         taken = within[: query.limit]
         self.items_read += len(taken)
         # Like DynamoDB: a query that stops at its limit cannot know that nothing follows.

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition_messages.keys import describe_table
+
+BESIDE = JournalPlace("readings", "PK", "SK")
+"""Routing items in the collections of a table `readings`, which has no index of them."""
 
 Indexes = Mapping[str, Sequence[str]]
 """The keys of indexes by their names."""

@@ -8,22 +8,16 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from support.tables import define_table
+
 APP = Path(__file__).resolve().parents[2] / "examples" / "events"
 
 
 @pytest.fixture
-def handler(monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+def handler(aws_environment, monkeypatch):
     monkeypatch.setenv("TABLE_NAME", "events")
     with mock_aws():
-        boto3.resource("dynamodb").create_table(
-            TableName="events",
-            AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name in ("Tenant", "At")],
-            KeySchema=[{"AttributeName": "Tenant", "KeyType": "HASH"}, {"AttributeName": "At", "KeyType": "RANGE"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        boto3.resource("dynamodb").create_table(TableName="events", **define_table("Tenant", "At"))
         yield runpy.run_path(str(APP / "function/index.py"))["handler"]
 
 

@@ -7,30 +7,16 @@ from moto import mock_aws
 
 import hotpartition
 from support.examples import run_examples
+from support.tables import define_table
 from tools.site import list_public
-
-INDEX_KEYS = [{"AttributeName": "Hour", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}]
 
 
 @pytest.fixture
-def names(monkeypatch):
+def names(aws_environment):
     """What examples may use: tables on moto, and all public names."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "test")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    keys = define_table("PK", "SK", indexes={"by-time": ("Hour", "SK")})
     with mock_aws():
-        tables = [
-            boto3.resource("dynamodb").create_table(
-                TableName=name,
-                AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("PK", "SK", "Hour")],
-                KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-                GlobalSecondaryIndexes=[
-                    {"IndexName": "by-time", "KeySchema": INDEX_KEYS, "Projection": {"ProjectionType": "ALL"}}
-                ],
-                BillingMode="PAY_PER_REQUEST",
-            )
-            for name in ("readings", "counters")
-        ]
+        tables = [boto3.resource("dynamodb").create_table(TableName=name, **keys) for name in ("readings", "counters")]
         public = {name: getattr(hotpartition, name) for name in hotpartition.__all__}
         record = {"dynamodb": {"NewImage": {"PK": {"S": "room-1#3"}, "SK": {"S": "0001"}}}}  # of a stream
         yield {"record": record, "boto3": boto3, "Key": Key, "Attr": Attr, "table": tables[0], **public}
@@ -45,5 +31,6 @@ def test_every_public_name_has_an_example_that_runs(name, names):
 
 
 def test_the_reference_lists_the_public_names():
-    """It reads them without importing the package."""
+    """It reads them without importing the package; whoever imports it finds them."""
     assert list_public("hotpartition") == hotpartition.__all__
+    assert set(hotpartition.__all__) <= set(dir(hotpartition))

@@ -1,19 +1,15 @@
-"""Execution environments with the real runtime client, and the registry's server."""
+"""Execution environments with the real runtime client."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from tools.local.pool import ThrottledInvocationError
-from tools.local.processes import free_port
-from tools.local.redis_server import RedisServer, find_binary
 
 pytestmark = pytest.mark.slow
 
@@ -196,28 +192,6 @@ def test_who_asks_a_function_that_cannot_be_imported_is_told_why(loop: Any, make
         report = _invoke(loop, pool)
         assert report["errorType"] == "Runtime.ImportModuleError"
         assert "nothing_of_this_name" in report["errorMessage"]
-
-
-def test_redis_comes_back_from_its_append_only_file(loop: Any, tmp_path: Path) -> None:
-    """What was written more than a second ago survives a kill; the cluster responds again by itself."""
-    server = RedisServer(find_binary(os.environ), tmp_path / "redis", free_port())
-    try:
-        loop.run(server.start())
-        with Redis(port=server.port) as client:
-            client.sadd("hp:t:route:{a}", "4@17")
-            # fsync is once a second, but the write itself has reached the kernel and survives the process.
-            client.set("later", "1")
-        first = server.pid
-        loop.run(server.kill())
-        assert server.pid is None
-        loop.run(server.start())
-        assert server.pid != first
-        with Redis(port=server.port) as client:
-            assert client.smembers("hp:t:route:{a}") == {b"4@17"}
-            assert client.config_get("appendfsync") == {"appendfsync": "everysec"}
-            assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
-    finally:
-        loop.run(server.kill())
 
 
 async def _until(condition: Any) -> None:

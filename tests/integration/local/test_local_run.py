@@ -11,10 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pytest
+import urllib3
 
 pytestmark = pytest.mark.slow
 
@@ -22,12 +21,9 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def _call(url: str, body: bytes | None = None) -> tuple[int, Any]:
-    try:
-        with urlopen(Request(url, data=body, headers={"Content-Type": "application/json"})) as response:  # noqa: S310
-            return response.status, json.loads(response.read())
-    except HTTPError as error:
-        with error:
-            return error.code, json.loads(error.read())
+    method = "GET" if body is None else "POST"
+    response = urllib3.request(method, url, body=body, headers={"Content-Type": "application/json"})
+    return response.status, response.json()
 
 
 def _children(pid: int) -> set[int]:

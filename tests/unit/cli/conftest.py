@@ -1,27 +1,39 @@
-"""DynamoDB in this process: no network."""
+"""DynamoDB and the operations function in this process: no network."""
+
+import json
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from support.own_tables import create
+from hotpartition_cli.callers import read_response
+from support.handlers import load_handler
+from support.tables import define_table
 
 
 @pytest.fixture
-def client(monkeypatch):
+def client(aws_environment, monkeypatch):
     """DynamoDB with a table of each kind."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "HOTPARTITION_JOURNAL_TABLE_NAME"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("HOTPARTITION_JOURNAL_TABLE_NAME", raising=False)
     with mock_aws():
         client = boto3.client("dynamodb")
-        create(client, "readings", PK="S", SK="S")
-        create(client, "counted", PK="S", at="N")
-        create(client, "routes", collection="S")
-        create(client, "single", PK="S")
+        client.create_table(TableName="readings", **define_table("PK", "SK"))
+        client.create_table(TableName="counted", **define_table("PK", "at", types={"at": "N"}))
+        client.create_table(TableName="routes", **define_table("collection"))
+        client.create_table(TableName="single", **define_table("PK"))
         yield client
         # Where another test's moto runs in this process, tables stay.
         for name in client.list_tables()["TableNames"]:
             client.delete_table(TableName=name)
+
+
+@pytest.fixture
+def connect(world):
+    """Connects to the operations function of the module's world: through JSON, as on the wire."""
+
+    def call(command):
+        event, operations = json.loads(json.dumps(command)), world.operations(is_closing=True)
+        response = load_handler("operate").respond(event, operations, world.reconciler(), remaining_ms=60_000)
+        return read_response(json.dumps(response).encode(), is_error=False)
+
+    return lambda _: call

@@ -7,15 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hotpartition_cli.api import Api
 from hotpartition_cli.arguments import _build_parser
-from hotpartition_cli.callers import read_response
-from hotpartition_cli.errors import FailedError
 from hotpartition_cli.main import run
-from hotpartition_cli.stacks import OUTPUTS
 from support.builders import World
 from support.fleet import START_MS, Fleet
-from support.handlers import load_handler
+from unit.cli.test_check import Logged
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 FIELDS = (DOCS / "command-line.md").read_text()
@@ -66,21 +62,6 @@ def world():
     return world
 
 
-class NoStack:
-    """A stack of which no part responds."""
-
-    name = "none"
-    functions = tuple(OUTPUTS)
-    api = Api("http://127.0.0.1:1")
-    log_delay_seconds = 0.0
-
-    def invoke(self, function, event):
-        raise FailedError("nobody", kind="unreachable")
-
-    def read_log(self, function, since_ms):
-        return []
-
-
 @pytest.mark.parametrize("command", sorted(OPTIONS))
 def test_a_command_and_its_options_are_named(command):
     """So that a new one is not forgotten."""
@@ -89,17 +70,10 @@ def test_a_command_and_its_options_are_named(command):
 
 
 @pytest.mark.parametrize("command", ARGUMENTS)
-def test_every_field_that_is_printed_is_named(world, capsys, command):
+def test_every_field_that_is_printed_is_named(connect, capsys, command):
     """In the command's own section."""
-
-    def call(event):
-        response = load_handler("operate").respond(
-            event, world.operations(is_closing=True), world.reconciler(), remaining_ms=60_000
-        )
-        return read_response(json.dumps(response).encode(), is_error=False)
-
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
     arguments = [command, *ARGUMENTS[command], "--json"]
-    run(arguments, environ, connect=lambda _: call, connect_stack=lambda *_: NoStack(), sleep=lambda _: None)
+    run(arguments, environ, connect=connect, connect_stack=lambda *_: Logged([]), sleep=lambda _: None)
     documented = {word for name in re.findall(r"`([^`]+)`", section_of(command)) for word in re.findall(r"\w+", name)}
     assert names_in(json.loads(capsys.readouterr().out)) - documented == set()

@@ -15,8 +15,8 @@ from support.builders import build_message
 THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=330, max_shard_count=128)
 
 
-def plan_for(rate, item_bytes=1024, page=50, thresholds=THRESHOLDS):
-    return make_plan(Load(messages_per_second=rate, item_bytes=item_bytes, page=page), thresholds)
+def plan_for(rate, item_bytes=1024, page=50):
+    return make_plan(Load(messages_per_second=rate, item_bytes=item_bytes, page=page), THRESHOLDS)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from hotpartition_cli.errors import Status
 from hotpartition_cli.main import run
 from hotpartition_messages.keys import KEY_FORM, build_key, find_journal
 from support.builders import build_message
-from support.own_tables import BESIDE, create
-from support.tables import TABLE_SCHEMA
+from support.tables import BESIDE, TABLE_SCHEMA, define_table
 
 COMMAND_LINE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
 NOW_MS = 1_700_000_000_000
@@ -50,23 +49,24 @@ def open_table(place):
     )
 
 
-def spread(client, place, *, key="room", items=60):
-    """Write items under a route that grows twice, through tables of their own, and return what reads of them show."""
+def spread(client, place):
+    """Write 30 items under a route that grows twice, through tables of their own, and return what reads of them."""
     for n in (0, 4, 16):
         if n:
-            journal_of(client, place).add(key, [Generation(0, n)], cause=Cause("test"), now_ms=NOW_MS)
+            journal_of(client, place).add("room", [Generation(0, n)], cause=Cause("test"), now_ms=NOW_MS)
         opened = open_table(place)
-        opened.query(KeyConditionExpression=Key("PK").eq(key), ConsistentRead=True)
-        for number in range(items // 3):
+        keys_in(opened)
+        for number in range(10):
             at = f"{n:02}-{number:03}"
             opened.put_item(
-                Item={"PK": key, "SK": at, "owner": f"o{number}"}, ConditionExpression="attribute_not_exists(PK)"
+                Item={"PK": "room", "SK": at, "owner": f"o{number}"}, ConditionExpression="attribute_not_exists(PK)"
             )
     return open_table(place)
 
 
-def keys_in(table, key="room"):
-    return [item["SK"] for item in table.query(KeyConditionExpression=Key("PK").eq(key), ConsistentRead=True)["Items"]]
+def keys_in(table):
+    page = table.query(KeyConditionExpression=Key("PK").eq("room"), ConsistentRead=True)
+    return [item["SK"] for item in page["Items"]]
 
 
 def options_of(place):
@@ -86,16 +86,16 @@ def lose(client, place):
 @pytest.fixture(params=[BESIDE, APART], ids=["beside", "apart"])
 def place(request, client):
     """Where the routing items lie."""
-    create(client, "hp-routes-readings", pk="S")
+    client.create_table(TableName="hp-routes-readings", **define_table("pk"))
     return request.param
 
 
 def test_a_lost_journal_is_noticed_and_rebuilt(client, place, capsys):
     """Pages and point reads find everything again; a second run finds nothing to add."""
     everything = keys_in(spread(client, place))
-    assert len(everything) == 60
+    assert len(everything) == 30
     lose(client, place)
-    assert len(keys_in(open_table(place))) < 60
+    assert len(keys_in(open_table(place))) < 30
     status, found = tool(capsys, "verify", *options_of(place))
     assert (status, found["unrouted"]) == (Status.FINDING, ["room"])
 
@@ -138,7 +138,7 @@ def test_a_key_is_folded_and_all_reads_stay_whole(client, place, capsys):
     everything = keys_in(table)
     status, found = tool(capsys, "fold", "room", *options_of(place), *QUICK)
     assert (status, found["left"]) == (Status.FINE, 0)
-    assert found["moved"] > 30
+    assert found["moved"] > 10
     assert keys_in(table) == everything
     stored = [item for item in client.scan(TableName="readings")["Items"] if "owner" in item]
     assert {item["PK"]["S"] for item in stored} == {"room"}
@@ -230,30 +230,15 @@ def test_the_way_out_of_adaptive_shards_needs_no_journal(client, place, way_out)
         table.update_item(Key=key, UpdateExpression="SET seen = :yes", ExpressionAttributeValues={":yes": True})
     table.put_item(Item={"PK": "room", "SK": "zz", "owner": "o1"})
     stored = [item for item in client.scan(TableName="readings")["Items"] if "owner" in item]
-    assert len(stored) == 61
-    assert sum("seen" in item for item in stored) == 60
+    assert len(stored) == 31
+    assert sum("seen" in item for item in stored) == 30
     (new,) = [item["PK"]["S"] for item in stored if item["SK"]["S"] == "zz"]
     assert new == ("room" if not way_out.written else "room#_0")
 
 
 def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, capsys):
     """And an index by time finds them."""
-    schema = {
-        "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in ("PK", "SK", "bucket")],
-        "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-        "GlobalSecondaryIndexes": [
-            {
-                "IndexName": "by-time",
-                "KeySchema": [
-                    {"AttributeName": "bucket", "KeyType": "HASH"},
-                    {"AttributeName": "SK", "KeyType": "RANGE"},
-                ],
-                "Projection": {"ProjectionType": "ALL"},
-            }
-        ],
-        "BillingMode": "PAY_PER_REQUEST",
-    }
-    client.create_table(TableName="events", **schema)
+    client.create_table(TableName="events", **define_table("PK", "SK", indexes={"by-time": ("bucket", "SK")}))
     plain = boto3.resource("dynamodb").Table("events")
     buckets = TimeBuckets("hour", index="by-time")
     table = ShardedTable(plain, shards=fixed(8), time_buckets=buckets)
@@ -275,8 +260,8 @@ def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, capsys):
 
 def test_what_only_a_restored_copy_has_comes_back(client, place, capsys):
     """Items and generations, of table and journal alike; what is there is not touched."""
-    create(client, "readings-restored", PK="S", SK="S")
-    create(client, "hp-routes-readings-restored", pk="S")
+    client.create_table(TableName="readings-restored", **define_table("PK", "SK"))
+    client.create_table(TableName="hp-routes-readings-restored", **define_table("pk"))
     restored = JournalPlace(f"{place.table_name}-restored", place.partition_key, place.sort_key)
     journal_of(client, restored).add("room", [Generation(1, 2)], cause=Cause("raised"), now_ms=NOW_MS)
     journal_of(client, place).add("room", [Generation(5, 4)], cause=Cause("raised"), now_ms=NOW_MS + 9)

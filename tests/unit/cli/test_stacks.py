@@ -5,7 +5,6 @@ import json
 
 import boto3
 import pytest
-from botocore.response import StreamingBody
 from botocore.stub import Stubber
 
 from hotpartition_cli import stacks
@@ -51,7 +50,7 @@ def test_a_stack_is_known_by_its_outputs(cloudformation):
     stack = connect()
     assert stack.api.url == "https://api.example"
     with Stubber(stack._lambda) as stub:
-        body = StreamingBody(io.BytesIO(b'{"ready": true}'), 15)
+        body = io.BytesIO(b'{"ready": true}')
         expected = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
         stub.add_response("invoke", {"StatusCode": 200, "Payload": body}, expected)
         assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}

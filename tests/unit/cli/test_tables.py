@@ -16,6 +16,7 @@ from hotpartition.core.route_history import Cause
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import CredentialsError, StoreRefusedError
 from hotpartition.table import ShardedTable, in_band
@@ -23,8 +24,9 @@ from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run
 from hotpartition_cli.sdk import Subject
 from hotpartition_cli.tables import TableCaller
-from support.own_tables import APART, BESIDE
+from support.tables import BESIDE
 
+APART = JournalPlace("routes", "collection", sort_key="")
 OPTIONS = {BESIDE: ["--table", "readings"], APART: ["--table", "counted", "--journal-table", "routes"]}
 
 
@@ -129,12 +131,16 @@ class TestHot:
 
 
 class TestRoutes:
-    def test_a_raise_is_what_the_tables_users_see(self, tool, client, place, journal):
-        """For all items, unless a time is given; the first one is told that writers find out by themselves."""
-        status = run(["raise", "rush", "--n", "8", "--by", "ann", *OPTIONS[place]], {})
-        assert status == Status.FINE
+    def test_a_raise_is_what_the_tables_users_see(self, tool, capsys, place, journal):
+        """For all items, unless a time is given. Writers find out by themselves, and no registry is claimed to know."""
+        assert run(["raise", "rush", "--n", "8", "--by", "ann", "--json", *OPTIONS[place]], {}) == Status.FINE
+        done = json.loads(capsys.readouterr().out)
+        assert (done["changed"], done["in_registry"]) == (True, None)
+        assert "as soon as DynamoDB refuses them a write" in " ".join(done["warnings"])
+        assert "Redis" not in " ".join(done["warnings"])
         assert journal.get("rush", is_strong=True).route.generations == {Generation(0, 8)}
-        status, document, _ = tool("route", "rush")
+        status, document, text = tool("route", "rush")
+        assert "registry against journal" not in text  # there is none
         (generation,) = document["generations"]
         assert (status, document["agreement"], document["shard_count"]) == (Status.FINE, "equal", 8)
         assert (generation["in_journal"], generation["in_registry"]) == (True, None)
@@ -152,14 +158,6 @@ class TestRoutes:
         assert "dev is closed" in done
         route = journal.get("dev", is_strong=True).route
         assert (route.shard_count_at(now), route.shard_count_at(None)) == (4, 0)
-
-    def test_a_raise_says_how_writers_learn_of_it(self, capsys, client):
-        """Nobody tells them; and no registry is claimed to know."""
-        assert run(["raise", "rush", "--n", "8", "--json", "--table", "readings"], {}) == Status.FINE
-        document = json.loads(capsys.readouterr().out)
-        assert (document["changed"], document["in_registry"]) == (True, None)
-        assert "as soon as DynamoDB refuses them a write" in " ".join(document["warnings"])
-        assert "Redis" not in " ".join(document["warnings"])
 
     def test_a_table_reads_what_was_raised(self, client, place):
         """`ShardedTable` finds the route where the command put it."""
@@ -179,11 +177,6 @@ class TestRoutes:
         status, document, text = tool("route", "cold")
         assert (status, document["generations"]) == (Status.FINE, [])
         assert text == "cold was never raised: its items, if there are any, are on the base key."
-
-    def test_people_read_nothing_of_a_registry(self, tool, journal):
-        """There is none."""
-        journal.add("c", [Generation(0, 4)], cause=Cause("raised"), now_ms=now_ms())
-        assert "registry against journal" not in tool("route", "c")[2]
 
     def test_verify_finds_what_cannot_be_read(self, tool, client, place, journal):
         """In the journal: there is nothing else."""

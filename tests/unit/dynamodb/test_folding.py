@@ -11,7 +11,7 @@ from hotpartition.dynamodb.folding import Folder, FoldForm
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from support.fakes import FakeClock
-from support.own_tables import create
+from support.tables import define_table
 
 FORM = FoldForm("folded", "PK", "SK", KeyForm(), JournalPlace("folded", "PK", "SK", "r#"), changes="hp_changes")
 ON_SHARD = {"PK": {"S": "room#_1"}, "SK": {"S": "a"}}
@@ -80,7 +80,7 @@ def client(monkeypatch):
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
     with mock_aws():
         client = boto3.client("dynamodb")
-        create(client, "folded", PK="S", SK="S")
+        client.create_table(TableName="folded", **define_table("PK", "SK"))
         yield client
         client.delete_table(TableName="folded")
 
