@@ -24,7 +24,7 @@ from tools.patterns.table import INDEX, INDEX_KEY, INDEX_PARTITIONS, Client, Ser
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.wiring import SimulatedTable, build_world
+from tools.simulation.wiring import SimulatedTable
 
 SECONDS = 10.0
 PLAIN_SECONDS = 5.0
@@ -98,15 +98,7 @@ def summarize_hot_index(index: HotIndex, samples: Sequence[HotIndexSample]) -> H
 class _Run:
     def __init__(self, engine: Engine, index: HotIndex, seed: int) -> None:
         self.engine, self.shards = engine, index.shards
-        self.world = build_world(
-            engine,
-            seed,
-            table=STEP.table,
-            redis_nodes=STEP.redis_nodes,
-            settings=STEP.settings,
-            observer=Observer(),
-            seeds="hot-index/",
-        )
+        self.world = STEP.build_world(engine, seed, observer=Observer(), seeds="hot-index/")
         self.server = Server(
             self.world, PATTERNS["buckets"], seed, Partitions(is_key_apart=True) if index.is_apart else INDEX_PARTITIONS
         )

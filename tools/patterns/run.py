@@ -46,7 +46,6 @@ from tools.simulation.wiring import (
     SimulatedShards,
     SimulatedTable,
     build_consumer,
-    build_world,
 )
 
 BUDGET_MS = 300.0
@@ -128,15 +127,7 @@ class _Run:
         self.sample = Sample()
         engine = self.engine = Engine()
         self.raises = Raises(engine)
-        self.world = build_world(
-            engine,
-            seed,
-            table=STEP.table,
-            redis_nodes=STEP.redis_nodes,
-            settings=STEP.settings,
-            observer=self.raises,
-            seeds="patterns/",
-        )
+        self.world = STEP.build_world(engine, seed, observer=self.raises, seeds="patterns/")
         self.server = Server(self.world, pattern, seed)
         self.journal = DynamoDBJournal(ThreadedCalls(self.world.store.client("table").call), TABLE.journal)
         self.base = f"SENSOR_READING-{seed}"

@@ -40,6 +40,8 @@ FoundT = TypeVar("FoundT")
 
 LONGEST_READ_PAGES = 400
 POLL_SECONDS = 0.5
+AUDIT_SECONDS = 600.0
+"""Longest time that the reads at the end may take."""
 _REFUSALS = (RetryLaterError, TooManyRequestsError)
 
 
@@ -346,8 +348,8 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
             self._engine.spawn(lambda limit=limit: self._poll(limit))  # type: ignore[misc]
         self._begin_at_random(self._plan.per_second, self._read_something)
 
-    def audit(self, seconds: float) -> None:
-        """Read everything, strongly consistent, in both orders, within so many seconds; when all faults are over.
+    def audit(self) -> None:
+        """Read everything, strongly consistent, in both orders; when all faults are over.
 
         The pollers go on until they have walked once more.
         """
@@ -361,7 +363,7 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
                     request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
                     self._read(request, pages=LONGEST_READ_PAGES)
 
-        self._engine.run_to_end(read_all, seconds)
+        self._engine.run_to_end(read_all, AUDIT_SECONDS)
 
     def _read_something(self) -> None:
         plan, random = self._plan, self._random

@@ -182,6 +182,11 @@ class RedisNode:
         self.data = self._replica
         self._replica = _copy(self.data)
 
+    def recover(self) -> None:
+        """Be well again, with what is left of its memory."""
+        self.is_down = self.is_hanging = False
+        self.extra_seconds = 0.0
+
     def empty(self) -> None:
         """Forget everything."""
         self.data, self._replica = _Data(), _Data()
@@ -231,6 +236,10 @@ class RedisServer:
         if node is None:
             node = self._places[key] = self.nodes[key_slot(key.encode()) * len(self.nodes) // SLOT_COUNT]
         return node
+
+    def change(self, key: str, change: Change) -> None:
+        """Apply a write to a key's node, now, without a client."""
+        self.node_of(key).change(self.engine.now, change)
 
     def keys(self) -> list[str]:
         """List all keys that anybody ever named, whether they hold something or not."""

@@ -177,6 +177,10 @@ class Network:
             return True
         return False
 
+    def all_struck(self) -> Counter[str]:
+        """Name how often each fault struck."""
+        return Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.struck.items()})
+
     @property
     def date(self) -> str:
         """What a response says of the time, by the clock of one of many servers."""

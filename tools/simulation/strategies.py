@@ -25,10 +25,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import Protocol
 
 from redis.exceptions import RedisError
+from ulid import ULID
 
 from hotpartition.control.consumer import RunSummary
 from hotpartition.core.backoff import Budget, Clock
@@ -103,7 +105,6 @@ SOURCES_STREAM = "sources:{stream}"
 SOURCES_KEY = "sources:n:{}"
 ORACLE_LEAD_SECONDS = 0.5
 """How long before the onset the oracle's shards begin."""
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 @dataclass(slots=True)
@@ -268,21 +269,6 @@ class Fixed(Strategy):
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Implement `Strategy.build_reader`."""
         return PlainReader(world, process, index, self.keys).read
-
-
-def none() -> Fixed:
-    """DynamoDB alone."""
-    return Fixed("none", _base_key, _only_base_key)
-
-
-def sdk() -> Fixed:
-    """DynamoDB alone, and boto3's own retries."""
-    return Fixed("sdk", _base_key, _only_base_key, retries=SdkRetries)
-
-
-def static() -> Fixed:
-    """Every key salted, always."""
-    return Fixed("static", _salted, _shards, shards=STATIC_SHARDS)
 
 
 class SdkRetries:
@@ -584,24 +570,16 @@ def _source_key(count: int, conversation_id: str, message_id: str) -> str:
     """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
     if count <= 1:
         return conversation_id
-    return KEY_FORM.shard_key(conversation_id, id_number(message_id) % count)
-
-
-def id_number(message_id: str) -> int:
-    """Read a ULID as the number that it stands for."""
-    number = 0
-    for character in message_id:
-        number = number * 32 + _CROCKFORD.index(character)
-    return number
+    return KEY_FORM.shard_key(conversation_id, int(ULID.from_str(message_id)) % count)
 
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
-    "none": none,
-    "sdk": sdk,
+    "none": partial(Fixed, "none", _base_key, _only_base_key),
+    "sdk": partial(Fixed, "sdk", _base_key, _only_base_key, retries=SdkRetries),
     "sources": Sources,
     "alarm": Alarm,
     "queue": Queue,
-    "static": static,
+    "static": partial(Fixed, "static", _salted, _shards, shards=STATIC_SHARDS),
     "in_band": InBand,
     "ours": Ours,
     "oracle": Oracle,

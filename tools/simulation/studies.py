@@ -32,7 +32,6 @@ from typing import Any, TypeVar
 
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.simulation.counter_run import RushRun, TokenRun, run_rush, run_tokens
-from tools.simulation.repairs import Folds
 from tools.simulation.results import (
     OUT_DIR,
     Distribution,
@@ -65,7 +64,7 @@ IN_BAND, FOLD, REBUILD = "-in-band", "-fold", "-rebuild"
 TABLE_PARTS = {
     TABLES: TableParts(),
     TABLES + IN_BAND: TableParts(is_in_band=True),
-    TABLES + FOLD: TableParts(folds=Folds),
+    TABLES + FOLD: TableParts(folds=True),
     TABLES + REBUILD: TableParts(loses_journal=True),
 }
 """What each study of tables is made of."""

@@ -7,7 +7,7 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -64,10 +64,10 @@ from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import ReadSettings, WriteSettings
 from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
-from tools.partition_model import Table, TableConfig
+from tools.partition_model import Table
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.store import READER, Network, Observer, Store
+from tools.simulation.store import READER
 
 TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME)
@@ -155,39 +155,6 @@ class World:
             self.engine.after(every_seconds, charge)
 
         self.engine.after(every_seconds, charge)
-
-
-def build_world(
-    engine: Engine,
-    seed: int,
-    parts: Parts | None = None,
-    *,
-    table: TableConfig,
-    redis_nodes: int,
-    settings: ProductSettings,
-    observer: Observer,
-    skew_ms: float = 0.0,
-    wrong_clocks: float = 0.0,
-    on_report: Callable[[], None] = lambda: None,
-    store: Network | None = None,
-    seeds: str = "",
-) -> World:
-    """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
-    prefix = f"{seed}/{seeds}"
-    throughput = Table(table, Random(f"{prefix}table"))
-    if store is None:
-        store = Store(engine, throughput, table_name=TABLE_NAME, random=Random(f"{prefix}store"), observer=observer)
-    return World(
-        engine=engine,
-        seed=seed,
-        table=throughput,
-        store=store,
-        redis=RedisServer(engine, nodes=redis_nodes, random=Random(f"{prefix}redis"), on_report=on_report),
-        settings=settings,
-        parts=parts or Parts(),
-        skew_ms=skew_ms,
-        wrong_clocks=wrong_clocks,
-    )
 
 
 class SharedTelemetry:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tools.simulation.read_rush import ReadRush
-from tools.simulation.report import Plan, gather, read_plan, step_counts, write_files
-from tools.simulation.report_page import since_onset
+from tools.simulation.report import Plan, gather, read_plan, since_onset, step_counts, write_files
 from tools.simulation.results import Distribution
 from tools.simulation.scale import Level
 from tools.simulation.scenarios import scenario_by_name, scenario_of_messages

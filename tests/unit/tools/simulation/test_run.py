@@ -12,7 +12,7 @@ from hotpartition.core.route import candidate_keys, next_candidates
 from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import HOT, SCENARIOS, Changes, Readers, scenario_by_name
-from tools.simulation.strategies import ALARM_SECONDS, STATIC_SHARDS, STRATEGIES, id_number
+from tools.simulation.strategies import ALARM_SECONDS, STATIC_SHARDS, STRATEGIES
 from tools.simulation.workloads import Constant, ConversationFlow, Step, Workload, ZipfFlow
 
 pytestmark = pytest.mark.slow
@@ -211,8 +211,3 @@ def test_an_unknown_scenario_is_refused():
     """The refusal names those that there are."""
     with pytest.raises(ValueError, match=r"there is no scenario 'stp'; there are backfill, compare"):
         scenario_by_name("stp")
-
-
-def test_ids_are_numbers():
-    """The sources' modulo is taken of the number that an id stands for."""
-    assert [id_number("0" * 25 + "1"), id_number("0" * 24 + "Z0")] == [1, 31 * 32]
