@@ -25,7 +25,7 @@ from tools.simulation.results import Safety
 from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, Readers, Scenario, table_of
 from tools.simulation.strategies import Ours
-from tools.simulation.wiring import NAMES, Parts, ProductSettings
+from tools.simulation.wiring import NAMES, ProductSettings
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
 
 SEEDS = 20
@@ -127,8 +127,8 @@ class _Run(MessageRun):
 
     meter: _PageMeter
 
-    def __init__(self, seed: int, parts: Parts | None) -> None:
-        super().__init__(Engine(), _scenario(), seed, Ours(), parts, meter=_PageMeter)
+    def __init__(self, seed: int) -> None:
+        super().__init__(Engine(), _scenario(), seed, Ours(), meter=_PageMeter)
         self.meter.keys = set()
         self.hot, self.cold = self.scenario.hot_conversation, name_for(COLD, seed)
         self.closed_seconds: float | None = None
@@ -182,9 +182,9 @@ class _Run(MessageRun):
             self.probes[conversation_id] = min(found)
 
 
-def run_cooling(seed: int, parts: Parts | None = None) -> CoolingRun:
-    """Run one seed: a pure function of its arguments. `parts` are the product's classes, some of them replaced."""
-    run = _Run(seed, parts)
+def run_cooling(seed: int) -> CoolingRun:
+    """Run one seed."""
+    run = _Run(seed)
     with closing(run.engine):
         return run.result()
 

@@ -283,7 +283,6 @@ class _Tokens(_Run):
         self.count = additions
         self.attempts = self.persisted = 0
         self.under_way = 0
-        self.is_over = False
         self.clients = self.random("clients")
         self.driver = FaultDriver(
             scenario.faults or FaultPlan(),
@@ -312,7 +311,7 @@ class _Tokens(_Run):
         self.raises.start()
         engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
         engine.run_until(FAULT_SECONDS + 4.0)
-        self.is_over = self.raises.is_over = True
+        self.world.is_over = True
         engine.run_while(lambda: self.under_way, DRAIN_SECONDS)
         if self.under_way:
             raise RuntimeError(f"{self.under_way} additions were never acknowledged")
@@ -372,6 +371,6 @@ class _Tokens(_Run):
 
     def _read_now_and_then(self) -> None:
         random = self.random("reads")
-        while not self.is_over:
+        while not self.world.is_over:
             self.engine.sleep(random.expovariate(READS_PER_SECOND))
             self.read(self._name(random.choice(COUNTER_NAMES)))

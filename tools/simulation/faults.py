@@ -24,7 +24,6 @@ from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.runtime.building_leases import build_close_times
 from hotpartition.runtime.settings import LeaseSettings
 from tools.simulation.engine import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError
-from tools.simulation.redis_model import RedisNode
 from tools.simulation.scenarios import SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, StoreFaults
 from tools.simulation.wiring import World, build_closer, build_raiser
@@ -110,17 +109,11 @@ class FaultDriver:
 
         self._engine.after(self._random.expovariate(rate), happen)
 
-    def _nodes(self) -> list[RedisNode]:
-        """Choose one node, or now and then all of them."""
-        if self._random.random() < 0.3:
-            return self._redis.nodes
-        return [self._redis.nodes[self._random.randrange(len(self._redis.nodes))]]
-
     def _take_redis_down(self) -> None:
         self.struck["redis outage"] += 1
         is_hanging, forgets = self._random.random() < 0.4, self._random.random() < 0.5
         lost, seconds = self._random.random() * 2.0, self._random.uniform(0.3, 5.0)
-        nodes = self._nodes()
+        nodes = self._redis.some_nodes(self._random)
         for node in nodes:
             node.is_hanging, node.is_down = is_hanging, not is_hanging
 
@@ -135,18 +128,18 @@ class FaultDriver:
     def _fail_over(self) -> None:
         self.struck["redis failover"] += 1
         lost = self._random.random() * 4.0
-        for node in self._nodes():
+        for node in self._redis.some_nodes(self._random):
             node.fail_over(self._engine.now, lost)
 
     def _empty(self) -> None:
         self.struck["redis emptied"] += 1
-        for node in self._nodes():
+        for node in self._redis.some_nodes(self._random):
             node.empty()
 
     def _slow_down(self) -> None:
         self.struck["redis slow"] += 1
         seconds = self._random.uniform(0.005, 0.05)
-        nodes = self._nodes()
+        nodes = self._redis.some_nodes(self._random)
         for node in nodes:
             node.extra_seconds = seconds
 
@@ -201,7 +194,7 @@ class FaultDriver:
     def _trim(self) -> None:
         self.struck["stream trimmed"] += 1
         oldest_ms = EPOCH_MS + int((self._engine.now - self._random.random()) * 1000)
-        for node in self._nodes():
+        for node in self._redis.some_nodes(self._random):
             node.change(self._engine.now, lambda data: data.trim(oldest_ms))
 
     def _kill_consumer(self) -> None:
@@ -252,7 +245,6 @@ class RaisesByHand:
         Generations of keys without positions (not `is_timed`) begin at the beginning of time.
         """
         self.count = 0
-        self.is_over = False
         self.function: Function[tuple[str, Generation], None] = Function(
             world.engine, FunctionConfig(concurrency=1, warm=1), self._build, world.random("raisers")
         )
@@ -281,7 +273,7 @@ class RaisesByHand:
     def _run(self) -> None:
         engine, random = self._world.engine, self._random
         next_at = engine.now + random.expovariate(self._per_second)
-        while not self.is_over:
+        while not self._world.is_over:
             engine.sleep(RAISER_SECONDS)
             if not self._urgent and engine.now < next_at:
                 continue
@@ -306,7 +298,6 @@ class ClosesByHand:
         self.confirmed = 0
         self.void = 0
         """Announcements that were made, and never confirmed."""
-        self.is_over = False
         self.function: Function[str, CloseStep] = Function(
             world.engine, FunctionConfig(concurrency=4, warm=2), self._build, world.random("closers")
         )
@@ -349,9 +340,9 @@ class ClosesByHand:
 
     def _run(self) -> None:
         engine, random = self._world.engine, self._random
-        while not self.is_over:
+        while not self._world.is_over:
             engine.sleep(random.expovariate(self._per_second))
-            if not self.is_over:
+            if not self._world.is_over:
                 engine.spawn(self._close)
 
     def _close(self) -> None:
@@ -365,7 +356,6 @@ class Folds:
 
     def __init__(self, world: World, table_name: str, place: JournalPlace, *, choose: Callable[[Random], str]) -> None:
         self.moved = 0
-        self.is_over = False
         self._world = world
         self._form = FoldForm(table_name, "PK", "SK", KeyForm(), place, changes="hp_changes", dropped=("hp_shards",))
         self._choose = choose
@@ -405,7 +395,7 @@ class Folds:
 
     def _run(self) -> None:
         engine = self._world.engine
-        while not self.is_over:
+        while not self._world.is_over:
             engine.sleep(0.2 + self._random.random())
             with suppress(NoResponseError, TooManyRequestsError, RetryLaterError, InvalidRequestError):
                 self._function.invoke(self._choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)

@@ -18,7 +18,7 @@ from typing import Any
 from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache, PageT
 from hotpartition.errors import RetryLaterError
-from hotpartition.redis.cluster import read_hot_key, route_key
+from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
@@ -30,7 +30,6 @@ from tools.simulation.measure import seen
 from tools.simulation.results import Latency, Safety
 from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, Scenario, table_of
-from tools.simulation.store import READER
 from tools.simulation.strategies import Ours
 from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings
 from tools.simulation.workloads import Constant, ConversationFlow, Workload
@@ -318,7 +317,7 @@ class _RushRun(MessageRun):
             self.strategy.start(self.world, scenario)
             engine.at(ONSET, self._look_for_flag)
         engine.run_until(self.end)
-        counts = self.store.counts[READER]
+        counts = self.store.page_counts
         throttled, rcu = counts.throttles, counts.rcu
         commands = max(max(node.commands.values(), default=0) for node in self.redis.nodes)
         copies = self._copies()
@@ -363,11 +362,9 @@ class _RushRun(MessageRun):
     def _spread(self) -> None:
         """Raise the conversation to N, and mark it read-hot, where the functions look for it."""
         generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
-        self.store.preset(self.conversation, [generation], updated_ms=EPOCH_MS)
-        route = route_key(TABLE_NAME, self.conversation)
-        self.redis.node_of(route).change(0.0, lambda data: data.sadd(route, (generation.encode(),)))
+        self.world.preset(self.conversation, generation)
         if self.rush.copies:
-            self.redis.node_of(self.flag).change(0.0, lambda data: data.set(self.flag, str(self.rush.copies)))
+            self.redis.change(self.flag, lambda data: data.set(self.flag, str(self.rush.copies)))
 
     def _copies(self) -> int:
         """Return what the conversation's flag says."""

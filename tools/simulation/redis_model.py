@@ -11,13 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import deepcopy
 from math import log
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from hotpartition.redis.cluster import SLOT_COUNT, ClusterClient, RedisConnection
@@ -180,7 +182,7 @@ class RedisNode:
         self._replicate(now - lost_seconds)
         self._log.clear()
         self.data = self._replica
-        self._replica = _copy(self.data)
+        self._replica = deepcopy(self.data)
 
     def recover(self) -> None:
         """Be well again, with what is left of its memory."""
@@ -195,20 +197,6 @@ class RedisNode:
     def _replicate(self, until: float) -> None:
         while self._log and self._log[0][0] <= until:
             self._log.popleft()[1](self._replica)
-
-
-def _copy(data: _Data) -> _Data:
-    copied = _Data()
-    copied.sets = {key: set(members) for key, members in data.sets.items()}
-    copied.texts = dict(data.texts)
-    copied.expires_at_ms = dict(data.expires_at_ms)
-    copied.hashes = {key: dict(fields) for key, fields in data.hashes.items()}
-    copied.scores = {key: dict(scores) for key, scores in data.scores.items()}
-    copied.foreign = set(data.foreign)
-    for key, stream in data.streams.items():
-        copied.streams[key] = mine = _Stream()
-        mine.ids, mine.entries = list(stream.ids), list(stream.entries)
-    return copied
 
 
 class RedisServer:
@@ -236,6 +224,12 @@ class RedisServer:
         if node is None:
             node = self._places[key] = self.nodes[key_slot(key.encode()) * len(self.nodes) // SLOT_COUNT]
         return node
+
+    def some_nodes(self, random: Random) -> list[RedisNode]:
+        """Choose one node, or now and then all of them."""
+        if random.random() < 0.3:
+            return self.nodes
+        return [self.nodes[random.randrange(len(self.nodes))]]
 
     def change(self, key: str, change: Change) -> None:
         """Apply a write to a key's node, now, without a client."""
@@ -419,8 +413,8 @@ class RedisClient:
             return effect(node)
 
         def happen() -> None:
-            if not node.is_down and not (is_typed and key in node.data.foreign):
-                effect(node)
+            with suppress(RedisError):
+                arrive()
 
         for _ in range(ATTEMPTS):
             self._count(key, 1)

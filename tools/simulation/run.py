@@ -50,7 +50,7 @@ class MessageRun:
         scenario: Scenario,
         seed: int,
         strategy: Strategy,
-        parts: Parts | None,
+        parts: Parts | None = None,
         *,
         meter: type[Meter] = Meter,
     ) -> None:
@@ -60,7 +60,7 @@ class MessageRun:
         self.phases = Phases(
             scenario.hot_conversation, onset=scenario.onset, heat_end=scenario.heat_ends, end=scenario.seconds
         )
-        self.meter = meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end, phases=self.phases)
+        self.meter = meter(engine, seconds=self.end, phases=self.phases)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
         world = self.world = scenario.build_world(
             engine, seed, parts, observer=self.meter, on_report=self.meter.note_report
@@ -141,15 +141,8 @@ class _Run(MessageRun):
             self.closes.start()
             engine.at(scenario.seconds + scenario.drain_seconds / 2, self._stop_faults)
         self.start_clients()
-        changers = ChangingClients(
-            engine,
-            scenario,
-            self.changing,
-            self.reading,
-            self.meter,
-            self.record,
-            self.world.random("changing clients"),
-        )
+        random = self.world.random("changing clients")
+        changers = ChangingClients(engine, scenario, self.changing, self.meter, self.record, random, self.reading)
         changers.start()
         engine.run_until(self.end)
         self._wait_for_accepted()
@@ -191,7 +184,7 @@ class _Run(MessageRun):
 
     def _stop_faults(self) -> None:
         self.driver.stop()
-        self.closes.is_over = True
+        self.world.is_over = True
 
     def _wait_for_accepted(self) -> None:
         """Let what somebody has accepted be stored, for as long as the scenario says."""

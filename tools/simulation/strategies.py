@@ -41,7 +41,6 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import RetryLaterError
-from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
@@ -65,7 +64,6 @@ from tools.simulation.redis_model import RedisClient
 from tools.simulation.scenarios import Scenario
 from tools.simulation.wiring import (
     TABLE,
-    TABLE_NAME,
     World,
     build_changer,
     build_consumer,
@@ -464,9 +462,7 @@ class Oracle(Ours):
         """Put the route where the functions look for it."""
         since_ms = EPOCH_MS + int((scenario.onset - ORACLE_LEAD_SECONDS) * 1000)
         generation = Generation(since_ms=since_ms, shard_count=self.shard_count(scenario))
-        world.store.preset(scenario.hot_conversation, [generation], updated_ms=EPOCH_MS)
-        key = route_key(TABLE_NAME, scenario.hot_conversation)
-        world.redis.node_of(key).change(0.0, lambda data: data.sadd(key, (generation.encode(),)))
+        world.preset(scenario.hot_conversation, generation)
 
     def shard_count(self, scenario: Scenario) -> int:
         """Implement `Strategy.shard_count`."""

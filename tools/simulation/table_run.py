@@ -345,7 +345,6 @@ class _Run:
         engine = self.engine = Engine()
         self.record = Record()
         self.operations = self.rebuilds_killed = 0
-        self.is_over = False
         self.raw = aws.raw
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
@@ -415,9 +414,7 @@ class _Run:
         end = engine.now + self.seconds / (1 + self.parts.loses_journal)
         engine.at(end, self.driver.stop)
         engine.run_until(end + 1.0)
-        self.is_over = self.raises.is_over = self.closes.is_over = True
-        if self.folds is not None:
-            self.folds.is_over = True
+        self.world.is_over = True
         engine.run_until(end + DRAIN_SECONDS)
         operations = self.operations
         self._audit()
@@ -441,7 +438,7 @@ class _Run:
 
     def _begin(self) -> None:
         """Let clients work, and something raise."""
-        self.is_over = self.raises.is_over = self.closes.is_over = False
+        self.world.is_over = False
         for client in self.clients:
             self.engine.spawn(lambda client=client: self._work(client))  # type: ignore[misc]
         self.raises.start()
@@ -452,7 +449,7 @@ class _Run:
         """Stop all work, lose all routes, and rebuild them while faults go on."""
         engine = self.engine
         engine.run_until(engine.now + after_seconds)
-        self.is_over = self.raises.is_over = self.closes.is_over = True
+        self.world.is_over = True
         engine.run_until(engine.now + DRAIN_SECONDS)
         self.function = Function(engine, ENVIRONMENTS, self._build, self.world.random("later environments"))
         names = [self.place.partition_key, *([self.place.sort_key] if self.place.sort_key else [])]
@@ -542,9 +539,9 @@ class _Run:
             self._look_up,
             self._read,
         )
-        while not self.is_over:
+        while not self.world.is_over:
             self.engine.sleep(random.expovariate(1 / WAIT_SECONDS))
-            if not self.is_over:
+            if not self.world.is_over:
                 (act,) = random.choices(kinds, (0.22, 0.05, 0.23, 0.1, 0.07, 0.13, 0.2))
                 act(client)
 

@@ -22,6 +22,7 @@ from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading
+from hotpartition.core.route import Generation
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -39,6 +40,7 @@ from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
+from hotpartition.redis.cluster import route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
@@ -120,6 +122,8 @@ class World:
     """Share of the environments whose writer has a clock that is wrong by minutes."""
     counters: Counter[str] = field(default_factory=Counter)
     """The product's metrics, summed over all environments."""
+    is_over: bool = False
+    """Whether what works until it is stopped should stop: clients in some runs, and what operators run beside them."""
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
@@ -146,6 +150,12 @@ class World:
         """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
         cooldown_ms = self.settings.writer.registry.registry_rest_ms
         return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
+
+    def preset(self, conversation_id: str, generation: Generation) -> None:
+        """Put a generation into the journal and into Redis as if it had always been there."""
+        self.store.preset(conversation_id, generation)
+        key = route_key(TABLE_NAME, conversation_id)
+        self.redis.change(key, lambda data: data.sadd(key, (generation.encode(),)))
 
     def charge_others(self, wcu: float, every_seconds: float) -> None:
         """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
