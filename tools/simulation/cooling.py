@@ -24,7 +24,6 @@ from tools.simulation.measure import Meter
 from tools.simulation.results import Safety
 from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, Readers, Scenario, table_of
-from tools.simulation.strategies import Ours
 from tools.simulation.wiring import NAMES, ProductSettings
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
 
@@ -128,7 +127,7 @@ class _Run(MessageRun):
     meter: _PageMeter
 
     def __init__(self, seed: int) -> None:
-        super().__init__(Engine(), _scenario(), seed, Ours(), meter=_PageMeter)
+        super().__init__(Engine(), _scenario(), seed, meter=_PageMeter)
         self.meter.keys = set()
         self.hot, self.cold = self.scenario.hot_conversation, name_for(COLD, seed)
         self.closed_seconds: float | None = None

@@ -30,7 +30,6 @@ from tools.simulation.measure import seen
 from tools.simulation.results import Latency, Safety
 from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, Scenario, table_of
-from tools.simulation.strategies import Ours
 from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings
 from tools.simulation.workloads import Constant, ConversationFlow, Workload
 
@@ -300,7 +299,7 @@ class _RushRun(MessageRun):
         self.rush = rush
         self.tally = Tally(engine, [Second() for _ in range(int(rush.seconds + 0.999))])
         parts = replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1))
-        super().__init__(engine, rush.scenario(), seed, Ours(), parts)
+        super().__init__(engine, rush.scenario(), seed, parts=parts)
         self.conversation = self.scenario.hot_conversation
         self.random = self.world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)

@@ -21,7 +21,7 @@ from tools.simulation.faults import ClosesByHand, FaultDriver
 from tools.simulation.measure import Meter, Phases, Record
 from tools.simulation.results import Cost, RunResult, Safety
 from tools.simulation.scenarios import FaultPlan, Scenario
-from tools.simulation.strategies import HAND_SECONDS, STRATEGIES, Strategy
+from tools.simulation.strategies import HAND_SECONDS, STRATEGIES
 from tools.simulation.wiring import TABLE, Parts
 
 OTHER_TRAFFIC_SECONDS = 0.05
@@ -49,12 +49,15 @@ class MessageRun:
         engine: Engine,
         scenario: Scenario,
         seed: int,
-        strategy: Strategy,
+        strategy_name: str = "ours",
         parts: Parts | None = None,
         *,
         meter: type[Meter] = Meter,
     ) -> None:
-        self.engine, self.seed, self.strategy = engine, seed, strategy
+        if strategy_name not in STRATEGIES:
+            raise ValueError(f"there is no strategy {strategy_name!r}; there are {', '.join(STRATEGIES)}")
+        strategy = self.strategy = STRATEGIES[strategy_name]()
+        self.engine, self.seed = engine, seed
         scenario = self.scenario = scenario.named_for(seed)
         self.end = scenario.seconds + scenario.drain_seconds
         self.phases = Phases(
@@ -95,9 +98,7 @@ def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Pa
 
     `parts` are the product's classes, some of them replaced.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"there is no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
-    run = _Run(scenario, seed, STRATEGIES[strategy](), parts)
+    run = _Run(scenario, seed, strategy, parts)
     with closing(run.engine):
         return run.result()
 
@@ -105,9 +106,9 @@ def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Pa
 class _Run(MessageRun):
     """A run with changes and faults beside all that."""
 
-    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None) -> None:
-        super().__init__(Engine(), scenario, seed, strategy, parts)
-        engine, scenario, world = self.engine, self.scenario, self.world
+    def __init__(self, scenario: Scenario, seed: int, strategy_name: str, parts: Parts | None) -> None:
+        super().__init__(Engine(), scenario, seed, strategy_name, parts)
+        engine, scenario, world, strategy = self.engine, self.scenario, self.world, self.strategy
         plan = scenario.faults or FaultPlan()
         self.changing: ChangeFunction = Function(
             engine,
