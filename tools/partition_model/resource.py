@@ -80,33 +80,6 @@ class Resource:
     (`write_many`, `write_evenly`) that was not taken whole counts as one.
     """
 
-    __slots__ = (
-        "_check_at",
-        "_checked_at",
-        "_due_growth",
-        "_growing",
-        "_heat",
-        "_is_apart",
-        "_lows",
-        "_minute_base",
-        "_minute_start",
-        "_partitions",
-        "_peaks",
-        "_random",
-        "_read_gate",
-        "_read_places",
-        "_retired",
-        "_rules",
-        "_sweep_at",
-        "_throughput",
-        "_write_gate",
-        "_write_places",
-        "arn",
-        "is_index",
-        "splits",
-        "throttled",
-    )
-
     def __init__(
         self,
         arn: str,

@@ -66,8 +66,6 @@ class Table(Resource):
     configuration, seed and requests behave the same.
     """
 
-    __slots__ = ("config", "indexes")
-
     def __init__(self, config: TableConfig, random: random.Random) -> None:
         super().__init__(
             config.arn,
