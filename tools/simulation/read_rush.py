@@ -367,7 +367,7 @@ class _RushRun(MessageRun):
 
     def _copies(self) -> int:
         """Return what the conversation's flag says."""
-        return int(self.redis.node_of(self.flag).data.text(self.flag, self.redis.now_ms()) or 0)
+        return int(self.redis.node_of(self.flag).data.text(self.flag, self.engine.now_ms()) or 0)
 
     def _look_for_flag(self) -> None:
         if self._copies():

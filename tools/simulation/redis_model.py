@@ -239,10 +239,6 @@ class RedisServer:
         """List all keys that anybody ever named, whether they hold something or not."""
         return sorted(self._places)
 
-    def now_ms(self) -> int:
-        """Return the servers' time, Unix ms."""
-        return self.engine.now_ms()
-
 
 class RedisClient:
     """One client, with the methods of redis-py that the product uses. Blocks the calling task."""
@@ -271,19 +267,19 @@ class RedisClient:
             case "SSCAN", (_, _, count):
                 return _scan(node, key, count)
             case "GETRANGE", (_, end):
-                return (node.data.text(key, server.now_ms()) or "")[: end + 1]
+                return (node.data.text(key, server.engine.now_ms()) or "")[: end + 1]
             case "HGET", (field,):
                 return self._read_field(node, key, field)
             case "HPTTL" | "HPEXPIRETIME", (_, _, field):
-                expires_at_ms = node.data.field_expires_at_ms(key, field, server.now_ms())
-                since_ms = server.now_ms() if name == "HPTTL" else 0
+                expires_at_ms = node.data.field_expires_at_ms(key, field, server.engine.now_ms())
+                since_ms = server.engine.now_ms() if name == "HPTTL" else 0
                 return [-2 if expires_at_ms is None else expires_at_ms - since_ms]
             case "HSETEX", ("FNX", _, ttl_ms, _, _, field, value):
-                return self._set_if_absent(node, key, field, value, server.now_ms() + ttl_ms)
+                return self._set_if_absent(node, key, field, value, server.engine.now_ms() + ttl_ms)
             case "INCR", ():
                 return self._increment(node, key)
             case "PEXPIRE", (ttl_ms, "NX"):
-                expires_at_ms = server.now_ms() + ttl_ms
+                expires_at_ms = server.engine.now_ms() + ttl_ms
                 node.change(server.engine.now, lambda data: data.keep_until(key, expires_at_ms))
                 return 1
             case "XADD", (_, _, oldest_ms, _, field, text):
@@ -294,13 +290,13 @@ class RedisClient:
 
     def _set_if_absent(self, node: RedisNode, key: str, field: str, value: str, expires_at_ms: int) -> int:
         server = self._server
-        if node.data.field(key, field, server.now_ms()) is not None:
+        if node.data.field(key, field, server.engine.now_ms()) is not None:
             return 0
         node.change(server.engine.now, lambda data: data.hsetex(key, field, value, expires_at_ms))
         return 1
 
     def _increment(self, node: RedisNode, key: str) -> int:
-        now_ms = self._server.now_ms()
+        now_ms = self._server.engine.now_ms()
 
         def add(data: _Data) -> None:
             known = data.text(key, now_ms)
@@ -317,7 +313,7 @@ class RedisClient:
         return self._run(key, lambda node: self._read_field(node, key, name))
 
     def _read_field(self, node: RedisNode, key: str, name: str) -> str | None:
-        value = node.data.field(key, name, self._server.now_ms())
+        value = node.data.field(key, name, self._server.engine.now_ms())
         node.sent[int(self._server.engine.now)] += len(value or "")
         return value
 
@@ -340,17 +336,17 @@ class RedisClient:
         """Count a text key: 0 or 1."""
         return self._run(
             key,
-            lambda node: int(node.data.text(key, self._server.now_ms()) is not None or key in node.data.foreign),
+            lambda node: int(node.data.text(key, self._server.engine.now_ms()) is not None or key in node.data.foreign),
             is_typed=False,
         )
 
     def getrange(self, key: str, start: int, end: int) -> str:
         """Read a part of a text."""
-        return self._run(key, lambda node: (node.data.text(key, self._server.now_ms()) or "")[start : end + 1])
+        return self._run(key, lambda node: (node.data.text(key, self._server.engine.now_ms()) or "")[start : end + 1])
 
     def set(self, key: str, value: object, *, px: int | None = None) -> None:
         """Set a text, for so many ms."""
-        expires_at_ms = None if px is None else self._server.now_ms() + px
+        expires_at_ms = None if px is None else self._server.engine.now_ms() + px
         self._change(key, lambda data: data.set(key, str(value), expires_at_ms), is_typed=False)
 
     def xadd(self, key: str, fields: Mapping[str, str], *, minid: int, approximate: bool) -> None:
@@ -360,7 +356,7 @@ class RedisClient:
         self._run(key, lambda node: self._append(node, key, fields, minid))
 
     def _append(self, node: RedisNode, key: str, fields: Mapping[str, str], oldest_ms: int) -> None:
-        server, now_ms = self._server, self._server.now_ms()
+        server, now_ms = self._server, self._server.engine.now_ms()
         server.reports += 1
         server.on_report()
         node.change(server.engine.now, lambda data: data.xadd(key, fields, now_ms, oldest_ms))

@@ -75,13 +75,13 @@ DRAWN_RUSHES = ("cached", "found", "uncached")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
-    """What a report is made of; `command` makes the same one again."""
+    """What a report is made of, as `summary.json` holds it; `command` makes the same one again."""
 
+    command: str
     comparison: Comparison
     read_rush: RushStudy
     scale: ScaleStudy
     cooling: CoolingStudy
-    command: str
 
 
 def build_pictures(contents: Contents) -> Mapping[str, Picture]:
@@ -389,30 +389,17 @@ def gather(plan: Plan, pool: Executor, bars: Mapping[str, Advance]) -> Contents:
     )
 
 
-def summary(contents: Contents) -> dict[str, Any]:
-    """Build `summary.json`."""
-    return {
-        "format": FORMAT,
-        "command": contents.command,
-        "comparison": asdict(contents.comparison),
-        "read_rush": asdict(contents.read_rush),
-        "scale": asdict(contents.scale),
-        "cooling": asdict(contents.cooling),
-    }
-
-
-def write_files(contents: Contents, out_dir: Path) -> list[Path]:
-    """Write summary, report and pictures, and return their paths."""
+def write_files(contents: Contents, out_dir: Path) -> None:
+    """Write summary, report and pictures."""
     out_dir.mkdir(parents=True, exist_ok=True)
     pictures = build_pictures(contents)
     files = {
-        "summary.json": json.dumps(summary(contents), indent=1) + "\n",
+        "summary.json": json.dumps({"format": FORMAT, **asdict(contents)}, indent=1) + "\n",
         "report.html": build_report(contents, pictures),
         **{f"{name}.svg": picture.file() for name, picture in pictures.items()},
     }
     for name, text in files.items():
         (out_dir / name).write_text(text, encoding="utf-8")
-    return [out_dir / name for name in files]
 
 
 def step_counts(plan: Plan) -> dict[str, int]:
