@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from math import ceil
 from typing import Any
 
 from hotpartition.core.route import Generation
@@ -36,8 +37,8 @@ from tools.simulation.workloads import Constant, ConversationFlow, Workload
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
 SHARD_COUNT = 16
-COPIES = 3
-"""What the consumer decides on for so many pages (`core/read_heat.py`); a test holds both together."""
+COPIES = ceil(PAGES_PER_SECOND / ConsumerSettings.defaults().detection.pages_per_copy)
+"""What the consumer decides on for so many pages."""
 PARTITIONS = 32
 PAGE_LIMIT = 50
 WRITTEN_FIRST = 200
