@@ -1,7 +1,5 @@
 """Where credentials come from, and when they are replaced."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -76,7 +74,6 @@ def test_everything_else_is_botocores_business(environ):
 
 
 def test_line_breaks_cannot_become_headers():
-    """In no part of credentials."""
     with pytest.raises(CredentialsError, match="line breaks"):
         find_credentials({**KEYS, "AWS_SESSION_TOKEN": "T\r\nhost: other"})
 
@@ -89,7 +86,6 @@ def test_fixed_credentials_cannot_be_forgotten():
 
 
 def test_the_endpoint_of_a_snapshot_start_is_asked_once(endpoint):
-    """With its token; what it said is kept."""
     source = find_credentials({})
     assert [source.get(), source.get()] == [Credentials("first", "s", "t")] * 2
     assert endpoint.asked == [("/v1/credentials?id=1", "secret")]
@@ -105,7 +101,6 @@ def test_what_dynamodb_calls_ended_is_forgotten(endpoint):
 
 
 def test_an_endpoint_that_refuses_can_be_asked_again(endpoint):
-    """Nothing is made up meanwhile."""
     endpoint.status = 404
     source = find_credentials({})
     with pytest.raises(StoreUnavailableError, match="cannot be had"):

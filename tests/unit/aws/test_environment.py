@@ -1,7 +1,5 @@
 """What AWS's variables say: the region, DynamoDB's address, and whom to trust."""
 
-from __future__ import annotations
-
 import ssl
 from pathlib import Path
 
@@ -19,7 +17,6 @@ CONFIGURED = "https://dynamodb.cn-north-1.amazonaws.com.cn"
     ["http://127.0.0.1:8000", "http://localhost:80/", "https://vpce-1.ddb.example:443/x", "https://[::1]:8443"],
 )
 def test_an_address_can_be_named(address):
-    """And is taken as it is."""
     assert find_dynamodb_endpoint({"AWS_ENDPOINT_URL_DYNAMODB": address}, CONFIGURED, "eu-west-1") == address
 
 
@@ -42,7 +39,6 @@ def test_without_any_address_it_is_the_regions():
     "address", ["127.0.0.1:8000", "ftp://x", "http://", "http://h:port", "http://h?x=1", "http://é"]
 )
 def test_what_is_no_address_is_named(address):
-    """With its variable or setting."""
     with pytest.raises(SettingsError, match="AWS_ENDPOINT_URL_DYNAMODB should be an address"):
         find_dynamodb_endpoint({"AWS_ENDPOINT_URL_DYNAMODB": address}, "", "eu-west-1")
     with pytest.raises(SettingsError, match="dynamodb_endpoint should be an address"):

@@ -1,7 +1,5 @@
 """Presigned addresses, held to botocore's own."""
 
-from __future__ import annotations
-
 import string
 from datetime import UTC, datetime
 

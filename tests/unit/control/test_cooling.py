@@ -1,7 +1,5 @@
 """Cooling: what is warm is marked, what is not is closed, and nothing is while load may be there that nobody sees."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.control.cooling import (
@@ -38,6 +36,11 @@ def build_world(*raised):
     return world
 
 
+@pytest.fixture
+def world():
+    return build_world("c")
+
+
 def run(world, run_ms=RUN_MS, limits=LIMITS, share=WHOLE):
     world.consumer(cooling=limits).run(run_ms, share)
 
@@ -65,17 +68,15 @@ def test_what_has_cooled_is_closed():
 
 
 @pytest.mark.parametrize(("wcu", "is_closed"), [(390, True), (410, False)])
-def test_half_of_what_makes_hot_keeps_open(wcu, is_closed):
+def test_half_of_what_makes_hot_keeps_open(world, wcu, is_closed):
     """Less than that does not, whatever its shards could take."""
-    world = build_world("c")
     offer(world, wcu)
     run(world)
     assert closed(world) == ({"c"} if is_closed else set())
 
 
-def test_a_mark_lasts_as_long_as_the_setting_says():
+def test_a_mark_lasts_as_long_as_the_setting_says(world):
     """What was warm a moment less ago than that stays open; the next minute closes it."""
-    world = build_world("c")
     offer(world, 1_000, seconds=3)
     run(world, 6_000)
     marked_until_ms = world.registry.warm_until_ms["c"]
@@ -106,9 +107,8 @@ def test_what_was_raised_a_moment_ago_is_not_closed():
     assert closed(world) == {"d"}
 
 
-def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has_cooled():
+def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has_cooled(world):
     """The close comes and changes nothing; the next one may come an hour later."""
-    world = build_world("c")
     run(world)
     (at_ms,) = {close.at_ms for close in world.table.routes["c"].route.closes}
     world.clock.now_ms += MINUTE_MS
@@ -123,24 +123,13 @@ def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has
     assert closed(world) == {"c"}
 
 
-def test_after_redis_was_emptied_nothing_is_closed_for_as_long_as_marks_last():
-    """Marks are gone, and it is not known what was warm."""
-    world = build_world("c")
-    world.registry.whole = False
+@pytest.mark.parametrize(("name", "value"), [("whole", False), ("cursor", None)], ids=["emptied", "upgraded"])
+def test_where_marks_may_be_missing_nothing_is_closed_for_as_long_as_they_last(world, name, value):
+    """After Redis was emptied, and after an upgrade, before which no mark was ever made."""
+    setattr(world.registry, name, value)
     run(world)
     assert closed(world) == set()
     assert world.registry.is_warm(EVERYTHING)
-    world.clock.now_ms += 600_000
-    run(world)
-    assert closed(world) == {"c"}
-
-
-def test_the_first_consumer_that_looks_waits_as_long():
-    """After an upgrade no mark was ever made."""
-    world = build_world("c")
-    world.registry.cursor = None
-    run(world)
-    assert closed(world) == set()
     world.clock.now_ms += 600_000
     run(world)
     assert closed(world) == {"c"}
@@ -160,17 +149,15 @@ def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():
     assert len(closed(world)) == 2 * MAX_CLOSES
 
 
-def test_a_stream_that_cannot_be_read_keeps_everything_open():
+def test_a_stream_that_cannot_be_read_keeps_everything_open(world):
     """Its load is not known to be low."""
-    world = build_world("c")
     world.reports.away = {0}
     run(world)
     assert closed(world) == set()
 
 
-def test_a_share_without_a_consumer_keeps_everything_open():
+def test_a_share_without_a_consumer_keeps_everything_open(world):
     """Only the first share's consumer closes, and only while each of the others is at work."""
-    world = build_world("c")
     first, second = Share(0, 2), Share(1, 2)
     run(world, share=second)
     assert closed(world) == set()
@@ -182,9 +169,7 @@ def test_a_share_without_a_consumer_keeps_everything_open():
     assert closed(world) == {"c"}
 
 
-def test_a_cursor_that_is_none_begins_anew():
-    """Whatever lies in Redis."""
-    world = build_world("c")
+def test_a_cursor_that_is_none_begins_anew(world):
     world.registry.cursor = "foreign"
     run(world)
     assert (closed(world), world.registry.cursor) == (set(), BEGINNING)
@@ -192,9 +177,8 @@ def test_a_cursor_that_is_none_begins_anew():
     assert closed(world) == {"c"}
 
 
-def test_without_limits_nothing_is_marked_or_closed():
+def test_without_limits_nothing_is_marked_or_closed(world):
     """Closing can be switched off, and is off where positions are no times."""
-    world = build_world("c")
     offer(world, 1_000)
     run(world, limits=None)
     assert (closed(world), world.registry.warm_until_ms) == (set(), {})

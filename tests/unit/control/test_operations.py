@@ -12,8 +12,8 @@ from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
 from hotpartition.engine.closing import CloseStep
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError, ThrottledError
-from support.builders import World, new_message, route_of, walk
+from hotpartition.errors import InvalidRequestError, ThrottledError
+from support.builders import World, route_of, walk
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet
 
@@ -80,7 +80,6 @@ class TestHot:
 
     @pytest.mark.parametrize("limit", [1, 2, 3])
     def test_no_more_are_listed_than_asked_for(self, world, limit):
-        """And all that reported are counted."""
         write(world, 500, "a")
         write(world, 900, "b", seed=2)
         for i in range(5):
@@ -120,11 +119,6 @@ class TestHot:
         (row,) = world.operations().list_hot(20).rows
         assert (row.collection, row.is_malformed, row.newest_since_ms) == ("broken", True, None)
 
-    def test_the_consumer_is_looked_for(self, world):
-        """An operator sees that nothing is detected."""
-        world.reports.announce(NOW_MS - 5)
-        assert world.operations().list_hot(20).consumer_started_ms == NOW_MS - 5
-
     def test_of_several_consumers_the_one_that_started_longest_ago_counts(self, world):
         """One that is missing leaves its streams unread, whatever the others do."""
         world.consumers = 2
@@ -138,7 +132,6 @@ class TestHot:
 
 
 def test_all_routes_are_listed_in_pages(world):
-    """By cursor, each once."""
     for i in range(7):
         world.raise_to(2, i, conversation_id=f"c{i}")
     pages = list(walk(lambda cursor: attrgetter("rows", "cursor")(world.operations().list_routes(cursor, 3))))
@@ -207,11 +200,21 @@ class TestRaise:
         }
         assert world.telemetry.counts["Raises"] == 1
 
-    def test_it_says_what_it_costs_and_when_it_works(self, world):
-        """Reads that query N keys for ever, and writers that learn it by and by."""
-        costs, delay = world.operations().raise_by_hand("c", 8).warnings
-        assert "queries 8 shard keys" in costs
-        assert "within 2 s" in delay
+    @pytest.mark.parametrize(
+        ("count", "options", "said"),
+        [
+            (8, {}, ["queries 8 shard keys", "within 2 s"]),
+            (4, {"since_ms": NOW_MS + DAY_MS}, ["queries 4 shard keys", "at once", "within 2 s"]),
+            (200, {}, ["queries 200 shard keys", "max_shard_count is 128", "within 2 s"]),
+        ],
+    )
+    def test_it_says_what_it_costs_and_when_it_works(self, world, count, options, said):
+        """Reads that query N keys for ever, from now on; an operator may know better than the detector's limit."""
+        done = world.operations().raise_by_hand("c", count, **options)
+        assert done.route == route_of((count, options.get("since_ms", NOW_MS - 5_000)))
+        for words in said:
+            assert any(words in warning for warning in done.warnings)
+        assert len(done.warnings) == len(said)
 
     @pytest.mark.parametrize("count", [2, 7, 8])
     def test_n_never_goes_down(self, world, count):
@@ -258,17 +261,6 @@ class TestRaise:
         assert done.route == route_of((16, NOW_MS - 1_000), (4, NOW_MS - 2 * DAY_MS))
         assert any("as old as" in warning for warning in done.warnings)
 
-    def test_what_is_still_to_come_is_said(self, world):
-        """A raise for later costs reads from now on."""
-        done = world.operations().raise_by_hand("c", 4, since_ms=NOW_MS + DAY_MS)
-        assert any("at once" in warning for warning in done.warnings)
-
-    def test_more_than_detection_decides_is_allowed_and_said(self, world):
-        """An operator may know better; 128 is the detector's limit here."""
-        done = world.operations().raise_by_hand("c", 200)
-        assert done.route == route_of((200, NOW_MS - 5_000))
-        assert any("max_shard_count is 128" in warning for warning in done.warnings)
-
     @pytest.mark.parametrize(
         ("fields", "wrong"),
         [
@@ -307,27 +299,6 @@ class TestRaise:
         assert (done.is_changed, done.is_in_registry) == (True, False)
         assert world.table.routes["c"].route == done.route
         assert any("verify --mend" in warning for warning in done.warnings)
-
-    def test_an_unreadable_route_is_not_added_to(self, world):
-        """A person has to look first."""
-
-        def fail(name):
-            raise MalformedGenerationError("many")
-
-        world.table.on_call = fail
-        with pytest.raises(MalformedGenerationError):
-            world.operations().raise_by_hand("c", 8)
-
-
-def test_a_rush_after_a_raise_by_hand_meets_no_hot_key(world):
-    """Writers that ask Redis place every message on the shards: what the raise is for."""
-    world.operations().raise_by_hand("c", 8)
-    writer = world.writer()
-    for _ in range(200):
-        world.clock.now_ms += 1
-        writer.write(new_message())
-    keys = {key for key, _ in world.table.items}
-    assert keys == {f"c#{i}" for i in range(8)}
 
     def test_it_is_held_open_for_a_day(self, world):
         """A raise for an event is not closed before the event begins."""

@@ -73,6 +73,7 @@ def test_everything_is_counted_and_what_differs_is_named(world):
         Agreement.MALFORMED: 1,
     }
     assert mended == 0
+    assert world.telemetry.counts["JournalMalformed"] == 1
     assert (world.table.routes, world.registry.routes) == before
 
 
@@ -197,7 +198,6 @@ class TestWithoutRegistry:
         assert parts == (3 if budget_ms == 0 else 1)
 
     def test_there_is_nothing_to_copy_and_nothing_to_fill(self, world):
-        """So both are refused, in one sentence."""
         check = JournalCheck(world.control_ends())
         with pytest.raises(InvalidRequestError, match="nothing to copy"):
             check.compare_all(None, repairs=True, budget_ms=1)

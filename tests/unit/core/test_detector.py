@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import event, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.detector import CollectionReports, Reason, ReportWindow, Thresholds, decide, size_route
@@ -17,8 +17,8 @@ from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Arrival, Fleet, detect
 
 
-def step(rate, at_ms=2_000, before=50):
-    return lambda offset: rate if offset >= at_ms else before
+def step(rate):
+    return lambda offset: rate if offset >= 2_000 else 50
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -68,26 +68,12 @@ def test_a_load_below_the_threshold_is_not_raised(rate):
     assert detect(Fleet(environments=300).offer(lambda _: rate, 30_000), 30_000).raises == []
 
 
-def test_a_slow_burn_over_the_sustained_threshold_is_raised():
-    """900 WCU/s never exceeds a second's limit by much, but it does not end either."""
-    detection = detect(Fleet(environments=50, sampling_distance_wcu=2).offer(lambda _: 900, 12_000), 12_000)
-    assert detection.shard_counts == [2]
-
-
 def test_a_raised_conversation_is_judged_by_what_its_shards_serve():
     """3,000 WCU/s on eight shards is covered; the same load on two is hot."""
     trace = Fleet().offer(lambda _: 3_000, 8_000)
     assert detect(trace, 8_000, route=route_of((8, START_MS - 1))).raises == []
     assert "covered" in detect(trace, 8_000, route=route_of((8, START_MS - 1))).reasons
     assert detect(trace, 8_000, route=route_of((2, START_MS - 1))).shard_counts[0] >= 6
-
-
-def test_a_backfill_of_old_times_is_cured_like_live_traffic():
-    """Messages an hour old are judged by the N of their own time, and `since` goes back to them."""
-    fleet = Fleet(message_age_ms=lambda r: 3_600_000 + r.randrange(1_000))
-    detection = detect(fleet.offer(lambda _: 3_000, 5_000), 5_000, route=route_of((16, START_MS)))
-    assert len(detection.raises) == 1
-    assert detection.raises[0][1].generation.since_ms < START_MS - 3_598_000
 
 
 def test_a_backfill_that_runs_backwards_takes_few_raises():
@@ -106,14 +92,6 @@ def test_a_backfill_beside_live_load_is_sized_for_both():
     assert detection.shard_counts[0] == pytest.approx(size_route(6_000, THRESHOLDS), rel=0.25)
 
 
-def test_slow_clients_are_covered_too():
-    """A third of the messages 20 s old: `since` reaches them, so their retries find the new shards."""
-    fleet = Fleet(message_age_ms=lambda r: 20_000 if r.random() < 1 / 3 else 0)
-    detection = detect(fleet.offer(step(4_000), 6_000), 6_000)
-    assert detection.raises[0][1].generation.since_ms <= START_MS + 2_250 - 20_000
-    assert len(detection.raises) == 1
-
-
 def test_a_lone_ancient_id_does_not_drag_since_back():
     """One message from 1970 among the hot ones would make readers of all history query every shard."""
     trace = Fleet().offer(step(4_000), 5_000)
@@ -128,15 +106,6 @@ def test_the_cap_holds_and_is_told():
     detection = detect(Fleet().offer(lambda _: 8_000, 5_000), 5_000, thresholds=capped)
     assert detection.shard_counts == [4]
     assert "at-cap" in detection.reasons
-
-
-def test_persistent_throttles_of_a_covered_load_double_n():
-    """An unlucky partition: the shards' keys share one. Doubled, and not again at once."""
-    fleet = Fleet(is_throttled=lambda now: now % 3 == 0)
-    trace = fleet.offer(lambda _: 2_000, 4_500, placed_under=4)
-    detection = detect(trace, 4_500, route=route_of((4, START_MS - 1)))
-    assert detection.shard_counts == [8]
-    assert detection.raises[0][1].reason is Reason.UNLUCKY_PARTITION
 
 
 CLOSE_MS = START_MS + 600_000
@@ -194,60 +163,6 @@ def test_a_neighbours_heat_changes_nothing():
     assert "no-evidence" in detection.reasons
 
 
-def test_throttles_reported_ahead_of_the_decision_are_no_trap():
-    """Reports that are younger than the time the stream was read at, for a read that took long."""
-    fleet = Fleet(is_throttled=lambda _: True)
-    trace = fleet.offer(lambda _: 2_000, 3_000, placed_under=4)
-    reports = CollectionReports()
-    for arrival in trace:
-        throttled = arrival.report.slot > (START_MS + 2_000) // 250
-        reports.add(arrival.report._replace(is_throttled=throttled))
-    route = route_of((4, START_MS - 1))
-    (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 2_000)
-    assert decision.reason is Reason.UNLUCKY_PARTITION
-    assert decision.generation.since_ms <= START_MS + 2_500
-
-
-def test_throttles_of_stale_writers_are_no_evidence():
-    """What was throttled under an older N says nothing about the present shards."""
-    fleet = Fleet(is_throttled=lambda _: True)
-    trace = fleet.offer(lambda _: 2_000, 4_000, placed_under=0)
-    assert detect(trace, 4_000, route=route_of((4, START_MS - 1))).raises == []
-
-
-def test_duplicated_and_reordered_reports_change_nothing():
-    """State is written by assignment: the same reports in any order, any number of times, give the same decisions."""
-    trace = Fleet().offer(step(4_000), 5_000)
-    doubled = [*trace, *trace]
-    Random(3).shuffle(doubled)
-    window, other = ReportWindow(), ReportWindow()
-    now_ms = START_MS + 3_000
-    for arrival in trace:
-        window.add(arrival.report, now_ms)
-    for arrival in doubled:
-        other.add(arrival.report, now_ms)
-    decisions = [decide("c", w.as_mapping()["c"], route_of(), THRESHOLDS, now_ms=now_ms) for w in (window, other)]
-    assert decisions[0] == decisions[1]
-    assert decisions[0][0].generation
-
-
-def test_reports_from_broken_clocks_are_left_out():
-    """An environment 10 s ahead cannot place its load in the future; one that is late is not held against now."""
-    window, now_ms = ReportWindow(), START_MS
-    report = WriteReport("c", START_MS // 250, "e", 10.0, START_MS, 0)
-    assert window.add(report, now_ms)
-    assert not window.add(report._replace(slot=report.slot + 40), now_ms)
-    assert not window.add(report._replace(slot=report.slot - 61), now_ms)
-
-
-def test_two_hot_conversations_do_not_mix():
-    """Each is judged by its own reports."""
-    fleet = Fleet()
-    arrivals = [*fleet.offer(step(4_000), 5_000, "a"), *fleet.offer(step(1_600), 5_000, "b")]
-    counts = {c: detect(arrivals, 5_000, collection=c).shard_counts for c in ("a", "b")}
-    assert counts["a"][0] > counts["b"][0] >= 2
-
-
 samples = st.builds(
     WriteReport,
     collection=st.just("c"),
@@ -274,54 +189,6 @@ def test_every_raise_helps_and_stays_within_bounds(reports, generations, raised_
         if decision.generation:
             assert decision.shard_count < decision.generation.shard_count <= THRESHOLDS.max_shard_count
             assert decision.generation.since_ms >= 0
-
-
-@given(
-    st.lists(st.tuples(samples, st.integers(1, 250)), max_size=12),
-    some_routes,
-    st.integers(0, 4_000),
-    st.booleans(),
-)
-def test_what_is_not_judged_would_be_below_threshold(reports, generations, later_ms, is_forgotten):
-    """Leaving quiet conversations out saves time only: whatever the route, nothing would be said about them."""
-    window = ReportWindow(THRESHOLDS)
-    for report, wcu in reports:
-        window.add(report._replace(value_wcu=float(wcu), is_throttled=report.is_throttled and wcu > 200), START_MS)
-    now_ms = START_MS + later_ms
-    if is_forgotten:
-        window.forget(now_ms)
-    kept = window.as_mapping().get("c", CollectionReports())
-    decisions = decide("c", kept, route_of(*generations), THRESHOLDS, now_ms=now_ms)
-    event("judged" if window.to_judge() else "left out")
-    assert window.to_judge() or [d.reason for d in decisions] == ["below-threshold"]
-
-
-def test_what_is_judged_begins_above_the_lower_threshold_and_ends_with_it():
-    """801 WCU in any second of slots, or a throttled write; until they have left the horizon."""
-    window, now_ms, slot = ReportWindow(THRESHOLDS), START_MS, START_MS // 250
-    window.add(WriteReport("spread", slot - 59, "e", 799.0, START_MS, 0), now_ms)
-    window.add(WriteReport("spread", slot - 55, "e", 799.0, START_MS, 0), now_ms)
-    window.add(WriteReport("late", slot - 56, "e", 799.0, START_MS, 0), now_ms)
-    window.add(WriteReport("refused", slot - 59, "e", 1.0, START_MS, 0, is_throttled=True), now_ms)
-    assert window.to_judge() == ["refused"]
-    window.add(WriteReport("late", slot - 59, "e", 2.0, START_MS, 0), now_ms)
-    assert window.to_judge() == ["refused", "late"]
-    window.forget(now_ms + 500)
-    assert window.to_judge() == ["late"]
-    window.forget(now_ms + 1_250)
-    assert window.to_judge() == []
-    assert list(window.as_mapping()) == ["spread"]
-
-
-def test_what_is_left_after_forgetting_still_counts():
-    """A second that is half there when older slots are dropped becomes loud with its other half."""
-    window, slot = ReportWindow(THRESHOLDS), START_MS // 250
-    window.add(WriteReport("c", slot - 60, "e", 1.0, START_MS, 0), START_MS)
-    window.add(WriteReport("c", slot, "e", 700.0, START_MS, 0), START_MS)
-    window.forget(START_MS + 250)
-    assert window.to_judge() == []
-    window.add(WriteReport("c", slot + 1, "e", 101.0, START_MS, 0), START_MS + 250)
-    assert window.to_judge() == ["c"]
 
 
 def test_the_window_holds_no_more_than_the_horizon():
@@ -375,16 +242,16 @@ class TestFewLargeItems:
     SCALED = Thresholds(hot_at_once_wcu=100, hot_sustained_wcu=80, target_shard_wcu=50, max_shard_count=256)
 
     @staticmethod
-    def reports(per_second, seed, wcu=350, seconds=30, is_throttled=False):
+    def reports(per_second, seed):
         """Let a few environments write large items at random times."""
         random = Random(seed)
         counters = [
             LoadSampler(environment_id=f"e{i}", sampling_distance_wcu=10.0, random=random.random) for i in range(5)
         ]
-        for at_ms in sorted(random.uniform(0, seconds * 1000) for _ in range(round(per_second * seconds))):
+        for at_ms in sorted(random.uniform(0, 30_000) for _ in range(30 * per_second)):
             now_ms = START_MS + round(at_ms)
-            crossing = random.choice(counters).record("c", wcu, now_ms)
-            yield Arrival(now_ms + 20, WriteReport("c", *crossing, now_ms, 0, is_throttled=is_throttled))
+            crossing = random.choice(counters).record("c", 350, now_ms)
+            yield Arrival(now_ms + 20, WriteReport("c", *crossing, now_ms, 0))
 
     @pytest.mark.parametrize("seed", range(5))
     def test_they_raise_to_what_their_load_takes(self, seed):

@@ -18,6 +18,7 @@ from hotpartition.core.route import (
 )
 from hotpartition.errors import MalformedGenerationError
 from hotpartition_messages.keys import KEY_FORM, build_key
+from hotpartition_messages.message_ids import message_time_ms
 from support.builders import message_id, route_of
 
 TIMES = CloseTimes(lease_ms=600_000, margin_ms=60_000, pause_ms=3_600_000)
@@ -63,14 +64,15 @@ def test_more_generations_never_lower_n(known, more, closed, position):
     assert Route(known, closed).shard_count_at(position) <= Route(known | more, closed).shard_count_at(position)
 
 
-@given(routes, st.frozensets(closes), times)
-def test_what_a_writer_places_lies_where_readers_look(route, unconfirmed, time_ms):
-    """Of one journal: a writer that obeys at least what readers obey never goes beyond what they ask."""
-    writer = Route(route.generations, route.closes | unconfirmed).as_announced
-    identifier = message_id(time_ms, 5)
+@given(routes, st.frozensets(generations), st.frozensets(closes), ids, times)
+def test_what_a_writer_places_lies_where_readers_look(known, more, unconfirmed, identifier, later):
+    """The theorem of docs/architecture.md: a writer may know fewer generations, and obeys at least readers' closes."""
+    writer = Route(known.generations, known.closes | unconfirmed).as_announced
+    journal, time_ms = Route(known.generations | more, known.closes), message_time_ms(identifier)
     for placed in choose_placements(writer, build_key("c", identifier), KEY_FORM):
-        assert placed.partition_key in needed_keys(route, "c", time_ms, KEY_FORM, from_position=time_ms)
-        assert placed.partition_key in candidate_keys(route, build_key("c", identifier), KEY_FORM)
+        for until in (time_ms, max(time_ms, later), None):
+            assert placed.partition_key in needed_keys(journal, "c", until, KEY_FORM, from_position=time_ms)
+        assert placed.partition_key in candidate_keys(journal, build_key("c", identifier), KEY_FORM)
 
 
 @given(routes, ids)
@@ -194,7 +196,6 @@ class TestPlanning:
         ],
     )
     def test_it_is_refused(self, members, date_ms, refusal):
-        """Each for its reason."""
         assert plan_close(Route.decode(members), date_ms, TIMES) is refusal
 
     @pytest.mark.parametrize("step", ["closing", "closed"])

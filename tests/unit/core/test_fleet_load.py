@@ -1,7 +1,5 @@
 """What follows from a load item: decisions are pure, and the same for whoever sees the same."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

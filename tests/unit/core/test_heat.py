@@ -39,12 +39,6 @@ def test_the_throttled_share_is_a_share_of_the_load():
     assert measure(arrivals, START_MS + 8_000).throttled_share == pytest.approx(0.5, abs=0.06)
 
 
-def test_repeated_reports_count_once():
-    """A stream that is read twice, or a report that was sent again for a throttle, is no more load."""
-    arrivals = Fleet(seed=3).offer(lambda _: 1_000, 6_000)
-    assert measure(arrivals + arrivals, START_MS + 6_000) == measure(arrivals, START_MS + 6_000)
-
-
 def test_hand_worked():
     """Two environments, each with 10 WCU in one slot, the second one throttled: 20 WCU in five seconds."""
     window = ReportWindow()

@@ -3,69 +3,18 @@
 from random import Random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.merge import NO_LIMIT, EachOnce, PageMerge, PageRange, QueryResponse
 from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Route, choose_placement
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import first_message_id_at
-from support.builders import build_message, message_id, route_of
-from support.fakes import FakeTable
+from support.builders import build_message, route_of
 
 times = st.integers(0, 40)
 randoms = st.integers(0, 2**32 - 1).map(Random)
 """Hypothesis draws the seed alone: to draw each number by itself takes longer than all else."""
-
-
-def run_page(table, page_range, route, *, shuffle=lambda _: None):
-    """Gather one page from a table, each round's replies in an order of its own; returns it and the rounds it took."""
-    merge, rounds = PageMerge(page_range, KEY_FORM, position_of), 0
-    while queries := merge.next_queries(route):
-        rounds += 1
-        assert rounds < 50
-        fetched = table.fetch(queries, is_strong=True)
-        replies = list(zip(queries, fetched.responses, strict=True))
-        shuffle(replies)
-        for query, response in replies:
-            merge.add(query, response)
-    return merge.page(), rounds
-
-
-def fill(table, route, messages, known=None):
-    for i, message in enumerate(messages):
-        view = (known or {}).get(i, route)
-        key = choose_placement(view, build_key("c", message.message_id), KEY_FORM).partition_key
-        table.items[key, message.sort_key] = message.to_item(key)
-
-
-@given(
-    times=st.lists(times, max_size=60),
-    generations=st.lists(st.tuples(st.integers(1, 6), times), max_size=3),
-    stale=st.sets(st.integers(0, 59)),
-    doubled=st.sets(st.integers(0, 59)),
-    newest_first=st.booleans(),
-    limit=st.integers(1, 30),
-    bounds=st.tuples(st.none() | times, st.none() | times),
-    random=randoms,
-)
-def test_a_page_is_what_one_sorted_list_would_give(
-    times, generations, stale, doubled, newest_first, limit, bounds, random
-):
-    """Whatever the route, the spread, stale writers, doubled copies and order of replies: the first sorted ids."""
-    route, table = route_of(*generations), FakeTable()
-    messages = [build_message(t, tail) for tail, t in enumerate(times)]
-    fill(table, route, messages, dict.fromkeys(stale, EMPTY_ROUTE))
-    fill(table, route, [m for i, m in enumerate(messages) if i in doubled])
-    first, last = (None if t is None else build_sort_key(first_message_id_at(t)) for t in bounds)
-    page, _ = run_page(table, PageRange("c", newest_first, limit, first, last), route, shuffle=random.shuffle)
-    within = [
-        m.sort_key for m in messages if (first is None or m.sort_key >= first) and (last is None or m.sort_key <= last)
-    ]
-    expected = sorted(within, reverse=newest_first)
-    assert [m.sort_key for m in page.items] == expected[:limit]
-    assert page.has_more == (len(expected) > limit)
-    assert page.divergent == 0
 
 
 def test_two_copies_that_differ_are_one_entry_always_the_same():
@@ -79,20 +28,12 @@ def test_two_copies_that_differ_are_one_entry_always_the_same():
     assert merge.page().divergent == 1
 
 
-def spread(shards, count, seed=1):
-    """A table whose newest `count` messages are spread over shards, with older ones on the base key."""
-    route, table, random = route_of((shards, 100_000)), FakeTable(), Random(seed)
-    fill(table, route, [build_message(t, random.getrandbits(80)) for t in range(500)])
-    fill(table, route, [build_message(100_000 + t, random.getrandbits(80)) for t in range(count)])
-    return route, table
-
-
 class Shelf:
     """Messages on keys of their own choice, as plain lists: what DynamoDB would return, and what that costs."""
 
     def __init__(self, page_range, keys):
         self.range, self.keys = page_range, keys
-        self.rounds, self.items = [], 0
+        self.rounds, self.items, self.known = [], 0, set()
 
     def lies_within(self, identifier, bounds):
         after = bounds.after
@@ -102,18 +43,23 @@ class Shelf:
             and (after is None or (identifier < after if bounds.newest_first else identifier > after))
         )
 
-    def read(self, *routes, cut=len, present=None):
-        """Gather the page; each round knows the next route. `cut` says how many of a response's messages are told."""
+    def read(self, *routes, cut=len, present=None, before_round=lambda _: None):
+        """Gather the page; each round knows the next route, and has its replies in the order of its queries.
+
+        `cut` says how many of a response's messages are told; `before_round` is given the queries.
+        """
         merge, routes = PageMerge(self.range, KEY_FORM, position_of, present=present), [*routes]
-        while (queries := merge.next_queries(routes[0])) or len(routes) > 1:
+        while (queries := [*merge.next_queries(routes[0])]) or len(routes) > 1:
             assert len(self.rounds) < 50
             self.rounds.append(queries)
+            before_round(queries)
             for query in queries:
                 stored = sorted(self.keys.get(query.partition_key, {}), reverse=query.newest_first)
                 within = [identifier for identifier in stored if self.lies_within(identifier, query)]
                 taken = within[: query.limit]
                 told = taken[: max(1, cut(taken))]
                 self.items += len(told)
+                self.known.update(told)
                 messages = [self.keys[query.partition_key][identifier] for identifier in told]
                 merge.add(query, QueryResponse(messages, is_exhausted=len(told) == len(within) < query.limit))
             if len(routes) > 1:
@@ -174,29 +120,30 @@ def test_later_rounds_read_only_what_may_be_on_the_page(shards, skew, newest_fir
         (key,) = random.choices([*keys], weights)
         message = build_message(time_ms, random.getrandbits(80))
         keys[key][message.sort_key] = message
-    merge = PageMerge(PageRange("c", newest_first, limit), KEY_FORM, position_of)
-    known = set()
-    while queries := merge.next_queries(route_of((shards, 0))):
-        if len(known) > limit:
-            edge = sorted(known, reverse=newest_first)[limit]
+    shelf = Shelf(PageRange("c", newest_first, limit), keys)
+
+    def check_edge(queries):
+        if len(shelf.known) > limit and queries:
+            edge = sorted(shelf.known, reverse=newest_first)[limit]
             assert {q.first if newest_first else q.last for q in queries} == {edge}
-        for query in queries:
-            shelf = Shelf(merge.range, keys)
-            ids = sorted((i for i in keys[query.partition_key] if shelf.lies_within(i, query)), reverse=newest_first)
-            taken = ids[: query.limit]
-            known.update(taken)
-            messages = [keys[query.partition_key][identifier] for identifier in taken]
-            merge.add(query, QueryResponse(messages, is_exhausted=len(taken) < query.limit))
+
+    shelf.assert_exact(shelf.read(route_of((shards, 0)), before_round=check_edge))
+
+
+def lay(route, messages):
+    """Lay messages where a route places them; return their keys."""
+    keys = {}
+    for message in messages:
+        key = choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key
+        keys.setdefault(key, {})[message.sort_key] = message
+    return keys
 
 
 def read_even(shards, limit, seed, *, count=None):
     """Read the newest page of messages that the hash spreads over shards, with older ones on the base key."""
     route, random = route_of((shards, 100_000)), Random(seed)
     times = (*range(99_900, 100_000), *range(100_000, 100_000 + (6 * limit if count is None else count)))
-    keys = {}
-    for message in (build_message(t, random.getrandbits(80)) for t in times):
-        key = choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key
-        keys.setdefault(key, {})[message.sort_key] = message
+    keys = lay(route, (build_message(t, random.getrandbits(80)) for t in times))
     shelf = Shelf(PageRange("c", newest_first=True, limit=limit), keys)
     shelf.assert_exact(shelf.read(route))
     return shelf
@@ -250,35 +197,13 @@ def test_a_small_page_of_few_shards_takes_one_round(limit):
     assert sum(rounds) <= 1.1 * len(rounds)
 
 
-def test_history_from_before_the_first_raise_is_one_query():
-    """Fan-out by need, in either order."""
-    route, table = spread(16, 100)
-    for newest_first in (True, False):
-        table.queries.clear()
-        last = build_sort_key(message_id(400)) if newest_first else None
-        page, rounds = run_page(table, PageRange("c", newest_first, 50, None, last), route)
-        assert len(page.items) == 50
-        assert rounds == 1
-        assert [q.partition_key for q in table.queries] == ["c"]
-
-
-def test_rounds_stay_few_when_one_key_holds_everything():
-    """A page across the raise: shards run dry, the base key supplies the rest."""
-    route, table = spread(16, 3)
-    page, rounds = run_page(table, PageRange("c", newest_first=True, limit=200), route)
-    assert len(page.items) == 200
-    assert rounds <= 3
-
-
 def test_a_larger_route_adds_queries_and_keeps_what_was_read():
     """The journal knew more than the hint: only the missing shards are asked."""
-    route, table = spread(4, 50)
     merge = PageMerge(PageRange("c", newest_first=True, limit=20), KEY_FORM, position_of)
     (query,) = merge.next_queries(EMPTY_ROUTE)
-    (response,) = table.fetch([query], is_strong=True).responses
-    merge.add(query, response)
+    merge.add(query, QueryResponse((build_message(),), is_exhausted=True))
     assert merge.next_queries(EMPTY_ROUTE) == []
-    assert {q.partition_key for q in merge.next_queries(route)} == {f"c#{i}" for i in range(4)}
+    assert {q.partition_key for q in merge.next_queries(route_of((4, 0)))} == {f"c#{i}" for i in range(4)}
 
 
 eras = st.tuples(
@@ -300,6 +225,7 @@ def fill_by_eras(messages, generations, closes, random):
     return keys
 
 
+@settings(max_examples=400)
 @given(
     count=st.integers(0, 80),
     members=eras,
@@ -321,8 +247,8 @@ def test_a_page_is_exact_across_eras(count, members, hint, newest_first, limit, 
     shelf = Shelf(PageRange("c", newest_first, limit, first, last, after), fill_by_eras(messages, *members, random))
     journal = Route(generations, closes)
     cut = (lambda taken: random.randint(0, len(taken))) if is_cut else len
-    page = shelf.read(Route(*hint), Route(*hint).checked_by(journal), cut=cut, present=present)
-    shelf.assert_exact(page)
+    routes = Route(*hint), Route(*hint).checked_by(journal)
+    shelf.assert_exact(shelf.read(*routes, cut=cut, present=present, before_round=random.shuffle))
 
 
 @given(
@@ -364,37 +290,11 @@ def raised_and_closed(before, behind, *, shards=16):
     messages = [
         build_message(t, t) for t in (*range(100, 200), *range(500, 500 + before), *range(1_000, 1_000 + behind))
     ]
-    keys = {}
-    for message in messages:
-        key = choose_placement(route, build_key("c", message.message_id), KEY_FORM).partition_key
-        keys.setdefault(key, {})[message.sort_key] = message
-    return route, keys
+    return route, lay(route, messages)
 
 
 def keys_asked(shelf):
     return [{query.partition_key for query in queries} for queries in shelf.rounds if queries]
-
-
-@pytest.mark.parametrize("present", [None, 900, 5_000])
-def test_the_newest_page_behind_a_close_asks_one_key(present):
-    """Once, for one more than the page holds: as of a collection that was never raised."""
-    route, keys = raised_and_closed(400, 51)
-    shelf = Shelf(PageRange("c", newest_first=True, limit=50), keys)
-    shelf.assert_exact(shelf.read(route, present=present))
-    if present == 5_000:
-        assert keys_asked(shelf) == [{"c"}]
-        assert shelf.items == 51
-
-
-def test_a_page_across_a_close_takes_one_more_round():
-    """The base key first; then the shards of the era before, which were wanted all along."""
-    route, keys = raised_and_closed(400, 20)
-    shelf = Shelf(PageRange("c", newest_first=True, limit=50), keys)
-    shelf.assert_exact(shelf.read(route, present=5_000))
-    first, second, *more = keys_asked(shelf)
-    assert first == {"c"}
-    assert second == {f"c#{shard}" for shard in range(16)}
-    assert all(keys <= second for keys in more)
 
 
 def test_a_page_before_a_close_comes_asks_as_if_there_were_none():

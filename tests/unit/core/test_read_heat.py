@@ -26,11 +26,11 @@ NOW = slot_of(NOW_MS)
 PAGE_RCU = 5.0
 
 
-def reads(*rcu_per_second, until=NOW):
-    """Loads of seconds, oldest first, the last of which ends with a slot."""
+def reads(*rcu_per_second):
+    """Loads of seconds, oldest first, the last of which ends now."""
     subject = CollectionReads()
     for second, rcu in enumerate(reversed(rcu_per_second)):
-        for slot in range(until - SLOTS_PER_SECOND * (second + 1) + 1, until - SLOTS_PER_SECOND * second + 1):
+        for slot in range(NOW - SLOTS_PER_SECOND * (second + 1) + 1, NOW - SLOTS_PER_SECOND * second + 1):
             if rcu:
                 share = rcu / SLOTS_PER_SECOND
                 subject.add(ReadReport("c", slot, "e", share, share / PAGE_RCU))

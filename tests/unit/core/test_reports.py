@@ -7,25 +7,63 @@ from hypothesis import strategies as st
 from hotpartition.core.reports import MAX_SOURCE_LENGTH, MAX_VALUE_WCU, ReadReport, WriteReport
 from hotpartition.errors import MalformedReportError
 
-NAMES = st.text(min_size=1, max_size=40)
+COUNTED = {
+    "collection": st.text(min_size=1, max_size=40),
+    "slot": st.integers(0, 2**40),
+    "source": st.text(min_size=1, max_size=MAX_SOURCE_LENGTH),
+}
 VALUES = st.floats(min_value=0, max_value=MAX_VALUE_WCU, exclude_min=True)
+WRITES = WriteReport("room:1", 7_000_000, "e.12", 12.25, 1_700_000_000_000, 8, is_throttled=True)
 READS = ReadReport("c", 6_800_000_000, "e1", 12.5, 3.0)
 
 
-@given(NAMES, st.integers(0, 2**40), st.text(min_size=1, max_size=MAX_SOURCE_LENGTH), VALUES, VALUES)
-def test_a_read_report_survives_the_stream(collection, slot, source, value, pages):
-    """Whatever its names hold."""
-    report = ReadReport(collection, slot, source, value, pages)
-    assert ReadReport.decode(report.encode()) == report
+@given(
+    st.builds(ReadReport, **COUNTED, value_rcu=VALUES, pages=VALUES)
+    | st.builds(
+        WriteReport,
+        **COUNTED,
+        value_wcu=VALUES,
+        position=st.integers(0, 2**48),
+        shard_count=st.integers(0, 1024),
+        is_throttled=st.booleans(),
+    )
+)
+def test_a_report_survives_the_stream(report):
+    """To the last digit, whatever its names hold."""
+    assert type(report).decode(report.encode()) == report
 
 
-def test_formats_are_told_apart():
-    """Neither kind is taken for the other: a consumer that knows only writes counts the entry as malformed."""
+def test_the_forms_are_a_contract_and_told_apart():
+    """Between versions that run at once: one that knows only writes counts a report of reads as malformed."""
+    assert WRITES.encode() == "2|room:1|7000000|12.25|1700000000000|8|1|e.12"
     assert READS.encode() == "3|c|6800000000|12.5|3.0|e1"
+    assert ReadReport.decode(READS.encode()) == READS
     with pytest.raises(MalformedReportError, match="format '3' is not '2'"):
         WriteReport.decode(READS.encode())
     with pytest.raises(MalformedReportError, match="6 parts of format '2', not 6 of '3'"):
-        ReadReport.decode(WriteReport("c", 1, "e1", 5.0, 250, 0).encode())
+        ReadReport.decode(WRITES.encode())
+
+
+@pytest.mark.parametrize(
+    ("entry", "reason"),
+    [
+        ("2|c", "2 parts, not 8"),
+        ("2|c|x|5.0|0|8|1|e", "invalid literal for int"),
+        ("2|c|-1|5.0|0|8|1|e", "should not be negative"),
+        ("2|c|1|nan|0|8|1|e", r"value nan is not within 0 and 1e\+06 WCU"),
+        ("2|c|1|inf|0|8|1|e", "value inf is not within"),
+        ("2|c|1|-1|0|8|1|e", "value -1.0 is not within"),
+        ("2|c|1|much|0|8|1|e", "could not convert string to float"),
+        ("2|c|1|5.0|-1|8|1|e", "should not be negative"),
+        ("2|c|1|5.0|0|-2|1|e", "should not be negative"),
+        ("2|c|1|5.0|0|8|maybe|e", "throttled is 'maybe', neither 0 nor 1"),
+        ("2|c|1|5.0|0|8|1|", "source has 0 characters"),
+        ("2|c|1|5.0|0|8|1|" + "e" * 65, "source has 65 characters"),
+    ],
+)
+def test_what_is_no_write_report_is_refused(entry, reason):
+    with pytest.raises(MalformedReportError, match=reason):
+        WriteReport.decode(entry)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +85,5 @@ def test_formats_are_told_apart():
     ],
 )
 def test_what_is_no_read_report_is_refused(entry):
-    """By name, and by nothing else."""
     with pytest.raises(MalformedReportError):
         ReadReport.decode(entry)

@@ -1,6 +1,5 @@
 """Routes and placement: the invariants that no item can be lost without breaking."""
 
-import hashlib
 from collections import Counter
 from itertools import permutations
 
@@ -10,10 +9,8 @@ from hypothesis import strategies as st
 
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.route import (
-    EMPTY_ROUTE,
     MAX_CHOICES,
     Generation,
-    Placement,
     Route,
     candidate_keys,
     choose_placement,
@@ -33,58 +30,6 @@ times = st.integers(0, 60)
 ids = st.builds(message_id, times, st.integers(0, (1 << 80) - 1))
 
 
-@given(routes, times, times)
-def test_n_never_falls_with_time(route, early, late):
-    """N(t) is monotone in t."""
-    early, late = sorted((early, late))
-    assert route.shard_count_at(early) <= route.shard_count_at(late) <= route.shard_count_at(None)
-
-
-@given(routes, routes, times)
-def test_n_never_falls_as_the_set_grows(route, more, time_ms):
-    """N(t) is monotone in the set: N only goes up, whoever adds what in which order."""
-    union = route.union(more)
-    assert union == more.union(route)
-    assert union.covers(route)
-    assert union.covers(more)
-    assert union.shard_count_at(time_ms) == max(route.shard_count_at(time_ms), more.shard_count_at(time_ms))
-
-
-@given(routes, times)
-def test_n_is_the_largest_of_what_has_begun(route, position):
-    """The rule of docs/architecture.md, spelled out."""
-    begun = [g.shard_count for g in route.generations if g.since_ms <= position]
-    assert route.shard_count_at(position) == max(begun, default=0)
-    assert route.shard_count_at(None) == max((g.shard_count for g in route.generations), default=0)
-
-
-@given(routes, ids)
-def test_a_placement_is_the_shard_of_the_hash(route, identifier):
-    """The rule of docs/architecture.md, spelled out."""
-    shard_count = route.shard_count_at(message_time_ms(identifier))
-    digest = hashlib.blake2b(identifier.encode(), digest_size=8).digest()
-    key = f"c#{int.from_bytes(digest) % shard_count}" if shard_count else "c"
-    assert choose_placement(route, build_key("c", identifier), KEY_FORM) == Placement(key, shard_count)
-
-
-@given(routes, routes, ids, times)
-def test_every_older_route_places_where_a_reader_of_a_larger_one_looks(known, more, identifier, later):
-    """The theorem of docs/architecture.md: S within G, t <= t2, so each choice is among those needed."""
-    until = max(message_time_ms(identifier), later)
-    grown = known.union(more)
-    for placed in choose_placements(known, build_key("c", identifier), KEY_FORM):
-        assert placed.partition_key in needed_keys(grown, "c", until, KEY_FORM)
-        assert placed.partition_key in needed_keys(grown, "c", None, KEY_FORM)
-        assert placed.partition_key in candidate_keys(grown, build_key("c", identifier), KEY_FORM)
-
-
-@given(routes)
-def test_the_base_key_is_always_needed(route):
-    """Messages from before the first raise, and those of stale writers, are there."""
-    assert needed_keys(route, "c", None, KEY_FORM)[0] == "c"
-    assert needed_keys(EMPTY_ROUTE, "c", None, KEY_FORM) == ("c",)
-
-
 def test_generations_are_a_storage_contract():
     """Stored journals hold these very texts."""
     generation = Generation(since_ms=1_700_000_000_000, shard_count=8)
@@ -94,7 +39,6 @@ def test_generations_are_a_storage_contract():
 
 @given(routes)
 def test_a_stored_route_is_read_back(route):
-    """Decoding undoes encoding."""
     assert Route.decode(route.encode()) == route
 
 

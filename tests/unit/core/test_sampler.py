@@ -1,7 +1,6 @@
 """The counter: unbiased, bounded, and as precise as its docstring says. All on a virtual clock."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from math import ceil, sqrt
 from random import Random
 from statistics import fmean, stdev
@@ -13,10 +12,8 @@ from hypothesis import strategies as st
 from hotpartition.core.sampler import SLOT_MS, Crossing, LoadSampler, ReadSampler, slot_of
 
 
-def counter(z=10.0, seed=1, max_tracked=4096, name="e"):
-    return LoadSampler(
-        environment_id=name, sampling_distance_wcu=z, random=Random(seed).random, max_tracked=max_tracked
-    )
+def counter(z, seed, max_tracked):
+    return LoadSampler(environment_id="e", sampling_distance_wcu=z, random=Random(seed).random, max_tracked=max_tracked)
 
 
 def estimate(crossings):
@@ -28,19 +25,6 @@ def estimate(crossings):
     return sum(values.values())
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=60), st.floats(0.5, 20), st.integers(0, 1000))
-def test_reports_follow_the_count_within_one_distance(weights, z, seed):
-    """After any write, the value reported lies less than z from the count, whatever u was drawn."""
-    subject, count, last = counter(z, seed), 0, 0.0
-    for wcu in weights:
-        count += wcu
-        crossing = subject.record("c", wcu, now_ms=1000)
-        if crossing is not None:
-            assert crossing.value_wcu > last
-            last = crossing.value_wcu
-        assert abs(count - last) < z + 1e-6
-
-
 @given(
     st.lists(
         st.tuples(st.sampled_from("abcde"), st.integers(1, 40), st.integers(0, 3 * SLOT_MS)), min_size=1, max_size=80
@@ -50,7 +34,7 @@ def test_reports_follow_the_count_within_one_distance(weights, z, seed):
 )
 def test_crossings_are_those_of_the_definition(writes, z, seed):
     """The write that takes the slot's count past (u + k) z reports (k + 1) z: worked out from whole counts."""
-    subject, draws = counter(z, seed, max_tracked=3), Random(seed)
+    subject, draws = counter(z, seed, 3), Random(seed)
     slot, counts, points, lone_writes = -1, {}, {}, 0
     for conversation, wcu, now_ms in writes:
         if slot_of(now_ms) != slot:
@@ -71,7 +55,7 @@ def test_crossings_are_those_of_the_definition(writes, z, seed):
 
 def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
     """Past the bound each write is sampled on its own: the sum over many keys is still right."""
-    subject = counter(z=10.0, max_tracked=8)
+    subject = counter(10.0, 1, 8)
     crossings = [subject.record(f"c{i}", 1 + i % 3, 0) for i in range(60_000)]
     assert len(subject._left) == 8
     truth = sum(1 + i % 3 for i in range(60_000))
@@ -101,13 +85,6 @@ def test_the_fleet_estimate_is_as_precise_as_stated():
     assert fmean(estimates) == pytest.approx(800, rel=0.01)
     assert stdev(estimates) <= 0.12 * 800
     assert fmean(sent for _, sent in seconds) == pytest.approx(80, rel=0.02)
-
-
-def test_fewer_environments_make_the_estimate_sharper():
-    """The stated deviation is the worst case: the load spread so thin that no source passes two points."""
-    random = Random(5)
-    spread = [stdev(fleet_second(random, n, 800, 10.0)[0] for _ in range(100)) for n in (1, 10, 400)]
-    assert all(a < b for a, b in pairwise(spread))
 
 
 def read_estimate(crossings):

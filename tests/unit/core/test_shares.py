@@ -25,13 +25,11 @@ def test_one_consumer_has_all():
 
 @given(st.integers(1, 64), st.data())
 def test_an_event_says_which_share(consumers, data):
-    """What is encoded is decoded."""
     share = data.draw(st.sampled_from(list_shares(consumers)))
     assert Share.decode({"share": share.encode()}) == share
 
 
 @pytest.mark.parametrize("share", [{}, 1, "0/2", {"index": 2, "count": 2}, {"index": -1, "count": 2}, {"index": "0"}])
 def test_what_is_no_share_is_refused(share):
-    """Before anything is read."""
     with pytest.raises(InvalidRequestError, match=r"^share: should be an index below its count, not "):
         Share.decode({"share": share})

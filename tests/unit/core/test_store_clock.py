@@ -1,7 +1,5 @@
 """DynamoDB's time, by the `Date` of its responses."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from email.utils import format_datetime
 

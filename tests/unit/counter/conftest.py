@@ -1,6 +1,4 @@
-"""Counters on moto, in this process, with what moto does not know: tokens, refusals and lost responses."""
-
-from __future__ import annotations
+"""Counters on moto, in this process, with what moto does not know: tokens and lost responses."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -36,9 +34,8 @@ class Aws:
     tokens: RequestTokens
     sent: list[tuple[str, str]] = field(default_factory=list)
     """Operation and partition key of each write, in order."""
-    refuses: Callable[[str], str | None] = lambda _: None
-    """Says by partition key whether a write is refused, and why."""
     loses: Callable[[str], bool] = lambda _: False
+    """Says by partition key whether the response of a write is lost."""
 
     @property
     def items(self) -> list[dict[str, Any]]:
@@ -61,37 +58,27 @@ class Aws:
         action = request if operation == "UpdateItem" else request["TransactItems"][0]["Update"]
         place = action["Key"]["PK"]["S"]
         self.sent.append((operation, place))
-        response = self._happen(operation, request, place)
+        response = self._happen(operation, request)
         if self.loses(place):
             raise ReadTimeoutError(endpoint_url="test")
         return response
 
-    def _happen(self, operation: str, request: Any, place: str) -> Any:
+    def _happen(self, operation: str, request: Any) -> Any:
         try:
             is_new = self.tokens.begin(request)
         except RequestTokenError as error:
-            return _refusal(error.code)
+            refusal = {"Code": error.code, "Message": "test"}
+            return SimpleNamespace(status_code=400), {
+                "Error": refusal,
+                "ResponseMetadata": {"HTTPStatusCode": 400},
+            }
         if not is_new:
-            return _success({})
-        reason = self.refuses(place)
-        self.tokens.end(request, is_done=reason is None)
-        if reason is not None and operation == "UpdateItem":
-            return _refusal("ThrottlingException", throttlingReasons=[{"reason": reason, "resource": "arn"}])
-        if reason is not None:
-            return _refusal("TransactionCanceledException", CancellationReasons=[{"Code": "ThrottlingError"}])
+            return SimpleNamespace(status_code=200), {}
+        self.tokens.end(request, is_done=True)
         try:
-            return _success(self.raw._make_api_call(operation, request))
+            return SimpleNamespace(status_code=200), self.raw._make_api_call(operation, request)
         except ClientError as error:
             return SimpleNamespace(status_code=400), dict(error.response)
-
-
-def _success(response: Any) -> Any:
-    return SimpleNamespace(status_code=200), response
-
-
-def _refusal(code: str, **facts: Any) -> Any:
-    error = {"Error": {"Code": code, "Message": "test"}, "ResponseMetadata": {"HTTPStatusCode": 400}, **facts}
-    return SimpleNamespace(status_code=400), error
 
 
 @pytest.fixture(scope="module")

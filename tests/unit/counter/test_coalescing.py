@@ -1,7 +1,5 @@
 """`CoalescingCounter`: sums that are flushed in time, kept when they are refused, and counted once."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -137,7 +135,6 @@ def test_a_lost_response_counts_once(build, counted):
 
 
 def test_what_was_never_confirmed_is_given_up_before_its_token_ends(build, counted, clock, caplog):
-    """After nine minutes, with a line in the log."""
     counter = build()
     counter.add("a", 5)
     counted.fails = [LOST] * 3
@@ -162,7 +159,6 @@ def test_what_can_never_be_counted_is_dropped(build, counted, caplog):
 
 
 def test_it_flushes_at_the_end_of_a_with(build, counted):
-    """And takes nothing more."""
     with build() as counter:
         counter.add("a", 3)
     assert counted.sums == {"a": 3}
@@ -171,7 +167,6 @@ def test_it_flushes_at_the_end_of_a_with(build, counted):
 
 
 def test_closing_flushes_what_waits_behind_a_refused_batch(build, counted):
-    """Both."""
     counter = build()
     counter.add("a", 5)
     counted.fails = [LOST]
@@ -182,7 +177,6 @@ def test_closing_flushes_what_waits_behind_a_refused_batch(build, counted):
 
 
 def test_what_is_lost_at_the_end_is_logged(build, counted, caplog):
-    """With its amount."""
     counter = build()
     counter.add("a", 5)
     counted.fails = [THROTTLED] * 2
@@ -233,20 +227,17 @@ def test_it_is_refused_in_lambda(counted, monkeypatch):
 
 @pytest.mark.parametrize("options", [{"interval_seconds": 0}, {"max_additions": 0}])
 def test_other_limits_are_refused(counted, options):
-    """Named with what is allowed."""
     with pytest.raises(ValueError, match="interval_seconds should be more than 0, and max_additions at least 1"):
         CoalescingCounter(counted, environ={}, **options)
 
 
 @pytest.mark.parametrize("amount", [1.5, "1", None, True])
 def test_other_amounts_are_refused_at_once(build, amount):
-    """Not when they are flushed."""
     with pytest.raises(InvalidRequestError, match="whole number"):
         build().add("a", amount)
 
 
 def test_the_real_clock_is_the_default(counted):
-    """And a real interval."""
     with CoalescingCounter(counted, interval_seconds=0.01, environ={}) as counter:
         assert isinstance(counter._clock, Clock)
         counter.add("a")

@@ -1,15 +1,11 @@
 """`ShardedCounter` on moto: a boto3 `Table` or a client, fixed shards; the jobs below have tests of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.counter import ShardedCounter
 from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
 from hotpartition.table import fixed
 from support.tables import define_table
-
-KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 
 
 @pytest.fixture(params=["table", "client"])
@@ -39,7 +35,6 @@ def test_it_counts_up_and_down(build, aws):
 
 
 def test_what_else_lies_under_the_key_is_no_part_of_it(build, aws):
-    """Other items, and counters of other names."""
     for sort_key in ("count", "count!", "counter", "count$", "0", "~"):
         aws.raw.put_item(TableName="counters", Item={"PK": {"S": "post"}, "SK": {"S": sort_key}})
     likes, views = build(name="likes"), build(name="views")
@@ -87,7 +82,6 @@ def test_other_amounts_are_refused(build, amount):
 
 @pytest.mark.parametrize("token", ["", 5, "x" * 1025, "\ud800"])
 def test_other_tokens_are_refused(build, token):
-    """The error says what is allowed."""
     with pytest.raises(InvalidRequestError, match="token: should be a text of 1 to 1024 bytes"):
         build().add("post", token=token)
 

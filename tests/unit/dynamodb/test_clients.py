@@ -1,7 +1,5 @@
 """Which client of DynamoDB the settings choose."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.aws.environment import Certificates
@@ -28,7 +26,6 @@ def _own_variables(monkeypatch):
 
 @pytest.mark.parametrize(("name", "kind"), [("curl", CurlCalls), ("boto3", ThreadedCalls)])
 def test_the_setting_names_the_client(name, kind):
-    """For every job."""
     settings = WriterSettings.defaults(**HERE, dynamodb_client=name)
     calls = open_dynamodb(name)
     assert isinstance(calls, kind)
@@ -37,7 +34,6 @@ def test_the_setting_names_the_client(name, kind):
 
 
 def test_curl_is_the_default():
-    """And what a variable may say is named."""
     assert WriterSettings.defaults(**HERE).store.dynamodb_client == "curl"
     with pytest.raises(SettingsError, match="HOTPARTITION_DYNAMODB_CLIENT should be one of curl, boto3, not 'lean'"):
         WriterSettings.from_env(
@@ -51,7 +47,6 @@ def test_curl_is_the_default():
 
 @pytest.mark.parametrize("quantile", [0.0, 0.9])
 def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
-    """And hedges them where that is on."""
     settings = ReaderSettings.defaults(**HERE, fan_out_threads=3, hedge_quantile=quantile)
     calls = open_calls(settings.store, settings.queries)
     assert calls._parallel == 3

@@ -1,7 +1,5 @@
 """What a response of DynamoDB's means, and that the client `curl` never needs the SDK."""
 
-from __future__ import annotations
-
 import json
 import zlib
 
@@ -43,7 +41,6 @@ def test_a_success_that_cannot_be_read_is_worth_a_retry(body):
 @pytest.mark.parametrize("suffix", ["", ":http://internal.amazon.com/coral/"])
 @pytest.mark.parametrize("spelling", ["message", "Message"])
 def test_errors_are_named_with_or_without_a_namespace(prefix, suffix, spelling):
-    """And explained under either spelling."""
     error = error_of(400, {"__type": f"{prefix}ResourceNotFoundException{suffix}", spelling: "no table"})
     assert isinstance(error, StoreRefusedError)
     assert (error.code, error.explanation) == ("ResourceNotFoundException", "no table")

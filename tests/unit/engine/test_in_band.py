@@ -1,12 +1,9 @@
 """What counts writes in band, on load items in memory."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
@@ -46,14 +43,14 @@ class Loads:
 
 
 class Fleet:
-    """Processes on one table, each with a clock of its own."""
+    """Processes on one table."""
 
     def __init__(self):
         self.clock, self.table, self.loads, self.telemetry = FakeClock(), FakeTable(), Loads(), FakeTelemetry()
 
-    def process(self, skew_ms=0, *, is_raising=True):
-        random, store_clock = Random(1).random, StoreClock()
-        clock = Clock(now_ms=lambda: self.clock.now_ms + skew_ms, sleep=self.clock.sleep, random=random)
+    def process(self, *, is_raising=True):
+        random = Random(1).random
+        clock = self.clock.as_clock(random)
         journal = FakeJournal(self.table)
         routes = JournalRoutes(journal=journal, telemetry=self.telemetry, random=random, max_entries=10)
         raiser = Raiser(journal=journal, registry=None, telemetry=self.telemetry, clock=clock)
@@ -62,21 +59,21 @@ class Fleet:
             journal=journal,
             loads=self.loads,
             raiser=raiser,
-            store_clock=store_clock,
+            store_clock=StoreClock(),
             telemetry=self.telemetry,
             clock=clock,
             thresholds=LIMITS,
             is_raising=is_raising,
         )
 
-    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE):
-        """Offer a load to the base key, all of which is refused at first."""
+    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE, shard_count=0):
+        """Offer a load, all of which is refused at first."""
         for _ in range(round(seconds * 200)):
             now_ms = self.clock.now_ms
             key = ItemKey("room", "k", now_ms, "k")
-            report = counting.offered(key, wcu / 200, 0, now_ms)
+            report = counting.offered(key, wcu / 200, shard_count, now_ms)
             if error is not None:
-                counting.refused(key, wcu / 200, 0, now_ms, report=report, error=error)
+                counting.refused(key, wcu / 200, shard_count, now_ms, report=report, error=error)
             self.clock.now_ms += 5
 
     @property
@@ -169,12 +166,7 @@ def test_a_route_that_a_read_showed_is_not_doubled_too_soon(fleet):
     second = fleet.process()
     count = fleet.table.routes["room"].route.max_shard_count
     second._routes.learn("room", fleet.table.routes["room"].route, fleet.clock.now_ms)
-    for _ in range(500):
-        now_ms = fleet.clock.now_ms
-        key = ItemKey("room", "k", now_ms, "k")
-        report = second.offered(key, 20, count, now_ms)
-        second.refused(key, 20, count, now_ms, report=report, error=KEY_RANGE)
-        fleet.clock.now_ms += 5
+    fleet.offer(second, 4_000, 2.5, shard_count=count)
     assert fleet.table.routes["room"].route.max_shard_count == count
 
 

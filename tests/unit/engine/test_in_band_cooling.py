@@ -1,7 +1,5 @@
 """Closing in band: what is counted, and when the process that renews a lease closes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from dataclasses import replace
 from random import Random

@@ -8,11 +8,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.timestamps import format_time
-from hotpartition.errors import ThrottledError
 from hotpartition_messages.messages import Message
 from hotpartition_messages.reading import MAX_LIMIT, PageRequest
 from support.builders import World, build_message, new_message, read_all
-from support.fakes import KEY_RANGE_THROTTLE
 
 NEWEST = PageRequest("c")
 
@@ -53,19 +51,6 @@ def test_a_cold_conversation_costs_what_it_costs_without_a_cache(shard_count, is
         costs.append((world.table.calls, world.registry.reads, counts))
         assert world.pages.calls == []
     assert costs[0] == costs[1]
-
-
-def test_what_is_written_meanwhile_is_shown_within_the_bound():
-    """A cached page is a little old, and says so."""
-    world = filled()
-    reader, writer = world.reader(environment="a"), world.writer(ttl_seconds=0.0)
-    reader.read_page(NEWEST)
-    writer.write(new_message("news"))
-    world.clock.now_ms += 500
-    page = reader.read_page(NEWEST)
-    assert (bodies(page)[0], page.age_ms) == ("29", 500)
-    world.clock.now_ms += 500
-    assert bodies(reader.read_page(NEWEST))[0] == "news"
 
 
 def test_settled_until_and_the_cursor_count_from_when_the_page_was_read():
@@ -169,7 +154,6 @@ def test_a_part_of_a_cached_page_is_the_page_that_would_have_been_read(contents,
 
 
 def test_many_deleted_messages_end_a_cached_page_where_they_end_an_uncached_one():
-    """Behind a thousand of them."""
     world = World()
     now_ms = world.clock.now_ms
     world.store(build_message(now_ms, 1, body="first"), "c")
@@ -183,24 +167,6 @@ def test_many_deleted_messages_end_a_cached_page_where_they_end_an_uncached_one(
     pages = [reader.read_page(replace(NEWEST, limit=2)) for _ in range(2)]
     assert [replace(page, age_ms=None) for page in pages] == [uncached, uncached]
     assert pages[1].age_ms == 0
-
-
-@pytest.mark.parametrize("budget_ms", [0, 300])
-def test_a_throttled_fill_shows_the_last_page(budget_ms):
-    """Within the bound, nobody notices but for its age; after it, the refusal is the response."""
-    world = filled()
-    reader = world.reader(environment="a", budget_ms=budget_ms)
-    page = reader.read_page(NEWEST)
-    world.clock.now_ms += 2_000
-    world.table.on_call = _refuse
-    assert replace(reader.read_page(NEWEST), age_ms=None) == page
-    world.clock.now_ms += 1_000
-    with pytest.raises(ThrottledError):
-        reader.read_page(NEWEST)
-
-
-def _refuse(_):
-    raise KEY_RANGE_THROTTLE
 
 
 def test_a_page_of_another_format_is_read_anew():

@@ -67,13 +67,17 @@ class Fleet:
         self.clock.now_ms += ms
 
 
+@pytest.fixture
+def fleet():
+    return Fleet()
+
+
 def seen(page):
     return page.page, page.origin, page.age_ms
 
 
-def test_the_first_request_reads_for_all():
+def test_the_first_request_reads_for_all(fleet):
     """The others get its page from Redis, and then from their own memory; the age counts from the read's beginning."""
-    fleet = Fleet()
     first, second = fleet.environment("a"), fleet.environment("b")
     assert seen(fleet.get(first)) == ("page 1", Origin.DYNAMODB, READ_MS)
     assert seen(fleet.get(first)) == ("page 1", Origin.L1, READ_MS)
@@ -91,9 +95,8 @@ def test_the_first_request_reads_for_all():
     }
 
 
-def test_one_reads_a_stale_page_anew_and_the_others_get_the_last_one():
+def test_one_reads_a_stale_page_anew_and_the_others_get_the_last_one(fleet):
     """While the lease lasts; afterwards they get the new one."""
-    fleet = Fleet()
     first, second, third = (fleet.environment(name) for name in "abc")
     fleet.get(first)
     fleet.pass_ms(1_000)
@@ -107,9 +110,7 @@ def test_one_reads_a_stale_page_anew_and_the_others_get_the_last_one():
     assert fleet.reads == 2
 
 
-def test_who_finds_no_page_waits_for_the_first_one():
-    """A little, through the clock."""
-    fleet = Fleet()
+def test_who_finds_no_page_waits_for_the_first_one(fleet):
     first, second = fleet.environment("a"), fleet.environment("b")
     fleet.store.take_lease("c", "newest", 250)
     page = StoredPage("page 1", fleet.clock.now_ms, 3_000, READ_MS, 4.0)
@@ -119,9 +120,8 @@ def test_who_finds_no_page_waits_for_the_first_one():
     assert fleet.reads == 0
 
 
-def test_who_has_waited_long_enough_reads_for_itself():
+def test_who_has_waited_long_enough_reads_for_itself(fleet):
     """The lease's holder died, and nobody had a page: not an error, and stored for nobody else."""
-    fleet = Fleet()
     fleet.store.take_lease("c", "newest", 250)
     page = fleet.get(fleet.environment())
     assert seen(page) == ("page 1", Origin.DYNAMODB, READ_MS)
@@ -129,9 +129,8 @@ def test_who_has_waited_long_enough_reads_for_itself():
     assert fleet.store.pages == {}
 
 
-def test_who_was_refused_of_late_waits_for_who_has_the_lease():
+def test_who_was_refused_of_late_waits_for_who_has_the_lease(fleet):
     """What all environments read for themselves would keep the partitions too busy for the one read that ends it."""
-    fleet = Fleet()
     environment = fleet.environment()
     fleet.failures = [KEY_RANGE_THROTTLE]
     with pytest.raises(ThrottledError):
@@ -146,17 +145,15 @@ def test_who_was_refused_of_late_waits_for_who_has_the_lease():
     assert fleet.get(environment).origin is Origin.DYNAMODB
 
 
-def test_the_time_that_is_left_bounds_the_wait():
+def test_the_time_that_is_left_bounds_the_wait(fleet):
     """A function that is about to time out reads at once."""
-    fleet = Fleet()
     fleet.store.take_lease("c", "newest", 250)
     fleet.environment().get_page("c", "newest", 1, fleet.fill, remaining_ms=5)
     assert fleet.clock.slept == []
 
 
-def test_after_a_dead_holder_the_next_one_fills_when_its_lease_has_ended():
+def test_after_a_dead_holder_the_next_one_fills_when_its_lease_has_ended(fleet):
     """Until then everybody is served the last page; the request that died is its client's to repeat."""
-    fleet = Fleet()
     first, second = fleet.environment("a"), fleet.environment("b")
     fleet.get(first)
     fleet.pass_ms(1_000)
@@ -168,9 +165,8 @@ def test_after_a_dead_holder_the_next_one_fills_when_its_lease_has_ended():
 
 
 @pytest.mark.parametrize("budget_ms", [0, 300])
-def test_a_fill_that_is_refused_leaves_the_last_page(budget_ms):
+def test_a_fill_that_is_refused_leaves_the_last_page(fleet, budget_ms):
     """It is served up to the bound, however long DynamoDB was tried; after it, the refusal is the response."""
-    fleet = Fleet()
     first, second = fleet.environment("a"), fleet.environment("b")
     fleet.get(first)
     fleet.pass_ms(1_500)
@@ -186,9 +182,8 @@ def test_a_fill_that_is_refused_leaves_the_last_page(budget_ms):
 
 
 @pytest.mark.parametrize("trouble", ["is_down", "is_full"])
-def test_without_redis_every_environment_reads_for_itself(trouble):
+def test_without_redis_every_environment_reads_for_itself(fleet, trouble):
     """Once a TTL: its own page is in its memory. Also when Redis is full, since nobody can take a lease then."""
-    fleet = Fleet()
     setattr(fleet.store, trouble, True)
     first, second = fleet.environment("a"), fleet.environment("b")
     origins = [fleet.get(cache).origin for cache in (first, second, first, second)]
@@ -196,9 +191,8 @@ def test_without_redis_every_environment_reads_for_itself(trouble):
     assert fleet.telemetry.counts["RegistryUnavailable"] == 2
 
 
-def test_without_redis_a_refused_read_is_served_from_memory_up_to_the_bound():
+def test_without_redis_a_refused_read_is_served_from_memory_up_to_the_bound(fleet):
     """What this environment read itself; after the bound, the refusal is the response."""
-    fleet = Fleet()
     cache = fleet.environment()
     fleet.get(cache)
     fleet.store.is_down = True
@@ -210,26 +204,22 @@ def test_without_redis_a_refused_read_is_served_from_memory_up_to_the_bound():
         fleet.get(cache)
 
 
-def test_redis_that_fails_while_the_page_is_stored_costs_the_others_a_read():
+def test_redis_that_fails_while_the_page_is_stored_costs_the_others_a_read(fleet):
     """The holder's own request succeeds; it does not read twice."""
-    fleet = Fleet()
     fleet.store.on_call = lambda call: setattr(fleet.store, "is_full", call == "put")
     assert fleet.get(fleet.environment()).origin is Origin.DYNAMODB
     assert (fleet.reads, fleet.telemetry.counts["RegistryUnavailable"]) == (1, 1)
 
 
-def test_a_page_that_cannot_be_read_is_counted_and_replaced():
-    """By whoever meets it."""
-    fleet = Fleet()
+def test_a_page_that_cannot_be_read_is_counted_and_replaced(fleet):
     fleet.store.put("c", "newest", StoredPage("!", fleet.clock.now_ms, 3_000, 0, 1.0), copies=1)
     assert fleet.get(fleet.environment("a")).page == "page 1"
     assert fleet.get(fleet.environment("b")).page == "page 1"
     assert fleet.telemetry.counts["PagesMalformed"] == 1
 
 
-def test_every_copy_is_written_and_each_environment_reads_its_own():
+def test_every_copy_is_written_and_each_environment_reads_its_own(fleet):
     """So no node of Redis carries all of them."""
-    fleet = Fleet()
     fleet.get(fleet.environment("a"), copies=4)
     assert {copy for _, _, copy in fleet.store.pages} == {0, 1, 2, 3}
     fleet.store.calls.clear()
@@ -243,9 +233,8 @@ def test_every_copy_is_written_and_each_environment_reads_its_own():
     assert fleet.reads == 1
 
 
-def test_with_more_copies_than_were_written_the_missing_ones_are_filled():
+def test_with_more_copies_than_were_written_the_missing_ones_are_filled(fleet):
     """The number grew: who reads a new copy fills all; with fewer, the others vanish by themselves."""
-    fleet = Fleet()
     fleet.get(fleet.environment("a"), copies=1)
     fleet.pass_ms(300)
     others = [fleet.environment(f"e{index}") for index in range(8)]
@@ -256,9 +245,8 @@ def test_with_more_copies_than_were_written_the_missing_ones_are_filled():
     assert all(fleet.store.get("c", "newest", copy) is None for copy in range(4))
 
 
-def test_memory_is_bounded_in_pages():
+def test_memory_is_bounded_in_pages(fleet):
     """The least recently used one goes first."""
-    fleet = Fleet()
     cache = fleet.environment(max_entries=2)
     for name in ("a", "b", "a", "c", "a"):
         fleet.get(cache, collection=name)
@@ -267,9 +255,8 @@ def test_memory_is_bounded_in_pages():
     assert fleet.get(cache, collection="b").origin is Origin.DYNAMODB
 
 
-def test_memory_is_bounded_in_bytes():
+def test_memory_is_bounded_in_bytes(fleet):
     """And a page that is larger than all of it is not kept, nor are others dropped for it."""
-    fleet = Fleet()
     cache = fleet.environment(max_bytes=100)
     fleet.page = "x" * 60
     fleet.get(cache, collection="a")
@@ -282,9 +269,8 @@ def test_memory_is_bounded_in_bytes():
     assert fleet.get(cache, collection="a").origin is Origin.DYNAMODB
 
 
-def test_a_page_that_is_too_large_for_redis_is_kept_in_memory_only():
+def test_a_page_that_is_too_large_for_redis_is_kept_in_memory_only(fleet):
     """Its environment knows then, and asks Redis no more for it."""
-    fleet = Fleet()
     fleet.page = "x" * (MAX_PAGE_BYTES + 1)
     cache = fleet.environment()
     fleet.get(cache)
@@ -295,9 +281,8 @@ def test_a_page_that_is_too_large_for_redis_is_kept_in_memory_only():
     assert fleet.store.calls == []
 
 
-def test_a_page_that_reaches_redis_late_is_kept_no_longer_for_it():
+def test_a_page_that_reaches_redis_late_is_kept_no_longer_for_it(fleet):
     """It expires a fixed time after its lease was taken, not after it arrived."""
-    fleet = Fleet()
     fleet.store.on_call = lambda call: fleet.pass_ms(2_500) if call == "put" else None
     fleet.get(fleet.environment("a"))
     fleet.store.on_call = lambda _: None
@@ -308,9 +293,8 @@ def test_a_page_that_reaches_redis_late_is_kept_no_longer_for_it():
     assert fleet.get(fleet.environment("c")).page == "page 2"
 
 
-def test_an_older_page_that_arrives_later_is_not_taken_for_the_newer_one():
+def test_an_older_page_that_arrives_later_is_not_taken_for_the_newer_one(fleet):
     """As long as an environment may serve the newer one; afterwards the older one is at least within the bound."""
-    fleet = Fleet()
     cache, now_ms = fleet.environment(), fleet.clock.now_ms
     fleet.store.put("c", "newest", StoredPage("newer", now_ms - 100, 3_000, 20, 1.0), copies=1)
     assert seen(fleet.get(cache)) == ("newer", Origin.REDIS, 100)
@@ -322,26 +306,23 @@ def test_an_older_page_that_arrives_later_is_not_taken_for_the_newer_one():
     assert seen(fleet.get(cache)) == ("older", Origin.REDIS, 1_400)
 
 
-def test_a_shorter_bound_holds_for_pages_of_a_longer_one():
+def test_a_shorter_bound_holds_for_pages_of_a_longer_one(fleet):
     """A deployment may lower the bound while pages of the older version lie in Redis."""
-    fleet = Fleet()
     fleet.store.put("c", "newest", StoredPage("older", fleet.clock.now_ms - 5_000, 60_000, 20, 1.0), copies=1)
     fleet.store.take_lease("c", "newest", 250)
     assert fleet.get(fleet.environment()).page == "page 1"
 
 
-def test_a_frozen_environment_serves_no_page_of_before():
+def test_a_frozen_environment_serves_no_page_of_before(fleet):
     """Its monotonic clock may have stood still all the while."""
-    fleet = Fleet()
     frozen = fleet.environment(timer=ElapsedTime(lambda: 0.0, lambda: fleet.clock.now_ms / 1000))
     fleet.get(frozen)
     fleet.pass_ms(480_000)
     assert seen(fleet.get(frozen)) == ("page 2", Origin.DYNAMODB, READ_MS)
 
 
-def test_the_same_page_looked_at_again_is_not_taken_for_an_older_one():
+def test_the_same_page_looked_at_again_is_not_taken_for_an_older_one(fleet):
     """However the two round trips differ: it would be read anew from DynamoDB for it."""
-    fleet = Fleet()
     first, second = fleet.environment("a"), fleet.environment("b")
     fleet.get(first)
     fleet.get(second)

@@ -1,28 +1,27 @@
 """The page cache under any interleaving: environments whose wall clocks disagree and that die at any point, one Redis.
 
-Each request runs as a greenlet on one virtual clock, and gives way at every call to Redis and DynamoDB and at every
+Each request runs as a task of the simulator's engine, and gives way at every call to Redis and DynamoDB and at every
 wait, for as long as hypothesis likes.
 """
 
 from collections.abc import Callable
-from heapq import heappop, heappush
-from itertools import count
+from math import inf
 from random import Random
 from typing import NamedTuple
 
-from greenlet import getcurrent, greenlet
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.page_freshness import LEASE_MS, PageLimits
+from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.engine.page_cache import REFUSED_MS, Filled, Origin, PageCache
 from hotpartition.errors import RegistryUnavailableError, RetryLaterError, StoreUnavailableError
 from hotpartition.redis.pages import RedisPageStore
 from support.fakes import FakeTelemetry
+from tools.simulation.engine import Engine
 
-LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
-START_MS = 1_700_000_000_000
+from .test_page_cache import LIMITS, Text
+
 COMMAND_MS = 60
 """What a response of Redis may take before its client gives up: two attempts of 30 ms."""
 LATE_MS = 4_500
@@ -49,7 +48,7 @@ class World:
     """Virtual time, Redis, and a DynamoDB whose newest page tells when it was read."""
 
     def __init__(self, draw: Callable[[int], int], *, late_ms: int = LATE_MS):
-        self.now_ms = START_MS
+        self.engine = Engine()
         self.late_ms = late_ms
         self.draw = draw
         self.store = Redis(self)
@@ -58,25 +57,24 @@ class World:
         self.refused = 0
         self.refused_at_ms = 0
         self.is_throttled = False
-        self._main = getcurrent()
-        self._due: list[tuple[int, int, greenlet]] = []
-        self._order = count()
+
+    @property
+    def now_ms(self) -> int:
+        return self.engine.now_ms()
 
     def at(self, ms: int, work: Callable[[], None]) -> None:
-        heappush(self._due, (START_MS + ms, next(self._order), greenlet(work, self._main)))
+        self.engine.at(ms / 1000, lambda: self.engine.spawn(work))
 
     def pause(self, ms: float) -> None:
-        heappush(self._due, (self.now_ms + round(ms), next(self._order), getcurrent()))
-        self._main.switch()
+        self.engine.sleep(ms / 1000)
 
     def die(self) -> None:
         """Stop the environment that is at work, for ever."""
-        self._main.switch()
+        self.engine.wait(lambda _: False, None)
 
     def run(self) -> None:
-        while self._due:
-            self.now_ms, _, work = heappop(self._due)
-            work.switch()
+        self.engine.run_until(inf)
+        self.engine.close()
 
 
 class Redis:
@@ -107,12 +105,12 @@ class Redis:
         self._send(self.world.late_ms, lambda: self.fields.update({(key, name): (value, pxat)}))
 
     def _send(self, most_ms, effect):
-        self.world.pause(self.world.draw(most_ms))
-        if self.is_down:
-            raise RegistryUnavailableError("down")
-        response = effect()
-        self.world.pause(self.world.draw(COMMAND_MS))
-        return response
+        def arrive():
+            if self.is_down:
+                raise RegistryUnavailableError("down")
+            return effect()
+
+        return self.world.engine.call(self.world.draw(most_ms) / 1000, arrive, self.world.draw(COMMAND_MS) / 1000)
 
     def _run(self, command, key, *words):
         value, ends_at_ms = self.fields.get((key, words[-2] if command == "HSETEX" else words[-1]), ("", 0))
@@ -128,14 +126,6 @@ class Redis:
                 if not is_there:
                     self.fields[key, words[-2]] = words[-1], self.now_ms + words[2]
                 return int(not is_there)
-
-
-class Text:
-    def encode(self, page):
-        return page
-
-    def decode(self, text):
-        return text
 
 
 def environment(world: World, name: str, skew_ms: int) -> PageCache[str]:

@@ -6,14 +6,13 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.route import choose_placement
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import ThrottledError
-from hotpartition_messages.errors import MessageNotFoundError
-from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.reading import MAX_LIMIT, PageRequest
-from support.builders import World, build_message, message_id, new_message, read_all, route_of
+from support.builders import World, build_message, new_message, read_all, route_of
 from support.fakes import KEY_RANGE_THROTTLE
+
+from .conftest import failing
 
 
 def filled(count=40, shard_count=4, *, in_redis=True):
@@ -48,14 +47,6 @@ def test_a_quiet_conversations_newest_page_is_one_request(is_strong):
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
-@pytest.mark.parametrize("limit", [1, 7, 200])
-def test_the_union_of_pages_is_the_whole_conversation(newest_first, limit):
-    """Every message once, in order, whatever the page size."""
-    world, ids = filled()
-    assert found(read_all(world.reader(), PageRequest("c", newest_first, limit))) == sorted(ids, reverse=newest_first)
-
-
-@pytest.mark.parametrize("newest_first", [True, False])
 def test_an_emptied_redis_costs_a_second_wave_and_no_message(newest_first):
     """The journal knew more: the missing shards are asked, and Redis is mended."""
     world, ids = filled(in_redis=False)
@@ -63,13 +54,6 @@ def test_an_emptied_redis_costs_a_second_wave_and_no_message(newest_first):
     assert found(messages) == sorted(ids, reverse=newest_first)
     assert world.registry.routes["c"] == world.table.routes["c"].route
     assert world.telemetry.counts["RegistryBehindJournal"] == 1
-
-
-def test_with_redis_away_reads_stay_complete():
-    """Nothing is mended, nothing is missing."""
-    world, ids = filled(in_redis=False)
-    world.registry.is_down = True
-    assert found(read_all(world.reader(), PageRequest("c"))) == sorted(ids, reverse=True)
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
@@ -111,37 +95,18 @@ def test_a_page_is_complete_or_an_error():
     """A shard that stays away fails the page within the budget; it is never silently partial."""
     world, _ = filled()
     started = world.clock.now_ms
-    world.table.on_call = _fail_shard_two
+    world.table.on_call = failing("query c#2", always=KEY_RANGE_THROTTLE)
     with pytest.raises(ThrottledError):
         world.reader(budget_ms=300).read_page(PageRequest("c"))
     assert world.clock.now_ms - started < 300
 
 
-def _fail_shard_two(name):
-    if name == "query c#2":
-        raise KEY_RANGE_THROTTLE
-
-
 def test_a_failed_journal_read_fails_the_page():
     """Without the journal nobody knows where to look, so nobody says that this is all."""
     world, _ = filled()
-    world.table.on_call = _fail_journal
+    world.table.on_call = failing("get c", always=KEY_RANGE_THROTTLE)
     with pytest.raises(ThrottledError):
         world.reader().read_page(PageRequest("c", newest_first=False))
-
-
-def _fail_journal(name):
-    if name == "get c":
-        raise KEY_RANGE_THROTTLE
-
-
-def test_bounds_are_half_open_times():
-    """At or after `after`, before `before`."""
-    world = World()
-    for t in (10, 20, 30):
-        world.store(build_message(t, t), "c")
-    page = world.reader().read_page(PageRequest("c", newest_first=False, after_ms=10, before_ms=30))
-    assert found(page.messages) == [message_id(10, 10), message_id(20, 20)]
 
 
 @pytest.mark.parametrize(
@@ -149,20 +114,9 @@ def test_bounds_are_half_open_times():
     [PageRequest("c", after_ms=30, before_ms=30), PageRequest("c", before_ms=0), PageRequest("c", before_ms=-5)],
 )
 def test_a_range_that_holds_nothing_asks_nobody(request_):
-    """An empty page, without a single request."""
     world = World()
     page = world.reader().read_page(request_)
     assert (page.messages, page.next_cursor, world.table.calls) == ((), None, [])
-
-
-def test_a_cursor_survives_a_raise_and_another_page_size():
-    """It is the last sort key, so no raise or page boundary can split or repeat a message."""
-    world, ids = filled()
-    reader = world.reader(ttl_seconds=0.0)
-    first = reader.read_page(PageRequest("c", limit=7))
-    world.raise_to(9, 0)
-    rest = read_all(reader, PageRequest("c", limit=5, cursor=first.next_cursor))
-    assert found(first.messages) + found(rest) == sorted(ids, reverse=True)
 
 
 def test_settled_until_lies_behind_the_present_and_never_past_the_page():
@@ -173,35 +127,6 @@ def test_settled_until_lies_behind_the_present_and_never_past_the_page():
     assert whole.settled_until == format_time(world.clock.now_ms - 5_000)
     part = reader.read_page(PageRequest("c", newest_first=False, limit=3))
     assert part.settled_until <= part.messages[-1].sent_at
-
-
-def test_two_copies_of_one_message_are_read_once():
-    """A retry across a raise left two; the page and the point read show one."""
-    world = World()
-    message = build_message(world.clock.now_ms, 3)
-    world.raise_to(4, 0)
-    world.store(message, "c")
-    world.store(message, choose_placement(route_of((4, 0)), build_key("c", message.message_id), KEY_FORM).partition_key)
-    reader = world.reader()
-    assert reader.read_page(PageRequest("c")).messages == (message,)
-    assert reader.read_message("c", message.message_id) == message
-
-
-def test_a_point_read_finds_a_message_under_any_generation():
-    """Also where only a writer with an old route would have put it, and when Redis knows nothing."""
-    world = World()
-    message = build_message(world.clock.now_ms, 12345)
-    world.raise_to(3, 0, in_redis=False)
-    world.raise_to(8, 0, in_redis=False)
-    world.store(message, choose_placement(route_of((3, 0)), build_key("c", message.message_id), KEY_FORM).partition_key)
-    assert world.reader().read_message("c", message.message_id, is_strong=True) == message
-    assert len(world.table.calls) == 2
-
-
-def test_an_unknown_message_is_not_found():
-    """After every place was looked at."""
-    with pytest.raises(MessageNotFoundError):
-        World().reader().read_message("c", message_id(5))
 
 
 @pytest.mark.parametrize("seed", range(3))

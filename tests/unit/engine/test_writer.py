@@ -5,28 +5,32 @@ import pytest
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import choose_placement
-from hotpartition.errors import InvalidRequestError, ItemTooLargeError, StoreUnavailableError, ThrottledError
+from hotpartition.errors import ItemTooLargeError, StoreUnavailableError, ThrottledError
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key, parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.write_requests import parse_write
 from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, read_all, route_of
-from support.events import post_event
 from support.fakes import KEY_RANGE_THROTTLE
 
+from .conftest import failing, lose_next_response
+
 ACCOUNT_THROTTLE = ThrottledError(["TableWriteAccountLimitExceeded"])
+
+
+@pytest.fixture
+def world():
+    return World()
 
 
 def puts(world):
     return [call for call in world.table.calls if call.startswith("put")]
 
 
-def test_a_quiet_conversation_costs_one_put_and_one_lookup():
+def test_a_quiet_conversation_costs_one_put_and_one_lookup(world):
     """Never hot: the base key, one DynamoDB request, at most one request to Redis in a cached route's TTL."""
-    world = World()
     writer = world.writer()
     for _ in range(3):
         writer.write(new_message())
@@ -34,50 +38,16 @@ def test_a_quiet_conversation_costs_one_put_and_one_lookup():
     assert world.registry.reads == 1
 
 
-def test_a_message_is_minted_for_the_present():
+def test_a_message_is_minted_for_the_present(world):
     """Without an id of the client's, the server's clock makes one."""
-    world = World()
     written = world.writer().write(new_message())
     assert message_time_ms(written.message.message_id) == world.clock.now_ms
     assert not written.is_replay
 
 
-def test_a_hot_conversation_goes_to_its_shards():
-    """The shard is the one that the message's hash names."""
-    world = World()
-    world.raise_to(8, 0)
-    identifier = message_id(world.clock.now_ms, 5)
-    world.writer().write(new_message(message_id=identifier))
-    assert puts(world) == [
-        f"put {choose_placement(route_of((8, 0)), build_key('c', identifier), KEY_FORM).partition_key}"
-    ]
-
-
-def test_the_same_message_again_is_a_replay():
-    """Same id, same content: acknowledged again, stored once."""
-    world = World()
-    writer = world.writer()
-    first = writer.write(new_message(message_id=message_id(world.clock.now_ms, 9)))
-    again = writer.write(new_message(message_id=first.message.message_id))
-    assert again.is_replay
-    assert again.message == first.message
-    assert len(world.table.items) == 1
-
-
-def test_other_content_under_the_same_id_is_a_conflict():
-    """The first one stays."""
-    world = World()
-    writer = world.writer()
-    identifier = writer.write(new_message("one")).message.message_id
-    with pytest.raises(MessageConflictError) as caught:
-        writer.write(new_message("two", message_id=identifier))
-    assert caught.value.message_id == identifier
-
-
 @pytest.mark.parametrize("other", [{"a": 1}, {"a": True}, {"a": "1"}, {}])
-def test_attributes_count_as_content(other):
+def test_attributes_count_as_content(world, other):
     """True is not 1, and 1 is not "1"; but 1 is 1.0."""
-    world = World()
     writer = world.writer()
     first = writer.write(NewMessage("c", "ann", "x", encode_attributes({"a": 1.0})))
     again = NewMessage("c", "ann", "x", encode_attributes(other), first.message.message_id)
@@ -88,42 +58,16 @@ def test_attributes_count_as_content(other):
             writer.write(again)
 
 
-def test_every_wrong_field_is_named_at_once():
-    """One round trip tells all that is wrong."""
-    with pytest.raises(InvalidRequestError) as caught:
-        parse_write(
-            post_event(
-                "a#1", {"sender": "ann", "body": "x", "attributes": {"n": float("nan")}, "message_id": "garbage"}
-            )
-        )
-    assert [p.field for p in caught.value.problems] == ["conversation_id", "message_id", "attributes.n"]
-
-
-def test_an_item_over_the_limit_is_refused_before_it_is_counted():
+def test_an_item_over_the_limit_is_refused_before_it_is_counted(world):
     """400 KiB with names and the longest shard key; nothing was offered to DynamoDB."""
-    world = World()
     with pytest.raises(ItemTooLargeError) as caught:
         world.writer().write(new_message("x" * ITEM_LIMIT_BYTES))
     assert caught.value.item_bytes > ITEM_LIMIT_BYTES
     assert (world.table.calls, world.reports.sent) == ([], [])
 
 
-def test_a_throttled_write_follows_the_raise():
-    """A key-range throttle refreshes the route first: the same id finds its better place within the request."""
-    world = World()
-    writer = world.writer()
-    writer.write(new_message())
-    world.table.failures = [KEY_RANGE_THROTTLE]
-    world.clock.on_sleep = lambda: world.raise_to(8, 0)
-    written = writer.write(new_message())
-    assert puts(world)[1] == "put c"
-    assert puts(world)[2].startswith("put c#")
-    assert not written.is_replay
-
-
-def test_what_is_stored_is_the_messages_item_at_its_place():
+def test_what_is_stored_is_the_messages_item_at_its_place(world):
     """The item is built once, and only its key follows the placement, also when that changes between two tries."""
-    world = World()
     identifier = message_id(world.clock.now_ms, 5)
     world.table.failures = [KEY_RANGE_THROTTLE]
     world.clock.on_sleep = lambda: world.raise_to(8, 0)
@@ -133,18 +77,8 @@ def test_what_is_stored_is_the_messages_item_at_its_place():
     assert stored == {(key, f"m#{identifier}"): written.message.to_item(key)}
 
 
-def test_an_account_throttle_does_not_ask_for_a_route():
-    """Salting does not cure a table's or an account's limit."""
-    world = World()
-    world.table.failures = [ACCOUNT_THROTTLE]
-    world.writer().write(new_message())
-    assert world.registry.reads == 1
-    assert not any(r.is_throttled for r in world.reports.sent)
-
-
-def test_with_redis_away_a_throttle_asks_the_journal():
+def test_with_redis_away_a_throttle_asks_the_journal(world):
     """A raised conversation is still found by an environment that started while Redis was down."""
-    world = World()
     world.raise_to(8, 0)
     world.registry.is_down = True
     world.table.failures = [KEY_RANGE_THROTTLE]
@@ -153,9 +87,8 @@ def test_with_redis_away_a_throttle_asks_the_journal():
     assert world.table.calls[3].startswith("put c#")
 
 
-def test_with_redis_away_writes_go_on_by_the_last_known_route():
+def test_with_redis_away_writes_go_on_by_the_last_known_route(world):
     """A cached route outlives its freshness."""
-    world = World()
     world.raise_to(8, 0)
     writer = world.writer()
     writer.write(new_message())
@@ -167,9 +100,8 @@ def test_with_redis_away_writes_go_on_by_the_last_known_route():
 
 
 @pytest.mark.parametrize("failure", [KEY_RANGE_THROTTLE, ACCOUNT_THROTTLE, StoreUnavailableError("500")])
-def test_when_the_budget_is_spent_the_error_names_the_id(failure):
+def test_when_the_budget_is_spent_the_error_names_the_id(world, failure):
     """Nothing half written, and the id to repeat with; waits are jittered, short and within the budget."""
-    world = World()
     started = world.clock.now_ms
     world.table.failures = [failure] * 100
     with pytest.raises(type(failure)) as caught:
@@ -183,36 +115,17 @@ def test_when_the_budget_is_spent_the_error_names_the_id(failure):
     assert not retried.is_replay
 
 
-def test_the_budget_never_passes_the_functions_remaining_time():
-    """With 30 ms left, a request does not wait for 300."""
-    world = World()
-    started = world.clock.now_ms
-    world.table.failures = [KEY_RANGE_THROTTLE] * 100
-    with pytest.raises(ThrottledError):
-        world.writer(budget_ms=300).write(new_message(), remaining_ms=30)
-    assert world.clock.now_ms - started < 30
-
-
 @pytest.mark.parametrize("is_minted", [True, False])
-def test_a_put_whose_response_was_lost_is_found_again(is_minted):
+def test_a_put_whose_response_was_lost_is_found_again(world, is_minted):
     """Stored, but the response never came. Under an id of the server's own, what the retry finds is new."""
-    world = World()
     identifier = None if is_minted else message_id(world.clock.now_ms, 9)
-    original = world.table.create
-
-    def put_and_lose_the_response(item):
-        original(item)
-        world.table.create = original
-        raise StoreUnavailableError("read timeout")
-
-    world.table.create = put_and_lose_the_response
+    lose_next_response(world)
     assert world.writer().write(new_message(message_id=identifier)).is_replay is not is_minted
     assert len(world.table.items) == 1
 
 
-def test_a_write_is_counted_once_however_often_it_is_tried():
+def test_a_write_is_counted_once_however_often_it_is_tried(world):
     """Offered load, once per request; a throttled sample is sent again with the same value, and says so."""
-    world = World()
     world.table.failures = [KEY_RANGE_THROTTLE, KEY_RANGE_THROTTLE]
     world.writer(sampling_distance_wcu=0.5).write(new_message())
     values = [(r.value_wcu, r.is_throttled, r.shard_count) for r in world.reports.sent]
@@ -221,17 +134,15 @@ def test_a_write_is_counted_once_however_often_it_is_tried():
     assert [v[1:] for v in values] == [(False, 0), (True, 0)]
 
 
-def test_load_is_counted_in_write_units():
+def test_load_is_counted_in_write_units(world):
     """A message of 5 KiB weighs like five of one."""
-    world = World()
     world.writer(sampling_distance_wcu=1.0).write(new_message("x" * 4_500))
     assert world.reports.sent[-1].value_wcu == 5
 
 
 @pytest.mark.parametrize(("extra", "raised", "expected"), [(0, False, 1), (1, False, 2), (0, True, 2), (-2, True, 1)])
-def test_units_are_those_of_the_very_item(extra, raised, expected):
+def test_units_are_those_of_the_very_item(world, extra, raised, expected):
     """At the edge of a KiB the shard's suffix decides; sampled at every 1/1000 unit, the value is the count."""
-    world = World()
     if raised:
         world.raise_to(4, 0)
     empty = item_size_bytes(build_message(body="").to_item("c"))
@@ -239,9 +150,8 @@ def test_units_are_those_of_the_very_item(extra, raised, expected):
     assert world.reports.sent[-1].value_wcu == pytest.approx(expected, abs=0.001)
 
 
-def test_dropped_reports_are_counted():
+def test_dropped_reports_are_counted(world):
     """With Redis away reports are dropped, and an operator sees how many."""
-    world = World()
     world.reports.take_dropped = lambda: 3
     world.writer().write(new_message())
     assert world.telemetry.counts["ReportsDropped"] == 3
@@ -255,6 +165,14 @@ class TestWhatOnlyRedisKnows:
         world = World()
         world.registry.routes["c"] = route_of((7, 0))
         return world
+
+    @staticmethod
+    def write(world, count, *, pause_ms):
+        writer = world.writer(ttl_seconds=0.0)
+        for i in range(count):
+            writer.write(new_message(str(i)))
+            world.clock.now_ms += pause_ms
+        return writer
 
     @staticmethod
     def places(world):
@@ -272,10 +190,7 @@ class TestWhatOnlyRedisKnows:
     def test_what_the_journal_has_is_looked_up_once(self, world):
         """One look-up for a new generation and one for the lease, none for the messages after, whatever Redis says."""
         world.table.routes["c"] = JournalEntry(route_of((7, 0)))
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(50):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 100
+        self.write(world, 50, pause_ms=100)
         assert world.table.calls.count("get c") == 2
         assert "c" not in self.places(world)
 
@@ -290,13 +205,14 @@ class TestWhatOnlyRedisKnows:
         writer.write(new_message("late"))
         assert [key == "c" for key, _ in world.table.items] == [True, False]
 
-    def test_inventions_are_looked_up_less_and_less(self, world):
-        """An hour of writes under a generation that nobody raised: not a look-up in each of them."""
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(3_600):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 1_000
+    def test_inventions_are_looked_up_less_and_less_and_a_raise_among_them_is_found(self, world):
+        """An hour of writes under a generation that nobody raised; what Redis shows for the first time is looked up."""
+        writer = self.write(world, 3_600, pause_ms=1_000)
         assert world.table.calls.count("get c") < 75
+        world.raise_to(4, world.clock.now_ms)
+        world.table.items.clear()
+        writer.write(new_message("after"))
+        assert "c" not in self.places(world)
 
     def test_ever_new_inventions_are_looked_up_ten_times_a_second_at_most(self, world):
         """Not with each write, however many generations somebody writes to Redis."""
@@ -307,38 +223,9 @@ class TestWhatOnlyRedisKnows:
             world.clock.now_ms += 10
         assert world.table.calls.count("get c") <= 51
 
-    def test_a_raise_is_found_among_inventions(self, world):
-        """What Redis shows for the first time is looked up, though the journal did not show the rest for an hour."""
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(3_600):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 1_000
-        world.raise_to(4, world.clock.now_ms)
-        world.table.items.clear()
-        writer.write(new_message("after"))
-        assert "c" not in self.places(world)
-
     def test_a_journal_that_does_not_respond_costs_no_write(self, world):
         """The write goes where the confirmed route says; the journal is asked again, not in each write."""
-        asked = []
-
-        def refuse(name):
-            if name == "get c":
-                asked.append(name)
-                raise KEY_RANGE_THROTTLE
-
-        world.table.on_call = refuse
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(100):
-            writer.write(new_message(str(i)))
-            world.clock.now_ms += 10
+        world.table.on_call = failing("get c", always=KEY_RANGE_THROTTLE)
+        self.write(world, 100, pause_ms=10)
         assert self.places(world) == {"c"}
-        assert len(asked) == 10
-
-    def test_a_conversation_that_was_never_raised_costs_no_look_up(self):
-        """Redis knows nothing of it, and nobody else is asked."""
-        world = World()
-        writer = world.writer(ttl_seconds=0.0)
-        for i in range(20):
-            writer.write(new_message(str(i)))
-        assert {call.split()[0] for call in world.table.calls} == {"put"}
+        assert world.table.calls.count("get c") == 10

@@ -3,8 +3,6 @@
 What a request may say is in `tests/unit/messages/test_requests.py`, what the jobs do in the engine's tests.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -218,13 +216,6 @@ class TestSuccess:
         assert api.walk(order="oldest") == ids
 
 
-def break_journal(api):
-    def refuse(_):
-        raise MalformedGenerationError("'x' is no generation")
-
-    api.world.table.on_call = refuse
-
-
 def fail(*failures):
     """Let the table refuse for the whole budget."""
 
@@ -232,6 +223,9 @@ def fail(*failures):
         api.world.table.failures = list(failures) * 100
 
     return arrange
+
+
+break_journal = fail(MalformedGenerationError("'x' is no generation"))
 
 
 def delete(api):

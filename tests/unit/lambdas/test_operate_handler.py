@@ -113,7 +113,6 @@ def test_a_route_that_cannot_be_read_is_shown_with_what_is_wrong(world):
 
 
 def test_without_redis_nothing_is_said_of_the_registry(world):
-    """Neither yes nor no."""
     world.raise_to(4, 5)
     world.registry.is_down = True
     response = ask(world, {"command": "route", "conversation_id": "c"})
@@ -191,7 +190,6 @@ def test_a_part_ends_before_the_functions_time(world):
     ],
 )
 def test_a_wrong_command_is_a_response(world, event):
-    """It names what is wrong, and nothing happened."""
     error = ask(world, event)["error"]
     assert error["kind"] == "invalid-request"
     assert error["message"]
@@ -200,11 +198,15 @@ def test_a_wrong_command_is_a_response(world, event):
     assert world.table.routes == {}
 
 
-def test_a_refusing_journal_is_a_response(world):
-    """Worth repeating."""
-    world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
-    error = ask(world, {"command": "route", "conversation_id": "c"})["error"]
-    assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
+@pytest.mark.parametrize(
+    ("failure", "kind", "word"),
+    [(KEY_RANGE_THROTTLE, "retry-later", "repeating"), (MalformedGenerationError("many"), "malformed-route", "")],
+)
+def test_a_journal_that_fails_is_a_response(world, failure, kind, word):
+    """One that refuses is worth repeating."""
+    world.table.failures = [failure] * 10_000
+    error = ask(world, {"command": "raise", "conversation_id": "c", "shard_count": 4})["error"]
+    assert (error["kind"], word in error["message"]) == (kind, True)
 
 
 def test_an_absent_redis_is_a_response(world):
@@ -212,17 +214,6 @@ def test_an_absent_redis_is_a_response(world):
     world.raise_to(4, 5)
     world.registry.is_down = True
     assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
-
-
-def test_an_unreadable_journal_is_a_response(world):
-    """Where it should grow."""
-
-    def fail(_):
-        raise MalformedGenerationError("many")
-
-    world.table.on_call = fail
-    command = {"command": "raise", "conversation_id": "c", "shard_count": 4}
-    assert ask(world, command)["error"]["kind"] == "malformed-route"
 
 
 def test_the_largest_responses_fit(world):
@@ -255,7 +246,6 @@ commands = st.fixed_dictionaries(
 
 @given(commands | json_values)
 def test_whatever_arrives_gets_a_response(event):
-    """By what was asked for, or by an error of ours."""
     world = World()
     world.clock.now_ms = NOW_MS
     response = ask(world, event)

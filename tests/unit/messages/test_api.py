@@ -1,7 +1,5 @@
 """What both HTTP functions share: pages that fit, and times."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -21,8 +19,8 @@ def test_a_response_is_out_before_the_timeout():
     assert remaining_ms(FakeContext(remaining_ms=100)) == 0
 
 
-def filled(body, count=200):
-    return [Message("c", "0" * 26, "ann", body) for _ in range(count)]
+def filled(body):
+    return [Message("c", "0" * 26, "ann", body) for _ in range(200)]
 
 
 @pytest.mark.parametrize("character", ["a", "é", "✓", "😀", '"', "\\", "\n", "\x01"])

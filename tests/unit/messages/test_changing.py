@@ -1,7 +1,5 @@
 """Edits, deletions and expiry: nothing deleted comes back, and no edit is lost or undone, wherever copies lie."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.core.route import choose_shards
@@ -42,6 +40,17 @@ def read(world):
 
 def page(world, **request):
     return [m.body for m in read_all(world.reader(), PageRequest("c", is_strong=True, **request))]
+
+
+def before_first_change(world, act):
+    """Do something just before stored items are changed for the first time."""
+    left = [act]
+
+    def on_call(call):
+        if call.startswith("replace") and left:
+            left.pop()()
+
+    world.table.on_call = on_call
 
 
 def copies(world):
@@ -157,7 +166,6 @@ class TestCopies:
         return world
 
     def test_an_edit_reaches_all_of_them_at_once(self, two):
-        """In one transaction."""
         edited(two)
         assert [m.body for m in copies(two).values()] == ["edited", "edited"]
         assert page(two) == ["edited"]
@@ -177,7 +185,6 @@ class TestCopies:
         assert not world.telemetry.counts.get("DivergentCopies")
 
     def test_a_late_copy_does_not_bring_back_what_was_deleted(self, world):
-        """Nor does anything that is done to it."""
         world.changer().delete(TARGET)
         world.raise_to(4, NOW_MS - 1000)
         world.writer().write(new_message(message_id=ID))
@@ -211,25 +218,13 @@ class TestCopies:
 
     def test_a_change_meanwhile_is_seen(self, two):
         """Two change the same message: the second looks again, and comes after the first."""
-        changes = iter(["first"])
-
-        def interfere(call):
-            if call.startswith("replace") and (body := next(changes, None)):
-                edited(two, body)
-
-        two.table.on_call = interfere
+        before_first_change(two, lambda: edited(two, "first"))
         assert edited(two, "second").version == 3
         assert page(two) == ["second"]
 
     def test_a_deletion_meanwhile_is_final(self, two):
         """An edit that comes too late does not bring the message back."""
-        changes = iter([TARGET])
-
-        def interfere(call):
-            if call.startswith("replace") and (target := next(changes, None)):
-                two.changer().delete(target)
-
-        two.table.on_call = interfere
+        before_first_change(two, lambda: two.changer().delete(TARGET))
         with pytest.raises(MessageGoneError):
             edited(two)
         assert page(two) == []
@@ -237,13 +232,11 @@ class TestCopies:
     def test_a_copy_that_comes_between_is_left(self, world):
         """It lies where the edit did not look; it is of version 1, so it does not count."""
 
-        def interfere(call):
-            if call.startswith("replace"):
-                world.table.on_call = lambda _: None
-                world.raise_to(4, NOW_MS - 1000)
-                world.writer().write(new_message(message_id=ID))
+        def write_elsewhere():
+            world.raise_to(4, NOW_MS - 1000)
+            world.writer().write(new_message(message_id=ID))
 
-        world.table.on_call = interfere
+        before_first_change(world, write_elsewhere)
         edited(world)
         assert sorted(m.version for m in copies(world).values()) == [1, 2]
         assert page(world) == ["edited"]
@@ -267,28 +260,24 @@ class TestTrouble:
     @pytest.mark.parametrize("is_done", [True, False])
     def test_an_attempt_without_a_response_is_found_out(self, world, is_done):
         """Done or not, it is done once in the end."""
-        lost = iter([True])
 
-        def lose(call):
-            if call.startswith("replace") and next(lost, False):
-                if is_done:
-                    edited(world)
-                raise StoreUnavailableError("no response")
+        def lose():
+            if is_done:
+                edited(world)
+            raise StoreUnavailableError("no response")
 
-        world.table.on_call = lose
+        before_first_change(world, lose)
         assert edited(world).version == 2
         assert copies(world)["c"].version == 2
 
     def test_an_attempt_without_a_response_is_not_done_over_anothers(self, world):
         """Ours may have come before the other's, so doing it again would undo that one: 503."""
-        lost = iter([True])
 
-        def lose(call):
-            if call.startswith("replace") and next(lost, False):
-                edited(world, "another's")
-                raise StoreUnavailableError("no response")
+        def lose():
+            edited(world, "another's")
+            raise StoreUnavailableError("no response")
 
-        world.table.on_call = lose
+        before_first_change(world, lose)
         with pytest.raises(StoreUnavailableError):
             edited(world)
         assert read(world).body == "another's"
@@ -308,15 +297,13 @@ class TestTrouble:
         for body, then in (("one", another_edits), ("two", another_deletes), ("three", it_expires)):
             world = World()
             world.writer().write(new_message(message_id=ID))
-            attempts = iter(["lost"])
 
-            def lose(call, world=world, body=body, then=then, attempts=attempts):
-                if call.startswith("replace") and next(attempts, None):
-                    edited(world, body)
-                    then()
-                    raise StoreUnavailableError("no response")
+            def lose(world=world, body=body, then=then):
+                edited(world, body)
+                then()
+                raise StoreUnavailableError("no response")
 
-            world.table.on_call = lose
+            before_first_change(world, lose)
             with pytest.raises(StoreUnavailableError):
                 edited(world, body, if_match=frozenset({read(world).etag}))
 

@@ -1,7 +1,5 @@
 """Events that no documentation shows: whatever the gateway hands over, the response is one that is described."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

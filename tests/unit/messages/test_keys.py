@@ -25,7 +25,6 @@ def test_a_shard_key_names_its_conversation_and_index(conversation_id, index):
 
 
 def test_a_message_is_placed_by_its_id_and_lies_at_its_time():
-    """What the engine is told of it."""
     key = build_key("room", "01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert key == ("room", "m#01ARZ3NDEKTSV4RRFFQ69G5FAV", 1469922850259, "01ARZ3NDEKTSV4RRFFQ69G5FAV")
     assert parse_sort_key(key.sort_key) == key.hashed

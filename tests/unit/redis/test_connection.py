@@ -59,7 +59,6 @@ def test_a_failed_node_rests_and_the_others_serve(connection):
 
 
 def test_after_its_cooldown_a_node_is_tried_again(connection):
-    """Once in each cooldown."""
     for now in (0, 999, 1_000, 1_500, 2_000):
         connection.clock[0] = now
         with pytest.raises(RegistryUnavailableError):

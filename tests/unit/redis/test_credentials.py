@@ -1,7 +1,6 @@
 """What a connection to Redis says of itself: what a token signs and how long it is used; what a password file gives."""
 
 import random
-import time
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
@@ -15,7 +14,6 @@ from hotpartition.redis.credentials import (
     TOKEN_SECONDS,
     IamCredentials,
     PasswordFile,
-    iam_credentials,
 )
 
 SESSION = Credentials("ASIAEXAMPLE", "the secret", "tok/en+with=signs")
@@ -120,22 +118,6 @@ def test_credentials_that_cannot_be_had_refuse_the_connection(provider, world, e
     world.error = error
     with pytest.raises(AuthenticationError, match=r"no token can be signed.*gone"):
         provider.get_credentials()
-
-
-def test_the_functions_own_credentials_and_region_sign():
-    """As Lambda hands them over."""
-    environ = {
-        "AWS_ACCESS_KEY_ID": "ASIAOWN",
-        "AWS_SECRET_ACCESS_KEY": "own",
-        "AWS_SESSION_TOKEN": "own token",
-        "AWS_REGION": "ap-south-1",
-    }
-    provider = iam_credentials(cache_name="c", user="u", environ=environ, now_seconds=time.time)
-    _, token = provider.get_credentials()
-    query = parse(token)[2]
-    assert query["X-Amz-Credential"].startswith("ASIAOWN/")
-    assert query["X-Amz-Credential"].endswith("/ap-south-1/elasticache/aws4_request")
-    assert query["X-Amz-Security-Token"] == "own token"
 
 
 def test_a_password_is_read_at_each_connection(tmp_path):

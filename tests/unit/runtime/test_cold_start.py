@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from support.events import page_event, post_event
 from support.handlers import find_function
 
 pytestmark = pytest.mark.slow
@@ -26,26 +27,9 @@ ENVIRONMENT = {
     "POWERTOOLS_SERVICE_NAME": "cold",
     "POWERTOOLS_METRICS_NAMESPACE": "cold",
 }
-REQUEST = {
-    "version": "2.0",
-    "rawQueryString": "",
-    "headers": {},
-    "pathParameters": {"conversation_id": "room-1"},
-    "requestContext": {"stage": "$default", "http": {"path": "/"}},
-    "isBase64Encoded": False,
-}
 EVENTS = {
-    "write_message": REQUEST
-    | {
-        "routeKey": "POST /conversations/{conversation_id}/messages",
-        "requestContext": {"stage": "$default", "http": {"method": "POST", "path": "/"}},
-        "body": json.dumps({"sender": "ann", "body": "hello"}),
-    },
-    "read_messages": REQUEST
-    | {
-        "routeKey": "GET /conversations/{conversation_id}/messages",
-        "requestContext": {"stage": "$default", "http": {"method": "GET", "path": "/"}},
-    },
+    "write_message": post_event("room-1", {"sender": "ann", "body": "hello"}),
+    "read_messages": page_event("room-1"),
 }
 SERVE = """
 import json, sys

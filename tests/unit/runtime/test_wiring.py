@@ -22,22 +22,24 @@ def _own_credentials(monkeypatch):
     """What Lambda hands a function."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ASIAOWN")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "own")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
 
 
 def test_iam_signs_for_the_named_cache_and_user():
-    """In the function's own region."""
+    """With the function's own credentials, in its own region."""
     connection = connect(registry_authentication="iam", registry_user="functions", registry_cache_name="Registry")
     provider = connection._options["credential_provider"]
     assert isinstance(provider, IamCredentials)
     user, token = provider.get_credentials()
     assert user == "functions"
     assert token.startswith("registry/?Action=connect&User=functions&")
+    assert "X-Amz-Credential=ASIAOWN%2F" in token
     assert "%2Feu-west-1%2Felasticache%2F" in token
+    assert "X-Amz-Security-Token=session" in token
 
 
 def test_a_password_comes_from_the_named_file(tmp_path):
-    """As the user that is named."""
     (tmp_path / "password").write_text("secret\n")
     connection = connect(
         registry_authentication="password", registry_user="u", registry_password_file=str(tmp_path / "password")

@@ -1,10 +1,8 @@
 """A table on moto, in this process: no network."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +12,32 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
+from hotpartition.core.route import Generation
 from support.tables import define_table
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 
-SCHEMA = define_table("PK", "SK", indexes={"by-owner": ("owner", "at")}, local={"by-status": ("PK", "status")})
+KEYS = ("PK", "SK")
+INDEXES = {"indexes": {"by-owner": ("owner", "at")}, "local": {"by-status": ("PK", "status")}}
+SCHEMA = define_table(*KEYS, **INDEXES)
+
+
+def updating(expression: str, **values: Any) -> dict[str, Any]:
+    """Write an update's expression with its values, by their names."""
+    return {"UpdateExpression": expression, "ExpressionAttributeValues": {f":{n}": v for n, v in values.items()}}
+
+
+def put_all(table: Any, items: Iterable[dict[str, Any]], **options: Any) -> None:
+    """Put items by a batch writer."""
+    with table.batch_writer(**options) as batch:
+        for item in items:
+            batch.put_item(Item=item)
+
+
+def raise_key(table: Any, key: str, shard_count: int, since_ms: int = 0) -> None:
+    """Add a generation to a key's routing item, as the default place has it."""
+    added = {Generation(since_ms, shard_count).encode()}
+    table.update_item(Key={"PK": key, "SK": "r#"}, **updating("ADD generations :added", added=added))
 
 
 def writes_to(operation: str, body: dict[str, Any]) -> str | None:
@@ -46,6 +65,21 @@ class Watched:
     def __post_init__(self) -> None:
         self.client.meta.events.register("before-call.dynamodb", self._on_call)
 
+    def once_before(self, operation: str, act: Callable[[], Any]) -> None:
+        """Do something just before the first request of an operation."""
+        left = [act]
+
+        def refuse_none(sent: str, _: Any) -> None:
+            if sent == operation and left:
+                left.pop()()
+
+        self.refuses = refuse_none
+
+    def respond_once(self, operation: str, response: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        """Respond to the first request of an operation without asking the table."""
+        left = [response]
+        self.responds = lambda sent, body: left.pop()(body) if sent == operation and left else None
+
     def stop(self) -> None:
         """Watch no longer."""
         self.client.meta.events.unregister("before-call.dynamodb", self._on_call)
@@ -61,13 +95,13 @@ class Watched:
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 200)
             return SimpleNamespace(status_code=status), response
         reason = self.refuses(model.name, body)
-        return None if reason is None else _throttle(reason)
+        return None if reason is None else (SimpleNamespace(status_code=400), throttle(reason))
 
 
-def _throttle(reason: str) -> tuple[Any, dict[str, Any]]:
+def throttle(reason: str) -> dict[str, Any]:
     """Build DynamoDB's refusal, as botocore has parsed it."""
     code = "ProvisionedThroughputExceededException"
-    return SimpleNamespace(status_code=400), {
+    return {
         "Error": {"Code": code, "Message": "too fast"},
         "ResponseMetadata": {"HTTPStatusCode": 400},
         "ThrottlingReasons": [{"reason": reason, "resource": "arn"}],
@@ -88,25 +122,35 @@ def dynamodb() -> Iterator[Any]:
 
 
 @pytest.fixture
-def plain(dynamodb: Any) -> Iterator[Any]:
+def create(dynamodb: Any) -> Iterator[Callable[..., Any]]:
+    """Creates tables as `define_table` defines them; they are deleted after the test."""
+    made = []
+
+    def create(name: str, *keys: str, **more: Any) -> Any:
+        made.append(dynamodb.create_table(TableName=name, **define_table(*keys, **more)))
+        return made[-1]
+
+    yield create
+    for table in made:
+        table.delete()
+
+
+@pytest.fixture
+def plain(create: Callable[..., Any]) -> Any:
     """boto3's own `Table`, empty."""
-    table = dynamodb.create_table(TableName="readings", **SCHEMA)
-    yield table
-    table.delete()
+    return create("readings", *KEYS, **INDEXES)
+
+
+@pytest.fixture
+def twin(create: Callable[..., Any]) -> Any:
+    """A second table of boto3's, empty: what the first one's calls are compared with."""
+    return create("twin", *KEYS, **INDEXES)
 
 
 @pytest.fixture(scope="class")
 def kept(dynamodb: Any) -> Iterator[Any]:
     """boto3's own `Table`, empty: filled once for tests that read the same."""
     table = dynamodb.create_table(TableName="kept", **SCHEMA)
-    yield table
-    table.delete()
-
-
-@pytest.fixture
-def twin(dynamodb: Any) -> Iterator[Any]:
-    """A second table of boto3's, empty: what the first one's calls are compared with."""
-    table = dynamodb.create_table(TableName="twin", **SCHEMA)
     yield table
     table.delete()
 

@@ -14,6 +14,8 @@ from hotpartition.errors import InvalidRequestError, MalformedGenerationError, S
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
 from support.adaptive import AdaptiveShards
 
+from .conftest import updating
+
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("readings", "PK", "SK", "~route")
 APART = JournalPlace("routes", "collection", sort_key="")
@@ -34,12 +36,10 @@ class Stage(AdaptiveShards):
         self.plain.meta.client.put_item(TableName=self.place.table_name, Item=item)
 
     def raise_all(self, collection="room", generation=EIGHT):
-        """Raise a collection."""
         self.raise_journal(collection, generation)
         self.registry.add(collection, [generation])
 
     def places(self):
-        """Where the items lie."""
         found = self.plain.scan()["Items"]
         return {item["SK"]: item["PK"] for item in found if item["SK"] != self.place.routing_sort_key}
 
@@ -61,16 +61,9 @@ class Stage(AdaptiveShards):
 
 
 @pytest.fixture
-def routes(dynamodb):
+def routes(create):
     """A table for routing items alone."""
-    routes = dynamodb.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    yield routes
-    routes.delete()
+    return create("routes", "collection")
 
 
 @pytest.fixture(params=[IN_COLLECTION, APART], ids=["journal in the collection", "journal apart"])
@@ -87,14 +80,6 @@ def shards_of(number):
     return {f"room#_{shard}" for shard in choose_shards(f"{number:04}", 8)}
 
 
-def test_what_was_never_hot_lies_at_its_own_key(stage):
-    """As with boto3 alone."""
-    for number in range(5):
-        stage.table.put_item(Item=item(number))
-    assert set(stage.places().values()) == {"room"}
-    assert stage.read() == ["0000", "0001", "0002", "0003", "0004"]
-
-
 def test_new_items_go_to_shards_and_old_ones_stay(stage):
     """Both are read, changed and deleted where they are."""
     stage.table.put_item(Item=item(0))
@@ -103,9 +88,7 @@ def test_new_items_go_to_shards_and_old_ones_stay(stage):
     assert stage.places()["0000"] == "room"
     assert stage.places()["0001"] in shards_of(1)
     for number in (0, 1):
-        stage.table.update_item(
-            Key=item(number), UpdateExpression="SET note = :t", ExpressionAttributeValues={":t": "x"}
-        )
+        stage.table.update_item(Key=item(number), **updating("SET note = :t", t="x"))
     assert stage.read(ScanIndexForward=False) == ["0001", "0000"]
     assert [stage.table.get_item(Key=item(n))["Item"]["note"] for n in (0, 1)] == ["x", "x"]
     assert len(stage.places()) == 2
@@ -148,14 +131,6 @@ def test_nothing_goes_where_redis_alone_says(stage):
     assert stage.places() == {"0001": "room"}
 
 
-def test_a_routing_item_is_nobodys_item(stage):
-    """Neither pages nor counts show it."""
-    stage.raise_all()
-    stage.table.put_item(Item=item(1))
-    assert stage.read() == ["0001"]
-    assert [shown["SK"] for shown in stage.table.scan()["Items"]] == ["0001"]
-
-
 def test_every_write_is_counted(stage):
     """Puts, changes, deletes and batches, in the units that DynamoDB charges; each once."""
     stage.raise_all("other")
@@ -165,9 +140,7 @@ def test_every_write_is_counted(stage):
         stage.table.put_item(Item=item(number))
     assert stage.counted()["room"] == pytest.approx(13, abs=1)
     for number in range(1, 6):
-        stage.table.update_item(
-            Key=item(number), UpdateExpression="SET note = :t", ExpressionAttributeValues={":t": "x"}
-        )
+        stage.table.update_item(Key=item(number), **updating("SET note = :t", t="x"))
     changed = stage.counted()["room"]
     assert changed >= 15  # moto charges half a unit for what changes in place
     for number in range(1, 6):
@@ -194,12 +167,13 @@ def test_an_item_over_the_limit_is_refused_as_boto3_refuses_it(stage, append_onl
     assert errors[0]["Code"] == "ValidationException"
 
 
-def test_threads_count_together(stage):
-    """Nothing is lost between them."""
+def test_threads_count_and_read_together(stage):
+    """Nothing is lost between them, also while each of them waits for threads of the table's own."""
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda number: stage.table.put_item(Item=item(number)), range(100)))
+        pages = list(threads.map(lambda _: stage.read(), range(20)))
     assert stage.counted()["room"] == pytest.approx(100, abs=1)
-    assert len(stage.read()) == 100
+    assert pages == [[f"{number:04}" for number in range(100)]] * 20
 
 
 @pytest.mark.parametrize("generations", [{"many@0"}, ["8@0"], {8}])
@@ -239,7 +213,7 @@ def test_adaptive_shards_are_led_out_without_journal_and_redis(plain, routes, pl
     leaving.put_item(Item=item(30))
     for number in range(30):
         assert leaving.get_item(Key=item(number), ConsistentRead=True)["Item"]["owner"] == f"o{number}"
-        leaving.update_item(Key=item(number), UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+        leaving.update_item(Key=item(number), **updating("SET n = :n", n=1))
         if number % 2:
             leaving.delete_item(Key=item(number))
     left = leaving.query(**room)["Items"]
@@ -264,7 +238,6 @@ class TestSettings:
         assert built.journal == JournalPlace("routes", "pk", sort_key="")
 
     def test_leases_are_for_tables_that_may_be_closed(self, plain):
-        """Which is the owner's word."""
         environ = {"HOTPARTITION_REGISTRY_HOST": "a"}
         for closing in (False, True):
             table = ShardedTable(plain, shards=adaptive(environ=environ, closing=closing), position=lambda _: 1)
@@ -272,7 +245,6 @@ class TestSettings:
             assert (writer._leases is not None) is closing
 
     def test_what_is_wrong_is_named(self, plain):
-        """All of it, with what is allowed."""
         shards = adaptive(environ={}, registry_port=0, colour="red")
         with pytest.raises(SettingsError) as caught:
             ShardedTable(plain, shards=shards).put_item(Item=item(1))
@@ -283,13 +255,12 @@ class TestSettings:
 
     @pytest.mark.parametrize("choices", [0, 4])
     def test_choices_are_one_to_three(self, choices):
-        """Told at once."""
         with pytest.raises(ValueError, match="should be from 1 to 3"):
             adaptive(choices=choices)
 
 
 @pytest.fixture
-def early(dynamodb, plain):
+def early(plain):
     """A table whose routing items lie before some of its items."""
     return Stage(plain, JournalPlace("readings", "PK", "SK", "r#"))
 
@@ -297,9 +268,8 @@ def early(dynamodb, plain):
 @pytest.mark.parametrize("limit", [{}, {"Limit": 2}])
 def test_newest_first_pages_are_verified_though_the_routing_item_lies_before_them(early, watched, limit):
     """A page that ends before it has said nothing of it."""
-    early.plain.put_item(Item={"PK": "room", "SK": "x1"})
-    early.plain.put_item(Item={"PK": "room", "SK": "x2"})
-    early.plain.put_item(Item={"PK": "room", "SK": "x3"})
+    for sort_key in ("x1", "x2", "x3"):
+        early.plain.put_item(Item={"PK": "room", "SK": sort_key})
     early.plain.put_item(Item={"PK": "room#_5", "SK": "z"})
     early.raise_journal()
     base = {"Items": [{"PK": {"S": "room"}, "SK": {"S": "x3"}}], "Count": 1, "ScannedCount": 1}
@@ -329,5 +299,5 @@ def test_a_creation_goes_where_the_journal_says_though_redis_knows_less(stage):
     stage.raise_journal()
     stage.table.put_item(Item=item(1), ConditionExpression="attribute_not_exists(PK)")
     assert stage.places()["0001"] in shards_of(1)
-    stage.table.update_item(Key=item(2), UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+    stage.table.update_item(Key=item(2), **updating("ADD n :n", n=1))
     assert stage.places()["0002"] in shards_of(2)

@@ -1,7 +1,5 @@
 """`batch_writer`: boto3's, over shards."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
@@ -9,6 +7,8 @@ from botocore.exceptions import ClientError
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, at_random, fixed
 from support.fakes import FakeClock
+
+from .conftest import put_all
 
 EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
 
@@ -24,9 +24,7 @@ def table(plain) -> ShardedTable:
 
 def test_items_are_written_25_a_request(table, watched):
     """Each batch is located with one request, or what takes no more than 100 keys."""
-    with table.batch_writer() as batch:
-        for number in range(60):
-            batch.put_item(Item=item(number))
+    put_all(table, (item(number) for number in range(60)))
     assert dict(watched.sent) == {"BatchWriteItem": 3, "BatchGetItem": 3}
     assert [found["n"] for found in table.query(**EVERYTHING)["Items"]] == list(range(60))
 
@@ -34,9 +32,7 @@ def test_items_are_written_25_a_request(table, watched):
 def test_append_only_locates_nothing(plain, watched):
     """A batch is one request, as boto3's."""
     table = ShardedTable(plain, shards=fixed(4), hashed=at_random(), append_only=True)
-    with table.batch_writer() as batch:
-        for number in range(30):
-            batch.put_item(Item=item(number))
+    put_all(table, (item(number) for number in range(30)))
     assert dict(watched.sent) == {"BatchWriteItem": 2}
 
 
@@ -54,12 +50,6 @@ def test_what_is_stored_is_replaced_and_deleted_where_it_lies(table, plain):
     assert len(plain.scan()["Items"]) == 2
 
 
-def put_all(table, items, **options) -> None:
-    with table.batch_writer(**options) as batch:
-        for each in items:
-            batch.put_item(Item=each)
-
-
 def test_duplicates_are_boto3s(table, twin):
     """They are an error; with `overwrite_by_pkeys` the last one is written."""
     for of in (table, twin):
@@ -71,22 +61,13 @@ def test_duplicates_are_boto3s(table, twin):
 
 @pytest.mark.parametrize("wrong", [{"PK": "", "SK": "1"}, {"PK": "room"}])
 def test_what_is_wrong_dynamodb_says(table, wrong):
-    """In its own words."""
     with pytest.raises(ClientError, match="ValidationException"), table.batch_writer() as batch:
         batch.put_item(Item=wrong)
 
 
 def test_what_is_left_unprocessed_is_repeated_at_the_next_choice(table, plain, watched):
     """DynamoDB gives no reasons for a batch: the place may be hot, and another one is as good."""
-    left: list[str] = []
-
-    def leave_one(operation, body):
-        if operation == "BatchWriteItem" and not left:
-            left.append(body["RequestItems"]["readings"][0]["PutRequest"]["Item"]["SK"]["S"])
-            return {"UnprocessedItems": {"readings": body["RequestItems"]["readings"]}}
-        return None
-
-    watched.responds = leave_one
+    watched.respond_once("BatchWriteItem", lambda body: {"UnprocessedItems": body["RequestItems"]})
     with table.batch_writer() as batch:
         batch.put_item(Item=item(1))
     first, second = choose_shards("0001", 4, choices=2)

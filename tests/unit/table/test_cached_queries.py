@@ -85,7 +85,6 @@ def test_a_cached_page_is_the_page_that_was_read(fleet, watched):
 
 
 def test_a_last_page_has_no_key_to_go_on_from(fleet):
-    """As boto3's."""
     table = fleet.process()
     pages = [table.query(**{**NEWEST, "Limit": 9}, cache=True) for _ in range(2)]
     assert [len(page["Items"]) for page in pages] == [5, 5]
@@ -120,7 +119,6 @@ def test_who_changes_a_page_changes_no_other(fleet):
     ],
 )
 def test_everything_else_is_read(fleet, watched, change):
-    """Each time."""
     table = fleet.process()
     request = {name: value for name, value in {**NEWEST, "cache": True, **change}.items() if value is not None}
     table.query(**request)

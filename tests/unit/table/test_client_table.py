@@ -1,7 +1,5 @@
 """`ShardedTable.of_client`: over a boto3 client instead of a `Table`."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import boto3
@@ -9,6 +7,8 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table import ShardedTable, fixed
+
+from .conftest import updating
 
 
 @pytest.fixture
@@ -21,9 +21,7 @@ def test_values_are_pythons_and_the_clients_own_stay_typed(client):
     table = ShardedTable.of_client(client, "readings", shards=fixed(4))
     for number in range(10):
         table.put_item(Item={"PK": "room", "SK": f"{number:04}", "n": Decimal(number)})
-    table.update_item(
-        Key={"PK": "room", "SK": "0003"}, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 33}
-    )
+    table.update_item(Key={"PK": "room", "SK": "0003"}, **updating("SET n = :n", n=33))
     with table.batch_writer() as batch:
         batch.delete_item(Key={"PK": "room", "SK": "0004"})
     page = table.query(KeyConditionExpression=Key("PK").eq("room"), FilterExpression=Attr("n").gt(5), Limit=5)
@@ -34,7 +32,6 @@ def test_values_are_pythons_and_the_clients_own_stay_typed(client):
 
 
 def test_what_is_not_about_items_is_the_clients(client):
-    """By the names of a `Table`."""
     table = ShardedTable.of_client(client, "readings", shards=fixed(4))
     assert table.name == "readings"
     assert table.table_status == "ACTIVE"

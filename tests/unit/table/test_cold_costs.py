@@ -1,11 +1,9 @@
 """What a collection costs that was never raised: boto3's own requests, and the journal where it must be asked."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
-from .conftest import KEY_RANGE
+from .conftest import KEY_RANGE, updating
 from .test_adaptive import EIGHT, IN_COLLECTION, Stage
 
 KEY = {"PK": "room", "SK": "0001"}
@@ -66,7 +64,7 @@ def test_a_change_is_boto3s_after_a_look_at_the_journal(stage, plain, sent, meth
 
 def test_an_update_counts_itself_besides(stage, sent):
     """It costs what boto3's does, for some bytes more."""
-    stage.table.update_item(Key=KEY, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 2})
+    stage.table.update_item(Key=KEY, **updating("SET n = :n", n=2))
     look, (operation, body) = sent
     assert journal_only(look)
     assert operation == "UpdateItem"
@@ -109,7 +107,6 @@ def test_other_pages_are_one_query_beside_a_look_at_the_journal(stage, sent, que
 
 
 def test_append_only_puts_and_batches_are_boto3s(plain, stage, sent):
-    """Nothing is looked for."""
     table = Stage(plain, IN_COLLECTION, append_only=True).table
     item = {**KEY, "SK": "0002", "n": 2}
     table.put_item(Item=item)

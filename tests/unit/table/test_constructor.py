@@ -1,7 +1,5 @@
 """What a `ShardedTable` is made of: wrong arguments are refused at once, and it can be looked at as boto3's `Table`."""
 
-from __future__ import annotations
-
 import copy
 import sys
 
@@ -10,6 +8,8 @@ import pytest
 from botocore.exceptions import ClientError
 
 from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed, in_band
+
+from .conftest import updating
 
 ITEM = {"PK": "room", "SK": "0001"}
 
@@ -64,7 +64,6 @@ def test_an_attribute_error_inside_is_not_hidden(plain):
 
 
 def test_adaptive_names_the_extra_that_it_needs(monkeypatch):
-    """At once."""
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ImportError, match=r"hotpartition\[adaptive\]"):
         adaptive(registry_host="redis.example")
@@ -74,7 +73,7 @@ def test_a_table_can_be_looked_at_and_copied(table, plain):
     """A copy is the same table; `dir` lists what boto3's has, and nothing that is refused."""
     table.put_item(Item=ITEM)
     twice = copy.copy(table)
-    twice.update_item(Key=ITEM, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+    twice.update_item(Key=ITEM, **updating("SET n = :n", n=1))
     assert table.get_item(Key=ITEM)["Item"] == {**ITEM, "n": 1}
     assert {"put_item", "key_schema", "wait_until_exists", "get_items"} <= set(dir(table))
     assert "transact_write_items" not in dir(table)
@@ -94,7 +93,6 @@ def test_a_table_can_be_looked_at_and_copied(table, plain):
     ],
 )
 def test_a_missing_table_is_reported_as_by_boto3(dynamodb, method, request_):
-    """By the operation that was called."""
     with pytest.raises(ClientError) as expected:
         getattr(dynamodb.Table("missing"), method)(**request_)
     with pytest.raises(type(expected.value)) as found:

@@ -1,7 +1,5 @@
 """The pages about `ShardedTable` and `ShardedCounter` run."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

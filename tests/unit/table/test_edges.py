@@ -1,18 +1,16 @@
 """What callers may well write, and a shard's key, a second copy or a raise could make wrong."""
 
-from __future__ import annotations
-
 from decimal import Decimal, localcontext
 
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
-from hotpartition.core.route import choose_shards
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
 from hotpartition.table.schema import text_of
-from support.tables import define_table
+
+from .conftest import KEY_RANGE, throttle, updating
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 ITEM = {"PK": "room", "SK": "0001"}
@@ -57,21 +55,8 @@ def test_an_update_does_not_copy_a_shards_key(table):
         table.update_item(Key=ITEM, UpdateExpression="SET copied = PK")
 
 
-@pytest.mark.parametrize("name", ["hp_changes", "hp_shards", "hp_noted"])
-def test_an_update_of_attributes_of_ours_is_refused(table, name):
-    """As a put with them."""
-    with pytest.raises(InvalidRequestError, match="reserved"):
-        table.update_item(
-            Key=ITEM,
-            UpdateExpression="SET #a = :n",
-            ExpressionAttributeNames={"#a": name},
-            ExpressionAttributeValues={":n": 1},
-        )
-
-
 @pytest.mark.parametrize("placeholder", ["#hpp", "#hp0", "#hpn1", "#hpc"])
 def test_placeholders_of_ours_do_not_replace_the_owners(table, placeholder):
-    """Whatever they are called."""
     table.put_item(Item={**ITEM, "colour": "red"})
     names = {"ExpressionAttributeNames": {placeholder: "colour"}}
     with pytest.raises(InvalidRequestError, match=placeholder):
@@ -94,10 +79,9 @@ def test_an_update_on_condition_that_the_item_exists_fails_as_boto3s_where_nothi
     with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
         table.update_item(
             Key=ITEM,
-            UpdateExpression="SET #n = :n",
+            **updating("SET #n = :n", n=1, m=1),
             ConditionExpression="attribute_exists(PK) AND #m = :m",
             ExpressionAttributeNames={"#n": "n", "#m": "m"},
-            ExpressionAttributeValues={":n": 1, ":m": 1},
         )
     with pytest.raises(InvalidRequestError, match="Hashed"):
         table.update_item(Key=ITEM, UpdateExpression="REMOVE n", ConditionExpression=Attr("SK").not_exists())
@@ -117,29 +101,10 @@ def test_creations_at_random_meet_where_they_must_see_each_other(plain, watched)
     """Two at the same time that each add 1, or demand that there is no such item."""
     texts = iter("abcdefgh")
     table = ShardedTable(plain, shards=fixed(64), hashed=at_random(lambda: next(texts)))
-    add = {"Key": ITEM, "UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
-    done = []
-
-    def meanwhile(operation, body):
-        if operation == "UpdateItem" and not done:
-            done.append(1)
-            table.update_item(**add)
-
-    watched.refuses = meanwhile
+    add = {"Key": ITEM, **updating("ADD n :one", one=1)}
+    watched.once_before("UpdateItem", lambda: table.update_item(**add))
     table.update_item(**add)
     assert table.get_item(Key=ITEM, ConsistentRead=True)["Item"]["n"] == 2
-
-
-def test_an_update_that_creates_keeps_to_its_first_choice(plain, watched):
-    """Two that add 1 at the same time would otherwise make two items of 1."""
-    table = ShardedTable(plain, shards=fixed(5, choices=3), budget_ms=1)
-    first = f"room#_{choose_shards('0001', 5)[0]}"
-    watched.refuses = lambda operation, body: (
-        "TableWriteKeyRangeThroughputExceeded" if operation == "UpdateItem" else None
-    )
-    with pytest.raises(ClientError, match="ProvisionedThroughputExceeded"):
-        table.update_item(Key=ITEM, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
-    assert {place for _, place in watched.places} == {first}
 
 
 @pytest.mark.parametrize("hashed", [at_random(), by_attribute("device")])
@@ -158,31 +123,14 @@ def test_a_batch_put_over_two_copies_is_repeated_once(table, plain, watched):
     """Though both of its writes were left unprocessed."""
     table.put_item(Item={**ITEM, "n": 1})
     plain.put_item(Item={**ITEM, "n": 1})
-    left = []
-
-    def leave_all(operation, body):
-        if operation == "BatchWriteItem" and not left:
-            left.append(1)
-            return {"UnprocessedItems": body["RequestItems"]}
-        return None
-
-    watched.responds = leave_all
+    watched.respond_once("BatchWriteItem", lambda body: {"UnprocessedItems": body["RequestItems"]})
     with table.batch_writer() as batch:
         batch.put_item(Item={**ITEM, "n": 2})
     assert [stored["n"] for stored in plain.scan()["Items"]] == [2]
 
 
 def test_a_throttled_batch_is_tried_again(table, watched):
-    """As a single put is."""
-    refused = []
-
-    def refuse_once(operation, body):
-        if operation == "BatchWriteItem" and not refused:
-            refused.append(1)
-            return "TableWriteKeyRangeThroughputExceeded"
-        return None
-
-    watched.refuses = refuse_once
+    watched.respond_once("BatchWriteItem", lambda _: throttle(KEY_RANGE))
     with table.batch_writer() as batch:
         batch.put_item(Item=ITEM)
     assert table.get_item(Key=ITEM)["Item"] == ITEM
@@ -190,14 +138,12 @@ def test_a_throttled_batch_is_tried_again(table, watched):
 
 @pytest.mark.parametrize("value", [True, ["a"], None])
 def test_a_filter_for_a_value_that_no_shard_is_chosen_by_finds_nothing(plain, value):
-    """As with boto3; it is no error."""
     table = ShardedTable(plain, shards=fixed(5), hashed=by_attribute("device"))
     table.put_item(Item={**ITEM, "device": "d1"})
     assert table.query(**ROOM, FilterExpression=Attr("device").eq(value))["Items"] == []
 
 
 def test_equal_numbers_have_one_text_whatever_the_precision_around():
-    """As the shard is chosen by it."""
     long = Decimal("1234567890.12345678901234567890")
     with localcontext() as context:
         context.prec = 5
@@ -206,17 +152,9 @@ def test_equal_numbers_have_one_text_whatever_the_precision_around():
     assert text_of(Decimal("1E+2")) == text_of(100) == "100"
 
 
-@pytest.fixture
-def inverted(dynamodb):
-    """A table with an index whose keys are the table's, the other way round."""
-    keys = define_table("PK", "SK", indexes={"by-sort-key": ("SK", "PK")})
-    table = dynamodb.create_table(TableName="inverted", **keys)
-    yield ShardedTable(table, shards=fixed(5))
-    table.delete()
-
-
-def test_an_index_that_is_sorted_by_the_partition_key_is_not_searched_for_one(inverted):
+def test_an_index_that_is_sorted_by_the_partition_key_is_not_searched_for_one(create):
     """It holds the shards' keys, so it would find nothing."""
+    inverted = ShardedTable(create("inverted", "PK", "SK", indexes={"by-sort-key": ("SK", "PK")}), shards=fixed(5))
     inverted.put_item(Item=ITEM)
     by_sort_key = {"IndexName": "by-sort-key"}
     assert inverted.query(**by_sort_key, KeyConditionExpression=Key("SK").eq("0001"))["Items"] == [ITEM]
@@ -237,7 +175,7 @@ KEY = {"Key": ITEM}
     [
         ("update_item", {**KEY, "UpdateExpression": "SET n = badvalue x"}),
         ("update_item", {**KEY, "UpdateExpression": "SET n ="}),
-        ("update_item", {**KEY, "UpdateExpression": "SET n = :n ADD", "ExpressionAttributeValues": {":n": 1}}),
+        ("update_item", {**KEY, **updating("SET n = :n ADD", n=1)}),
         ("update_item", {**KEY, "UpdateExpression": "SETT n"}),
         ("query", {**ROOM_AS_TEXT, "KeyConditionExpression": "PK = :p AND BEGINS_WITH(SK, :p)"}),
         ("get_item", {**KEY, "ProjectionExpression": "n n"}),

@@ -1,7 +1,5 @@
 """Key conditions, equalities in filters and projections, as objects and as texts."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
@@ -47,7 +45,6 @@ def text(expression: str, **names: str) -> dict:
     ],
 )
 def test_key_conditions_are_read(request_, expected):
-    """Whatever their form."""
     assert read_key_condition(request_, SCHEMA, "SK") == KeyCondition("room", expected)
 
 

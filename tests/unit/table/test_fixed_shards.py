@@ -1,13 +1,13 @@
 """`fixed(n)`: which numbers are taken, how n is raised, and what a wrong n would hide."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
 from boto3.dynamodb.conditions import Key
 
 from hotpartition.table import ShardedTable, fixed
+
+from .conftest import updating
 
 EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
 
@@ -38,16 +38,17 @@ def numbers_in(table, **query) -> list[int]:
     ],
 )
 def test_wrong_numbers_are_refused(arguments, message):
-    """Each by what is wrong with it."""
     with pytest.raises(ValueError, match=message):
         fixed(*arguments.pop("shards"), **arguments)
 
 
-def test_after_a_raise_old_items_are_found_and_changed_in_place(plain):
+@pytest.mark.parametrize("only_shards", [False, True])
+def test_after_a_raise_old_items_are_found_and_changed_in_place(plain, only_shards):
     """Wherever they were written: on the base key, under 2 shards or under 7."""
-    plain.put_item(Item={"PK": "room", "SK": "0000", "n": 0})
-    write(ShardedTable(plain, shards=fixed(2)), range(1, 10))
-    raised = ShardedTable(plain, shards=fixed(2, 7))
+    before_any = plain if not only_shards else ShardedTable(plain, shards=fixed(2, only_shards=True))
+    before_any.put_item(Item={"PK": "room", "SK": "0000", "n": 0})
+    write(ShardedTable(plain, shards=fixed(2, only_shards=only_shards)), range(1, 10))
+    raised = ShardedTable(plain, shards=fixed(2, 7, only_shards=only_shards))
     write(raised, range(10, 20))
     assert numbers_in(raised) == list(range(20))
     before = {item["SK"]: item["PK"] for item in plain.scan()["Items"]}
@@ -56,16 +57,13 @@ def test_after_a_raise_old_items_are_found_and_changed_in_place(plain):
     assert len(set(before.values())) > 3
 
 
-def test_a_raise_can_begin_at_a_position(plain, watched):
+def test_a_raise_can_begin_at_a_position(plain):
     """Older items stay under the old number, and point reads of them ask fewer places."""
-    position = {"position": int}
-    old = ShardedTable(plain, shards=fixed(2), **position)
-    raised = ShardedTable(plain, shards=fixed(2, (64, 10)), **position)
+    raised = ShardedTable(plain, shards=fixed(2, (64, 10)), position=int)
     write(raised, range(20))
     assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] < 10} == {2}
     assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] >= 10} == {64}
     assert numbers_in(raised) == list(range(20))
-    del old
 
 
 def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):
@@ -95,7 +93,7 @@ KEY = {"PK": "room", "SK": "0001"}
 
 def change_everything(table) -> list:
     """Make every kind of change of one item, and return what each responds."""
-    update = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}, "ReturnValues": "ALL_NEW"}
+    update = {**updating("ADD n :one", one=1), "ReturnValues": "ALL_NEW"}
     with table.batch_writer() as batch:
         batch.put_item(Item={"PK": "room", "SK": "0002"})
         batch.delete_item(Key={"PK": "room", "SK": "0003"})
@@ -121,7 +119,7 @@ def test_what_an_update_creates_says_under_which_n(plain):
     """Once: a second update leaves it alone."""
     table = ShardedTable(plain, shards=fixed(8, only_shards=True))
     for _ in range(2):
-        table.update_item(Key=KEY, UpdateExpression="SET a = :one", ExpressionAttributeValues={":one": 1})
+        table.update_item(Key=KEY, **updating("SET a = :one", one=1))
     assert [item["hp_shards"] for item in plain.scan()["Items"]] == [8]
 
 
@@ -131,13 +129,3 @@ def test_without_items_at_base_keys_none_is_read(plain, watched):
     write(table, range(6))
     assert numbers_in(table) == list(range(6))
     assert sorted(watched.queried) == ["room#_0", "room#_1", "room#_2"]
-
-
-def test_after_a_raise_an_item_without_a_base_key_is_looked_for_again(plain):
-    """It may lie under either number, and is changed there."""
-    write(ShardedTable(plain, shards=fixed(2, only_shards=True)), range(10))
-    before = {item["SK"]: item["PK"] for item in plain.scan()["Items"]}
-    raised = ShardedTable(plain, shards=fixed(2, 7, only_shards=True))
-    write(raised, range(10))
-    assert {item["SK"]: item["PK"] for item in plain.scan()["Items"]} == before
-    assert numbers_in(raised) == list(range(10))

@@ -1,13 +1,13 @@
 """`table.meta.client` and a guarded resource: what they do to items of the table goes through its shards."""
 
-from __future__ import annotations
-
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError, ParamValidationError
 
 from hotpartition.table import ShardedTable, fixed, guard
+
+from .conftest import updating
 
 NAME = "readings"
 KEYS = [{"PK": "room", "SK": f"{number:04}"} for number in range(5)]
@@ -49,7 +49,6 @@ def test_batch_get_item_finds_what_is_stored(client, twin):
     "keys", [[], KEYS[:1] * 2, [{"PK": "room"}], [{"PK": "room", "SK": str(number)} for number in range(101)]]
 )
 def test_what_dynamodb_refuses_of_a_batch_is_refused(client, twin, keys):
-    """In its own words."""
     with pytest.raises((ClientError, ParamValidationError)) as expected:
         client.batch_get_item(RequestItems={"twin": {"Keys": keys}})
     with pytest.raises(type(expected.value)) as found:
@@ -61,7 +60,7 @@ def test_single_calls_find_and_change_items(client, plain):
     """By the table's name and by its ARN."""
     for name in (NAME, plain.table_arn):
         assert client.get_item(TableName=name, Key=KEYS[0])["Item"]["n"] == 1
-    client.update_item(TableName=NAME, Key=KEYS[0], UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 2})
+    client.update_item(TableName=NAME, Key=KEYS[0], **updating("SET n = :n", n=2))
     client.put_item(TableName=NAME, Item={**KEYS[1], "n": 3})
     client.delete_item(TableName=NAME, Key=KEYS[2])
     assert [item["n"] for item in client.query(**ROOM)["Items"]] == [2, 3, 1, 1]
@@ -80,7 +79,6 @@ def test_paginators_read_all_shards(client, twin):
 
 
 def test_batch_write_item_leaves_one_copy_of_each_item(client, plain, twin):
-    """Beside what it writes to other tables."""
     puts = [{"PutRequest": {"Item": {**key, "n": 7}}} for key in KEYS[:2]]
     writes = {NAME: [*puts, {"DeleteRequest": {"Key": KEYS[2]}}], "twin": puts}
     response = client.batch_write_item(RequestItems=writes, ReturnConsumedCapacity="TOTAL")
@@ -100,7 +98,6 @@ def test_batch_write_item_leaves_one_copy_of_each_item(client, plain, twin):
     ],
 )
 def test_statements_about_the_table_are_refused(client, watched, method, request_):
-    """By name, before anything is sent."""
     client.get_item(TableName=NAME, Key=KEYS[0])
     watched.sent.clear()
     with pytest.raises(NotImplementedError, match="readings: a PartiQL"):
@@ -133,6 +130,5 @@ def test_a_guarded_resource_leads_to_the_shards(table, dynamodb, twin):
 
 
 def test_conditions_as_objects_are_understood(client):
-    """As the client of a resource understands them."""
     with pytest.raises(client.exceptions.ConditionalCheckFailedException):
         client.put_item(TableName=NAME, Item=KEYS[0], ConditionExpression=Attr("PK").not_exists())

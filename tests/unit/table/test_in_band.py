@@ -1,7 +1,5 @@
 """`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import format_datetime
@@ -65,30 +63,22 @@ def clock(dynamodb):
 
 
 @pytest.fixture
-def journal(dynamodb):
+def journal(create):
     """A table for routing items and load items."""
-    journal = dynamodb.create_table(
-        TableName="routes",
-        AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-        KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    yield journal
-    journal.delete()
+    return create("routes", "collection")
 
 
 class Hot:
-    """Refuses three of four writes to one place, as a partition does that is offered four times what it takes."""
+    """Refuses three of four writes to the room, as a partition does that is offered four times what it takes."""
 
-    def __init__(self, place="room", reason=KEY_RANGE, operations=("PutItem",)):
-        self.place, self.reason, self.operations, self.count = place, reason, operations, 0
+    def __init__(self, operation="PutItem"):
+        self.operation, self.count = operation, 0
 
     def __call__(self, operation, body):
-        key = (body.get("Item") or body.get("Key") or {}).get("PK", {}).get("S")
-        if operation not in self.operations or key != self.place:
+        if (operation, _place(body)) != (self.operation, "room"):
             return None
         self.count += 1
-        return self.reason if self.count % 4 else None
+        return KEY_RANGE if self.count % 4 else None
 
 
 def put(process, number, clock=None, **more):
@@ -128,15 +118,6 @@ def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(plain, twin, cloc
     assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
 
 
-def test_a_put_that_may_overwrite_looks_at_the_journal_first(plain, watched, clock):
-    process = Process(plain, clock, append_only=False)
-    put(process, 1)
-    watched.sent.clear()
-    put(process, 1, n=2)
-    assert watched.sent == {"BatchGetItem": 1, "PutItem": 1}
-    assert plain.scan()["Count"] == 1
-
-
 @pytest.mark.parametrize("table", ["", "routes"], ids=["in the table", "in a table of their own"])
 def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journal, clock, table):
     process = Process(plain, clock, journal_table_name=table)
@@ -156,23 +137,6 @@ def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journa
     }
     stored = plain.meta.client.scan(TableName=table or "readings")["Items"]
     assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
-
-
-def test_a_neighbours_heat_raises_nothing(plain, watched, clock):
-    """The key is throttled all the time, and its own load is 600 WCU/s."""
-    process, watched.refuses = Process(plain, clock), Hot()
-    for number in range(300):
-        put(process, number, text="x" * 2_900)
-        clock.now_ms += 3
-    assert process.telemetry.counts.get(MetricName.WRITES_THROTTLED, 0) > 100
-    assert not route_of(plain)
-
-
-def test_the_tables_limit_is_no_alarm(plain, watched, clock):
-    process, watched.refuses = Process(plain, clock), Hot(reason="TableWriteProvisionedThroughputExceeded")
-    rush(process, clock, writes=50)
-    assert watched.sent.keys() <= {"PutItem", "DescribeTable"}
-    assert not route_of(plain)
 
 
 def test_another_process_learns_of_a_raise_when_it_is_throttled(plain, watched, clock):
@@ -230,7 +194,7 @@ def test_changes_of_one_key_count_as_well(plain, watched, clock):
     process = Process(plain, clock, hot_at_once_wcu=50.0)
     for number in range(40):
         put(process, number)
-    watched.refuses = Hot(operations=("UpdateItem",))
+    watched.refuses = Hot("UpdateItem")
     text = {"ExpressionAttributeNames": {"#t": "text"}, "ExpressionAttributeValues": {":t": LARGE}}
     for number in range(400):
         key = {"PK": "room", "SK": f"{number % 40:05}"}
@@ -304,33 +268,17 @@ def test_a_batchs_repetitions_are_counted_once(plain, watched, clock):
 
 
 @pytest.mark.parametrize("name", ["updated_at", "generations"])
-def test_a_key_that_routing_items_use_themselves_is_refused(dynamodb, clock, name):
-    table = dynamodb.create_table(
-        TableName="clashing",
-        AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"} for key in ("PK", name)],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": name, "KeyType": "RANGE"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+def test_a_key_that_routing_items_use_themselves_is_refused(create, clock, name):
     with pytest.raises(NotImplementedError, match=name):
-        Process(table, clock).table.put_item(Item={"PK": "room", name: "1"})
-    table.delete()
+        Process(create("clashing", "PK", name), clock).table.put_item(Item={"PK": "room", name: "1"})
 
 
-def test_other_sort_keys_need_a_journal_of_their_own(dynamodb, journal, clock):
-    numbered = dynamodb.create_table(
-        TableName="numbered",
-        AttributeDefinitions=[
-            {"AttributeName": "PK", "AttributeType": "S"},
-            {"AttributeName": "SK", "AttributeType": "N"},
-        ],
-        KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-        BillingMode="PAY_PER_REQUEST",
-    )
+def test_other_sort_keys_need_a_journal_of_their_own(create, journal, clock):
+    numbered = create("numbered", "PK", "SK", types={"SK": "N"})
     with pytest.raises(NotImplementedError, match=r"in_band\(journal_table_name="):
         Process(numbered, clock).table.put_item(Item={"PK": "room", "SK": 1})
     Process(numbered, clock, journal_table_name="routes").table.put_item(Item={"PK": "room", "SK": 1})
     assert numbered.scan()["Count"] == 1
-    numbered.delete()
 
 
 def test_load_items_names_are_reserved(plain, clock):
@@ -342,7 +290,7 @@ def test_counters_are_raised_too(plain, watched, clock):
     telemetry = FakeTelemetry()
     shards = in_band(environ={}, telemetry=telemetry, journal_sort_key=ROUTE, hot_at_once_wcu=20.0)
     likes = ShardedCounter(plain, shards, name="likes", clock=waiting_for_nothing(clock))
-    watched.refuses = Hot(operations=("UpdateItem",))
+    watched.refuses = Hot("UpdateItem")
     for number in range(300):
         likes.add("room", token=f"t{number}" if number % 3 == 0 else None)
         clock.now_ms += 2

@@ -1,7 +1,5 @@
 """Indexes whose keys have several attributes: merged where the table's partition key is one that is hashed."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Key
 
@@ -82,7 +80,6 @@ def test_an_index_with_the_tables_partition_key_is_merged(tables, index, more, l
 
 
 def test_without_a_range_key_and_with_one_partition_key_more(tables):
-    """Whatever the order, all of it."""
     request = {"IndexName": "whole", "KeyConditionExpression": OF_EUROPE, "Limit": 3}
     expected, found = (sorted(key for page in walk(table, **request) for key in page) for table in tables)
     assert found == expected != []
@@ -99,7 +96,6 @@ def test_what_an_index_does_not_take_is_refused_as_by_boto3(tables, condition):
 
 
 def test_an_index_without_the_tables_partition_key_is_asked_as_it_is(tables):
-    """It is not sharded."""
     condition = Key("region").eq("eu") & Key("kind").eq("b")
     expected, found = (walk(table, IndexName="none", KeyConditionExpression=condition) for table in tables)
     assert found == expected != []

@@ -1,19 +1,16 @@
 """A table without a sort key is used as it is, so that an application may wrap all its tables alike."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table import ShardedTable, fixed
-from support.tables import define_table
+
+from .conftest import put_all, updating
 
 
 @pytest.fixture
-def plain(dynamodb):
-    table = dynamodb.create_table(TableName="devices", **define_table("id", indexes={"by-site": ("site", "id")}))
-    yield table
-    table.delete()
+def plain(create):
+    return create("devices", "id", indexes={"by-site": ("site", "id")})
 
 
 @pytest.fixture
@@ -24,7 +21,7 @@ def table(plain) -> ShardedTable:
 def test_every_call_is_passed_on(table, plain):
     """Nothing is added to an item or its key."""
     table.put_item(Item={"id": "dev-1", "site": "a"}, ConditionExpression=Attr("id").not_exists())
-    table.update_item(Key={"id": "dev-1"}, UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
+    table.update_item(Key={"id": "dev-1"}, **updating("SET n = :n", n=1))
     with table.batch_writer() as batch:
         batch.put_item(Item={"id": "dev-2", "site": "a"})
     expected = [{"id": "dev-1", "site": "a", "n": 1}, {"id": "dev-2", "site": "a"}]
@@ -44,18 +41,9 @@ def test_every_call_is_passed_on(table, plain):
 @pytest.mark.parametrize("projection", [{}, {"ProjectionExpression": "n"}, {"ProjectionExpression": "n, id"}])
 def test_items_are_read_in_the_order_of_their_keys(table, watched, projection):
     """As of a sharded one; what DynamoDB leaves unprocessed is asked for again."""
-    with table.batch_writer() as batch:
-        for number in range(130):
-            batch.put_item(Item={"id": str(number), "n": number})
-    left = []
-
-    def leave_one(operation, body):
-        if operation != "BatchGetItem" or left:
-            return None
-        left.append(body["RequestItems"]["devices"])
-        return {"Responses": {"devices": []}, "UnprocessedKeys": {"devices": left[0]}}
-
-    watched.responds = leave_one
+    put_all(table, ({"id": str(number), "n": number} for number in range(130)))
+    nothing = {"Responses": {"devices": []}}
+    watched.respond_once("BatchGetItem", lambda body: {**nothing, "UnprocessedKeys": body["RequestItems"]})
     found = table.get_items([{"id": "129"}, {"id": "none"}, {"id": "3"}], **projection)
     names = {"id", "n"} if not projection else set(projection["ProjectionExpression"].split(", "))
     assert found == [

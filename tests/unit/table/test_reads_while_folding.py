@@ -1,7 +1,5 @@
 """Reads of a key whose items are being moved to its base key: whenever one moves, they find it once."""
 
-from __future__ import annotations
-
 import json
 from concurrent.futures import Executor, Future
 from types import SimpleNamespace
@@ -10,8 +8,9 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
-from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed, in_band
+
+from .conftest import raise_key
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 SORT_KEYS = [f"{number:02}" for number in range(6)]
@@ -121,10 +120,7 @@ def mark(plain, *, is_marked):
 
 def fill(plain):
     """Spread items over shards, and return where each lies that is on one."""
-    generations = {":g": {Generation(0, 2).encode()}}
-    plain.update_item(
-        Key={"PK": "room", "SK": "r#"}, UpdateExpression="ADD generations :g", ExpressionAttributeValues=generations
-    )
+    raise_key(plain, "room", 2)
     table = ShardedTable(plain, shards=in_band(environ={}))
     table.query(**ROOM)
     for number, sort_key in enumerate(SORT_KEYS):

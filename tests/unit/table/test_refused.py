@@ -1,11 +1,8 @@
 """What cannot be honoured is refused by name."""
 
-from __future__ import annotations
-
 import pytest
 
 from hotpartition.table import ShardedTable, fixed
-from support.tables import define_table
 
 
 @pytest.fixture
@@ -26,7 +23,6 @@ def table(plain) -> ShardedTable:
     ],
 )
 def test_parameters_are_refused_with_what_to_use_instead(table, watched, method, request_, instead):
-    """And nothing is sent."""
     with pytest.raises(NotImplementedError, match=instead):
         getattr(table, method)(**request_)
     assert not watched.sent
@@ -43,11 +39,7 @@ def test_methods_are_refused_with_what_to_use_instead(table, method):
     assert not hasattr(table, method)
 
 
-def test_a_table_that_cannot_be_sharded_is_refused(dynamodb):
+def test_a_table_that_cannot_be_sharded_is_refused(create):
     """With the first call, which looks at its keys."""
-    table = dynamodb.create_table(TableName="other", **define_table("PK", "SK", types={"PK": "N"}))
-    try:
-        with pytest.raises(NotImplementedError, match="no string"):
-            ShardedTable(table, shards=fixed(4)).scan()
-    finally:
-        table.delete()
+    with pytest.raises(NotImplementedError, match="no string"):
+        ShardedTable(create("other", "PK", "SK", types={"PK": "N"}), shards=fixed(4)).scan()

@@ -1,12 +1,11 @@
 """Scans, and queries of indexes that are not sharded: in segments, and with filters on the partition key."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
-from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed, in_band
+
+from .conftest import raise_key
 
 ROOMS = ("hall", "room", "room-1", "über")
 IS_ROOM = Attr("PK").eq("room")
@@ -15,13 +14,8 @@ IS_ROOM = Attr("PK").eq("room")
 @pytest.fixture(params=["fixed", "in band"])
 def table(request, plain) -> ShardedTable:
     if request.param == "in band":
-        generation = Generation(since_ms=0, shard_count=4).encode()
         for room in ROOMS:
-            plain.update_item(
-                Key={"PK": room, "SK": "r#"},
-                UpdateExpression="ADD generations :g",
-                ExpressionAttributeValues={":g": {generation}},
-            )
+            raise_key(plain, room, 4)
     return ShardedTable(plain, shards=fixed(4) if request.param == "fixed" else in_band(environ={}))
 
 
@@ -105,7 +99,6 @@ def test_segments_together_are_the_table(tables, shape):
     "expression", [IS_ROOM | Attr("n").gt(3), ~IS_ROOM, Attr("PK").size().gt(3), "n > :n AND (PK = :p OR n = :n)"]
 )
 def test_a_filter_that_looks_at_the_partition_key_otherwise_is_refused(table, watched, expression):
-    """By name, before anything is sent."""
     table.scan()
     watched.sent.clear()
     request = {"FilterExpression": expression} | (values(n=1, p="room") if isinstance(expression, str) else {})

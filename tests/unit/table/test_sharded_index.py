@@ -1,7 +1,5 @@
 """An index with few values: what is written for it, and pages over its shards that read like those of a plain one."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest
@@ -12,27 +10,17 @@ from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedIndex, ShardedTable, TimeBuckets, fixed
 from support.tables import define_table
 
+from .conftest import updating
+
 INDEX = "by-status"
 SHARD = "status_shard"
 BY_STATUS = ShardedIndex(INDEX, hash="status", shards=fixed(4))
 KEY = {"PK": "room", "SK": "0001"}
 
 
-def create(dynamodb, name, sort="at", projection="ALL", hash_key=SHARD):
-    """A table with one global index; `sort` None: without a range key."""
-    definition = define_table("PK", "SK", indexes={INDEX: (hash_key, sort or "SK")})
-    (index,) = definition["GlobalSecondaryIndexes"]
-    if sort is None:
-        index["KeySchema"] = index["KeySchema"][:1]
-    index["Projection"] = {"ProjectionType": projection}
-    return dynamodb.create_table(TableName=name, **definition)
-
-
 @pytest.fixture
-def plain(dynamodb):
-    table = create(dynamodb, "indexed")
-    yield table
-    table.delete()
+def plain(create):
+    return create("indexed", "PK", "SK", indexes={INDEX: (SHARD, "at")})
 
 
 def open_table(plain, shards=None, index=BY_STATUS):
@@ -74,7 +62,7 @@ class TestWhatIsWritten:
         first = stored_shard(plain)
         table.update_item(Key=KEY, **set_status, ExpressionAttributeValues={":s": "DONE", ":n": 1})
         assert stored_shard(plain) == first.replace("OPEN", "DONE")
-        table.update_item(Key=KEY, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+        table.update_item(Key=KEY, **updating("ADD n :n", n=1))
         assert stored_shard(plain) == first.replace("OPEN", "DONE")
         table.put_item(Item={**KEY, "status": "OPEN"})
         assert stored_shard(plain) == first
@@ -92,14 +80,8 @@ class TestWhatIsWritten:
         assert stored_shard(plain) is None
 
     def test_an_update_that_creates_an_item_writes_it(self, plain):
-        """By what it sets."""
         table = open_table(plain, fixed(3))
-        table.update_item(
-            Key=KEY,
-            UpdateExpression="SET #s = :s",
-            ExpressionAttributeNames={"#s": "status"},
-            ExpressionAttributeValues={":s": "OPEN"},
-        )
+        table.update_item(Key=KEY, **updating("SET #s = :s", s="OPEN"), ExpressionAttributeNames={"#s": "status"})
         assert stored_shard(plain).startswith("OPEN#_")
         assert table.get_item(Key=KEY)["Item"] == {**KEY, "status": "OPEN"}
 
@@ -107,15 +89,10 @@ class TestWhatIsWritten:
         "change", ["SET #s = if_not_exists(#s, :s)", "SET #s = a", "SET #s = :n + :n", "SET #s = :n", "ADD #s :n"]
     )
     def test_what_cannot_be_read_is_refused_by_name(self, plain, watched, change):
-        """Before anything is sent."""
         table = open_table(plain)
+        request = {**updating(change, s="OPEN", n=1), "ExpressionAttributeNames": {"#s": "status"}}
         with pytest.raises(InvalidRequestError, match="status"):
-            table.update_item(
-                Key=KEY,
-                UpdateExpression=change,
-                ExpressionAttributeNames={"#s": "status"},
-                ExpressionAttributeValues={":s": "OPEN", ":n": 1},
-            )
+            table.update_item(Key=KEY, **request)
         assert not watched.sent["UpdateItem"]
 
     @pytest.mark.parametrize("value", [1, "", None, {"a"}])
@@ -123,10 +100,7 @@ class TestWhatIsWritten:
         """As DynamoDB refuses it for the key of an index."""
         with pytest.raises(InvalidRequestError, match="should be a text"):
             open_table(plain).put_item(Item={**KEY, "status": value})
-        with (
-            pytest.raises(InvalidRequestError, match="should be a text"),
-            open_table(plain).batch_writer() as batch,
-        ):
+        with pytest.raises(InvalidRequestError, match="should be a text"), open_table(plain).batch_writer() as batch:
             batch.put_item(Item={**KEY, "status": value})
 
     def test_the_librarys_attribute_is_reserved(self, plain):
@@ -141,7 +115,8 @@ GOLDEN = {"0000": "OPEN#_1", "0001": "OPEN#_1", "0002": "OPEN#_0", "0003": "OPEN
 @pytest.fixture(scope="class", params=["at", None, "rank"], ids=["different", "none", "equal"])
 def filled(request, dynamodb):
     """40 open items and 3 done ones; with `rank`, the range keys have three values."""
-    plain = create(dynamodb, "filled", sort="at" if request.param else None)
+    keys = define_table("PK", "SK", indexes={INDEX: (SHARD, "at") if request.param else (SHARD,)})
+    plain = dynamodb.create_table(TableName="filled", **keys)
     table = open_table(plain, fixed(2))
     for number in range(40):
         table.put_item(Item=item(number, at=f"{number % 3}" if request.param == "rank" else None))
@@ -178,7 +153,6 @@ class TestPages:
         assert sum(page["ScannedCount"] for page in pages) == 40
 
     def test_items_are_counted(self, filled):
-        """Without being shown."""
         _, table = filled
         pages = table.query_pages(**of_status(), Select="COUNT", Limit=11)
         assert sum(page["Count"] for page in pages) == 40
@@ -235,7 +209,9 @@ def test_only_the_indexs_shards_are_asked(plain, watched):
 
 def test_an_index_that_holds_keys_only_shows_the_value(dynamodb):
     """As a plain one does, whose key it is."""
-    plain = create(dynamodb, "keys-only", projection="KEYS_ONLY")
+    keys = define_table("PK", "SK", indexes={INDEX: (SHARD, "at")})
+    keys["GlobalSecondaryIndexes"][0]["Projection"] = {"ProjectionType": "KEYS_ONLY"}
+    plain = dynamodb.create_table(TableName="keys-only", **keys)
     table = open_table(plain)
     table.put_item(Item=item(1))
     (found,) = table.query(**of_status())["Items"]
@@ -252,26 +228,22 @@ def test_after_a_raise_old_items_are_found(plain):
     assert numbers(larger.query_pages(**of_status(), Limit=6)) == list(range(20))
 
 
-def test_two_indexes_are_kept_side_by_side(dynamodb):
-    """One by value, one by time."""
-    definition = define_table("PK", "SK", indexes={INDEX: (SHARD, "SK"), "by-time": ("bucket", "SK")})
-    plain = dynamodb.create_table(TableName="both", **definition)
+def test_two_indexes_are_kept_side_by_side(create):
+    plain = create("both", "PK", "SK", indexes={INDEX: (SHARD, "SK"), "by-time": ("bucket", "SK")})
     table = ShardedTable(plain, shards=fixed(2), indexes=[BY_STATUS, TimeBuckets("hour", index="by-time")])
     stored = {"PK": "room", "SK": "2026-11-21T09:30", "status": "OPEN"}
     table.put_item(Item=stored)
     between = Key("PK").eq("room") & Key("SK").between("2026-11-21T09", "2026-11-21T10")
     assert table.query(IndexName="by-time", KeyConditionExpression=between)["Items"] == [stored]
     assert table.query(**of_status())["Items"] == [stored]
-    plain.delete()
 
 
 class TestWhatIsRefused:
-    def test_a_table_without_a_sort_key_keeps_no_index(self, dynamodb):
+    def test_a_table_without_a_sort_key_keeps_no_index(self, create):
         """It is passed through, and would leave the items out."""
-        plain = dynamodb.create_table(TableName="no-sort-key", **define_table("PK", indexes={INDEX: (SHARD,)}))
+        plain = create("no-sort-key", "PK", indexes={INDEX: (SHARD,)})
         with pytest.raises(NotImplementedError, match="no index is kept"):
             open_table(plain).put_item(Item={"PK": "room", "status": "OPEN"})
-        plain.delete()
 
     def test_what_dynamodb_refuses_it_refuses_itself(self, plain):
         """An index is never read consistently; a condition on no value is none."""
@@ -285,7 +257,6 @@ class TestWhatIsRefused:
 
     @pytest.mark.parametrize("start", [{"status": "OPEN"}, KEY, {"status": "DONE", SHARD: {}}])
     def test_another_querys_cursor_is_refused(self, plain, start):
-        """By what it should be."""
         with pytest.raises(ValueError, match="LastEvaluatedKey"):
             open_table(plain).query(**of_status(), ExclusiveStartKey=start)
 
@@ -303,9 +274,7 @@ class TestWhatIsRefused:
             (SHARD, ShardedIndex("nope", hash="status", shards=fixed(2)), INDEX),
         ],
     )
-    def test_an_index_that_cannot_be_kept_is_named(self, dynamodb, hash_key, index, message):
-        """With what to do about it."""
-        plain = create(dynamodb, "wrong", hash_key=hash_key)
+    def test_an_index_that_cannot_be_kept_is_named(self, create, hash_key, index, message):
+        plain = create("wrong", "PK", "SK", indexes={INDEX: (hash_key, "at")})
         with pytest.raises(ValueError, match=message):
             open_table(plain, index=index).get_item(Key=KEY)
-        plain.delete()

@@ -1,7 +1,5 @@
 """`ShardedTable` beside boto3's own `Table`: the same calls, the same results."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest
@@ -11,6 +9,8 @@ from botocore.exceptions import ClientError
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, by_sort_key, fixed
 from unit.table.conftest import SCHEMA
+
+from .conftest import put_all, updating
 
 AXES = {
     "by sort key": {"shards": fixed(4), "hashed": by_sort_key()},
@@ -77,9 +77,7 @@ def fill(plain, twin, axis) -> ShardedTable:
     table = ShardedTable(plain, **axis)
     for number in range(3, 20):
         table.put_item(Item=item(number))
-    with twin.batch_writer() as batch:
-        for number in range(1, 20):
-            batch.put_item(Item=item(number))
+    put_all(twin, (item(number) for number in range(1, 20)))
     return table
 
 
@@ -115,7 +113,6 @@ def test_queries_give_the_same_pages(filled, query):
 
 
 def test_items_lie_on_several_partition_keys(filled, dynamodb):
-    """It is sharded, after all."""
     stored = {stored_item["PK"] for stored_item in dynamodb.Table("filled").scan()["Items"]}
     assert len(stored) > 1
     assert all(key == "room" or key.startswith("room#_") for key in stored)
@@ -166,8 +163,7 @@ def test_changes_happen_in_place(plain, twin, axis):
 def _add(sort_key: str, return_values: str) -> dict:
     return {
         "Key": {"PK": "room", "SK": sort_key},
-        "UpdateExpression": "ADD clicks :two",
-        "ExpressionAttributeValues": {":two": 2},
+        **updating("ADD clicks :two", two=2),
         "ReturnValues": return_values,
     }
 
@@ -250,21 +246,11 @@ def test_a_key_that_ends_like_a_shards_is_refused(plain, key):
             call()
 
 
-def test_what_is_not_about_items_is_passed_on(plain):
-    """Names, status and waiters are the table's."""
-    table = ShardedTable(plain, shards=fixed(4))
-    assert (plain.name, plain.table_status) == (table.name, table.table_status)
-    with pytest.raises(AttributeError):
-        _ = table.nothing
-
-
 def test_items_are_read_in_the_order_of_their_keys(plain, watched):
     """Any number of them; None for one that there is not, and one that is asked for twice comes twice."""
     table = ShardedTable(plain, shards=fixed(4))
     keys = [{"PK": f"room-{number % 3}", "SK": f"{number:04}"} for number in range(120)]
-    with table.batch_writer() as batch:
-        for number, key in enumerate(keys):
-            batch.put_item(Item={**key, "n": number})
+    put_all(table, ({**key, "n": number} for number, key in enumerate(keys)))
     missing = {"PK": "room-1", "SK": "none"}
     watched.sent.clear()
     asked = [*reversed(keys), missing, keys[7]]

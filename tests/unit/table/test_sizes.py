@@ -24,7 +24,6 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(st.text(min_size=1), VALUES, max_size=3))
 def test_a_size_is_that_of_the_encoded_item(item):
-    """Whatever boto3 takes."""
     serialize = TypeSerializer().serialize
     assert attributes_size_bytes(item) == item_size_bytes({name: serialize(value) for name, value in item.items()})
 

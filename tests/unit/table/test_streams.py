@@ -1,16 +1,14 @@
 """What consumers of a stream see, and the consumer of the page about it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from random import Random
 
 import boto3
 import pytest
 
-from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, TimeBuckets, fixed, in_band
-from support.tables import define_table
+
+from .conftest import raise_key, updating
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "streams.md"
 KEY = {"PK": {"S": "room"}, "SK": {"S": "0001"}}
@@ -26,7 +24,6 @@ KEY = {"PK": {"S": "room"}, "SK": {"S": "0001"}}
     ],
 )  # fmt: skip
 def test_a_stored_item_is_turned_into_its_owners(plain, stored, expected):
-    """In the form in which it is given."""
     table = ShardedTable(plain, shards=fixed(4))
     assert table.logical_item(stored) == expected
     assert table.logical_key(stored) == (expected and {name: expected[name] for name in ("PK", "SK")})
@@ -35,49 +32,40 @@ def test_a_stored_item_is_turned_into_its_owners(plain, stored, expected):
 def test_what_is_none_of_the_owners_is_left_out(plain):
     """Routing and load items, wherever they were stored."""
     table = ShardedTable(plain, shards=in_band(environ={}))
-    plain.put_item(Item={"PK": "room", "SK": "r#", "generations": {Generation(0, 4).encode()}})
+    raise_key(plain, "room", 4)
     plain.put_item(Item={"PK": "hotpartition#load#0#room", "SK": "r#"})
     table.put_item(Item={"PK": "room", "SK": "0001"})
     assert [table.logical_key(item) for item in plain.scan()["Items"]].count(None) == 2
     assert table.logical_key({"PK": {"S": "room"}, "SK": {"S": "r#"}}) is None
 
 
-def test_attributes_of_an_index_by_time_are_left_out(dynamodb):
-    """As of what the table returns."""
-    definition = define_table("PK", "SK", indexes={"by-time": ("bucket", "SK")})
-    plain = dynamodb.create_table(TableName="timed", **definition)
-    try:
-        table = ShardedTable(plain, shards=fixed(4), time_buckets=TimeBuckets("hour", index="by-time"))
-        item = {"PK": "room", "SK": "2026-11-21T09:30"}
-        table.put_item(Item=item)
-        assert [table.logical_item(stored) for stored in plain.scan()["Items"]] == [item]
-    finally:
-        plain.delete()
+def test_attributes_of_an_index_by_time_are_left_out(create):
+    plain = create("timed", "PK", "SK", indexes={"by-time": ("bucket", "SK")})
+    table = ShardedTable(plain, shards=fixed(4), time_buckets=TimeBuckets("hour", index="by-time"))
+    item = {"PK": "room", "SK": "2026-11-21T09:30"}
+    table.put_item(Item=item)
+    assert [table.logical_item(stored) for stored in plain.scan()["Items"]] == [item]
 
 
-def test_the_pages_consumer_keeps_the_newest_of_each_partition_key(plain, dynamodb):
+def test_the_pages_consumer_keeps_the_newest_of_each_partition_key(plain, create):
     """Whatever the order in which shards are read, and however often."""
-    newest = dynamodb.create_table(TableName="newest", **define_table("PK"))
-    try:
-        table = ShardedTable(plain, shards=fixed(16))
-        records = Records()
-        for number in range(60):
-            table.put_item(Item={"PK": f"sensor-{number % 3}", "SK": f"{number:04}", "celsius": number})
-            records.look()
-        change = {"UpdateExpression": "SET celsius = :c", "ExpressionAttributeValues": {":c": 21}}
-        table.update_item(Key={"PK": "sensor-2", "SK": "0059"}, **change)
+    newest = create("newest", "PK")
+    table = ShardedTable(plain, shards=fixed(16))
+    records = Records()
+    for number in range(60):
+        table.put_item(Item={"PK": f"sensor-{number % 3}", "SK": f"{number:04}", "celsius": number})
         records.look()
-        table.delete_item(Key={"PK": "sensor-0", "SK": "0000"})
-        records.look()
-        assert len(records.seen) == 62
-        consumer: dict = {}
-        exec(PAGE.read_text().split("```python\n")[1].split("```")[0], consumer)  # noqa: S102 - the page's own code
-        for seed in range(3):
-            consumer["handler"]({"Records": shuffled(records.seen, Random(seed))}, None)
-            kept = {item["PK"]: (item["SK"], item["celsius"]) for item in newest.scan()["Items"]}
-            assert kept == {"sensor-0": ("0057", 57), "sensor-1": ("0058", 58), "sensor-2": ("0059", 21)}
-    finally:
-        newest.delete()
+    table.update_item(Key={"PK": "sensor-2", "SK": "0059"}, **updating("SET celsius = :c", c=21))
+    records.look()
+    table.delete_item(Key={"PK": "sensor-0", "SK": "0000"})
+    records.look()
+    assert len(records.seen) == 62
+    consumer: dict = {}
+    exec(PAGE.read_text().split("```python\n")[1].split("```")[0], consumer)  # noqa: S102 - the page's own code
+    for seed in range(3):
+        consumer["handler"]({"Records": shuffled(records.seen, Random(seed))}, None)
+        kept = {item["PK"]: (item["SK"], item["celsius"]) for item in newest.scan()["Items"]}
+        assert kept == {"sensor-0": ("0057", 57), "sensor-1": ("0058", 58), "sensor-2": ("0059", 21)}
 
 
 class Records:
@@ -92,9 +80,7 @@ class Records:
         """Add what changed since the last look."""
         items = self._client.scan(TableName="readings")["Items"]
         now = {(item["PK"]["S"], item["SK"]["S"]): item for item in items}
-        for partition, sort in sorted(
-            {key for key in {**self._before, **now} if self._before.get(key) != now.get(key)}
-        ):
+        for partition, sort in sorted(key for key in {**self._before, **now} if self._before.get(key) != now.get(key)):
             image = {"NewImage": now[partition, sort]} if (partition, sort) in now else {}
             self.seen.append({"dynamodb": {"Keys": {"PK": {"S": partition}, "SK": {"S": sort}}, **image}})
         self._before = now

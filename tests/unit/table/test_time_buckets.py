@@ -7,7 +7,8 @@ from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
-from support.tables import define_table
+
+from .conftest import put_all, updating
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 INDEX = "by-owner"
@@ -36,9 +37,7 @@ def open_table(plain, shards=None, hashed=None, granularity="hour", **options):
 def table(kept):
     """48 items, ten minutes apart: eight hours in nine buckets."""
     table = open_table(kept)
-    with table.batch_writer() as batch:
-        for number in range(48):
-            batch.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number, "colour": "red"})
+    put_all(table, ({"PK": "room-1", "SK": sort_key(number), "n": number, "colour": "red"} for number in range(48)))
     return table
 
 
@@ -58,17 +57,13 @@ class TestWhatIsStored:
 
     @pytest.mark.parametrize("method", ["put_item", "update_item", "update_item_with_set"])
     def test_every_way_to_create_an_item_writes_the_index_keys(self, plain, method):
-        """And none of them is shown."""
         table = open_table(plain)
         key = {"PK": "room-1", "SK": sort_key(1)}
         if method == "put_item":
             table.put_item(Item=key)
         else:
             change = "SET n = :one" if method.endswith("set") else "ADD n :one"
-            values = {":one": 1}
-            changed = table.update_item(
-                Key=key, UpdateExpression=change, ExpressionAttributeValues=values, ReturnValues="ALL_NEW"
-            )
+            changed = table.update_item(Key=key, **updating(change, one=1), ReturnValues="ALL_NEW")
             assert changed["Attributes"] == {**key, "n": 1}
         assert table.get_item(Key=key)["Item"].keys() <= {"PK", "SK", "n"}
         (stored,) = plain.scan()["Items"]
@@ -99,14 +94,13 @@ class TestRanges:
         assert numbers(pages) == (expected[::-1] if newest_first else expected)
         assert all(limit is None or len(page["Items"]) <= limit for page in pages)
 
-    def test_bounds_are_inclusive(self, table):
-        """As `between` is."""
-        assert numbers(table.query_pages(**between(sort_key(5), sort_key(12)))) == list(range(5, 13))
-
-    def test_bounds_need_be_no_sort_keys(self, table):
-        """A time is enough."""
-        pages = table.query_pages(**between("2026-11-21T10", "2026-11-21T11:59"))
-        assert numbers(pages) == list(range(3, 15))
+    @pytest.mark.parametrize(
+        ("first", "last", "expected"),
+        [(sort_key(5), sort_key(12), range(5, 13)), ("2026-11-21T10", "2026-11-21T11:59", range(3, 15))],
+    )
+    def test_bounds_are_inclusive(self, table, first, last, expected):
+        """As `between` is; a time is enough."""
+        assert numbers(table.query_pages(**between(first, last))) == list(expected)
 
     def test_only_the_buckets_of_the_range_are_asked(self, table, watched):
         """Base key and three shards of each."""
@@ -129,7 +123,6 @@ class TestRanges:
         assert numbers(table.query_pages(**between(), FilterExpression=wanted, **options)) == [0, 1, 30, 47]
 
     def test_items_are_counted(self, table):
-        """Without being shown."""
         pages = table.query_pages(**between(), Select="COUNT")
         assert sum(page["Count"] for page in pages) == 48
 
@@ -147,7 +140,6 @@ class TestRanges:
         assert numbers(larger.query_pages(**between())) == list(range(24))
 
     def test_one_value_of_the_attribute_asks_one_shard_of_each_bucket(self, plain, watched):
-        """And the base key."""
         table = open_table(plain, fixed(8), by_attribute("device"), granularity="day")
         for number in range(6):
             table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number, "device": f"dev-{number % 2}"})
@@ -169,7 +161,6 @@ class TestWhatItSays:
         assert table.query(**between())["ConsistentRead"] is False
 
     def test_consistency_is_refused(self, table):
-        """With what to do instead."""
         with pytest.raises(NotImplementedError, match="Query the table"):
             table.query(**between(), ConsistentRead=True)
 
@@ -185,13 +176,11 @@ class TestWhatItSays:
             table.query(**between("2026-01-01", "2026-11-21"))
 
     def test_a_wrong_index_is_named(self, plain):
-        """With those that there are."""
         table = ShardedTable(plain, shards=fixed(2), time_buckets=TimeBuckets("hour", index="nope"))
         with pytest.raises(ValueError, match="by-owner"):
             table.get_item(Key={"PK": "a", "SK": "b"})
 
     def test_a_wrong_granularity_is_named(self):
-        """With those that there are."""
         with pytest.raises(ValueError, match="minute, hour, day"):
             TimeBuckets("week", index=INDEX)
 
@@ -202,18 +191,15 @@ class TestWhatItSays:
 
 
 def test_buckets_are_those_of_utc():
-    """Whatever offset a sort key has."""
     assert TimeBuckets("hour", index=INDEX).bucket_of("2026-11-21T01:30:00+02:00#x") == "2026-11-20T23"
 
 
-def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(dynamodb):
+def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(create):
     """Only its hash key is written."""
-    keys = define_table("PK", "SK", indexes={INDEX: ("bucket", "SK")})
-    plain = dynamodb.create_table(TableName="with-time", **keys)
+    plain = create("with-time", "PK", "SK", indexes={INDEX: ("bucket", "SK")})
     table = open_table(plain)
     for number in range(10):
         table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
     pages = table.query_pages(**between(), Limit=3, ScanIndexForward=False)
     assert numbers(pages) == list(reversed(range(10)))
     assert plain.scan()["Items"][0].keys() - {"PK", "SK", "n"} == {"bucket", "hp_shards"}
-    plain.delete()

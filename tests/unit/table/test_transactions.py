@@ -1,15 +1,14 @@
 """Transactions over sharded tables: all or nothing, at the places where the items are."""
 
-from __future__ import annotations
-
 import pytest
 from boto3.dynamodb.conditions import Attr
 
-from hotpartition.core.route import Generation, choose_shards
+from hotpartition.core.route import choose_shards
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed, guard, in_band
 from hotpartition.table.sharded_table import REAL_CLOCK
-from support.tables import define_table
+
+from .conftest import raise_key, updating
 
 NAME = "readings"
 KEYS = [{"PK": "room", "SK": f"{number:04}"} for number in range(4)]
@@ -21,8 +20,7 @@ def put(key, table=NAME, **options):
 
 
 def add(key, **options):
-    values = {"UpdateExpression": "ADD n :one", "ExpressionAttributeValues": {":one": 1}}
-    return {"Update": {"TableName": NAME, "Key": key, **values, **options}}
+    return {"Update": {"TableName": NAME, "Key": key, **updating("ADD n :one", one=1), **options}}
 
 
 def delete(key, **options):
@@ -50,20 +48,18 @@ def client(table):
     return table.meta.client
 
 
-def once_before(watched, operation, act):
-    """Do something just before the first request of an operation."""
-    done = []
-
-    def on_request(sent, body):
-        if sent == operation and not done:
-            done.append(sent)
-            act()
-
-    watched.refuses = on_request
-
-
 def numbers(table):
     return {item["SK"]: int(item["n"]) for item in table.scan()["Items"]}
+
+
+def place_of(plain, sort_key):
+    return next(item["PK"] for item in plain.scan()["Items"] if item["SK"] == sort_key)
+
+
+def move(plain):
+    """Move the first item to its base key, with another content."""
+    plain.delete_item(Key={"PK": place_of(plain, "0000"), "SK": "0000"})
+    plain.put_item(Item={**KEYS[0], "n": 5})
 
 
 def test_items_are_changed_where_they_are(client, table, plain):
@@ -88,7 +84,6 @@ def test_a_condition_that_an_item_is_new_does_not_overwrite_it(client, table, pl
 
 @pytest.mark.parametrize("condition", ["attribute_exists(PK)", Attr("n").eq(1)])
 def test_a_check_is_made_where_the_item_is(client, table, condition):
-    """It holds, or cancels all."""
     client.transact_write_items(TransactItems=[check(KEYS[0], condition), add(KEYS[1])])
     with pytest.raises(client.exceptions.TransactionCanceledException):
         client.transact_write_items(TransactItems=[check(KEYS[3], condition), add(KEYS[1])])
@@ -97,13 +92,7 @@ def test_a_check_is_made_where_the_item_is(client, table, condition):
 
 def test_what_moved_meanwhile_is_located_anew(client, table, plain, watched):
     """An item that was deleted and created elsewhere has one copy afterwards, with both changes."""
-    place = next(item["PK"] for item in plain.scan()["Items"] if item["SK"] == "0000")
-
-    def move():
-        plain.delete_item(Key={"PK": place, "SK": "0000"})
-        plain.put_item(Item={"PK": "room", "SK": "0000", "n": 5})
-
-    once_before(watched, "TransactWriteItems", move)
+    watched.once_before("TransactWriteItems", lambda: move(plain))
     client.transact_write_items(TransactItems=[add(KEYS[0]), add(KEYS[1])])
     assert numbers(table) == {"0000": 6, "0001": 2, "0002": 1}
     assert plain.scan()["Count"] == 3
@@ -111,11 +100,11 @@ def test_what_moved_meanwhile_is_located_anew(client, table, plain, watched):
 
 def test_of_two_creations_one_sees_the_other(client, table, plain, watched):
     """They meet at one place, in whichever order they come."""
-    once_before(watched, "TransactWriteItems", lambda: table.put_item(Item={**KEYS[3], "n": 5}))
+    watched.once_before("TransactWriteItems", lambda: table.put_item(Item={**KEYS[3], "n": 5}))
     with pytest.raises(client.exceptions.TransactionCanceledException):
         client.transact_write_items(TransactItems=[put(KEYS[3], **IS_NEW), add(KEYS[1])])
     assert numbers(table) == {"0000": 1, "0001": 1, "0002": 1, "0003": 5}
-    once_before(watched, "TransactWriteItems", lambda: table.delete_item(Key=KEYS[3]))
+    watched.once_before("TransactWriteItems", lambda: table.delete_item(Key=KEYS[3]))
     with pytest.raises(client.exceptions.TransactionCanceledException):
         client.transact_write_items(TransactItems=[check(KEYS[3])])
 
@@ -128,7 +117,7 @@ def test_a_check_that_an_item_is_not_there_meets_its_creation(client, table, wat
         watched.refuses = lambda *_: None
         client.transact_write_items(TransactItems=[check(KEYS[3], "attribute_not_exists(PK)"), put(other)])
 
-    once_before(watched, "TransactWriteItems", create_other)
+    watched.once_before("TransactWriteItems", create_other)
     with pytest.raises(client.exceptions.TransactionCanceledException):
         client.transact_write_items(TransactItems=[check(other, "attribute_not_exists(PK)"), put(KEYS[3])])
     assert "0003" not in numbers(table)
@@ -136,7 +125,7 @@ def test_a_check_that_an_item_is_not_there_meets_its_creation(client, table, wat
 
 def test_a_second_copy_is_removed_first(client, table, plain):
     """The more often changed one is the item."""
-    table.update_item(Key=KEYS[0], UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 2})
+    table.update_item(Key=KEYS[0], **updating("SET n = :n", n=2))
     plain.put_item(Item={**KEYS[0], "n": 1})
     client.transact_write_items(TransactItems=[add(KEYS[0])])
     assert numbers(table)["0000"] == 3
@@ -177,7 +166,6 @@ def test_where_nothing_tells_the_shard_a_new_item_is_refused(plain):
     ],
 )
 def test_what_cannot_be_promised_is_refused_by_name(client, watched, request_, message):
-    """Before anything is written."""
     client.scan(TableName=NAME)
     watched.sent.clear()
     with pytest.raises(NotImplementedError, match=message):
@@ -190,7 +178,6 @@ def test_what_cannot_be_promised_is_refused_by_name(client, watched, request_, m
     [{"Put": {"TableName": NAME, "Item": {"PK": "room"}}}, {"ConditionCheck": {"TableName": NAME, "Key": KEYS[0]}}],
 )
 def test_what_dynamodb_refuses_is_refused(client, table, bad):
-    """And nothing of it is done."""
     with pytest.raises(Exception):  # noqa: B017, PT011 - boto3's, or the engine's
         client.transact_write_items(TransactItems=[add(KEYS[0]), bad])
     assert numbers(table)["0000"] == 1
@@ -198,19 +185,12 @@ def test_what_dynamodb_refuses_is_refused(client, table, bad):
 
 def test_throttled_transactions_are_tried_again(client, table, plain, watched):
     """Within the budget, as single changes. New items avoid the shard that refused."""
-    attempts = []
     writer = table._open("PutItem").items.changer._routes.writer
-    place = next(item["PK"] for item in plain.scan()["Items"] if item["SK"] == "0000")
-
-    def respond(operation, body):
-        if operation == "TransactWriteItems" and not attempts:
-            attempts.append(operation)
-            reasons = [{"Code": "ThrottlingError"}, {"Code": "None"}]
-            error = {"Code": "TransactionCanceledException", "Message": "cancelled"}
-            return {"Error": error, "CancellationReasons": reasons, "ResponseMetadata": {"HTTPStatusCode": 400}}
-        return None
-
-    watched.responds = respond
+    place = place_of(plain, "0000")
+    reasons = [{"Code": "ThrottlingError"}, {"Code": "None"}]
+    error = {"Code": "TransactionCanceledException", "Message": "cancelled"}
+    refusal = {"Error": error, "CancellationReasons": reasons, "ResponseMetadata": {"HTTPStatusCode": 400}}
+    watched.respond_once("TransactWriteItems", lambda _: refusal)
     client.transact_write_items(TransactItems=[add(KEYS[0]), add(KEYS[1])])
     assert numbers(table) == {"0000": 2, "0001": 2, "0002": 1}
     assert watched.sent["TransactWriteItems"] == 2
@@ -219,7 +199,6 @@ def test_throttled_transactions_are_tried_again(client, table, plain, watched):
 
 class TestReading:
     def test_items_are_read_where_they_are(self, client, twin):
-        """In their order; of other tables, too."""
         twin.put_item(Item=KEYS[0])
         actions = [get(KEYS[1], ProjectionExpression="n"), get(KEYS[0], "twin"), get(KEYS[3]), get(KEYS[0])]
         response = client.transact_get_items(TransactItems=actions, ReturnConsumedCapacity="TOTAL")
@@ -227,14 +206,7 @@ class TestReading:
         assert {part["TableName"] for part in response["ConsumedCapacity"]} == {NAME, "twin"}
 
     def test_what_moved_meanwhile_is_looked_for_again(self, client, plain, watched):
-        """It is neither missing nor old."""
-        place = next(item["PK"] for item in plain.scan()["Items"] if item["SK"] == "0000")
-
-        def move():
-            plain.delete_item(Key={"PK": place, "SK": "0000"})
-            plain.put_item(Item={"PK": "room", "SK": "0000", "n": 5})
-
-        once_before(watched, "TransactGetItems", move)
+        watched.once_before("TransactGetItems", lambda: move(plain))
         assert client.transact_get_items(TransactItems=[get(KEYS[0])])["Responses"][0]["Item"]["n"] == 5
 
     def test_a_raise_meanwhile_hides_nothing(self, plain, watched):
@@ -242,16 +214,11 @@ class TestReading:
         reader = ShardedTable(plain, shards=in_band(environ={}))
 
         def raise_and_create():
-            generation = Generation(since_ms=0, shard_count=8).encode()
-            plain.update_item(
-                Key={"PK": "room", "SK": "r#"},
-                UpdateExpression="ADD generations :g",
-                ExpressionAttributeValues={":g": {generation}},
-            )
+            raise_key(plain, "room", 8)
             writer = ShardedTable(plain, shards=in_band(environ={})).meta.client
             writer.transact_write_items(TransactItems=[put(key) for key in KEYS])
 
-        once_before(watched, "TransactGetItems", raise_and_create)
+        watched.once_before("TransactGetItems", raise_and_create)
         found = reader.meta.client.transact_get_items(TransactItems=[get(key) for key in KEYS])["Responses"]
         assert [response["Item"]["n"] for response in found] == [7] * 4
         assert {item["PK"] for item in plain.scan()["Items"] if item["SK"] != "r#"} != {"room"}
@@ -263,17 +230,13 @@ class TestReading:
             client.transact_get_items(TransactItems=[get(KEYS[0]), get(KEYS[1])])
 
 
-def test_two_sharded_tables_are_changed_in_one(table, dynamodb):
-    """By a client that guards both."""
-    other = dynamodb.create_table(TableName="other", **define_table("PK", "SK"))
-    try:
-        sharded = ShardedTable(other, shards=fixed(3))
-        sharded.put_item(Item={**KEYS[0], "n": 1})
-        client = guard(dynamodb, table, sharded).meta.client
-        client.transact_write_items(TransactItems=[add(KEYS[0]), put(KEYS[0], "other"), put(KEYS[1], "other")])
-        assert (numbers(table)["0000"], numbers(sharded)) == (2, {"0000": 7, "0001": 7})
-        assert other.scan()["Count"] == 2
-        read = client.transact_get_items(TransactItems=[get(KEYS[0]), get(KEYS[0], "other")])["Responses"]
-        assert [response["Item"]["n"] for response in read] == [2, 7]
-    finally:
-        other.delete()
+def test_two_sharded_tables_are_changed_in_one(table, dynamodb, create):
+    other = create("other", "PK", "SK")
+    sharded = ShardedTable(other, shards=fixed(3))
+    sharded.put_item(Item={**KEYS[0], "n": 1})
+    client = guard(dynamodb, table, sharded).meta.client
+    client.transact_write_items(TransactItems=[add(KEYS[0]), put(KEYS[0], "other"), put(KEYS[1], "other")])
+    assert (numbers(table)["0000"], numbers(sharded)) == (2, {"0000": 7, "0001": 7})
+    assert other.scan()["Count"] == 2
+    read = client.transact_get_items(TransactItems=[get(KEYS[0]), get(KEYS[0], "other")])["Responses"]
+    assert [response["Item"]["n"] for response in read] == [2, 7]

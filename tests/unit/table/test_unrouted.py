@@ -1,17 +1,16 @@
 """A journal that was lost beside items on shards: scans and queries of indexes say so."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from hotpartition.core.route import Generation
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ShardedTable, in_band
 from support.adaptive import AdaptiveShards
 from support.fakes import FakeClock, FakeTelemetry
+
+from .conftest import raise_key
 
 BY_OWNER = {"IndexName": "by-owner", "KeyConditionExpression": Key("owner").eq("eu")}
 
@@ -39,13 +38,6 @@ def process(request, plain):
         key = f"{('hall', 'room')[number % 2]}#_{number % 3}"
         plain.put_item(Item={"PK": key, "SK": f"{number}", "owner": "eu", "at": f"{number}"})
     return Process(plain, request.param)
-
-
-def raise_key(plain, key, shard_count):
-    update = {":g": {Generation(0, shard_count).encode()}}
-    plain.update_item(
-        Key={"PK": key, "SK": "r#"}, UpdateExpression="ADD generations :g", ExpressionAttributeValues=update
-    )
 
 
 def gets(watched):
