@@ -110,6 +110,3 @@ class Partition:
         self.write.watch_at = self.read.watch_at = math.inf
         self.seen.clear()
         self.names.clear()
-
-    def __repr__(self) -> str:
-        return f"Partition({self.low:#018x}, {self.high:#018x}, members={self.members})"

@@ -80,33 +80,6 @@ class Resource:
     (`write_many`, `write_evenly`) that was not taken whole counts as one.
     """
 
-    __slots__ = (
-        "_check_at",
-        "_checked_at",
-        "_due_growth",
-        "_growing",
-        "_heat",
-        "_is_apart",
-        "_lows",
-        "_minute_base",
-        "_minute_start",
-        "_partitions",
-        "_peaks",
-        "_random",
-        "_read_gate",
-        "_read_places",
-        "_retired",
-        "_rules",
-        "_sweep_at",
-        "_throughput",
-        "_write_gate",
-        "_write_places",
-        "arn",
-        "is_index",
-        "splits",
-        "throttled",
-    )
-
     def __init__(
         self,
         arn: str,
@@ -117,7 +90,6 @@ class Resource:
         heat: HeatSplits | None = None,
         growing_keys: KeyRule = True,
         is_index: bool = False,
-        start: float = 0.0,
     ) -> None:
         self.arn = arn
         self.is_index = is_index
@@ -129,8 +101,8 @@ class Resource:
         self._growing = growing_keys
         self._random = random
         self._is_apart = partitions.is_key_apart
-        self._write_gate = self._gate(Kind.WRITE, start)
-        self._read_gate = self._gate(Kind.READ, start)
+        self._write_gate = self._gate(Kind.WRITE)
+        self._read_gate = self._gate(Kind.READ)
         self._write_places: dict[str, Bucket] = {}
         self._read_places: dict[str, Bucket] = {}
         self._sweep_at = _SWEEP_AT_LEAST
@@ -139,8 +111,8 @@ class Resource:
         if not self._is_apart:
             bounds = even_bounds(self._first_count())
             self._replace([self._partition(low, high) for low, high in itertools.pairwise(bounds)])
-        self._checked_at = self._minute_start = start
-        self._check_at = math.inf if self._is_apart else start + CHECK_SECONDS
+        self._checked_at = self._minute_start = 0.0
+        self._check_at = math.inf if self._is_apart else CHECK_SECONDS
         self._minute_base = {Kind.WRITE: 0.0, Kind.READ: 0.0}
         self._retired = {Kind.WRITE: 0.0, Kind.READ: 0.0}
         self._peaks = {Kind.WRITE: 0.0, Kind.READ: 0.0}
@@ -321,13 +293,13 @@ class Resource:
     def _limit(self, kind: Kind) -> float:
         return self._rules.write_limit_wcu if kind is Kind.WRITE else self._rules.read_limit_rcu
 
-    def _gate(self, kind: Kind, start: float) -> Bucket:
+    def _gate(self, kind: Kind) -> Bucket:
         throughput, is_write = self._throughput, kind is Kind.WRITE
         if isinstance(throughput, Provisioned):
             rate = throughput.wcu if is_write else throughput.rcu
             window = max(throughput.burst_seconds, 1.0)
-            spent = start - max(throughput.saved_seconds, 1.0)
-            return Bucket(rate, self._throttle(kind, Limit.PROVISIONED), window=window, spent=spent)
+            saved = max(throughput.saved_seconds, 1.0)
+            return Bucket(rate, self._throttle(kind, Limit.PROVISIONED), window=window, spent=-saved)
         maximum = (throughput.max_wcu if is_write else throughput.max_rcu) or math.inf
         quota = (throughput.quota_wcu if is_write else throughput.quota_rcu) or math.inf
         # Both save up one second's worth and see the same traffic, so the larger of the two never refuses first.

@@ -63,12 +63,10 @@ class Table(Resource):
     """A table: throughput of its own, and indexes with theirs. See the package for what it models.
 
     `random` decides which requests to a hot partition are looked at, and nothing else: two tables with the same
-    configuration, seed and requests behave the same. `start` is the clock's reading at which the table begins to be.
+    configuration, seed and requests behave the same.
     """
 
-    __slots__ = ("config", "indexes")
-
-    def __init__(self, config: TableConfig, random: random.Random, *, start: float = 0.0) -> None:
+    def __init__(self, config: TableConfig, random: random.Random) -> None:
         super().__init__(
             config.arn,
             config.throughput,
@@ -76,7 +74,6 @@ class Table(Resource):
             random=random,
             heat=config.heat,
             growing_keys=config.growing_keys,
-            start=start,
         )
         self.config = config
         self.indexes = {
@@ -88,7 +85,6 @@ class Table(Resource):
                 heat=config.heat,
                 growing_keys=index.growing_keys,
                 is_index=True,
-                start=start,
             )
             for name, index in config.indexes.items()
         }

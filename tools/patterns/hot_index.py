@@ -9,6 +9,7 @@ Every update sets the attribute that the index is kept by, so it is a write of t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -24,7 +25,7 @@ from tools.patterns.table import INDEX, INDEX_KEY, INDEX_PARTITIONS, Client, Ser
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.wiring import SimulatedTable, build_world
+from tools.simulation.wiring import SimulatedTable
 
 SECONDS = 10.0
 PLAIN_SECONDS = 5.0
@@ -32,18 +33,6 @@ PLAIN_SECONDS = 5.0
 PARTITION_KEYS = 10_000
 INDEX_SHARDS = 8
 STATUS = "status"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HotIndexResult:
-    """What became of the updates: of all seeds together, and in the worst of them."""
-
-    title: str
-    seeds: int
-    updates: int
-    throttled_share: float
-    throttled_share_worst: float
-    failed_share: float
 
 
 @dataclass(slots=True)
@@ -73,40 +62,43 @@ PLAIN, SHARDED, THROWN = (
 HOT_INDEXES = (PLAIN, SHARDED, THROWN)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HotIndexResult:
+    """What became of the updates: of all seeds together, and in the worst of them."""
+
+    title: str
+    seeds: int
+    updates: int
+    throttled_share: float
+    throttled_share_worst: float
+    failed_share: float
+
+    @classmethod
+    def of(cls, index: HotIndex, samples: Sequence[HotIndexSample]) -> HotIndexResult:
+        """Sum runs up."""
+        updates = sum(sample.updates for sample in samples)
+        return cls(
+            title=index.title,
+            seeds=len(samples),
+            updates=updates,
+            throttled_share=round(sum(sample.throttled for sample in samples) / updates, 5),
+            throttled_share_worst=round(max(sample.throttled / sample.updates for sample in samples), 5),
+            failed_share=round(sum(sample.failed for sample in samples) / updates, 5),
+        )
+
+
 def simulate_hot_index(index: HotIndex, seed: int) -> HotIndexSample:
     """Run updates through an index."""
-    engine = Engine()
-    try:
-        return _Run(engine, index, seed).play(index.seconds)
-    finally:
-        engine.close()
-
-
-def summarize_hot_index(index: HotIndex, samples: Sequence[HotIndexSample]) -> HotIndexResult:
-    """Sum runs up."""
-    updates = sum(sample.updates for sample in samples)
-    return HotIndexResult(
-        title=index.title,
-        seeds=len(samples),
-        updates=updates,
-        throttled_share=round(sum(sample.throttled for sample in samples) / updates, 5),
-        throttled_share_worst=round(max(sample.throttled / sample.updates for sample in samples), 5),
-        failed_share=round(sum(sample.failed for sample in samples) / updates, 5),
-    )
+    run = _Run(index, seed)
+    with closing(run.engine):
+        return run.play(index.seconds)
 
 
 class _Run:
-    def __init__(self, engine: Engine, index: HotIndex, seed: int) -> None:
-        self.engine, self.shards = engine, index.shards
-        self.world = build_world(
-            engine,
-            seed,
-            table=STEP.table,
-            redis_nodes=STEP.redis_nodes,
-            settings=STEP.settings,
-            observer=Observer(),
-            seeds="hot-index/",
-        )
+    def __init__(self, index: HotIndex, seed: int) -> None:
+        engine = self.engine = Engine()
+        self.shards = index.shards
+        self.world = STEP.build_world(engine, seed, observer=Observer(), seeds="hot-index/")
         self.server = Server(
             self.world, PATTERNS["buckets"], seed, Partitions(is_key_apart=True) if index.is_apart else INDEX_PARTITIONS
         )

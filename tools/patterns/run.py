@@ -7,6 +7,7 @@ are adaptive, the product's own consumer raises them. Only DynamoDB and Redis ar
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -46,7 +47,6 @@ from tools.simulation.wiring import (
     SimulatedShards,
     SimulatedTable,
     build_consumer,
-    build_world,
 )
 
 BUDGET_MS = 300.0
@@ -114,10 +114,8 @@ class Raises(Observer):
 def simulate(pattern: Pattern, workload: Workload, seed: int, course: Course = TEN_MINUTES) -> Sample:
     """Run one pattern; the seed decides all that is left to chance."""
     run = _Run(pattern, workload, seed, course)
-    try:
+    with closing(run.engine):
         return run.play()
-    finally:
-        run.engine.close()
 
 
 class _Run:
@@ -128,15 +126,7 @@ class _Run:
         self.sample = Sample()
         engine = self.engine = Engine()
         self.raises = Raises(engine)
-        self.world = build_world(
-            engine,
-            seed,
-            table=STEP.table,
-            redis_nodes=STEP.redis_nodes,
-            settings=STEP.settings,
-            observer=self.raises,
-            seeds="patterns/",
-        )
+        self.world = STEP.build_world(engine, seed, observer=self.raises, seeds="patterns/")
         self.server = Server(self.world, pattern, seed)
         self.journal = DynamoDBJournal(ThreadedCalls(self.world.store.client("table").call), TABLE.journal)
         self.base = f"SENSOR_READING-{seed}"
@@ -181,6 +171,7 @@ class _Run:
         consumer = self._start_consumer() if with_consumer else None
         self._write_until(course.close_up)
         engine.run_until(course.close_up)
+        offered = failed = 0.0
         if course.reads:
             if consumer is not None:
                 engine.kill(consumer)
@@ -192,10 +183,7 @@ class _Run:
             self._write_until(course.whole)
             self._plan_reads()
             engine.run_until(course.whole + 2.0)
-            offered, failed = sample.offered - offered, sample.failed - failed
-        else:
-            offered, failed = sample.offered, sample.failed
-        sample.failed_share_at_end = failed / max(1.0, offered)
+        sample.failed_share_at_end = (sample.failed - failed) / max(1.0, sample.offered - offered)
         sample.counts = self.server.counts
         sample.raises = self.raises.seen
         sample.final_shard_count = max([each.shard_count for each in sample.raises] or [self.pattern.shards or 0])

@@ -15,14 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
-from tools.patterns.hot_index import (
-    HOT_INDEXES,
-    HotIndex,
-    HotIndexResult,
-    HotIndexSample,
-    simulate_hot_index,
-    summarize_hot_index,
-)
+from tools.patterns.hot_index import HOT_INDEXES, HotIndexResult, simulate_hot_index
 from tools.patterns.model import (
     ASSUMPTIONS,
     BEGINNING,
@@ -68,11 +61,6 @@ class Job(NamedTuple):
 def run(job: Job) -> Sample:
     """Run one job, in a process of the pool."""
     return simulate(job.build(), WORKLOADS[job.workload], job.seed, TEN_MINUTES if job.planned is None else BEGINNING)
-
-
-def run_hot_index(job: tuple[HotIndex, int]) -> HotIndexSample:
-    """Run the index with one hot value and a seed, in a process of the pool."""
-    return simulate_hot_index(*job)
 
 
 def list_jobs(seeds: int) -> list[list[Job]]:
@@ -185,13 +173,13 @@ def main(arguments: Sequence[str]) -> int:
     began = time.perf_counter()
     seeds = range(1, options.seeds + 1)
     with open_workers({"patterns": sum(map(len, runs))}) as (pool, advance):
-        hot = [[pool.submit(run_hot_index, (index, seed)) for seed in seeds] for index in HOT_INDEXES]
+        hot = [[pool.submit(simulate_hot_index, index, seed) for seed in seeds] for index in HOT_INDEXES]
         futures = [[pool.submit(run, job) for job in jobs] for jobs in runs]
         for future in chain.from_iterable(futures):
             future.add_done_callback(lambda _: advance["patterns"]())
         samples = [[future.result() for future in each] for each in futures]
         hot_samples = [[future.result() for future in each] for each in hot]
-    hot_index = [summarize_hot_index(index, each) for index, each in zip(HOT_INDEXES, hot_samples, strict=True)]
+    hot_index = [HotIndexResult.of(index, each) for index, each in zip(HOT_INDEXES, hot_samples, strict=True)]
     study = summarize(runs, samples, options.seeds, hot_index)
     path = write_summary(study, options.out)
     say(study, Console(width=200))

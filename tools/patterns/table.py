@@ -217,19 +217,18 @@ class Client:
 
     def put_item(self, *, Item: dict[str, Any], **_: Any) -> dict[str, Any]:  # noqa: N803 - boto3's names
         """Put an item."""
-        throttle = self._server.put(Item)
-        if throttle is not None:
-            self._refuse(throttle, "PutItem")
-        self._wait(self._server.write_latency)
-        return {"ConsumedCapacity": {"TableName": TABLE_NAME, "Table": {"CapacityUnits": 1.0}}}
+        return self._write(Item, "PutItem")
 
     def update_item(self, *, Key: Mapping[str, str], **request: Any) -> dict[str, Any]:  # noqa: N803
         """Make an update that sets attributes to values."""
         names, values = request["ExpressionAttributeNames"], request["ExpressionAttributeValues"]
         sets = {names[name]: values[value] for name, value in _ASSIGNMENT.findall(request["UpdateExpression"])}
-        throttle = self._server.put({**Key, **sets})
+        return self._write({**Key, **sets}, "UpdateItem")
+
+    def _write(self, item: dict[str, Any], operation: str) -> dict[str, Any]:
+        throttle = self._server.put(item)
         if throttle is not None:
-            self._refuse(throttle, "UpdateItem")
+            self._refuse(throttle, operation)
         self._wait(self._server.write_latency)
         return {"ConsumedCapacity": {"TableName": TABLE_NAME, "Table": {"CapacityUnits": 1.0}}}
 

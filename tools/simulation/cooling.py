@@ -7,28 +7,24 @@ gets the same messages at the same pace behind the rush; the newest page of both
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from statistics import median
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import WriteSettings
-from hotpartition_messages.writing import NewMessage
 from tools.bars import Bar, at_most
 from tools.history_checker import FAULTS
 from tools.scaling import scale_thresholds
-from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
-from tools.simulation.engine import Engine, Function, FunctionConfig
-from tools.simulation.measure import Meter, Phases, Record
+from tools.simulation.engine import Engine, FunctionConfig
+from tools.simulation.measure import Meter
 from tools.simulation.results import Safety
+from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, Readers, Scenario, table_of
-from tools.simulation.strategies import Ours
-from tools.simulation.wiring import NAMES, Parts, ProductSettings, build_world
+from tools.simulation.wiring import NAMES, ProductSettings
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
 
 SEEDS = 20
@@ -49,7 +45,6 @@ PROBES = 3
 SETTLED_SECONDS = 10.0
 """How long after the rush the last of its requests have ended."""
 BODY = (500, 500)
-AUDIT_SECONDS = 300.0
 RAISED_SECONDS = 2.0
 """The bar of `make simulate-step`."""
 
@@ -126,60 +121,32 @@ def _scenario() -> Scenario:
     )
 
 
-class _Run:
-    """The parts of one run."""
+class _Run(MessageRun):
+    """A run that looks for the close, and probes what pages take."""
 
-    def __init__(self, seed: int, parts: Parts) -> None:
-        self.seed = seed
-        scenario = self.scenario = _scenario().named_for(seed)
-        engine = self.engine = Engine()
-        self.hot, self.cold = scenario.hot_conversation, name_for(COLD, seed)
-        end = scenario.seconds + scenario.drain_seconds
-        phases = Phases(self.hot, onset=ONSET, heat_end=RUSH_ENDS, end=scenario.seconds)
-        self.meter = _PageMeter(engine, hot_conversation=self.hot, seconds=end, phases=phases)
+    meter: _PageMeter
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(Engine(), _scenario(), seed, meter=_PageMeter)
         self.meter.keys = set()
-        self.record = Record()
-        world = self.world = build_world(
-            engine,
-            seed,
-            parts,
-            table=scenario.table,
-            redis_nodes=scenario.redis_nodes,
-            settings=scenario.settings,
-            observer=self.meter,
-            on_report=self.meter.note_report,
-        )
-        self.writing: Function[NewMessage, WriteResponse] = Function(
-            engine, scenario.writers, partial(Ours().build_writer, world), world.random("writers")
-        )
-        self.reading: ReadFunction = Function(
-            engine, scenario.reading, partial(Ours().build_reader, world), world.random("readers")
-        )
-        self.readers = ReadingClients(
-            engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
-        )
+        self.hot, self.cold = self.scenario.hot_conversation, name_for(COLD, seed)
         self.closed_seconds: float | None = None
         self.probes: dict[str, tuple[int, float]] = {}
 
     def result(self) -> CoolingRun:
         """Let it happen, and sum it up."""
         engine, scenario, meter = self.engine, self.scenario, self.meter
-        Ours().start(self.world, scenario)
-        writers = WritingClients(
-            engine, scenario, self.writing, meter, self.record, self.world.random("writing clients")
-        )
-        writers.start(scenario.workload.arrivals(scenario.seconds, self.seed))
-        self.readers.start()
+        self.strategy.start(self.world, scenario)
+        self.start_clients()
         engine.at(RUSH_ENDS, self._look_for_close)
         engine.at(MORE_ENDS + PROBE_SECONDS / 2, lambda: engine.spawn(self._probe))
         engine.run_until(RUSH_ENDS + SETTLED_SECONDS)
         before = self._count_failures()
         engine.run_until(SECOND_ONSET)
         failed = self._count_failures() - before
-        engine.run_until(scenario.seconds + scenario.drain_seconds)
+        engine.run_until(self.end)
         keys, units = self.probes[self.hot]
         hot = [raised for raised in meter.raises if raised.conversation_id == self.hot]
-        self.readers.audit(AUDIT_SECONDS)
         return CoolingRun(
             seed=self.seed,
             shard_count=max((raised.shard_count for raised in hot), default=0),
@@ -190,7 +157,7 @@ class _Run:
             cold_units=self.probes[self.cold][1],
             failed=failed,
             raised_again_seconds=meter.raised_seconds(SECOND_ONSET),
-            safety=Safety.of(self.record.judge()),
+            safety=self.judge(),
         )
 
     def _count_failures(self) -> int:
@@ -214,21 +181,18 @@ class _Run:
             self.probes[conversation_id] = min(found)
 
 
-def run_cooling(seed: int, parts: Parts | None = None) -> CoolingRun:
-    """Run one seed: a pure function of its arguments. `parts` are the product's classes, some of them replaced."""
-    run = _Run(seed, parts or Parts())
+def run_cooling(seed: int) -> CoolingRun:
+    """Run one seed."""
+    run = _Run(seed)
     with closing(run.engine):
         return run.result()
 
 
-def run_coolings(seeds: Sequence[int], *, pool: Executor, progress: Callable[[], None]) -> CoolingStudy:
-    """Run seeds, each in a process of its own."""
-    futures = [pool.submit(run_cooling, seed) for seed in seeds]
-    for future in futures:
-        future.add_done_callback(lambda _: progress())
-    runs = tuple(future.result() for future in futures)
+def sum_up_coolings(runs: Sequence[CoolingRun]) -> CoolingStudy:
+    """Hold the seeds against the bars."""
     bars = tuple(judge(runs))
-    return CoolingStudy(first_seed=seeds[0], runs=runs, bars=bars, passed=all(bar.holds for bar in bars))
+    passed = all(bar.holds for bar in bars)
+    return CoolingStudy(first_seed=runs[0].seed, runs=tuple(runs), bars=bars, passed=passed)
 
 
 def judge(runs: Sequence[CoolingRun]) -> list[Bar]:

@@ -23,7 +23,7 @@ from tools.simulation.results import Latency
 from tools.simulation.scenarios import FAULTS, FaultPlan, Scenario, step
 from tools.simulation.store import Observer
 from tools.simulation.strategies import Ours
-from tools.simulation.wiring import COUNTERS, Parts, build_counter_reader, build_counter_writer, build_world
+from tools.simulation.wiring import COUNTERS, Parts, build_counter_reader, build_counter_writer
 
 RUSH_PER_SECOND = 10_000.0
 RUSH_PARTITIONS = 64
@@ -121,24 +121,14 @@ class _Observer(Observer):
 class _Run:
     """The parts that both kinds of runs share."""
 
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts) -> None:
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None) -> None:
         self.seed, self.scenario = seed, scenario
         engine = self.engine = Engine()
         self.observer = _Observer(engine)
         self.record = Record()
         self.last_value = 0
         """What was read last."""
-        world = self.world = build_world(
-            engine,
-            seed,
-            parts,
-            table=scenario.table,
-            redis_nodes=scenario.redis_nodes,
-            settings=scenario.settings,
-            skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
-            observer=self.observer,
-            seeds="counters/",
-        )
+        world = self.world = scenario.build_world(engine, seed, parts, observer=self.observer, seeds="counters/")
         self.store = world.store
         self.adding: Function[NewAddition, None] = Function(
             engine,
@@ -198,13 +188,13 @@ def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_
         seconds=RUSH_SECONDS,
         onset=RUSH_ONSET,
     )
-    run = _Rush(scenario, seed, parts or Parts(), per_second)
+    run = _Rush(scenario, seed, parts, per_second)
     with closing(run.engine):
         return run.result()
 
 
 class _Rush(_Run):
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts, per_second: float) -> None:
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None, per_second: float) -> None:
         super().__init__(scenario, seed, parts)
         self.per_second = per_second
         self.counter = f"rush-{seed}"
@@ -274,7 +264,7 @@ class _Rush(_Run):
 
 def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> TokenRun:
     """Add with tokens while everything fails. Odd seeds: a cancelled transaction binds its token."""
-    run = _Tokens(_faulty_scenario(), seed, parts or Parts(), additions)
+    run = _Tokens(_faulty_scenario(), seed, parts, additions)
     with closing(run.engine):
         return run.result()
 
@@ -282,18 +272,17 @@ def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITI
 def _faulty_scenario() -> Scenario:
     """Build the scenario of all faults, with requests that happen late besides."""
     plan = FAULTS.faults or FaultPlan()
-    plan = replace(plan, store=replace(plan.store, late=LATE), spell=replace(plan.spell, late=LATE))
+    plan = replace(plan, store=replace(plan.store, late=LATE), spell=replace(plan.spell, late=LATE), wrong_clocks=0.0)
     return replace(FAULTS, name="counter-faults", seconds=FAULT_SECONDS, faults=plan)
 
 
 class _Tokens(_Run):
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts, additions: int) -> None:
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None, additions: int) -> None:
         super().__init__(scenario, seed, parts)
         self.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.count = additions
         self.attempts = self.persisted = 0
         self.under_way = 0
-        self.is_over = False
         self.clients = self.random("clients")
         self.driver = FaultDriver(
             scenario.faults or FaultPlan(),
@@ -322,7 +311,7 @@ class _Tokens(_Run):
         self.raises.start()
         engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
         engine.run_until(FAULT_SECONDS + 4.0)
-        self.is_over = self.raises.is_over = True
+        self.world.is_over = True
         engine.run_while(lambda: self.under_way, DRAIN_SECONDS)
         if self.under_way:
             raise RuntimeError(f"{self.under_way} additions were never acknowledged")
@@ -382,6 +371,6 @@ class _Tokens(_Run):
 
     def _read_now_and_then(self) -> None:
         random = self.random("reads")
-        while not self.is_over:
+        while not self.world.is_over:
             self.engine.sleep(random.expovariate(READS_PER_SECOND))
             self.read(self._name(random.choice(COUNTER_NAMES)))

@@ -1,22 +1,29 @@
-"""What goes wrong, and when: at random moments, of random kinds, all from the run's seed."""
+"""What goes wrong, and when: at random moments, of random kinds, all from the run's seed.
+
+And what operators run beside the load: processes that die at any request, and are started again.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Any
 
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.folding import Folder, FoldForm
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.journal_rebuild import ScanForm, rebuild_journal
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import CloseStep
-from hotpartition.errors import RetryLaterError
+from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.runtime.building_leases import build_close_times
 from hotpartition.runtime.settings import LeaseSettings
 from tools.simulation.engine import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError
-from tools.simulation.redis_model import Change, RedisNode
 from tools.simulation.scenarios import SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, StoreFaults
 from tools.simulation.wiring import World, build_closer, build_raiser
@@ -27,6 +34,13 @@ DYING, PAUSING = 0.2, 0.3
 LONGEST_PAUSE_SECONDS = 5.0
 RAISER_SECONDS = 0.3
 """How often something looks whether there is anything to raise."""
+FOLD_SETTLE_SECONDS = 2.0
+FOLDED_PER_SECOND = 400.0
+FOLD_DEATHS, REBUILD_DEATHS = 0.005, 0.3
+"""The odds that a process dies of one of its requests: a fold takes hundreds of them, a rebuild less than ten."""
+DEATH_SECONDS = 0.01
+"""Mean time from there to its death: as long as a request takes, so that it has happened, or not."""
+LONGEST_REPAIR_SECONDS = 600.0
 
 
 class FaultDriver:
@@ -79,11 +93,11 @@ class FaultDriver:
         self._store.faults = StoreFaults()
         self._redis.lost = 0.0
         for node in self._redis.nodes:
-            _repair(node)
+            node.recover()
 
     def all_struck(self) -> tuple[tuple[str, int], ...]:
         """List how often each fault struck, DynamoDB's and those of environments included."""
-        struck = self.struck + Counter(dynamodb_struck(self._store))
+        struck = self.struck + self._store.all_struck()
         struck["environment died in a request"] = sum(function.deaths for function in self._functions)
         return tuple(sorted(struck.items()))
 
@@ -95,40 +109,37 @@ class FaultDriver:
 
         self._engine.after(self._random.expovariate(rate), happen)
 
-    def _nodes(self) -> list[RedisNode]:
-        """Choose one node, or now and then all of them."""
-        if self._random.random() < 0.3:
-            return self._redis.nodes
-        return [self._redis.nodes[self._random.randrange(len(self._redis.nodes))]]
-
     def _take_redis_down(self) -> None:
         self.struck["redis outage"] += 1
         is_hanging, forgets = self._random.random() < 0.4, self._random.random() < 0.5
         lost, seconds = self._random.random() * 2.0, self._random.uniform(0.3, 5.0)
-        for node in self._nodes():
+        nodes = self._redis.some_nodes(self._random)
+        for node in nodes:
             node.is_hanging, node.is_down = is_hanging, not is_hanging
-            self._engine.after(seconds, lambda node=node: self._bring_back(node, lost if forgets else None))  # type: ignore[misc]
 
-    def _bring_back(self, node: RedisNode, lost_seconds: float | None) -> None:
-        if lost_seconds is not None:
-            node.fail_over(self._engine.now, lost_seconds)
-        _repair(node)
+        def bring_back() -> None:
+            for node in nodes:
+                if forgets:
+                    node.fail_over(self._engine.now, lost)
+                node.recover()
+
+        self._engine.after(seconds, bring_back)
 
     def _fail_over(self) -> None:
         self.struck["redis failover"] += 1
         lost = self._random.random() * 4.0
-        for node in self._nodes():
+        for node in self._redis.some_nodes(self._random):
             node.fail_over(self._engine.now, lost)
 
     def _empty(self) -> None:
         self.struck["redis emptied"] += 1
-        for node in self._nodes():
+        for node in self._redis.some_nodes(self._random):
             node.empty()
 
     def _slow_down(self) -> None:
         self.struck["redis slow"] += 1
         seconds = self._random.uniform(0.005, 0.05)
-        nodes = self._nodes()
+        nodes = self._redis.some_nodes(self._random)
         for node in nodes:
             node.extra_seconds = seconds
 
@@ -158,35 +169,32 @@ class FaultDriver:
             is_close = self._random.random() < INVENTED_CLOSES
             invented = Close(since_ms, True) if is_close else Generation(since_ms, self._random.randint(2, 24))
             member = invented.encode()
-            self._change(key, lambda data, key=key, member=member: data.sadd(key, (member,)))  # type: ignore[misc]
+            self._redis.change(key, lambda data, key=key, member=member: data.sadd(key, (member,)))  # type: ignore[misc]
 
     def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
         self.struck["redis holds bytes"] += 1
         noise = self._random.randbytes(8) + b"\xff\xfe"
         now_ms = self._engine.now_ms()
         for key in routes:
-            self._change(key, lambda data, key=key: data.sadd(key, (noise, b"7@\xff")))  # type: ignore[misc]
+            self._redis.change(key, lambda data, key=key: data.sadd(key, (noise, b"7@\xff")))  # type: ignore[misc]
         for key in keys:
             if ":reports:" in key:
                 for fields in ({b"r": b"2|" + noise}, {noise: noise}, {b"r": noise}):
-                    self._change(key, lambda data, key=key, fields=fields: data.xadd(key, fields, now_ms, 0))  # type: ignore[misc]
+                    self._redis.change(key, lambda data, key=key, fields=fields: data.xadd(key, fields, now_ms, 0))  # type: ignore[misc]
 
     def _change_type(self, routes: Sequence[str], keys: Sequence[str]) -> None:
         self.struck["redis changes types"] += 1
         for key in (routes[0], *keys):
-            self._change(key, lambda data, key=key: data.take(key))  # type: ignore[misc]
+            self._redis.change(key, lambda data, key=key: data.take(key))  # type: ignore[misc]
             self._engine.after(
                 self._random.uniform(0.3, 5.0),
-                lambda key=key: self._change(key, lambda data: data.delete(key)),  # type: ignore[misc]
+                lambda key=key: self._redis.change(key, lambda data: data.delete(key)),  # type: ignore[misc]
             )
-
-    def _change(self, key: str, change: Change) -> None:
-        self._redis.node_of(key).change(self._engine.now, change)
 
     def _trim(self) -> None:
         self.struck["stream trimmed"] += 1
         oldest_ms = EPOCH_MS + int((self._engine.now - self._random.random()) * 1000)
-        for node in self._nodes():
+        for node in self._redis.some_nodes(self._random):
             node.change(self._engine.now, lambda data: data.trim(oldest_ms))
 
     def _kill_consumer(self) -> None:
@@ -218,11 +226,6 @@ class FaultDriver:
         self._engine.after(self._random.uniform(0.5, 4.0), end)
 
 
-def dynamodb_struck(store: Network) -> dict[str, int]:
-    """Name how often each of DynamoDB's faults struck."""
-    return {f"dynamodb {name.replace('_', ' ')}": count for name, count in store.struck.items()}
-
-
 class RaisesByHand:
     """Raises at random moments, beside the consumer or instead of it: by something that may die in between."""
 
@@ -242,7 +245,6 @@ class RaisesByHand:
         Generations of keys without positions (not `is_timed`) begin at the beginning of time.
         """
         self.count = 0
-        self.is_over = False
         self.function: Function[tuple[str, Generation], None] = Function(
             world.engine, FunctionConfig(concurrency=1, warm=1), self._build, world.random("raisers")
         )
@@ -271,7 +273,7 @@ class RaisesByHand:
     def _run(self) -> None:
         engine, random = self._world.engine, self._random
         next_at = engine.now + random.expovariate(self._per_second)
-        while not self.is_over:
+        while not self._world.is_over:
             engine.sleep(RAISER_SECONDS)
             if not self._urgent and engine.now < next_at:
                 continue
@@ -289,12 +291,13 @@ class RaisesByHand:
 class ClosesByHand:
     """Closes raised keys at random moments, by something that may pause or die between any two requests."""
 
-    def __init__(self, world: World, place: JournalPlace, *, per_second: float, choose: Callable[[], str]) -> None:
+    def __init__(
+        self, world: World, place: JournalPlace, *, per_second: float, choose: Callable[[Random], str]
+    ) -> None:
         """Close keys that `choose` returns."""
         self.confirmed = 0
         self.void = 0
         """Announcements that were made, and never confirmed."""
-        self.is_over = False
         self.function: Function[str, CloseStep] = Function(
             world.engine, FunctionConfig(concurrency=4, warm=2), self._build, world.random("closers")
         )
@@ -302,6 +305,7 @@ class ClosesByHand:
         self._place = place
         self._per_second = per_second
         self._choose = choose
+        self._choice = world.random("closed")
         self._random = world.random("closes")
         self._times = build_close_times(LeaseSettings.defaults(**SHORT_LEASES))
 
@@ -336,17 +340,100 @@ class ClosesByHand:
 
     def _run(self) -> None:
         engine, random = self._world.engine, self._random
-        while not self.is_over:
+        while not self._world.is_over:
             engine.sleep(random.expovariate(self._per_second))
-            if not self.is_over:
+            if not self._world.is_over:
                 engine.spawn(self._close)
 
     def _close(self) -> None:
-        collection = self._choose()
+        collection = self._choose(self._choice)
         with suppress(RetryLaterError, NoResponseError, TooManyRequestsError):
             self.function.invoke(collection)
 
 
-def _repair(node: RedisNode) -> None:
-    node.is_down = node.is_hanging = False
-    node.extra_seconds = 0.0
+class Folds:
+    """Folds one collection after another, in two processes at a time."""
+
+    def __init__(self, world: World, table_name: str, place: JournalPlace, *, choose: Callable[[Random], str]) -> None:
+        self.moved = 0
+        self._world = world
+        self._form = FoldForm(table_name, "PK", "SK", KeyForm(), place, changes="hp_changes", dropped=("hp_shards",))
+        self._choose = choose
+        self._random = world.random("folds")
+        self._function: Function[str, None] = Function(
+            world.engine, FunctionConfig(concurrency=2, warm=2), self._build, world.random("folders")
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        for _ in range(2):
+            self._world.engine.spawn(self._run)
+
+    @property
+    def killed(self) -> int:
+        """How many processes died."""
+        return self._function.deaths
+
+    def _build(self, process: Process, index: int) -> Callable[[str], None]:
+        random = self._world.random(f"folder-{index}")
+        calls = _deadly(self._world, process, self._function, FOLD_DEATHS, random)
+        clock = self._world.clock(random)
+
+        def fold(collection: str) -> None:
+            before = [0]
+
+            def progress(moved: int) -> None:
+                self.moved += moved - before[0]
+                before[0] = moved
+
+            folder = Folder(
+                calls, self._form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS
+            )
+            folder.fold(collection, progress=progress)
+
+        return fold
+
+    def _run(self) -> None:
+        engine = self._world.engine
+        while not self._world.is_over:
+            engine.sleep(0.2 + self._random.random())
+            with suppress(NoResponseError, TooManyRequestsError, RetryLaterError, InvalidRequestError):
+                self._function.invoke(self._choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
+
+
+def _deadly(
+    world: World, process: Process, function: Function[Any, None], deaths: float, random: Random
+) -> ThreadedCalls:
+    """Build the calls of a process that may die of each of them."""
+    call = world.store.client("operator", process).call
+
+    def call_and_die(operation: str, request: Mapping[str, Any]) -> Any:
+        if random.random() < deaths:
+            world.engine.after(random.expovariate(1 / DEATH_SECONDS), lambda: function.kill(process))
+        return call(operation, request)
+
+    return ThreadedCalls(call_and_die)
+
+
+def rebuild_lost_journal(world: World, place: JournalPlace, form: ScanForm) -> int:
+    """Rebuild a journal by a process that is started again until it has done it; return how often it was killed."""
+    engine, random = world.engine, world.random("rebuilds")
+
+    def build(process: Process, index: int) -> Callable[[None], None]:
+        own_random = world.random(f"rebuilder-{index}")
+        calls = _deadly(world, process, processes, REBUILD_DEATHS, own_random)
+        clock = world.clock(own_random)
+        raiser = build_raiser(world, process, index, place)
+        journal = DynamoDBJournal(calls, place)
+
+        def rebuild(_: None) -> None:
+            rebuild_journal(calls, form, journal, raiser, clock, by="simulated", units_per_second=200.0)
+
+        return rebuild
+
+    processes: Function[None, None] = Function(engine, FunctionConfig(concurrency=1, warm=1), build, random)
+    while True:
+        with suppress(NoResponseError, TooManyRequestsError, RetryLaterError):
+            processes.invoke(None, timeout_seconds=LONGEST_REPAIR_SECONDS)
+            return processes.deaths
+        engine.sleep(0.1)

@@ -46,10 +46,10 @@ from hotpartition_messages.writing import MessageWriter, NewMessage
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.simulation.engine import EPOCH_MS, Engine
 from tools.simulation.results import Distribution
-from tools.simulation.scenarios import table_of
+from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
 from tools.simulation.studies import parse_seeds, replay_study, run_all, write_result
-from tools.simulation.wiring import TABLE, ProductSettings, SharedTelemetry, build_world
+from tools.simulation.wiring import TABLE, SharedTelemetry
 from tools.simulation.workloads import ConversationFlow, Step
 
 COMMAND = "in-band"
@@ -134,15 +134,7 @@ class _Rush(Observer):
         self.windows: dict[int, _Window] = {}
         self.raises: list[tuple[float, int]] = []
         self.failed_wcu = 0.0
-        self.world = build_world(
-            self.engine,
-            seed,
-            table=table_of(32),
-            redis_nodes=3,
-            settings=ProductSettings(),
-            observer=self,
-            seeds=f"{variant.name}/",
-        )
+        self.world = STEP.build_world(self.engine, seed, observer=self, seeds=f"{variant.name}/")
         self.random = self.world.random("rush")
         self.writers = [self._build_writer(index) for index in range(variant.processes)]
         self.seed = seed

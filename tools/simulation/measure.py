@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
@@ -34,7 +34,7 @@ from tools.history_checker import (
 from tools.quantiles import nearest_rank
 from tools.simulation.engine import EPOCH_MS, Engine
 from tools.simulation.results import Latency, Phase, PhaseName, Raise, Reads, Series, Writes
-from tools.simulation.store import READER, Network, Observer
+from tools.simulation.store import Network, Observer
 
 BIN_SECONDS = 0.25
 RELIEF_SHARE = 0.01
@@ -219,36 +219,30 @@ class Record:
         return find_breaches(self._history())
 
     def _history(self) -> History:
-        records = tuple(self._offered())
+        acknowledged, unresolved = [], []
+        for conversation_id, offers in self.offers.items():
+            for message_id, offer in offers.items():
+                place = {"conversation_id": conversation_id, "message_id": message_id, "digest": offer.digest}
+                if offer.acknowledged_at is None:
+                    unresolved.append(Unresolved(**place, offered_at=offer.offered_at))
+                    continue
+                acknowledged.append(
+                    Acknowledged(
+                        **place,
+                        offered_at=offer.offered_at,
+                        acknowledged_at=offer.acknowledged_at,
+                        expires_at=offer.expires_at,
+                    )
+                )
         return History(
-            acknowledged=tuple(r for r in records if isinstance(r, Acknowledged)),
-            unresolved=(*(r for r in records if isinstance(r, Unresolved)), *self._nameless),
+            acknowledged=tuple(acknowledged),
+            unresolved=(*unresolved, *self._nameless),
             reads=tuple(self.reads),
             edits=tuple(self.edits),
             deletions=tuple(self.deletions),
             additions=tuple(self.additions),
             clock_error=self.clock_error,
         )
-
-    def _offered(self) -> Iterator[Acknowledged | Unresolved]:
-        for conversation_id, offers in self.offers.items():
-            for message_id, offer in offers.items():
-                if offer.acknowledged_at is None:
-                    yield Unresolved(
-                        conversation_id=conversation_id,
-                        message_id=message_id,
-                        digest=offer.digest,
-                        offered_at=offer.offered_at,
-                    )
-                else:
-                    yield Acknowledged(
-                        conversation_id=conversation_id,
-                        message_id=message_id,
-                        digest=offer.digest,
-                        offered_at=offer.offered_at,
-                        acknowledged_at=offer.acknowledged_at,
-                        expires_at=offer.expires_at,
-                    )
 
 
 @dataclass(slots=True)
@@ -291,8 +285,8 @@ class Tally:
 class Phases:
     """Finds the tally of a conversation and an instant. The hot one's time before its rush is nobody's."""
 
-    def __init__(self, hot_conversation: str, *, onset: float, heat_end: float, end: float) -> None:
-        self._hot = hot_conversation
+    def __init__(self, hot: str, *, onset: float, heat_end: float, end: float) -> None:
+        self.hot = hot
         self._onset = onset
         self._heat_end = heat_end
         self._end = end
@@ -302,7 +296,7 @@ class Phases:
         """Find the tally; after the end there is none, since everything is read once more then."""
         if at >= self._end:
             return None
-        if conversation_id != self._hot:
+        if conversation_id != self.hot:
             return self._tallies[PhaseName.QUIET]
         if self._onset <= at < self._heat_end:
             return self._tallies[PhaseName.HOT_RUSH]
@@ -338,17 +332,16 @@ class _Bin:
 class Meter(Observer):
     """Counts, bin by bin; also the table's `Observer`."""
 
-    def __init__(self, engine: Engine, *, hot_conversation: str, seconds: float, phases: Phases) -> None:
+    def __init__(self, engine: Engine, *, seconds: float, phases: Phases) -> None:
         self._engine = engine
-        self._hot = hot_conversation
+        self._hot = phases.hot
         self._phases = phases
         self._bins = [_Bin() for _ in range(round(seconds / BIN_SECONDS))]
         self._routes: dict[str, Route] = {}
         self.raises: list[Raise] = []
         self.write_latencies_ms: list[float] = []
         self.page_latencies_ms: list[float] = []
-        self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = self.waited_count = 0
-        self.offered_wcu = self.failed_wcu = 0.0
+        self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = 0
         self.pages_failed = 0
         self.operations = 0
 
@@ -379,7 +372,6 @@ class Meter(Observer):
 
     def waited(self) -> None:
         """Implement `Observer.waited`."""
-        self.waited_count += 1
         self._now().waited += 1
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
@@ -404,7 +396,6 @@ class Meter(Observer):
     def note_offered(self, conversation_id: str, at: float, wcu: float) -> None:
         """A client began to write."""
         self.offered += 1
-        self.offered_wcu += wcu
         place = self._at(at)
         place.begun += 1
         place.offered += wcu
@@ -435,7 +426,6 @@ class Meter(Observer):
     def note_failed(self, conversation_id: str, at: float, wcu: float) -> None:
         """A client gave up on what it offered at this time."""
         self.failed += 1
-        self.failed_wcu += wcu
         self._at(at).failed += wcu
         if tally := self._phases.of(conversation_id, at):
             tally.failed_wcu += wcu
@@ -465,17 +455,17 @@ class Meter(Observer):
             offered=self.offered,
             stored=self.stored_count,
             failed=self.failed,
-            offered_wcu=self.offered_wcu,
-            failed_wcu=self.failed_wcu,
+            offered_wcu=sum(b.offered for b in self._bins),
+            failed_wcu=sum(b.failed for b in self._bins),
             requests=self.requests,
             throttled_attempts=self.throttled_attempts,
             latency_ms=Latency.of(self.write_latencies_ms),
-            waited=self.waited_count,
+            waited=sum(b.waited for b in self._bins),
         )
 
     def reads(self, store: Network) -> Reads:
         """Sum the reads up; `store`: what was read from."""
-        counts = store.counts_of(READER)
+        counts = store.page_counts
         pages = len(self.page_latencies_ms)
         each = max(pages, 1)
         return Reads(

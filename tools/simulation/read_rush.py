@@ -11,38 +11,34 @@ partitions, or because all environments wait for them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import partial
+from math import ceil
 from typing import Any
 
 from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache, PageT
 from hotpartition.errors import RetryLaterError
-from hotpartition.redis.cluster import read_hot_key, route_key
+from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
-from hotpartition_messages.writing import NewMessage
 from tools.bars import Bar, at_least, at_most
 from tools.history_checker import FAULTS, Page
 from tools.scaling import scale_reads
-from tools.simulation.clients import ReadFunction, ReadingClients, WriteResponse, WritingClients
-from tools.simulation.engine import EPOCH_MS, Engine, Function, FunctionConfig, TooManyRequestsError
-from tools.simulation.measure import Meter, Phases, Record, seen
+from tools.simulation.engine import EPOCH_MS, Engine, FunctionConfig, TooManyRequestsError
+from tools.simulation.measure import seen
 from tools.simulation.results import Latency, Safety
+from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, Scenario, table_of
-from tools.simulation.store import READER
-from tools.simulation.strategies import Ours
-from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings, build_world
+from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings
 from tools.simulation.workloads import Constant, ConversationFlow, Workload
 
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
 SHARD_COUNT = 16
-COPIES = 3
-"""What the consumer decides on for so many pages (`core/read_heat.py`); a test holds both together."""
+COPIES = ceil(PAGES_PER_SECOND / ConsumerSettings.defaults().detection.pages_per_copy)
+"""What the consumer decides on for so many pages."""
 PARTITIONS = 32
 PAGE_LIMIT = 50
 WRITTEN_FIRST = 200
@@ -55,7 +51,6 @@ JUDGED_EVERY = 397
 """Of so many pages, one is given to the history checker."""
 LAG_SECONDS = 0.5
 """What an eventually consistent read may lag behind, beyond the staleness bound; in the mean it is 20 ms here."""
-AUDIT_SECONDS = 300.0
 LOOK_SECONDS = 0.02
 
 MOST_FILLS_PER_SECOND = 5.0
@@ -297,66 +292,36 @@ def _content(page: Any) -> tuple[str, ...]:
     return tuple(item.sort_key for item in page.items)
 
 
-class _RushRun:
-    """The parts of one run."""
+class _RushRun(MessageRun):
+    """A run in which many ask for pages."""
 
     def __init__(self, rush: ReadRush, seed: int, parts: Parts) -> None:
+        engine = Engine()
         self.rush = rush
-        scenario = self.scenario = rush.scenario().named_for(seed)
-        self.conversation = scenario.hot_conversation
-        engine = self.engine = Engine()
-        self.end = scenario.seconds + scenario.drain_seconds
         self.tally = Tally(engine, [Second() for _ in range(int(rush.seconds + 0.999))])
-        phases = Phases(self.conversation, onset=ONSET, heat_end=scenario.seconds, end=scenario.seconds)
-        self.meter = Meter(engine, hot_conversation=self.conversation, seconds=self.end, phases=phases)
-        self.record = Record()
-        world = self.world = build_world(
-            engine,
-            seed,
-            replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1)),
-            table=scenario.table,
-            redis_nodes=scenario.redis_nodes,
-            settings=scenario.settings,
-            observer=self.meter,
-            on_report=self.meter.note_report,
-        )
-        self.store, self.redis = world.store, world.redis
-        self.writing: Function[NewMessage, WriteResponse] = Function(
-            engine,
-            scenario.writers,
-            partial(Ours().build_writer, world),
-            world.random("writers"),
-        )
-        self.reading: ReadFunction = Function(
-            engine,
-            scenario.reading,
-            partial(Ours().build_reader, world),
-            world.random("readers"),
-        )
-        self.random = world.random("rush")
+        parts = replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1))
+        super().__init__(engine, rush.scenario(), seed, parts=parts)
+        self.conversation = self.scenario.hot_conversation
+        self.random = self.world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
         self.found_seconds: float | None = None
-        self.bound_seconds = scenario.settings.reader.pages.page_staleness_seconds + LAG_SECONDS
+        self.bound_seconds = self.scenario.settings.reader.pages.page_staleness_seconds + LAG_SECONDS
 
     def result(self) -> RushRun:
         """Let it happen, and sum it up."""
         engine, rush, scenario = self.engine, self.rush, self.scenario
         self._spread()
-        arrivals = scenario.workload.arrivals(scenario.seconds, self.world.seed)
-        writers = WritingClients(
-            engine, scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
-        )
-        writers.start(arrivals)
+        self.start_clients()
         engine.at(ONSET, self._plan_page)
         if rush.is_watched:
-            Ours().start(self.world, scenario)
+            self.strategy.start(self.world, scenario)
             engine.at(ONSET, self._look_for_flag)
         engine.run_until(self.end)
-        counts = self.store.counts[READER]
+        counts = self.store.page_counts
         throttled, rcu = counts.throttles, counts.rcu
         commands = max(max(node.commands.values(), default=0) for node in self.redis.nodes)
         copies = self._copies()
-        safety = self._judge()
+        safety = self.judge()
         seconds = self.tally.seconds
         offered = sum(second.offered for second in seconds)
         refused = sum(second.refused for second in seconds)
@@ -397,15 +362,13 @@ class _RushRun:
     def _spread(self) -> None:
         """Raise the conversation to N, and mark it read-hot, where the functions look for it."""
         generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
-        self.store.preset(self.conversation, [generation], updated_ms=EPOCH_MS)
-        route = route_key(TABLE_NAME, self.conversation)
-        self.redis.node_of(route).change(0.0, lambda data: data.sadd(route, (generation.encode(),)))
+        self.world.preset(self.conversation, generation)
         if self.rush.copies:
-            self.redis.node_of(self.flag).change(0.0, lambda data: data.set(self.flag, str(self.rush.copies)))
+            self.redis.change(self.flag, lambda data: data.set(self.flag, str(self.rush.copies)))
 
     def _copies(self) -> int:
         """Return what the conversation's flag says."""
-        return int(self.redis.node_of(self.flag).data.text(self.flag, self.redis.now_ms()) or 0)
+        return int(self.redis.node_of(self.flag).data.text(self.flag, self.engine.now_ms()) or 0)
 
     def _look_for_flag(self) -> None:
         if self._copies():
@@ -448,14 +411,6 @@ class _RushRun:
         )
         self.record.note_read(PageRequest(self.conversation), [judged])
 
-    def _judge(self) -> Safety:
-        """Read everything, strongly consistent, and judge the pages."""
-        clients = ReadingClients(
-            self.engine, self.scenario, self.reading, self.meter, self.record, self.world.random("audit")
-        )
-        clients.audit(AUDIT_SECONDS)
-        return Safety.of(self.record.judge())
-
 
 def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:
     """Run one rush: a pure function of its arguments. `parts` are the product's classes, some of them replaced."""
@@ -464,15 +419,11 @@ def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:
         return run.result()
 
 
-def run_rushes(rushes: Sequence[ReadRush], *, seed: int, pool: Executor, progress: Callable[[], None]) -> RushStudy:
-    """Run rushes, each in a process of its own."""
-    futures = [pool.submit(run_rush, rush, seed) for rush in rushes]
-    for future in futures:
-        future.add_done_callback(lambda _: progress())
-    runs = tuple(future.result() for future in futures)
+def sum_up_rushes(seed: int, runs: Sequence[RushRun]) -> RushStudy:
+    """Hold the rushes of a seed against the bars."""
     bound_ms = ProductSettings().reader.pages.page_staleness_seconds * 1000
     bars = tuple(judge(runs, bound_ms=bound_ms))
-    return RushStudy(seed=seed, bound_ms=bound_ms, runs=runs, bars=bars, passed=all(bar.holds for bar in bars))
+    return RushStudy(seed=seed, bound_ms=bound_ms, runs=tuple(runs), bars=bars, passed=all(bar.holds for bar in bars))
 
 
 def _served_after(seconds: Sequence[Second]) -> float | None:

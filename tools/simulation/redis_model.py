@@ -11,13 +11,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from copy import deepcopy
 from math import log
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from redis.crc import key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from hotpartition.redis.cluster import SLOT_COUNT, ClusterClient, RedisConnection
@@ -180,7 +182,12 @@ class RedisNode:
         self._replicate(now - lost_seconds)
         self._log.clear()
         self.data = self._replica
-        self._replica = _copy(self.data)
+        self._replica = deepcopy(self.data)
+
+    def recover(self) -> None:
+        """Be well again, with what is left of its memory."""
+        self.is_down = self.is_hanging = False
+        self.extra_seconds = 0.0
 
     def empty(self) -> None:
         """Forget everything."""
@@ -190,20 +197,6 @@ class RedisNode:
     def _replicate(self, until: float) -> None:
         while self._log and self._log[0][0] <= until:
             self._log.popleft()[1](self._replica)
-
-
-def _copy(data: _Data) -> _Data:
-    copied = _Data()
-    copied.sets = {key: set(members) for key, members in data.sets.items()}
-    copied.texts = dict(data.texts)
-    copied.expires_at_ms = dict(data.expires_at_ms)
-    copied.hashes = {key: dict(fields) for key, fields in data.hashes.items()}
-    copied.scores = {key: dict(scores) for key, scores in data.scores.items()}
-    copied.foreign = set(data.foreign)
-    for key, stream in data.streams.items():
-        copied.streams[key] = mine = _Stream()
-        mine.ids, mine.entries = list(stream.ids), list(stream.entries)
-    return copied
 
 
 class RedisServer:
@@ -232,13 +225,19 @@ class RedisServer:
             node = self._places[key] = self.nodes[key_slot(key.encode()) * len(self.nodes) // SLOT_COUNT]
         return node
 
+    def some_nodes(self, random: Random) -> list[RedisNode]:
+        """Choose one node, or now and then all of them."""
+        if random.random() < 0.3:
+            return self.nodes
+        return [self.nodes[random.randrange(len(self.nodes))]]
+
+    def change(self, key: str, change: Change) -> None:
+        """Apply a write to a key's node, now, without a client."""
+        self.node_of(key).change(self.engine.now, change)
+
     def keys(self) -> list[str]:
         """List all keys that anybody ever named, whether they hold something or not."""
         return sorted(self._places)
-
-    def now_ms(self) -> int:
-        """Return the servers' time, Unix ms."""
-        return self.engine.now_ms()
 
 
 class RedisClient:
@@ -268,19 +267,19 @@ class RedisClient:
             case "SSCAN", (_, _, count):
                 return _scan(node, key, count)
             case "GETRANGE", (_, end):
-                return (node.data.text(key, server.now_ms()) or "")[: end + 1]
+                return (node.data.text(key, server.engine.now_ms()) or "")[: end + 1]
             case "HGET", (field,):
                 return self._read_field(node, key, field)
             case "HPTTL" | "HPEXPIRETIME", (_, _, field):
-                expires_at_ms = node.data.field_expires_at_ms(key, field, server.now_ms())
-                since_ms = server.now_ms() if name == "HPTTL" else 0
+                expires_at_ms = node.data.field_expires_at_ms(key, field, server.engine.now_ms())
+                since_ms = server.engine.now_ms() if name == "HPTTL" else 0
                 return [-2 if expires_at_ms is None else expires_at_ms - since_ms]
             case "HSETEX", ("FNX", _, ttl_ms, _, _, field, value):
-                return self._set_if_absent(node, key, field, value, server.now_ms() + ttl_ms)
+                return self._set_if_absent(node, key, field, value, server.engine.now_ms() + ttl_ms)
             case "INCR", ():
                 return self._increment(node, key)
             case "PEXPIRE", (ttl_ms, "NX"):
-                expires_at_ms = server.now_ms() + ttl_ms
+                expires_at_ms = server.engine.now_ms() + ttl_ms
                 node.change(server.engine.now, lambda data: data.keep_until(key, expires_at_ms))
                 return 1
             case "XADD", (_, _, oldest_ms, _, field, text):
@@ -291,13 +290,13 @@ class RedisClient:
 
     def _set_if_absent(self, node: RedisNode, key: str, field: str, value: str, expires_at_ms: int) -> int:
         server = self._server
-        if node.data.field(key, field, server.now_ms()) is not None:
+        if node.data.field(key, field, server.engine.now_ms()) is not None:
             return 0
         node.change(server.engine.now, lambda data: data.hsetex(key, field, value, expires_at_ms))
         return 1
 
     def _increment(self, node: RedisNode, key: str) -> int:
-        now_ms = self._server.now_ms()
+        now_ms = self._server.engine.now_ms()
 
         def add(data: _Data) -> None:
             known = data.text(key, now_ms)
@@ -314,7 +313,7 @@ class RedisClient:
         return self._run(key, lambda node: self._read_field(node, key, name))
 
     def _read_field(self, node: RedisNode, key: str, name: str) -> str | None:
-        value = node.data.field(key, name, self._server.now_ms())
+        value = node.data.field(key, name, self._server.engine.now_ms())
         node.sent[int(self._server.engine.now)] += len(value or "")
         return value
 
@@ -337,17 +336,17 @@ class RedisClient:
         """Count a text key: 0 or 1."""
         return self._run(
             key,
-            lambda node: int(node.data.text(key, self._server.now_ms()) is not None or key in node.data.foreign),
+            lambda node: int(node.data.text(key, self._server.engine.now_ms()) is not None or key in node.data.foreign),
             is_typed=False,
         )
 
     def getrange(self, key: str, start: int, end: int) -> str:
         """Read a part of a text."""
-        return self._run(key, lambda node: (node.data.text(key, self._server.now_ms()) or "")[start : end + 1])
+        return self._run(key, lambda node: (node.data.text(key, self._server.engine.now_ms()) or "")[start : end + 1])
 
     def set(self, key: str, value: object, *, px: int | None = None) -> None:
         """Set a text, for so many ms."""
-        expires_at_ms = None if px is None else self._server.now_ms() + px
+        expires_at_ms = None if px is None else self._server.engine.now_ms() + px
         self._change(key, lambda data: data.set(key, str(value), expires_at_ms), is_typed=False)
 
     def xadd(self, key: str, fields: Mapping[str, str], *, minid: int, approximate: bool) -> None:
@@ -357,7 +356,7 @@ class RedisClient:
         self._run(key, lambda node: self._append(node, key, fields, minid))
 
     def _append(self, node: RedisNode, key: str, fields: Mapping[str, str], oldest_ms: int) -> None:
-        server, now_ms = self._server, self._server.now_ms()
+        server, now_ms = self._server, self._server.engine.now_ms()
         server.reports += 1
         server.on_report()
         node.change(server.engine.now, lambda data: data.xadd(key, fields, now_ms, oldest_ms))
@@ -410,8 +409,8 @@ class RedisClient:
             return effect(node)
 
         def happen() -> None:
-            if not node.is_down and not (is_typed and key in node.data.foreign):
-                effect(node)
+            with suppress(RedisError):
+                arrive()
 
         for _ in range(ATTEMPTS):
             self._count(key, 1)

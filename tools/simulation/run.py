@@ -10,28 +10,24 @@ from hotpartition_messages.writing import NewMessage
 from tools.simulation.clients import (
     ChangeFunction,
     ChangingClients,
+    ReadFunction,
     ReadingClients,
-    ReadRequest,
-    ReadResponse,
     WriteResponse,
     WritingClients,
     change_handler,
 )
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Function
-from tools.simulation.faults import ClosesByHand, FaultDriver, dynamodb_struck
+from tools.simulation.faults import ClosesByHand, FaultDriver
 from tools.simulation.measure import Meter, Phases, Record
 from tools.simulation.results import Cost, RunResult, Safety
 from tools.simulation.scenarios import FaultPlan, Scenario
-from tools.simulation.strategies import HAND_SECONDS, STRATEGIES, Strategy
-from tools.simulation.wiring import TABLE, Parts, build_world
-from tools.simulation.workloads import ConversationFlow, name_for
+from tools.simulation.strategies import HAND_SECONDS, STRATEGIES
+from tools.simulation.wiring import TABLE, Parts
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
-AUDIT_SECONDS = 600.0
-"""Longest time that the reads at the end may take."""
 SETTLE_SECONDS = 3.0
-"""How long everything is left alone before them: requests that clients gave up on end in this time."""
+"""How long everything is left alone before all is read once more: requests that clients gave up on end in this time."""
 BASE_READS_SECONDS = 3.0
 """How long before the onset they begin: by then, what the partition had saved up for them is used."""
 CHANGING_ENVIRONMENTS = 6
@@ -45,82 +41,91 @@ TEN_MINUTES = 600.0
 NO_SAFETY = Safety(acknowledged=0, reads=0, missing=0, duplicated=0, out_of_order=0, altered=0, phantom=0, unverified=0)
 
 
+class MessageRun:
+    """What all runs of messages are made of: the world, its functions, their clients, and what is seen of it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        scenario: Scenario,
+        seed: int,
+        strategy_name: str = "ours",
+        parts: Parts | None = None,
+        *,
+        meter: type[Meter] = Meter,
+    ) -> None:
+        if strategy_name not in STRATEGIES:
+            raise ValueError(f"there is no strategy {strategy_name!r}; there are {', '.join(STRATEGIES)}")
+        strategy = self.strategy = STRATEGIES[strategy_name]()
+        self.engine, self.seed = engine, seed
+        scenario = self.scenario = scenario.named_for(seed)
+        self.end = scenario.seconds + scenario.drain_seconds
+        self.phases = Phases(
+            scenario.hot_conversation, onset=scenario.onset, heat_end=scenario.heat_ends, end=scenario.seconds
+        )
+        self.meter = meter(engine, seconds=self.end, phases=self.phases)
+        self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
+        world = self.world = scenario.build_world(
+            engine, seed, parts, observer=self.meter, on_report=self.meter.note_report
+        )
+        self.store, self.redis = world.store, world.redis
+        self.writing: Function[NewMessage, WriteResponse] = Function(
+            engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")
+        )
+        self.reading: ReadFunction = Function(
+            engine, scenario.reading, partial(strategy.build_reader, world), world.random("readers")
+        )
+        self.readers = ReadingClients(
+            engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
+        )
+
+    def start_clients(self) -> None:
+        """Let clients write and read."""
+        writers = WritingClients(
+            self.engine, self.scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
+        )
+        writers.start(self.scenario.workload.arrivals(self.scenario.seconds, self.seed))
+        self.readers.start()
+
+    def judge(self) -> Safety:
+        """Read everything once more, and judge all that was read."""
+        self.readers.audit()
+        return Safety.of(self.record.judge())
+
+
 def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Parts | None = None) -> RunResult:
     """Run a scenario under one of `STRATEGIES`; `seed` decides everything that is left to chance.
 
     `parts` are the product's classes, some of them replaced.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"there is no strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
-    run = _Run(scenario.named_for(seed), seed, STRATEGIES[strategy](), parts or Parts())
+    run = _Run(scenario, seed, strategy, parts)
     with closing(run.engine):
         return run.result()
 
 
-class _Run:
-    """The parts of one run, put together."""
+class _Run(MessageRun):
+    """A run with changes and faults beside all that."""
 
-    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts) -> None:
-        self.scenario, self.seed, self.strategy = scenario, seed, strategy
-        engine = self.engine = Engine()
-        self.end = scenario.seconds + scenario.drain_seconds
-        self.phases = Phases(
-            scenario.hot_conversation, onset=scenario.onset, heat_end=scenario.heat_ends, end=scenario.seconds
-        )
-        self.meter = Meter(engine, hot_conversation=scenario.hot_conversation, seconds=self.end, phases=self.phases)
-        self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        world = self.world = build_world(
-            engine,
-            seed,
-            parts,
-            table=scenario.table,
-            redis_nodes=scenario.redis_nodes,
-            settings=scenario.settings,
-            skew_ms=scenario.faults.skew_ms if scenario.faults else 0.0,
-            wrong_clocks=scenario.faults.wrong_clocks if scenario.faults else 0.0,
-            observer=self.meter,
-            on_report=self.meter.note_report,
-        )
-        self.table, self.store, self.redis = world.table, world.store, world.redis
-        self.writing: Function[NewMessage, WriteResponse] = Function(
-            engine,
-            scenario.writers,
-            partial(strategy.build_writer, world),
-            world.random("writers"),
-        )
-        self.reading: Function[ReadRequest, ReadResponse] = Function(
-            engine,
-            scenario.reading,
-            partial(strategy.build_reader, world),
-            world.random("readers"),
-        )
+    def __init__(self, scenario: Scenario, seed: int, strategy_name: str, parts: Parts | None) -> None:
+        super().__init__(Engine(), scenario, seed, strategy_name, parts)
+        engine, scenario, world, strategy = self.engine, self.scenario, self.world, self.strategy
+        plan = scenario.faults or FaultPlan()
         self.changing: ChangeFunction = Function(
             engine,
             replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS)),
             lambda process, index: change_handler(strategy.build_changer(world, process, index)),
             world.random("changers"),
         )
-        self.readers = ReadingClients(
-            engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
-        )
         self.base_reads = world.random("base reads")
-        rooms = [
-            name_for(flow.conversation_id, seed)
-            for flow in scenario.workload.flows
-            if isinstance(flow, ConversationFlow)
-        ]
-        closed = world.random("closed")
+        rooms = scenario.list_rooms(seed)
         self.closes = ClosesByHand(
-            world,
-            TABLE.journal,
-            per_second=scenario.faults.closes_per_second if scenario.faults else 0.0,
-            choose=lambda: closed.choice(rooms),
+            world, TABLE.journal, per_second=plan.closes_per_second, choose=lambda random: random.choice(rooms)
         )
         self.driver = FaultDriver(
-            scenario.faults or FaultPlan(),
+            plan,
             world,
             functions=(self.writing, self.reading, self.changing, self.closes.function),
-            consumers=lambda: self.strategy.watchers,
+            consumers=lambda: strategy.watchers,
             random=world.random("faults"),
         )
 
@@ -136,25 +141,17 @@ class _Run:
             self.driver.start()
             self.closes.start()
             engine.at(scenario.seconds + scenario.drain_seconds / 2, self._stop_faults)
-        writers = WritingClients(
-            engine, scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
-        )
-        writers.start(scenario.workload.arrivals(scenario.seconds, self.seed))
-        self.readers.start()
-        changers = ChangingClients(
-            engine,
-            scenario,
-            self.changing,
-            self.reading,
-            self.meter,
-            self.record,
-            self.world.random("changing clients"),
-        )
+        self.start_clients()
+        random = self.world.random("changing clients")
+        changers = ChangingClients(engine, scenario, self.changing, self.meter, self.record, random, self.reading)
         changers.start()
         engine.run_until(self.end)
         self._wait_for_accepted()
         cost, reads = self._cost(), self.meter.reads(self.store)
-        safety = self._judge() if scenario.is_judged else NO_SAFETY
+        safety = NO_SAFETY
+        if scenario.is_judged:
+            engine.run_until(engine.now + SETTLE_SECONDS)
+            safety = self.judge()
         meter = self.meter
         hot = [r.shard_count for r in meter.raises if r.conversation_id == scenario.hot_conversation]
         return RunResult(
@@ -179,7 +176,7 @@ class _Run:
             late_failed_share=meter.failed_share_after(scenario.onset + LATE_SECONDS),
             repeated_share=meter.repeated_share(scenario.onset, scenario.heat_ends),
             series=meter.series(),
-            faults=self.driver.all_struck() if scenario.faults else tuple(sorted(dynamodb_struck(self.store).items())),
+            faults=self.driver.all_struck() if scenario.faults else tuple(sorted(self.store.all_struck().items())),
             counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
             phases=self.phases.summed(),
             left_out_seconds=self.strategy.skipped_seconds,
@@ -188,7 +185,7 @@ class _Run:
 
     def _stop_faults(self) -> None:
         self.driver.stop()
-        self.closes.is_over = True
+        self.world.is_over = True
 
     def _wait_for_accepted(self) -> None:
         """Let what somebody has accepted be stored, for as long as the scenario says."""
@@ -210,7 +207,7 @@ class _Run:
         return (unserved + max(0.0, TEN_MINUTES - skipped - shown) * (1 - late)) / TEN_MINUTES
 
     def _charge_base_read(self) -> None:
-        self.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
+        self.world.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
         wait = self.base_reads.expovariate(self.scenario.base_reads_per_second)
         if self.engine.now + wait < self.scenario.seconds:
             self.engine.after(wait, self._charge_base_read)
@@ -225,9 +222,3 @@ class _Run:
             store_operations=sum(c.operations for c in counts),
             cold_starts=self.writing.cold_starts + self.reading.cold_starts,
         )
-
-    def _judge(self) -> Safety:
-        """Read everything once more, when all is over, and judge all that was read."""
-        self.engine.run_until(self.engine.now + SETTLE_SECONDS)
-        self.readers.audit(AUDIT_SECONDS)
-        return Safety.of(self.record.judge())

@@ -458,7 +458,7 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
     rates = popularity(level)
     reports = _mean([s.quiet_reports_per_second for s in samples])
     entry_bytes = _mean([s.entry_bytes for s in samples])
-    lookups = registry_lookups_per_second(level, rates)
+    lookups = lookups_per_second(rates, level.environments, ttl_seconds=_WRITER.routes.route_cache_seconds)
     share = busiest_share(rates, PARTITIONS)
     consumers = consumers_needed(rates, reports)
     consumer_share = busiest_consumer_share(rates, consumers)
@@ -504,12 +504,6 @@ def summarize(level: Level, samples: Sequence[Sample]) -> ScaleLevel:
         rush_error=six_digits(float(np.sqrt((rush_errors**2).mean()))),
         rush_error_theory=six_digits(relative_error(RUSH_TO_WCU, level.z, level.environments)),
     )
-
-
-def registry_lookups_per_second(level: Level, rates: Floats) -> float:
-    """Compute how often the fleet asks Redis for routes: every environment writes to every conversation, rarely."""
-    pair_rates, pairs = rates / level.environments, float(level.environments)
-    return lookups_per_second(pair_rates, pairs, ttl_seconds=_WRITER.routes.route_cache_seconds)
 
 
 def stream_shares(rates: Floats, partitions: int) -> Floats:

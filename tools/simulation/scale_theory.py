@@ -60,20 +60,15 @@ def relative_error(rate_wcu: float, z: float, environments: int) -> float:
     return sqrt(variance * environments * SLOTS_PER_SECOND) / rate_wcu
 
 
-def lookups_per_second(pair_rate: Odds, pairs: Odds | float, *, ttl_seconds: float) -> float:
-    """Compute how often a fleet asks the registry for routes.
+def lookups_per_second(rates: Odds, environments: int, *, ttl_seconds: float) -> float:
+    """Compute how often a fleet asks the registry for routes, of conversations with these rates of requests.
 
     One (environment, conversation) pair with Poisson requests asks, then is served from its cache for a TTL, then
-    asks with the next request: rate / (1 + rate x mean TTL). Early refreshes, which depend on how long Redis takes
-    (a millisecond in a TTL of seconds), are left out.
-
-    Args:
-        pair_rate: requests a second of each kind of pair.
-        pairs: how many pairs of each kind there are.
-        ttl_seconds: `route_cache_seconds`; the mean TTL is shorter by half of the jitter.
+    asks with the next request: rate / (1 + rate x mean TTL). The mean TTL is shorter than `ttl_seconds` by half of the
+    jitter. Early refreshes, which depend on how long Redis takes (a millisecond in a TTL of seconds), are left out.
     """
-    mean_ttl = ttl_seconds * (1 - TTL_JITTER / 2)
-    return float((pairs * pair_rate / (1 + pair_rate * mean_ttl)).sum())
+    pair_rates, mean_ttl = rates / environments, ttl_seconds * (1 - TTL_JITTER / 2)
+    return float((environments * pair_rates / (1 + pair_rates * mean_ttl)).sum())
 
 
 def stream_entry_bytes(report: WriteReport) -> int:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.settings import WriteSettings
-from tools.partition_model import OnDemand, Partitions, TableConfig
+from tools.partition_model import OnDemand, Partitions, Table, TableConfig
 from tools.scaling import scale_thresholds
-from tools.simulation.engine import FunctionConfig
-from tools.simulation.store import StoreFaults
-from tools.simulation.wiring import NAMES, ProductSettings
+from tools.simulation.engine import Engine, FunctionConfig
+from tools.simulation.redis_model import RedisServer
+from tools.simulation.store import Network, Observer, Store, StoreFaults
+from tools.simulation.wiring import NAMES, TABLE_NAME, Parts, ProductSettings, World
 from tools.simulation.workloads import (
     Constant,
     ConversationFlow,
@@ -172,6 +174,39 @@ class Scenario:
     def named_for(self, seed: int) -> Scenario:
         """Give the hot conversation its name in a seed's run."""
         return replace(self, hot_conversation=name_for(self.hot_conversation, seed))
+
+    def list_rooms(self, seed: int) -> list[str]:
+        """List the conversations that a seed's run has by name, and not by popularity."""
+        flows = self.workload.flows
+        return [name_for(flow.conversation_id, seed) for flow in flows if isinstance(flow, ConversationFlow)]
+
+    def build_world(
+        self,
+        engine: Engine,
+        seed: int,
+        parts: Parts | None = None,
+        *,
+        observer: Observer,
+        on_report: Callable[[], None] = lambda: None,
+        store: Network | None = None,
+        seeds: str = "",
+    ) -> World:
+        """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
+        prefix, plan = f"{seed}/{seeds}", self.faults or FaultPlan()
+        throughput = Table(self.table, Random(f"{prefix}table"))
+        if store is None:
+            store = Store(engine, throughput, table_name=TABLE_NAME, random=Random(f"{prefix}store"), observer=observer)
+        return World(
+            engine=engine,
+            seed=seed,
+            table=throughput,
+            store=store,
+            redis=RedisServer(engine, nodes=self.redis_nodes, random=Random(f"{prefix}redis"), on_report=on_report),
+            settings=self.settings,
+            parts=parts or Parts(),
+            skew_ms=plan.skew_ms,
+            wrong_clocks=plan.wrong_clocks,
+        )
 
 
 def table_of(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:

@@ -169,6 +169,11 @@ class Network:
         """Return what clients of a role asked for, as far as it is counted."""
         return self.counts.setdefault(role, StoreCounts(role))
 
+    @property
+    def page_counts(self) -> StoreCounts:
+        """What the read function asked for."""
+        return self.counts_of(READER)
+
     def strikes(self, fault: str) -> bool:
         """Say whether a fault strikes now."""
         odds: float = getattr(self.faults, fault)
@@ -176,6 +181,10 @@ class Network:
             self.struck[fault] += 1
             return True
         return False
+
+    def all_struck(self) -> Counter[str]:
+        """Name how often each fault struck."""
+        return Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.struck.items()})
 
     @property
     def date(self) -> str:
@@ -265,15 +274,14 @@ class Store(Network):
 
     # Seeding and inspection, outside of time.
 
-    def preset(self, conversation_id: str, generations: Sequence[Generation], *, updated_ms: int) -> None:
-        """Put generations into a routing item as if they had always been there."""
-        sets = {"generations": {generation.encode() for generation in generations}}
+    def preset(self, conversation_id: str, generation: Generation) -> None:
+        """Put a generation into a routing item as if it had always been there."""
         texts = {
-            "updated_at": format_time(updated_ms),
+            "updated_at": format_time(EPOCH_MS),
             "reason": "preset",
             "routing_partition": routing_partition_of(conversation_id),
         }
-        self._update(conversation_id, sets, texts, float("-inf"))
+        self._update(conversation_id, {"generations": {generation.encode()}}, texts, float("-inf"))
 
     # Effects: each happens at one instant.
 

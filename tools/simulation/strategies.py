@@ -25,10 +25,12 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from typing import Protocol
 
 from redis.exceptions import RedisError
+from ulid import ULID
 
 from hotpartition.control.consumer import RunSummary
 from hotpartition.core.backoff import Budget, Clock
@@ -39,7 +41,6 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import RetryLaterError
-from hotpartition.redis.cluster import route_key
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
@@ -63,7 +64,6 @@ from tools.simulation.redis_model import RedisClient
 from tools.simulation.scenarios import Scenario
 from tools.simulation.wiring import (
     TABLE,
-    TABLE_NAME,
     World,
     build_changer,
     build_consumer,
@@ -103,7 +103,6 @@ SOURCES_STREAM = "sources:{stream}"
 SOURCES_KEY = "sources:n:{}"
 ORACLE_LEAD_SECONDS = 0.5
 """How long before the onset the oracle's shards begin."""
-_CROCKFORD = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
 
 @dataclass(slots=True)
@@ -268,21 +267,6 @@ class Fixed(Strategy):
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Implement `Strategy.build_reader`."""
         return PlainReader(world, process, index, self.keys).read
-
-
-def none() -> Fixed:
-    """DynamoDB alone."""
-    return Fixed("none", _base_key, _only_base_key)
-
-
-def sdk() -> Fixed:
-    """DynamoDB alone, and boto3's own retries."""
-    return Fixed("sdk", _base_key, _only_base_key, retries=SdkRetries)
-
-
-def static() -> Fixed:
-    """Every key salted, always."""
-    return Fixed("static", _salted, _shards, shards=STATIC_SHARDS)
 
 
 class SdkRetries:
@@ -478,9 +462,7 @@ class Oracle(Ours):
         """Put the route where the functions look for it."""
         since_ms = EPOCH_MS + int((scenario.onset - ORACLE_LEAD_SECONDS) * 1000)
         generation = Generation(since_ms=since_ms, shard_count=self.shard_count(scenario))
-        world.store.preset(scenario.hot_conversation, [generation], updated_ms=EPOCH_MS)
-        key = route_key(TABLE_NAME, scenario.hot_conversation)
-        world.redis.node_of(key).change(0.0, lambda data: data.sadd(key, (generation.encode(),)))
+        world.preset(scenario.hot_conversation, generation)
 
     def shard_count(self, scenario: Scenario) -> int:
         """Implement `Strategy.shard_count`."""
@@ -584,24 +566,16 @@ def _source_key(count: int, conversation_id: str, message_id: str) -> str:
     """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
     if count <= 1:
         return conversation_id
-    return KEY_FORM.shard_key(conversation_id, id_number(message_id) % count)
-
-
-def id_number(message_id: str) -> int:
-    """Read a ULID as the number that it stands for."""
-    number = 0
-    for character in message_id:
-        number = number * 32 + _CROCKFORD.index(character)
-    return number
+    return KEY_FORM.shard_key(conversation_id, int(ULID.from_str(message_id)) % count)
 
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
-    "none": none,
-    "sdk": sdk,
+    "none": partial(Fixed, "none", _base_key, _only_base_key),
+    "sdk": partial(Fixed, "sdk", _base_key, _only_base_key, retries=SdkRetries),
     "sources": Sources,
     "alarm": Alarm,
     "queue": Queue,
-    "static": static,
+    "static": partial(Fixed, "static", _salted, _shards, shards=STATIC_SHARDS),
     "in_band": InBand,
     "ours": Ours,
     "oracle": Oracle,

@@ -32,7 +32,6 @@ from typing import Any, TypeVar
 
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.simulation.counter_run import RushRun, TokenRun, run_rush, run_tokens
-from tools.simulation.repairs import Folds
 from tools.simulation.results import (
     OUT_DIR,
     Distribution,
@@ -65,7 +64,7 @@ IN_BAND, FOLD, REBUILD = "-in-band", "-fold", "-rebuild"
 TABLE_PARTS = {
     TABLES: TableParts(),
     TABLES + IN_BAND: TableParts(is_in_band=True),
-    TABLES + FOLD: TableParts(folds=Folds),
+    TABLES + FOLD: TableParts(folds=True),
     TABLES + REBUILD: TableParts(loses_journal=True),
 }
 """What each study of tables is made of."""
@@ -354,7 +353,7 @@ def _finish(
 
 
 def study_messages(arguments: Sequence[str], *, strategy: str = "ours") -> int:
-    """Run the command `faults`."""
+    """Run the command `faults`, or `faults-in-band`."""
     name = MESSAGES if strategy == "ours" else MESSAGES + IN_BAND
     seeds, out_dir = parse_seeds(name, arguments, about=__doc__, seeds=MOST_SEEDS)
     began = time.perf_counter()
@@ -367,11 +366,6 @@ def study_messages(arguments: Sequence[str], *, strategy: str = "ours") -> int:
         f"{study.confirmed_closes:,} closes, {study.void_announcements:,} void announcements"
     )
     return _finish(study, out_dir, began, figures, replay=replay)
-
-
-def study_messages_in_band(arguments: Sequence[str]) -> int:
-    """Run the command `faults-in-band`."""
-    return study_messages(arguments, strategy="in_band")
 
 
 def study_tables(arguments: Sequence[str], *, name: str = TABLES) -> int:
@@ -390,6 +384,7 @@ def study_tables(arguments: Sequence[str], *, name: str = TABLES) -> int:
     return _finish(study, out_dir, began, figures, replay=replay)
 
 
+study_messages_in_band = partial(study_messages, strategy="in_band")
 study_tables_in_band = partial(study_tables, name=TABLES + IN_BAND)
 study_folds = partial(study_tables, name=TABLES + FOLD)
 study_rebuilds = partial(study_tables, name=TABLES + REBUILD)
@@ -416,19 +411,9 @@ def study_counters(arguments: Sequence[str]) -> int:
     return _finish(study, out_dir, began, figures, replay=replay, details=details)
 
 
-def run_seed(seed: int, name: str = STEP) -> RunResult:
-    """Run one seed with the product."""
-    return _without_series(simulate(scenario_by_name(name), seed, "ours"))
-
-
-def run_unmitigated(seed: int) -> RunResult:
-    """Run one seed without any mitigation."""
-    return _without_series(simulate(scenario_by_name(STEP), seed, "none"))
-
-
-def _without_series(run: RunResult) -> RunResult:
-    """Leave out what takes long to hand from process to process."""
-    return replace(run, series=Series())
+def run_seed(seed: int, name: str = STEP, strategy: str = "ours") -> RunResult:
+    """Run one seed; its course is left out, which takes long to hand from process to process."""
+    return replace(simulate(scenario_by_name(name), seed, strategy), series=Series())
 
 
 def compare(ours: RunResult, unmitigated_failed_wcu: float) -> StepSeed:
@@ -553,7 +538,7 @@ def study_step(arguments: Sequence[str]) -> int:
     seeds, out_dir = parse_seeds("step", arguments, about=__doc__, seeds=STEP_SEEDS)
     began = time.perf_counter()
     replay = partial(replay_command, STEP)
-    unmitigated = run_all("no mitigation", run_unmitigated, seeds[::UNMITIGATED_EACH], replay=replay)
+    unmitigated = run_all("no mitigation", partial(run_seed, strategy="none"), seeds[::UNMITIGATED_EACH], replay=replay)
     ours = run_all("step", run_seed, seeds, replay=replay)
     variants = [
         summarize(

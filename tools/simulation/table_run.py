@@ -48,12 +48,11 @@ from tools.simulation.engine import (
     SimulatedExecutor,
     TooManyRequestsError,
 )
-from tools.simulation.faults import ClosesByHand, FaultDriver, RaisesByHand
+from tools.simulation.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand, rebuild_lost_journal
 from tools.simulation.measure import Offer, Record
-from tools.simulation.repairs import Folds, rebuild_lost_journal
 from tools.simulation.scenarios import FAULTS, SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, Observer
-from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, build_world
+from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable
 
 WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
 
@@ -260,15 +259,15 @@ class TableParts:
     routes: type[AdaptiveRoutes] = AdaptiveRoutes
     is_in_band: bool = False
     """Whether environments find what is hot themselves, beside what is raised by hand."""
-    folds: Callable[..., Folds] | None = None
-    """Moves items to the base key beside all that; None: nothing does."""
+    folds: bool = False
+    """Whether items are moved to the base key beside all that."""
     loses_journal: bool = False
     """Whether journal and Redis lose everything half-way, and are rebuilt from stored keys before work goes on."""
 
     @property
     def has_repairs(self) -> bool:
         """Whether something works beside the load as operators do, and dies of it."""
-        return self.loses_journal or self.folds is not None
+        return self.loses_journal or self.folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,23 +345,14 @@ class _Run:
         engine = self.engine = Engine()
         self.record = Record()
         self.operations = self.rebuilds_killed = 0
-        self.is_over = False
         self.raw = aws.raw
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         observer = _LateObserver()
         self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
-        world = self.world = build_world(
-            engine,
-            seed,
-            table=FAULTS.table,
-            redis_nodes=FAULTS.redis_nodes,
-            settings=FAULTS.settings,
-            skew_ms=plan.skew_ms,
-            wrong_clocks=plan.wrong_clocks,
-            observer=observer,
-            store=self.network,
+        world = self.world = replace(FAULTS, faults=plan).build_world(
+            engine, seed, observer=observer, store=self.network
         )
         self.function: Function[Callable[[SimulatedTable], Any], Any] = Function(
             engine, ENVIRONMENTS, self._build, world.random("environments")
@@ -377,10 +367,7 @@ class _Run:
             is_timed=self.has_positions,
             urgent=observer.urgent,
         )
-        closed = world.random("closed")
-        self.closes = ClosesByHand(
-            world, self.place, per_second=plan.closes_per_second, choose=lambda: _choose_collection(closed)
-        )
+        self.closes = ClosesByHand(world, self.place, per_second=plan.closes_per_second, choose=_choose_collection)
         self.driver = FaultDriver(
             plan,
             world,
@@ -390,7 +377,7 @@ class _Run:
         )
         self._registers: set[tuple[str, str]] = set()
         self.clients = [_Client(index, world.random(f"client {index}")) for index in range(CLIENTS)]
-        self.folds = parts.folds and parts.folds(world, TABLE_NAME, self.place, choose=_choose_collection)
+        self.folds = Folds(world, TABLE_NAME, self.place, choose=_choose_collection) if parts.folds else None
 
     @property
     def has_positions(self) -> bool:
@@ -427,9 +414,7 @@ class _Run:
         end = engine.now + self.seconds / (1 + self.parts.loses_journal)
         engine.at(end, self.driver.stop)
         engine.run_until(end + 1.0)
-        self.is_over = self.raises.is_over = self.closes.is_over = True
-        if self.folds is not None:
-            self.folds.is_over = True
+        self.world.is_over = True
         engine.run_until(end + DRAIN_SECONDS)
         operations = self.operations
         self._audit()
@@ -453,7 +438,7 @@ class _Run:
 
     def _begin(self) -> None:
         """Let clients work, and something raise."""
-        self.is_over = self.raises.is_over = self.closes.is_over = False
+        self.world.is_over = False
         for client in self.clients:
             self.engine.spawn(lambda client=client: self._work(client))  # type: ignore[misc]
         self.raises.start()
@@ -464,7 +449,7 @@ class _Run:
         """Stop all work, lose all routes, and rebuild them while faults go on."""
         engine = self.engine
         engine.run_until(engine.now + after_seconds)
-        self.is_over = self.raises.is_over = self.closes.is_over = True
+        self.world.is_over = True
         engine.run_until(engine.now + DRAIN_SECONDS)
         self.function = Function(engine, ENVIRONMENTS, self._build, self.world.random("later environments"))
         names = [self.place.partition_key, *([self.place.sort_key] if self.place.sort_key else [])]
@@ -554,9 +539,9 @@ class _Run:
             self._look_up,
             self._read,
         )
-        while not self.is_over:
+        while not self.world.is_over:
             self.engine.sleep(random.expovariate(1 / WAIT_SECONDS))
-            if not self.is_over:
+            if not self.world.is_over:
                 (act,) = random.choices(kinds, (0.22, 0.05, 0.23, 0.1, 0.07, 0.13, 0.2))
                 act(client)
 

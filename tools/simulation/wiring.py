@@ -7,7 +7,7 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -22,6 +22,7 @@ from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading
+from hotpartition.core.route import Generation
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -39,6 +40,7 @@ from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
+from hotpartition.redis.cluster import route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
@@ -64,10 +66,10 @@ from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import ReadSettings, WriteSettings
 from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
-from tools.partition_model import Table, TableConfig
+from tools.partition_model import Table
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.store import READER, Network, Observer, Store
+from tools.simulation.store import READER
 
 TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME)
@@ -120,6 +122,8 @@ class World:
     """Share of the environments whose writer has a clock that is wrong by minutes."""
     counters: Counter[str] = field(default_factory=Counter)
     """The product's metrics, summed over all environments."""
+    is_over: bool = False
+    """Whether what works until it is stopped should stop: clients in some runs, and what operators run beside them."""
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
@@ -147,6 +151,12 @@ class World:
         cooldown_ms = self.settings.writer.registry.registry_rest_ms
         return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
 
+    def preset(self, conversation_id: str, generation: Generation) -> None:
+        """Put a generation into the journal and into Redis as if it had always been there."""
+        self.store.preset(conversation_id, generation)
+        key = route_key(TABLE_NAME, conversation_id)
+        self.redis.change(key, lambda data: data.sadd(key, (generation.encode(),)))
+
     def charge_others(self, wcu: float, every_seconds: float) -> None:
         """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
 
@@ -155,39 +165,6 @@ class World:
             self.engine.after(every_seconds, charge)
 
         self.engine.after(every_seconds, charge)
-
-
-def build_world(
-    engine: Engine,
-    seed: int,
-    parts: Parts | None = None,
-    *,
-    table: TableConfig,
-    redis_nodes: int,
-    settings: ProductSettings,
-    observer: Observer,
-    skew_ms: float = 0.0,
-    wrong_clocks: float = 0.0,
-    on_report: Callable[[], None] = lambda: None,
-    store: Network | None = None,
-    seeds: str = "",
-) -> World:
-    """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
-    prefix = f"{seed}/{seeds}"
-    throughput = Table(table, Random(f"{prefix}table"))
-    if store is None:
-        store = Store(engine, throughput, table_name=TABLE_NAME, random=Random(f"{prefix}store"), observer=observer)
-    return World(
-        engine=engine,
-        seed=seed,
-        table=throughput,
-        store=store,
-        redis=RedisServer(engine, nodes=redis_nodes, random=Random(f"{prefix}redis"), on_report=on_report),
-        settings=settings,
-        parts=parts or Parts(),
-        skew_ms=skew_ms,
-        wrong_clocks=wrong_clocks,
-    )
 
 
 class SharedTelemetry:

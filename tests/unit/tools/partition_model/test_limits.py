@@ -16,7 +16,6 @@ from tools.partition_model import (
     OnDemand,
     Partitions,
     Provisioned,
-    Resource,
     Table,
     TableConfig,
     admit,
@@ -46,15 +45,6 @@ def test_one_key_takes_1000_wcu_and_3000_rcu_a_second():
     assert admitted(table, ["hot"], per_second=2000, seconds=10) == 11_000
     reads = sum(table.read("hot", 1, number / 6000) is None for number in range(60_001))
     assert reads == 33_000
-
-
-def test_reads_and_writes_are_limited_apart():
-    """A partition that refuses writes still serves reads."""
-    table = build()
-    assert table.write("hot", 1000, 0.0) is None
-    assert table.write("hot", 1, 0.0).reason == "TableWriteKeyRangeThroughputExceeded"
-    assert table.read("hot", 3000, 0.0) is None
-    assert table.read("hot", 1, 0.0).reason == "TableReadKeyRangeThroughputExceeded"
 
 
 def test_an_idle_second_saves_a_second_and_five_minutes_save_no_more():
@@ -122,6 +112,7 @@ def test_key_range_and_account_throttles_tell_themselves_apart():
 )
 def test_each_of_the_sixteen_reasons_is_met(kind, is_index, limit, throughput):
     """Table and index, reads and writes, four limits; the resource is an ARN and never the key."""
+    assert len(REASONS) == 16
     roomy = Provisioned(wcu=9000, rcu=9000) if isinstance(throughput, Provisioned) else OnDemand()
     table = build(
         throughput=roomy if is_index else throughput,
@@ -139,11 +130,6 @@ def test_each_of_the_sixteen_reasons_is_met(kind, is_index, limit, throughput):
     assert throttle.reason in REASONS
     assert throttle.resource == (f"{ARN}/index/i" if is_index else ARN)
     assert "secret" not in repr(throttle)
-
-
-def test_there_are_sixteen_reasons():
-    """As many as the API Reference lists."""
-    assert len(REASONS) == 16
 
 
 def test_a_throttled_index_throttles_its_tables_write_and_leaves_the_table_untouched():
@@ -310,10 +296,3 @@ def test_a_wrong_configuration_is_refused_in_one_sentence(make, message):
     """Nothing is corrected silently."""
     with pytest.raises(ValueError, match=message):
         make()
-
-
-def test_a_resource_stands_alone():
-    """An index or a table can be asked without the other."""
-    index = Resource(f"{ARN}/index/i", OnDemand(), Partitions(), is_index=True, random=random.Random(1))
-    assert index.write("a", 1000, 0.0) is None
-    assert index.write("a", 1, 0.0).reason == "IndexWriteKeyRangeThroughputExceeded"

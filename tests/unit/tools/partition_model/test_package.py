@@ -35,8 +35,3 @@ def test_the_examples_of_its_documents_run():
     assert doctest.testmod(partition_model, raise_on_error=True).attempted > 3
     results = doctest.testfile(str(FOLDER / "README.md"), module_relative=False, raise_on_error=True, encoding="utf-8")
     assert results.attempted > 5
-
-
-def test_its_public_names_exist():
-    """`__all__` is sorted by kind and complete."""
-    assert all(hasattr(partition_model, name) for name in partition_model.__all__)

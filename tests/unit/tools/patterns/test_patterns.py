@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools.patterns.hot_index import HOT_INDEXES, simulate_hot_index, summarize_hot_index
+from tools.patterns.hot_index import HOT_INDEXES, HotIndexResult, simulate_hot_index
 from tools.patterns.model import EVEN, PATTERNS, SKEWED, Course
 from tools.patterns.run import simulate
 from tools.patterns.study import Job, judge, summarize, write_summary
@@ -62,7 +62,7 @@ def test_the_summary_says_what_was_measured(tmp_path, adaptive_buckets):
     sample = adaptive_buckets
     runs = [[Job(name, EVEN.name, 1)] for name in ("buckets", "adaptive-buckets")] + [[Job("random", EVEN.name, 1, 5)]]
     brief = [index._replace(seconds=0.5) for index in HOT_INDEXES]
-    hot_index = [summarize_hot_index(index, [simulate_hot_index(index, 1)]) for index in brief]
+    hot_index = [HotIndexResult.of(index, [simulate_hot_index(index, 1)]) for index in brief]
     study = summarize(runs, [[sample]] * 3, 1, hot_index)
     path = write_summary(study, tmp_path)
     assert json.loads(path.read_text())["patterns"]["results"][1]["pattern"] == "adaptive-buckets"

@@ -48,7 +48,7 @@ def test_a_seed_is_the_same_each_time(run):
 
 
 class PlacesInTokens(Adder):
-    """Makes DynamoDB's token of the place, too."""
+    """Makes DynamoDB's token of the place, too: a repetition elsewhere is another transaction."""
 
     def __init__(self, writer, store, **options):
         super().__init__(writer, store, **options)
@@ -63,37 +63,32 @@ class PlacesInTokens(Adder):
         )
 
 
-def test_tokens_of_places_count_twice():
-    """A repetition elsewhere is another transaction."""
-    runs = (run_tokens(seed, Parts(adder=PlacesInTokens), additions=FEW) for seed in (2, 4, 6))
-    assert any(run.breaches for run in runs)
-
-
 class NotLooking(Adder):
-    """Takes a bound token for a counted addition."""
+    """Takes a bound token for a counted addition, where a cancelled transaction binds it: additions are lost."""
 
     def _repeat_bound(self, collection, addition, budget):
         """Believe it."""
 
 
-def test_a_bound_token_may_have_counted_nothing():
-    """Where a cancelled transaction binds it: additions are lost."""
-    runs = (run_tokens(seed, Parts(adder=NotLooking), additions=FEW) for seed in (1, 3, 5))
-    assert any(run.breaches for run in runs)
-
-
 class TrustingSummer(Summer):
-    """Takes Redis's word for the route."""
+    """Takes Redis's word for the route, which loses routes and is told late: sums lack shards."""
 
     def __init__(self, gatherer, **options):
         super().__init__(gatherer, **options)
         gatherer._has_journal = False
 
 
-def test_sums_that_trust_redis_lack_shards():
-    """Redis loses routes, and is told late."""
-    runs = (run_tokens(seed, Parts(summer=TrustingSummer), additions=FEW) for seed in (1, 2, 3))
-    assert any(run.breaches for run in runs)
+@pytest.mark.parametrize(
+    ("parts", "seeds"),
+    [
+        (Parts(adder=PlacesInTokens), (2, 4, 6)),
+        (Parts(adder=NotLooking), (1, 3, 5)),
+        (Parts(summer=TrustingSummer), (1, 2, 3)),
+    ],
+)
+def test_a_broken_counter_is_found_out(parts, seeds):
+    """In one of three seeds at the latest."""
+    assert any(run_tokens(seed, parts, additions=FEW).breaches for seed in seeds)
 
 
 def test_a_small_rush(rush):

@@ -1,23 +1,16 @@
 """The read rush: with the page cache a few reads serve everybody, without it most are refused."""
 
 from dataclasses import replace
-from math import ceil
 
 import pytest
 
 from hotpartition.engine.page_cache import PageCache
-from hotpartition.runtime.settings import ConsumerSettings
-from tools.simulation.read_rush import COPIES, PAGES_PER_SECOND, ReadRush, judge, run_rush
+from tools.simulation.read_rush import ReadRush, judge, run_rush
 from tools.simulation.wiring import Parts
 
 pytestmark = pytest.mark.slow
 
 SMALL = ReadRush(name="small", description="A fiftieth.", seconds=3.0, copies=3, scale=0.02, writes_per_second=1_000.0)
-
-
-def test_the_conversation_is_marked_as_the_consumer_would_mark_it():
-    """For so many pages it decides on so many copies."""
-    assert ceil(PAGES_PER_SECOND / ConsumerSettings.defaults().detection.pages_per_copy) == COPIES
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ class Rig:
     def __init__(self, limit_wcu=1000.0):
         self.engine = Engine()
         phases = Phases("c", onset=0.0, heat_end=60.0, end=60.0)
-        self.meter = Meter(self.engine, hot_conversation="c", seconds=60.0, phases=phases)
+        self.meter = Meter(self.engine, seconds=60.0, phases=phases)
         table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
         self.table = Store(self.engine, table, table_name="t", random=Random(1), observer=self.meter)
         calls = ThreadedCalls(self.table.client("test").call)
@@ -106,28 +106,6 @@ def test_a_short_page_goes_on_after_its_last_item(rig, newest_first):
 
     expected = list(range(9))
     assert rig.run(work) == (expected[::-1] if newest_first else expected)
-
-
-def test_a_client_continues_from_a_key(rig):
-    """`ExclusiveStartKey` leaves out what came up to it, in both orders."""
-    client = rig.table.client("test")
-
-    def ask(is_forward):
-        request = {
-            "ExpressionAttributeValues": {":pk": {"S": "c"}, ":low": {"S": "m#"}, ":high": {"S": "m#~"}},
-            "ScanIndexForward": is_forward,
-            "Limit": 2,
-            "ConsistentRead": True,
-            "ExclusiveStartKey": {"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[2]}"}},
-        }
-        return [IDS.index(item["message_id"]["S"]) for item in client.call("Query", request)["Items"]]
-
-    def work():
-        for item in IDS[:6]:
-            rig.put(item)
-        return ask(True), ask(False)
-
-    assert rig.run(work) == ([3, 4], [1, 0])
 
 
 def test_the_routing_item_comes_along_with_the_newest_page(rig):

@@ -8,7 +8,6 @@ from hotpartition.engine.route_cache import RouteSource
 from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history_checker import Finding
-from tools.simulation.repairs import Folds
 from tools.simulation.studies import judge_tables
 from tools.simulation.table_run import TableParts, build_fault_plan, open_aws, run_table
 
@@ -92,7 +91,7 @@ def test_in_band_nothing_is_lost_either(aws):
 
 def test_nothing_is_lost_while_keys_are_folded(aws):
     """By two processes at a time that are killed and started again."""
-    runs = [run_table(aws, seed, TableParts(folds=Folds)) for seed in (3, 5)]
+    runs = [run_table(aws, seed, TableParts(folds=True)) for seed in (3, 5)]
     assert [run.breaches for run in runs] == [(), ()]
     assert sum(run.moved for run in runs) > 10
     assert any(run.repairs_killed for run in runs)
