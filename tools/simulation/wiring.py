@@ -51,8 +51,7 @@ from hotpartition.runtime.building_in_band import build_in_band_routes, build_in
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
 from hotpartition.table import ShardedTable
-from hotpartition.table.adaptive import AdaptiveRoutes
-from hotpartition.table.in_band import InBandRoutes
+from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, wiring_reader, wiring_writer
 from hotpartition_messages.adaptive_reader import build_message_reader
