@@ -26,13 +26,11 @@ from hotpartition.runtime.settings import OperateSettings
 from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.counters import CounterReader, CounterWriter
+from hotpartition_messages.counters import CounterReader, CounterWriter, build_counter_reader
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_reader import build_counter_reader
-from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.counters import FakeCounters
 from support.fakes import (
@@ -134,7 +132,13 @@ class World:
     def _writer(self, settings: WriteSettings) -> MessageWriter:
         ends = self.ends(repairs=False)
         writer = build_writer(ends, settings, journal=self.journal, form=KEY_FORM)
-        return build_message_writer(writer, settings, self.table, clock=ends.clock, random_bits=self.random.getrandbits)
+        return MessageWriter(
+            writer,
+            self.table,
+            now_ms=ends.clock.now_ms,
+            random_bits=self.random.getrandbits,
+            retention_days=settings.retention_days,
+        )
 
     def changer(self, **values: float) -> MessageChanger:
         settings = settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values})
@@ -142,7 +146,8 @@ class World:
         gatherer = build_gatherer(
             ends, settings, messages.writer.routes, store=self.table, form=KEY_FORM, position_of=position_of
         )
-        return build_message_changer(messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock)
+        budget_ms = settings.requests.request_budget_ms
+        return MessageChanger(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
 
     def reader(
         self, *, environment: str | None = None, sampling_distance_rcu: float | None = None, **values: float
@@ -169,8 +174,9 @@ class World:
 
     def counter_reader(self, **values: float) -> CounterReader:
         settings, ends = settings_of(ReadSettings, **values), self.ends()
+        routes, budget_ms = self.reader(**values).gatherer.routes, settings.requests.request_budget_ms
         return build_counter_reader(
-            self.reader(**values), settings, self.counters, telemetry=ends.telemetry, clock=ends.clock
+            self.counters, routes, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms
         )
 
     def control_ends(self) -> ControlEnds:

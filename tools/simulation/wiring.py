@@ -53,7 +53,7 @@ from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, In
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
-from hotpartition_messages import Message, wiring_reader, wiring_writer
+from hotpartition_messages import Message, counters
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
@@ -61,7 +61,6 @@ from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table, TableConfig
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
@@ -222,21 +221,25 @@ def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, Mes
     settings = world.settings.writer
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
     writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM)
-    return ends, build_message_writer(writer, settings, store, clock=ends.clock, random_bits=random.getrandbits)
+    return ends, MessageWriter(
+        writer, store, now_ms=ends.clock.now_ms, random_bits=random.getrandbits, retention_days=settings.retention_days
+    )
 
 
 def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
     """Build one environment of the write function, for its counters."""
     calls = ThreadedCalls(world.store.client("writer").call)
     ends, messages = _build_writer(world, process, index)
-    return wiring_writer.build_counter_writer(
-        messages,
-        world.settings.writer,
+    settings = world.settings.writer
+    adder = world.parts.adder(
+        messages.writer,
         DynamoDBCounterStore(calls, COUNTERS),
-        DynamoDBJournal(calls, COUNTERS.journal),
+        journal=DynamoDBJournal(calls, COUNTERS.journal),
+        form=KEY_FORM,
         clock=ends.clock,
-        adder=world.parts.adder,
+        budget_ms=settings.requests.request_budget_ms,
     )
+    return CounterWriter(adder, settings.store.table_name)
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
@@ -244,9 +247,8 @@ def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     ends, messages = _build_writer(world, process, index)
     settings, routes = world.settings.writer, messages.writer.routes
     gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
-    return build_message_changer(
-        messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock, kind=world.parts.changer
-    )
+    budget_ms = settings.requests.request_budget_ms
+    return world.parts.changer(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
@@ -272,12 +274,12 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     """Build one environment of the read function, for its counters."""
     ends, messages = _build_reader(world, process, index)
     cells = DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell)
-    return wiring_reader.build_counter_reader(
-        messages,
-        world.settings.reader,
+    return counters.build_counter_reader(
         cells,
+        messages.gatherer.routes,
         telemetry=ends.telemetry,
         clock=ends.clock,
+        budget_ms=world.settings.reader.requests.request_budget_ms,
         summer=world.parts.summer,
     )
 
@@ -304,7 +306,9 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         counting=SensitiveCounting if is_scaled else InBandCounting,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random.getrandbits)
+    messages = MessageWriter(
+        writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits, retention_days=settings.retention_days
+    )
     gatherer = world.parts.gatherer(
         store=store,
         routes=JournalReads(routes, telemetry, clock.now_ms),
@@ -314,8 +318,8 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         form=KEY_FORM,
         position_of=position_of,
     )
-    kind = world.parts.changer
-    changer = build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock, kind=kind)
+    budget_ms = settings.requests.request_budget_ms
+    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
     return messages, changer
 
 

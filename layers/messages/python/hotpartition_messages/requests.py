@@ -139,8 +139,8 @@ class MessagePath(ConversationPath):
     ]
 
 
-class NoQuery(Request):
-    """The query string of a request that has none."""
+class Query(Request):
+    """A query string: empty, unless a request has parameters. Others are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
