@@ -12,6 +12,7 @@ from hotpartition_cdk.functions import FunctionFactory, wire_table
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.operations import Operations
+from hotpartition_messages.counters import COUNTER_PREFIX
 from infra.environments import Environment
 from infra.table import MessageTable
 
@@ -39,7 +40,11 @@ class InBand(Construct):
             network=None,
             users=None,
             log_keeping=self.log_keeping,
-            wiring={**wire_table(self, messages.table, messages.journal), **settings},
+            wiring={
+                **wire_table(self, messages.table, messages.journal),
+                "timeless_prefix": COUNTER_PREFIX,
+                **settings,
+            },
             namespace=name,
         )
         self.operations = Operations(self, "Operations", functions=self.functions, journal=messages.journal)

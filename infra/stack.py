@@ -14,6 +14,7 @@ from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
+from hotpartition_messages.counters import COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
@@ -99,7 +100,7 @@ class HotPartitionStack(cdk.Stack):
             options=environment,
             indexes=[ROUTING_INDEX],
             use=Use(
-                settings=settings,
+                settings={"timeless_prefix": COUNTER_PREFIX, **settings},
                 users={role: (role,) for role in (Role.WRITER, Role.READER)},
                 actions=_TABLE_ACTIONS,
             ),

@@ -26,7 +26,7 @@ from hotpartition.runtime.settings import OperateSettings
 from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.counters import CounterReader, CounterWriter, build_counter_reader
+from hotpartition_messages.counters import COUNTER_PREFIX, CounterReader, CounterWriter, build_counter_reader
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
@@ -188,6 +188,7 @@ class World:
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
             form=KEY_FORM,
+            timeless_prefix=COUNTER_PREFIX,
         )
 
     def consumer(

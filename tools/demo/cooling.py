@@ -19,9 +19,9 @@ from tools.local.partitions import SLOT_MS
 
 SETTINGS: Mapping[str, Any] = {
     "is_closing": True,
-    "close_after_seconds": 5.0,
+    "close_after_seconds": 3.0,
     "lease_seconds": 2.0,
-    "lease_margin_seconds": 2.0,
+    "lease_margin_seconds": 1.0,
     "close_pause_seconds": 1.0,
 }
 LONGEST_SECONDS = 40.0

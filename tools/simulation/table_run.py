@@ -78,7 +78,7 @@ EXPECTED_CODES = frozenset(
     }
 )
 """What the faults are answered with; any other error is a bug."""
-RAISES_PER_SECOND = 0.35
+RAISES_PER_SECOND = 0.8
 MOST_SHARDS = 16
 THREADS = 8
 LATE_SHARE = 0.1
@@ -395,7 +395,7 @@ class _Run:
     @property
     def has_positions(self) -> bool:
         """Whether the table's sort keys are times to the library."""
-        return self.seed % 4 < 2
+        return self.seed % 5 < 4
 
     def _create_tables(self, raw: Any) -> JournalPlace:
         raw.create_table(

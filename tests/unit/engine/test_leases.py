@@ -236,6 +236,18 @@ def test_who_must_meet_needs_no_look_of_its_own(world):
     assert looks(world) == 1
 
 
+def test_what_gave_a_lease_is_told_once(world):
+    """Who closes in band looks then: an item far ahead, which has none, makes nobody look."""
+    writer, told = world.writer(), []
+    writer.writer._leases.on_renewed = lambda key, entry: told.append((key.collection, entry.date_ms))
+    assert meet(world, writer, START, START)
+    assert told == [("c", START)]
+    for _ in range(3):
+        assert meet(world, writer, START + MINUTE, START + MINUTE)
+        assert not meet(world, writer, START + 30 * MINUTE, START + 2 * MINUTE)
+    assert told == [("c", START)]
+
+
 def test_who_must_meet_obeys_announcements(world):
     """As all who place items."""
     writer, at_ms = world.writer(), START + 12 * MINUTE

@@ -22,6 +22,8 @@ class JournalEnds:
     telemetry: Telemetry
     clock: Clock
     form: KeyForm
+    timeless_prefix: str = ""
+    """What the partition keys of counters begin with."""
 
     def build_raiser(self) -> Raiser:
         """Build what raises routes."""
@@ -35,6 +37,7 @@ class JournalEnds:
             telemetry=self.telemetry,
             times=times,
             has_positions=has_positions,
+            timeless_prefix=self.timeless_prefix,
         )
 
 

@@ -51,7 +51,14 @@ class Closer:
     """
 
     def __init__(
-        self, *, journal: Journal, raiser: Raiser, telemetry: Telemetry, times: CloseTimes, has_positions: bool = True
+        self,
+        *,
+        journal: Journal,
+        raiser: Raiser,
+        telemetry: Telemetry,
+        times: CloseTimes,
+        has_positions: bool = True,
+        timeless_prefix: str = "",
     ) -> None:
         """Close nothing yet.
 
@@ -61,12 +68,19 @@ class Closer:
             telemetry: told of what was confirmed, and of what stays void.
             times: those of the fleet's writers.
             has_positions: whether positions are times, Unix ms; otherwise nothing is closed.
+            timeless_prefix: what the partition keys of counters begin with; they have no positions.
         """
         self._journal = journal
         self._raiser = raiser
         self._telemetry = telemetry
         self._times = times
         self._has_positions = has_positions
+        self._timeless_prefix = timeless_prefix
+
+    def has_positions(self, collection: str) -> bool:
+        """Say whether a collection's items lie at times; otherwise it is never closed."""
+        is_counter = self._timeless_prefix and collection.startswith(self._timeless_prefix)
+        return self._has_positions and not is_counter
 
     def close(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
         """Plan, announce and confirm a close."""
@@ -81,7 +95,8 @@ class Closer:
             grown_by_ms: it is not closed if its route has grown later, Unix ms: who decided did not know of it.
         """
         entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
-        planned = plan_close(entry.route, entry.date_ms, self._times) if self._has_positions else Refusal.NO_POSITIONS
+        is_timed = self.has_positions(collection)
+        planned = plan_close(entry.route, entry.date_ms, self._times) if is_timed else Refusal.NO_POSITIONS
         if grown_by_ms is not None and isinstance(planned, Close) and (entry.updated_at_ms or 0) > grown_by_ms:
             planned = Refusal.GREW
         if isinstance(planned, Refusal):

@@ -73,7 +73,7 @@ class Leases:
         self._latest_date_ms = 0
         self._lock = Lock()
         self.on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
-        """Gets an item, and what a strongly consistent read for its lease has shown; raises nothing."""
+        """Gets an item, and what the strongly consistent read has shown that is its lease; raises nothing."""
         self._renewing = tuple(Lock() for _ in range(LOCKS))
 
     def route_for(self, key: ItemKey[Any], route: Route, learn: Learn, confirmed: JournalEntry | None = None) -> Route:
@@ -149,8 +149,10 @@ class Leases:
     def _take(self, key: ItemKey[Any], entry: JournalEntry) -> _Lease | None:
         """Take a lease from what a strongly consistent read has shown."""
         self._keep(key.collection, entry.route, entry.date_ms, self._now_ms())
-        self.on_renewed(key, entry)
-        return self._find(key)
+        lease = self._find(key)
+        if lease is not None:
+            self.on_renewed(key, entry)
+        return lease
 
     def _may_help(self, key: ItemKey[Any], now_ms: int) -> bool:
         """Say whether a read may give a lease: by the process's clock, which may be wrong."""

@@ -40,6 +40,7 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operati
         size=settings.size,
         close_times=find_close_times(settings.leases, settings.closing),
         has_positions=settings.keys.has_positions,
+        timeless_prefix=settings.keys.timeless_prefix,
     )
 
 
@@ -54,12 +55,13 @@ def open_in_band_operations(
     size: SizeSettings,
     close_times: CloseTimes | None,
     has_positions: bool = False,
+    timeless_prefix: str = "",
     run_all: RunAll = map,
 ) -> tuple[Operations, JournalCheck]:
     """Build the jobs over a client of DynamoDB.
 
     `close_times`: those of the table's writers, None: nothing is closed; `has_positions`: whether positions are times;
-    `run_all` is as `LoadItemHeat` takes it.
+    `timeless_prefix`: what counters' keys begin with; `run_all` is as `LoadItemHeat` takes it.
     """
     opened = open_in_band(calls, place, telemetry, clock)
     ends = JournalEnds(
@@ -68,6 +70,7 @@ def open_in_band_operations(
         telemetry=telemetry,
         clock=clock,
         form=form,
+        timeless_prefix=timeless_prefix,
     )
     hot_keys = LoadItemHeat(ends, opened.loads, opened.store_clock, key_wcu=load.hot_at_once_wcu, run_all=run_all)
     limits = OperationsLimits(
