@@ -53,7 +53,7 @@ from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, In
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
-from hotpartition_messages import Message, counters
+from hotpartition_messages import Message, counters, wiring_writer
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
@@ -61,6 +61,7 @@ from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table, TableConfig
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
@@ -221,25 +222,21 @@ def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, Mes
     settings = world.settings.writer
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
     writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM)
-    return ends, MessageWriter(
-        writer, store, now_ms=ends.clock.now_ms, random_bits=random.getrandbits, retention_days=settings.retention_days
-    )
+    return ends, build_message_writer(writer, settings, store, clock=ends.clock, random_bits=random.getrandbits)
 
 
 def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
     """Build one environment of the write function, for its counters."""
     calls = ThreadedCalls(world.store.client("writer").call)
     ends, messages = _build_writer(world, process, index)
-    settings = world.settings.writer
-    adder = world.parts.adder(
-        messages.writer,
+    return wiring_writer.build_counter_writer(
+        messages,
+        world.settings.writer,
         DynamoDBCounterStore(calls, COUNTERS),
-        journal=DynamoDBJournal(calls, COUNTERS.journal),
-        form=KEY_FORM,
+        DynamoDBJournal(calls, COUNTERS.journal),
         clock=ends.clock,
-        budget_ms=settings.requests.request_budget_ms,
+        adder=world.parts.adder,
     )
-    return CounterWriter(adder, settings.store.table_name)
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
@@ -247,8 +244,9 @@ def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     ends, messages = _build_writer(world, process, index)
     settings, routes = world.settings.writer, messages.writer.routes
     gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
-    budget_ms = settings.requests.request_budget_ms
-    return world.parts.changer(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
+    return build_message_changer(
+        messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock, kind=world.parts.changer
+    )
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
@@ -306,9 +304,7 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         counting=SensitiveCounting if is_scaled else InBandCounting,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    messages = MessageWriter(
-        writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits, retention_days=settings.retention_days
-    )
+    messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random.getrandbits)
     gatherer = world.parts.gatherer(
         store=store,
         routes=JournalReads(routes, telemetry, clock.now_ms),
@@ -318,8 +314,8 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         form=KEY_FORM,
         position_of=position_of,
     )
-    budget_ms = settings.requests.request_budget_ms
-    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
+    kind = world.parts.changer
+    changer = build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock, kind=kind)
     return messages, changer
 
 

@@ -243,9 +243,7 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
     Raises:
         NotTheSenderError: the caller has no such claim, or the body names another sender.
         InvalidRequestError: naming every wrong field.
-        BodyTooLargeError: the body is longer than that of any message that can be stored.
-        ItemTooLargeError: the message cannot become an item.
-        ContentEncodingError: the body is compressed.
+        HotPartitionError: what `parse_body` raises.
     """
     sender = find_sender(event, sender_claim)
     body, unlisted = leave_out_unknown(parse_body(event), NewMessageBody)
@@ -271,9 +269,7 @@ def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Tar
     Raises:
         NotTheSenderError: the caller has no such claim.
         InvalidRequestError: naming every wrong field.
-        BodyTooLargeError: the body is longer than that of any message that can be stored.
-        ItemTooLargeError: the message cannot become an item.
-        ContentEncodingError: the body is compressed.
+        HotPartitionError: what `parse_body` raises.
     """
     sender = find_sender(event, sender_claim)
     body, unlisted = leave_out_unknown(parse_body(event), MessageEditBody)
@@ -317,8 +313,7 @@ def parse_addition(event: Mapping[str, Any]) -> NewAddition:
 
     Raises:
         InvalidRequestError: naming every wrong field.
-        BodyTooLargeError, ItemTooLargeError: the body is far longer than an addition.
-        ContentEncodingError: the body is compressed.
+        HotPartitionError: what `parse_body` raises.
     """
     body, unlisted = leave_out_unknown(parse_body(event), AdditionBody)
     request = validate(AddRequest, {**path_and_query(event), "body": body}, unlisted)
