@@ -12,15 +12,6 @@ it judges.
 It judges messages, a table's items and counters alike. A conversation is any partition key, a message any item under
 it; its id is its sort key.
 
-A history holds these kinds of records:
-
-- `Acknowledged`: a write whose success the client was told of, and when;
-- `Unresolved`: a write whose outcome the client does not know (a timeout, a lost connection) or that it gave up on:
-  its message may be read or not, both are right;
-- `Edited` and `Deleted`: changes of a message, from their first request to the response, if there was one;
-- `Added`: an addition to an item, from its first request to the response, if there was one;
-- `Read`: the messages of one read in the order they came, joined from its pages by `join_pages`.
-
 All moments are readings of one clock, in seconds; only their order matters.
 """
 
@@ -60,39 +51,33 @@ class Acknowledged:
 
 
 @dataclass(slots=True, kw_only=True)
-class Edited:
-    """An edit, which gave a message content that no other write gave it. `ended_at` is None where nobody knows."""
+class _Change:
+    """What was done to an item. `ended_at` is None where nobody knows whether it was done."""
 
     conversation_id: str
     message_id: str
+    started_at: float
+    ended_at: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Edited(_Change):
+    """An edit, which gave a message content that no other write gave it."""
+
     digest: str
-    started_at: float
-    ended_at: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class Deleted:
-    """A deletion; `ended_at` is None where nobody knows whether it was done."""
-
-    conversation_id: str
-    message_id: str
-    started_at: float
-    ended_at: float | None = None
+class Deleted(_Change):
+    """A deletion."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Added:
-    """An addition to an item under a token that no other one has; `ended_at` is None where nobody knows.
+class Added(_Change):
+    """An addition to an item under a token that no other one has. A log shows the token, a sum contains the amount."""
 
-    A log shows the token, a sum contains the amount.
-    """
-
-    conversation_id: str
-    message_id: str
     token: str
     amount: int = 0
-    started_at: float
-    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,16 +109,14 @@ def everything(message_id: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
-    """One page as the API returned it: `cursor` is what was asked with, `next_cursor` what came back."""
+class _Look:
+    """What was asked of a conversation, from its newest or its oldest end, and the messages that came."""
 
     conversation_id: str
     order: Order
     consistency: Consistency
     started_at: float
     messages: tuple[Seen, ...]
-    cursor: str | None
-    next_cursor: str | None
     ended_at: float = inf
     bound_seconds: float | None = None
     """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).
@@ -141,24 +124,24 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
-    """One read of a conversation from its newest or its oldest end.
+class Page(_Look):
+    """One page as the API returned it: `cursor` is what was asked with, `next_cursor` what came back."""
+
+    cursor: str | None
+    next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read(_Look):
+    """One read of a conversation.
 
     A complete read went to the other end. A bounded one stopped early: it covers the messages between the end it
     began at and its last message. A gathered one holds what many reads found one after another, of which this was the
     last: of what changed meanwhile it says nothing.
     """
 
-    conversation_id: str
-    order: Order
-    consistency: Consistency
-    started_at: float
-    messages: tuple[Seen, ...]
     complete: bool
-    ended_at: float = inf
     is_gathered: bool = False
-    bound_seconds: float | None = None
-    """As `Page.bound_seconds`."""
     covers: Callable[[str], bool] = everything
     """Of a read of a part of a conversation: says of a message id whether it lies in that part."""
 
@@ -246,7 +229,7 @@ def join_pages(pages: Iterable[Page]) -> Read:
 
 def check_history(history: History) -> Verdict:
     """Judge a history by the promise."""
-    index = _Index.build(history)
+    index = _Index(history)
     found = _find(history, index)
     counts = Counter(finding.fault for finding in found)
     return Verdict(
@@ -262,7 +245,7 @@ def check_history(history: History) -> Verdict:
 
 def find_breaches(history: History) -> tuple[Finding, ...]:
     """List every breach of the promise; one that several reads show is named once."""
-    return _find(history, _Index.build(history))
+    return _find(history, _Index(history))
 
 
 def _find(history: History, index: _Index) -> tuple[Finding, ...]:
@@ -271,9 +254,7 @@ def _find(history: History, index: _Index) -> tuple[Finding, ...]:
     for read in history.reads:
         findings.update(_duplicates(read))
         findings.update(_disorder(read))
-        findings.update(_alterations(read, index))
         findings.update(_inventions(read, index))
-        findings.update(_doubled_tokens(read))
         if read.consistency == "strong":
             expected = _expected(read, index)
             verified.update((read.conversation_id, message_id) for message_id in expected)
@@ -290,62 +271,40 @@ def _find(history: History, index: _Index) -> tuple[Finding, ...]:
     return tuple(sorted(by_item.values()))
 
 
-@dataclass(frozen=True, slots=True)
 class _Index:
     """The writes of a history, by conversation and message id."""
 
-    acknowledged_at: dict[str, dict[str, float]]
-    digests: dict[str, dict[str, set[str]]]
-    without_id: dict[str, Counter[str]]
-    offered_at: dict[tuple[str, str], float]
-    edits: dict[tuple[str, str], list[Edited]]
-    additions: dict[tuple[str, str], dict[str, Added]]
-    deletions: dict[str, list[Deleted]]
-    expiries: dict[str, dict[str, float]]
-    clock_error: float
-
-    @classmethod
-    def build(cls, history: History) -> _Index:
-        acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
-        digests: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-        without_id: dict[str, Counter[str]] = defaultdict(Counter)
-        offered_at: dict[tuple[str, str], float] = {}
-        edits: dict[tuple[str, str], list[Edited]] = defaultdict(list)
-        additions: dict[tuple[str, str], dict[str, Added]] = defaultdict(dict)
-        deletions: dict[str, list[Deleted]] = defaultdict(list)
-        expiries: dict[str, dict[str, float]] = defaultdict(dict)
+    def __init__(self, history: History) -> None:
+        self.clock_error = history.clock_error
+        self.acknowledged_at: dict[str, dict[str, float]] = defaultdict(dict)
+        self.digests: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.without_id: Counter[tuple[str, str]] = Counter()
+        self.offered_at: dict[tuple[str, str], float] = {}
+        self.edits: dict[tuple[str, str], list[Edited]] = defaultdict(list)
+        self.additions: dict[tuple[str, str], dict[str, Added]] = defaultdict(dict)
+        self.deletions: dict[str, list[Deleted]] = defaultdict(list)
+        self.expiries: dict[str, dict[str, float]] = defaultdict(dict)
         for write in history.acknowledged:
-            moments = acknowledged_at[write.conversation_id]
+            moments = self.acknowledged_at[write.conversation_id]
             earliest = moments.get(write.message_id, write.acknowledged_at)
             moments[write.message_id] = min(earliest, write.acknowledged_at)
-            digests[write.conversation_id][write.message_id].add(write.digest)
-            offered_at[write.conversation_id, write.message_id] = write.offered_at
+            self.digests[write.conversation_id, write.message_id].add(write.digest)
+            self.offered_at[write.conversation_id, write.message_id] = write.offered_at
             if write.expires_at is not None:
-                expiries[write.conversation_id][write.message_id] = write.expires_at
+                self.expiries[write.conversation_id][write.message_id] = write.expires_at
         for edit in history.edits:
-            edits[edit.conversation_id, edit.message_id].append(edit)
-            digests[edit.conversation_id][edit.message_id].add(edit.digest)
+            self.edits[edit.conversation_id, edit.message_id].append(edit)
+            self.digests[edit.conversation_id, edit.message_id].add(edit.digest)
         for deletion in history.deletions:
-            deletions[deletion.conversation_id].append(deletion)
+            self.deletions[deletion.conversation_id].append(deletion)
         for addition in history.additions:
-            additions[addition.conversation_id, addition.message_id][addition.token] = addition
+            self.additions[addition.conversation_id, addition.message_id][addition.token] = addition
         for offer in history.unresolved:
             if offer.message_id is None:
-                without_id[offer.conversation_id][offer.digest] += 1
+                self.without_id[offer.conversation_id, offer.digest] += 1
             else:
-                digests[offer.conversation_id][offer.message_id].add(offer.digest)
-                offered_at.setdefault((offer.conversation_id, offer.message_id), offer.offered_at)
-        return cls(
-            acknowledged_at,
-            digests,
-            without_id,
-            offered_at,
-            edits,
-            additions,
-            deletions,
-            expiries,
-            history.clock_error,
-        )
+                self.digests[offer.conversation_id, offer.message_id].add(offer.digest)
+                self.offered_at.setdefault((offer.conversation_id, offer.message_id), offer.offered_at)
 
     def may_be_gone(self, read: Read) -> set[str]:
         """List what may be deleted, or have expired, before a read ended."""
@@ -363,9 +322,6 @@ class _Index:
         """List what has expired before a read began."""
         expiries = self.expiries.get(read.conversation_id, {}).items()
         return {message_id for message_id, at in expiries if at + self.clock_error < read.started_at}
-
-    def digests_of(self, conversation_id: str, message_id: str) -> set[str]:
-        return self.digests.get(conversation_id, {}).get(message_id, set())
 
 
 def _read_of(page: Page) -> tuple[str, Order, Consistency, float | None]:
@@ -455,34 +411,23 @@ def _disorder(read: Read) -> Iterator[Finding]:
             yield Finding("out_of_order", read.conversation_id, two, f"comes after {one} in a {_say(read)}")
 
 
-def _alterations(read: Read, index: _Index) -> Iterator[Finding]:
-    for seen in read.messages:
-        written = index.digests_of(read.conversation_id, seen.message_id)
-        if written and seen.digest not in written:
-            yield Finding(
-                "altered", read.conversation_id, seen.message_id, f"digest {seen.digest}, written {min(written)}"
-            )
-
-
 def _inventions(read: Read, index: _Index) -> Iterator[Finding]:
-    """Find what is there before it was offered, and what a read of a part shows though it lies outside of it."""
+    """Find content that nobody wrote by then, and what a read of a part shows though it lies outside of it."""
     for seen in read.messages:
         place = read.conversation_id, seen.message_id
+        written = index.digests.get(place)
+        if written and seen.digest not in written:
+            yield Finding("altered", *place, f"digest {seen.digest}, written {min(written)}")
         if index.offered_at.get(place, -inf) > read.ended_at:
             yield Finding("phantom", *place, f"there in a {_say(read)}, and offered later")
         if not read.covers(seen.message_id):
             yield Finding("phantom", *place, f"lies outside of what a {_say(read)} asked for")
         additions = index.additions.get(place, {})
-        for token in seen.added if isinstance(seen.added, tuple) else ():
+        for token, times in Counter(seen.added if isinstance(seen.added, tuple) else ()).items():
             if token not in additions or additions[token].started_at > read.ended_at:
                 yield Finding("phantom", *place, f"{token} is in a {_say(read)}, and was not added by then")
-
-
-def _doubled_tokens(read: Read) -> Iterator[Finding]:
-    for seen in read.messages:
-        for token, times in Counter(seen.added if isinstance(seen.added, tuple) else ()).items():
             if times > 1:
-                yield Finding("duplicated", read.conversation_id, seen.message_id, f"{token} is in it {times} times")
+                yield Finding("duplicated", *place, f"{token} is in it {times} times")
 
 
 def _uncounted(read: Read, index: _Index) -> Iterator[Finding]:
@@ -514,14 +459,13 @@ def _phantoms(reads: Iterable[Read], index: _Index) -> Iterator[Finding]:
             (read.conversation_id, seen.digest, seen.message_id)
             for read in reads
             for seen in read.messages
-            if not index.digests_of(read.conversation_id, seen.message_id)
+            if (read.conversation_id, seen.message_id) not in index.digests
         }
     )
     excused: Counter[tuple[str, str]] = Counter()
     for conversation_id, digest, message_id in unknown:
         excused[conversation_id, digest] += 1
-        offers = index.without_id.get(conversation_id, Counter())
-        if excused[conversation_id, digest] > offers[digest]:
+        if excused[conversation_id, digest] > index.without_id[conversation_id, digest]:
             yield Finding("phantom", conversation_id, message_id, f"was never offered (digest {digest})")
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -41,28 +41,16 @@ class Fresh:
         self.run([*pip, wheel, *packages])
 
     def run(self, arguments: Sequence[str]) -> str:
-        """Run the environment's Python.
+        """Run the environment's Python; raises as `call` does."""
+        return self.call([str(self._folder / "venv" / "bin" / "python"), *arguments])
 
-        Raises:
-            subprocess.CalledProcessError: it failed; what it said is shown.
-        """
-        return self._call([str(self._folder / "venv" / "bin" / "python"), *arguments])
-
-    def synthesize(self) -> None:
-        """Run the CDK's command line on `app.py`.
-
-        Raises:
-            subprocess.CalledProcessError: it failed; what it said is shown.
-        """
-        self._call([str(CDK), "synth", "--quiet", "--app", "venv/bin/python app.py"])
-
-    def _call(self, command: Sequence[str]) -> str:
+    def call(self, command: Sequence[str]) -> str:
         """Run a program outside of the checkout, with a cache of its own.
 
         Raises:
             subprocess.CalledProcessError: it failed; what it said is shown.
         """
-        kept: Mapping[str, str] = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         index = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HTTP", "SSL_"))}
         # Warnings of Node.js's age are no findings.
         silent = {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20"}
@@ -104,7 +92,7 @@ def check(wheel: Path, folder: Path) -> None:
     in_band, _, with_redis, *_ = read_codes(CONSTRUCT)
     for code in (in_band, re.sub(r"^HotPartition\(.*\n", with_redis, in_band, flags=re.MULTILINE)):
         (folder / "app.py").write_text(code)
-        fresh.synthesize()
+        fresh.call([str(CDK), "synth", "--quiet", "--app", "venv/bin/python app.py"])
     built = sorted(path.name for path in (folder / "cache" / "hotpartition" / "layers").iterdir())
     print(f"five lines ({CONSTRUCT}): synthesized in band and with Redis, layers", ", ".join(built))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tools.example.installed import APP, install
-from tools.load.judge import Summary
+from tools.load.judge import HISTORY_FIGURES, Summary
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ("hotpartition_cdk", "hotpartition_cli", "layers")
@@ -47,7 +47,8 @@ def test_its_rush_is_raised_and_read_back_completely(wheel, tmp_path):
     assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary.keys() == {field.name for field in fields(Summary)} | {
-        *("verdict", "not_judged", "machine_kept_up", "machine")
+        *HISTORY_FIGURES,
+        *("verdict", "not_judged", "machine_kept_up", "machine"),
     }
     assert (summary["verdict"], summary["missing"], summary["duplicated"]) == ("pass", 0, 0)
     assert "readings of one device complete" in done.stdout

@@ -33,8 +33,9 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from support.fakes import FakeTelemetry
 from support.redis_process import report_sink
+from tools.local.processes import free_port
 from tools.local.redis_nodes import FUNCTIONS_USER, RedisNodes, write_secret
-from tools.local.redis_server import find_binary, free_port
+from tools.local.redis_server import find_binary
 
 pytestmark = pytest.mark.slow
 

@@ -13,7 +13,8 @@ import redis
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.redis.reports import RedisReportSink
 from support.fakes import InlineBackground
-from tools.local.redis_server import RedisServer, find_binary, free_port
+from tools.local.processes import free_port
+from tools.local.redis_server import RedisServer, find_binary
 
 
 def report_sink(connection: RedisConnection, table_name: str, partitions: int, **options: Any) -> RedisReportSink:

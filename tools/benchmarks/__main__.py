@@ -20,14 +20,15 @@ from tools.benchmarks.results import print_table
 from tools.benchmarks.rows import ROWS
 from tools.benchmarks.setup import ROOT, Setup
 from tools.local.errors import LocalRunError
-from tools.local.processes import kill, start_process
-from tools.local.redis_server import RedisServer, find_binary, free_port
+from tools.local.processes import free_port, is_listening, kill, start_process
+from tools.local.redis_server import RedisServer, find_binary
 
 OUT_DIR = ROOT / "out" / "bench"
 RUNS = 5
 BUSY_SHARE = 0.1
 """Above this, another program disturbs what is measured."""
 _START_SECONDS = 10.0
+_LOOK_SECONDS = 0.5
 
 
 @asynccontextmanager
@@ -42,7 +43,8 @@ async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
         stand_in = await start_process(command, log=log, cwd=ROOT)
     try:
         await redis.start()
-        await _wait_until_listening(port)
+        if not await is_listening(stand_in, port, seconds=_START_SECONDS):
+            raise LocalRunError("the DynamoDB stand-in does not start")
         yield port, redis.port
     finally:
         await redis.kill()
@@ -70,12 +72,13 @@ async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> 
     return document
 
 
-async def busy_share(path: Path = Path("/proc/stat"), *, seconds: float = 0.5) -> float | None:
+async def busy_share() -> float | None:
     """Measure which share of all CPUs is in use while nothing of ours runs; None where the system does not say."""
+    path = Path("/proc/stat")
     if not path.exists():  # noqa: ASYNC240 - a file of the kernel's
         return None
     before = _cpu_times(path.read_text())  # noqa: ASYNC240
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(_LOOK_SECONDS)
     idle, total = (now - then for now, then in zip(_cpu_times(path.read_text()), before, strict=True))  # noqa: ASYNC240
     return 1 - idle / total if total else 0.0
 
@@ -84,20 +87,6 @@ def _cpu_times(stat: str) -> tuple[int, int]:
     """Return the ticks in which CPUs were idle (the 4th and 5th of `man proc_stat`), and all ticks."""
     ticks = [int(text) for text in stat.splitlines()[0].split()[1:]]
     return ticks[3] + ticks[4], sum(ticks)
-
-
-async def _wait_until_listening(port: int) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise LocalRunError("the DynamoDB stand-in does not start") from error
-            await asyncio.sleep(0.05)
-        else:
-            writer.close()
-            return
 
 
 async def measure_rows(names: Sequence[str], *, runs: int, effort: float, out_dir: Path) -> list[Mapping[str, Any]]:

@@ -11,12 +11,10 @@ import hashlib
 import json
 import os
 import shutil
-import sys
 import time
-import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, run_pip
@@ -39,9 +37,10 @@ from tools.benchmarks.setup import (
     prepare_hot_conversation,
     write_event,
 )
-from tools.local.environments import install_runtime
-from tools.local.processes import kill, start_process
-from tools.local.runtime_api import Invocation, Outcome, RuntimeApi
+from tools.local.environments import Launcher, install_runtime
+from tools.local.pool import FunctionPool
+from tools.local.runtime_api import Outcome
+from tools.local.template import FunctionSpec
 
 STARTS = 3
 """Cold starts of each side in a run; a run's figure is their fastest: what disturbs a start only lengthens it."""
@@ -51,27 +50,18 @@ WORK_DIR = ROOT / "out" / "bench" / "cold"
 _RESPONSE_SECONDS = 60.0
 
 
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """A function and its layers as they lie on a disk, in the order in which they are searched."""
-
-    name: str
-    folders: tuple[Path, ...]
-
-
 def measure_cold(
     setup: Setup, function: str, event: Mapping[str, Any], *, has_redis: bool = True, at_most: float = 0.7
 ) -> Measured:
     """Measure the cold starts of one function of ours and of its rival, with shipped bytecode and without."""
     runtime = WORK_DIR / "runtime"
     install_runtime(runtime)
-    layers = tuple(layer / "python" for layer in build_layers())
-    our_folders, rival_folders = (LAMBDAS / function, *layers), (RIVALS / function, install_plain())
+    layers = build_layers()
     starter = _Starter(setup, runtime, event, has_redis=has_redis)
     figures: dict[bool, Any] = {}
     for has_bytecode in (True, False):
-        ours_at = _lay_out("ours", our_folders, has_bytecode=has_bytecode, shipped=layers)
-        rival_at = _lay_out("rival", rival_folders, has_bytecode=has_bytecode)
+        ours_at = _lay_out("ours", LAMBDAS / function, layers, has_bytecode=has_bytecode, ships_bytecode=True)
+        rival_at = _lay_out("rival", RIVALS / function, (install_plain().parent,), has_bytecode=has_bytecode)
 
         def ours() -> float:
             return starter.fastest_ms(ours_at)  # noqa: B023 - called in this very round
@@ -91,8 +81,9 @@ def measure_cold(
             "ratio_without_bytecode": from_source.ratio,
         },
         bars=(Bar("ratio", at_most=at_most),),
-        conditions="wall time from the start of the runtime's process to its first response; files are cached; "
-        f"our layers with the bytecode they ship, the rival with all of it; fastest of {starter.starts} starts a run",
+        conditions="wall time from a request, for which a process of the runtime starts, to its response; files are "
+        "cached; our layers with the bytecode they ship, the rival with all of it; "
+        f"fastest of {starter.starts} starts a run",
     )
 
 
@@ -106,109 +97,73 @@ class _Starter:
         variables = function_environment(setup.dynamodb_port, setup.redis_port)
         if not has_redis:
             variables = {name: value for name, value in variables.items() if "_REGISTRY_" not in name}
-        self._environment = {
-            **variables,
-            "AWS_EXECUTION_ENV": "AWS_Lambda_python",
-            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "1769",
-            "AWS_LAMBDA_FUNCTION_NAME": "function",
-            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
-            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
-            "AWS_LAMBDA_LOG_GROUP_NAME": "/aws/lambda/function",
-            "AWS_LAMBDA_LOG_STREAM_NAME": "stream",
-            "LANG": "en_US.UTF-8",
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "PYTHONDONTWRITEBYTECODE": "1",  # /opt and /var/task are read-only
-            "TZ": ":UTC",
-            "_HANDLER": "handler.handler",
-        }
+        self._variables = variables
 
-    def fastest_ms(self, deployment: Deployment) -> float:
+    def fastest_ms(self, deployment: Path) -> float:
         """Start a function so many times, one after the other."""
-        return min(asyncio.run(self._start(deployment)) for _ in range(self.starts)) * MILLISECONDS
-
-    async def _start(self, deployment: Deployment) -> float:
-        invocation = Invocation(str(uuid.uuid4()), self._event, asyncio.get_running_loop().create_future())
-        invocation.deadline_ms = time.time_ns() // 1_000_000 + 10_000
-        api = RuntimeApi(
-            "arn:aws:lambda:eu-central-1:123456789012:function:function", _Events(lambda: api.deliver(invocation))
+        function = FunctionSpec(
+            logical_id="Function",
+            name=deployment.name,
+            arn="arn:aws:lambda:eu-central-1:123456789012:function:function",
+            handler="handler.handler",
+            runtime="python",
+            timeout_seconds=_RESPONSE_SECONDS,
+            memory_mb=1769,
+            code_dir=deployment / "function",
+            layer_dirs=tuple(sorted(deployment.glob("layer-*"), reverse=True)),
+            environment=self._variables,
         )
-        environment = {
-            **self._environment,
-            "AWS_LAMBDA_RUNTIME_API": f"127.0.0.1:{await api.start()}",
-            "LAMBDA_TASK_ROOT": str(deployment.folders[0]),
-            "PYTHONPATH": ":".join(str(folder) for folder in (*deployment.folders, self._runtime)),
-        }
-        interpreter = str(getattr(sys, "_base_executable", sys.executable))
-        log_path = WORK_DIR / f"{deployment.name}.log"
-        with log_path.open("wb") as log:
+        launcher = Launcher(
+            function,
+            runtime_dir=self._runtime,
+            log_dir=WORK_DIR,
+            dynamodb_endpoint=self._variables["AWS_ENDPOINT_URL_DYNAMODB"],
+        )
+        launcher.log_path.unlink(missing_ok=True)
+        return min(asyncio.run(self._start(launcher)) for _ in range(self.starts)) * MILLISECONDS
+
+    async def _start(self, launcher: Launcher) -> float:
+        pool = FunctionPool(
+            launcher=launcher,
+            min_environments=0,
+            max_environments=1,
+            idle_choice="latest",
+            rng=Random(1),
+            queue_seconds=_RESPONSE_SECONDS,
+        )
+        try:
             started = time.perf_counter()
-            process = await start_process(
-                [interpreter, "-S", "-m", "awslambdaric", "handler.handler"],
-                log=log,
-                cwd=deployment.folders[0],
-                env=environment,
-            )
-            try:
-                outcome = await asyncio.wait_for(_response_or_end(invocation, process), _RESPONSE_SECONDS)
-                elapsed = time.perf_counter() - started
-            finally:
-                await kill(process)
-                await api.stop()
-        _check(outcome, log_path)
+            outcome = await pool.invoke(self._event)
+            elapsed = time.perf_counter() - started
+        finally:
+            await pool.stop()
+        _check(outcome, launcher.log_path)
         return elapsed
 
 
-@dataclass(frozen=True, slots=True)
-class _Events:
-    """`RuntimeEvents`: hands the one event over when it is asked for; the runtime's next request is left waiting."""
-
-    deliver: Callable[[], None]
-
-    def on_next(self) -> None:
-        # After the response the runtime asks again: there is nothing more for it.
-        asyncio.get_running_loop().call_soon(self.deliver)
-
-    def on_init_error(self, report: bytes) -> None:
-        raise RuntimeError(report.decode(errors="replace"))
-
-
-async def _response_or_end(invocation: Invocation, process: asyncio.subprocess.Process) -> Outcome | None:
-    ended = asyncio.ensure_future(process.wait())
-    ended.add_done_callback(lambda _: invocation.outcome.cancel())
-    try:
-        return await invocation.outcome
-    except asyncio.CancelledError:
-        if ended.done():
-            return None
-        raise
-    finally:
-        ended.cancel()
-
-
-def _check(outcome: Outcome | None, log_path: Path) -> None:
+def _check(outcome: Outcome, log_path: Path) -> None:
     """Refuse to time a function that failed."""
-    status = json.loads(outcome.payload).get("statusCode") if outcome else None
-    if status not in {200, 201}:
-        said = outcome.payload.decode(errors="replace") if outcome else "nothing"
+    if json.loads(outcome.payload).get("statusCode") not in {200, 201}:
+        said = outcome.payload.decode(errors="replace")
         raise ValueError(f"the function returned {said}; its log ends with: {log_path.read_text()[-2000:]}")
 
 
-def _lay_out(name: str, folders: tuple[Path, ...], *, has_bytecode: bool, shipped: tuple[Path, ...] = ()) -> Deployment:
-    """Copy folders to a place where their bytecode is just what is wanted: none, or all of it.
+def _lay_out(
+    name: str, function: Path, layers: tuple[Path, ...], *, has_bytecode: bool, ships_bytecode: bool = False
+) -> Path:
+    """Copy a function and its layers to a place where their bytecode is just what is wanted: none, or all of it.
 
-    Those that are shipped with bytecode keep what they have, instead of all.
+    Layers that are shipped with bytecode keep what they have, instead of all.
     """
-    name = f"{name}-{'bytecode' if has_bytecode else 'source'}"
-    copies: list[Path] = []
-    for index, folder in enumerate(folders):
-        copy = WORK_DIR / name / str(index)
-        shutil.rmtree(copy, ignore_errors=True)
-        keeps_its_own = has_bytecode and folder in shipped
-        shutil.copytree(folder, copy, ignore=None if keeps_its_own else shutil.ignore_patterns("__pycache__"))
+    place = WORK_DIR / f"{name}-{'bytecode' if has_bytecode else 'source'}"
+    shutil.rmtree(place, ignore_errors=True)
+    named = {f"layer-{index}": layer for index, layer in enumerate(layers)}
+    for part, folder in {"function": function, **named}.items():
+        keeps_its_own = has_bytecode and ships_bytecode and part != "function"
+        shutil.copytree(folder, place / part, ignore=None if keeps_its_own else shutil.ignore_patterns("__pycache__"))
         if has_bytecode and not keeps_its_own:
-            compileall.compile_dir(copy, quiet=2)
-        copies.append(copy)
-    return Deployment(name, tuple(copies))
+            compileall.compile_dir(place / part, quiet=2)
+    return place
 
 
 def measure_write(setup: Setup) -> Measured:

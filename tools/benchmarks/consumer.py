@@ -24,7 +24,7 @@ from redis import Redis
 from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.ports import Journal, JournalEntry, RoutingItem, RoutingItems
+from hotpartition.core.ports import Journal, JournalEntry
 from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
@@ -36,8 +36,9 @@ from hotpartition.runtime.building import build_key_form
 from hotpartition.runtime.building_control import build_consumer
 from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.table.routes import LoggedTelemetry
 from tools.benchmarks.measuring import Bar, Measured, interleave
-from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
+from tools.benchmarks.setup import TABLE, Setup, Unasked
 
 ResultT = TypeVar("ResultT")
 
@@ -70,7 +71,7 @@ def measure_consumer(setup: Setup) -> Measured:
     def rival() -> float:
         feed.rewind()
         clock = _FedClock(feed)
-        source = RedisReportSource(connect_redis(settings.registry, SilentTelemetry(), "bench"), TABLE)
+        source = RedisReportSource(connect_redis(settings.registry, LoggedTelemetry(), "bench"), TABLE)
         count = clock.measure(lambda: _only_decode(source, settings.reports.stream_partitions, clock, passes))
         return count / clock.cpu_seconds
 
@@ -168,15 +169,15 @@ class _FedClock:
 
 
 def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
-    connection = connect_redis(settings.registry, SilentTelemetry(), "bench")
+    connection = connect_redis(settings.registry, LoggedTelemetry(), "bench")
     registry = RedisRegistry(connection, TABLE)
     registry.mark_whole()
     ends = ControlEnds(
         source=RedisReportSource(connection, TABLE),
         journal=_MemoryJournal(),
-        routing_items=_NoRoutingItems(),
+        routing_items=Unasked(),  # the registry is whole
         registry=registry,
-        telemetry=SilentTelemetry(),
+        telemetry=LoggedTelemetry(),
         clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
         form=build_key_form(settings),
     )
@@ -220,16 +221,3 @@ class _MemoryJournal(Journal):
         self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
     ) -> None:
         """Refuse it: nothing is closed here."""
-
-
-class _NoRoutingItems(RoutingItems):
-    """Nothing to fill the registry with: it is whole."""
-
-    def read(self, conversation_id: str) -> None:
-        """Find no item."""
-
-    def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:  # noqa: ARG002 - there are none
-        return (), None
-
-    def newest(self, limit: int) -> Sequence[RoutingItem]:  # noqa: ARG002 - there are none
-        return ()

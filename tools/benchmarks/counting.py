@@ -11,17 +11,17 @@ import time
 import tracemalloc
 from collections.abc import Sequence
 from random import Random
-from typing import Any
 
 from pydynox.diagnostics import HotPartitionDetector
 
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from tools.benchmarks.measuring import CPU_CONDITIONS, MICROSECONDS, Bar, Measured, cpu_seconds, interleave
-from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
+from tools.benchmarks.setup import TABLE, Setup, Unasked
 
 WRITES = 100_000
 DISTINCT_KEYS = 1_000_000
@@ -43,12 +43,6 @@ def measure_record(setup: Setup) -> Measured:
     writes = setup.count(WRITES)
     one, distinct = _keys(1) * writes, _keys(setup.count(DISTINCT_KEYS))
 
-    def ours() -> float:
-        return _time_ours(best_case, writes_per_ms=WRITES_PER_MS)
-
-    def rival() -> float:
-        return _time_rival(best_case)
-
     cases = {
         "one_key_1000_per_second_us": _time_ours(one, writes_per_ms=1),
         "one_key_1_per_second_us": _time_ours(one, writes_per_ms=0.001),
@@ -66,7 +60,12 @@ def measure_record(setup: Setup) -> Measured:
     return Measured(
         unit="us",
         rival="pydynox HotPartitionDetector.record_write, where it is fastest",
-        samples=interleave(ours, rival, setup.runs, warms_up=True),
+        samples=interleave(
+            lambda: _time_ours(best_case, writes_per_ms=WRITES_PER_MS),
+            lambda: _time_rival(best_case),
+            setup.runs,
+            warms_up=True,
+        ),
         details=details,
         bars=(
             Bar("ratio", at_most=0.5),
@@ -136,13 +135,6 @@ CACHED_ROUTES = 1_000
 SHARD_COUNTS = (4, 16)
 
 
-class _NoRegistry:
-    """`Registry` of which nothing may be asked: the routes are cached."""
-
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name}: the routes are cached")
-
-
 def measure_route(setup: Setup) -> Measured:
     """Decide by a cached route where a message goes, a thousand conversations raised twice each."""
     random = Random(7)
@@ -152,7 +144,7 @@ def measure_route(setup: Setup) -> Measured:
     writes = [build_key(random.choice(names), message_id) for message_id in ids]
     generations = frozenset(Generation(since_ms=START_MS - 60_000 * n, shard_count=n) for n in SHARD_COUNTS)
     cache = RouteCache(ttl_seconds=60, max_entries=10_000, random=random.random)
-    source = RouteSource(cache=cache, registry=_NoRegistry(), telemetry=SilentTelemetry(), timer=time.monotonic)
+    source = RouteSource(cache=cache, registry=Unasked(), telemetry=LoggedTelemetry(), timer=time.monotonic)
     for name in names:
         source.learn(name, Route(generations), START_MS)
     plain = dict.fromkeys(names, max(SHARD_COUNTS))

@@ -23,6 +23,7 @@ from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition.runtime.calls import open_calls
+from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.plan import default_thresholds
 from hotpartition_messages import Message, page_costs
 from hotpartition_messages.adaptive_reader import open_readers
@@ -41,7 +42,7 @@ from tools.benchmarks.measuring import (
     interleave,
     wall_seconds,
 )
-from tools.benchmarks.setup import TABLE, Setup, SilentTelemetry
+from tools.benchmarks.setup import TABLE, Setup
 
 CONVERSATIONS = 24
 SERVICE_MS = 5.0
@@ -52,6 +53,7 @@ MESSAGES_PER_SHARD = 60
 OLD_MESSAGES = 100
 """On the base key, from before the raise."""
 SPACING_MS = 20
+SOURCES_THREADS = 16
 
 Load = Callable[[Iterable[Mapping[str, Any]]], None]
 
@@ -145,7 +147,7 @@ def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None =
     """Wire the read job up as the function does, and read pages by it; client and some settings may be others."""
     built = ReadSettings.from_env(os.environ, **settings)
     calls = calls or open_calls(built.store, built.queries)
-    reader, _ = open_readers(built, telemetry or SilentTelemetry(), calls)
+    reader, _ = open_readers(built, telemetry or LoggedTelemetry(), calls)
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))
@@ -154,11 +156,11 @@ def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None =
     return read
 
 
-def sources_reader(threads: int) -> ReadPage:
+def sources_reader() -> ReadPage:
     """Read pages the way the sources show."""
     # With the same limits and retries as ours, so that only the work differs.
-    client = create_client(connections=threads)
-    executor = ThreadPoolExecutor(threads)
+    client = create_client(connections=SOURCES_THREADS)
+    executor = ThreadPoolExecutor(SOURCES_THREADS)
     return lambda conversation: read_all_shards(client, executor, conversation)
 
 
@@ -226,7 +228,7 @@ def measure_cpu(setup: Setup) -> Measured:
     """Compare with the sources' reader."""
     conversations = store_conversations(setup, CONVERSATIONS, 16)
     setup.control("Configure", usual_ms=SERVICE_MS)
-    ours, rival = our_reader(), sources_reader(threads=16)
+    ours, rival = our_reader(), sources_reader()
     for read in (ours, rival):
         check_reader(read, conversations)
     return compare_reads(
@@ -245,7 +247,7 @@ MOSTLY = 0.99
 """Share of the pages that come from the cache: with a TTL of a minute a few are read anew, which counts as well."""
 
 
-class _Origins(SilentTelemetry):
+class _Origins(LoggedTelemetry):
     """`Telemetry` that counts where pages came from."""
 
     def __init__(self) -> None:
@@ -318,7 +320,7 @@ def measure_items(setup: Setup) -> Measured:
             return counts["items_read"] / len(conversations)  # noqa: B023 - as above
 
         ours.append(count(our_reader(), "our"))
-        rival.append(count(sources_reader(threads=16), "rival"))
+        rival.append(count(sources_reader(), "rival"))
         details[f"items_{shard_count}"] = ours[-1]
         details[f"rival_items_{shard_count}"] = rival[-1]
     return Measured(
@@ -338,38 +340,32 @@ OLDER_SHARD_COUNT = 54
 
 
 def measure_rush(_: Setup) -> Measured:
-    """Count queries and read units of both, as the read function's merge asks. Nothing is timed."""
-    shard_count = size_route(RUSH.messages_per_second, default_thresholds())
-    ours, older = page_costs.read_pages(shard_count, RUSH), page_costs.read_pages(OLDER_SHARD_COUNT, RUSH)
-    return Measured(
-        unit="RCU a page",
-        rival=f"N = {OLDER_SHARD_COUNT}, the older rule's",
-        samples=Samples((ours.rcu_eventual,), (older.rcu_eventual,)),
-        details={
-            "shard_count": shard_count,
-            "queries": ours.queries,
-            "rival_queries": older.queries,
-            "queries_ratio": ours.queries / older.queries,
-        },
-        bars=(Bar("ratio", at_most=0.45), Bar("queries_ratio", at_most=0.45)),
-        conditions="eventually consistent; newest 50 messages of 1 KiB, all on shards; mean of 10 pages",
-    )
+    """Count a page of a rush against the same one on the older rule's shards."""
+    older = page_costs.read_pages(OLDER_SHARD_COUNT, RUSH)
+    return _count_units(older, rival=f"N = {OLDER_SHARD_COUNT}, the older rule's", at_most=0.45)
 
 
 def measure_close(_: Setup) -> Measured:
-    """Count queries and read units behind a close, as the read function's merge asks. Nothing is timed."""
+    """Count a page behind a close against one of a conversation that was never raised."""
+    never = page_costs.read_pages(0, RUSH)
+    return _count_units(never, rival="a conversation that was never raised", at_most=CLOSE_BAR, is_closed=True)
+
+
+def _count_units(theirs: page_costs.PageCost, *, rival: str, at_most: float, is_closed: bool = False) -> Measured:
+    """Count queries and read units of both, as the read function's merge asks. Nothing is timed."""
     shard_count = size_route(RUSH.messages_per_second, default_thresholds())
-    ours, never = page_costs.read_pages(shard_count, RUSH, is_closed=True), page_costs.read_pages(0, RUSH)
+    ours = page_costs.read_pages(shard_count, RUSH, is_closed=is_closed)
+    where = "behind the close" if is_closed else "on shards"
     return Measured(
         unit="RCU a page",
-        rival="a conversation that was never raised",
-        samples=Samples((ours.rcu_eventual,), (never.rcu_eventual,)),
+        rival=rival,
+        samples=Samples((ours.rcu_eventual,), (theirs.rcu_eventual,)),
         details={
             "shard_count": shard_count,
             "queries": ours.queries,
-            "rival_queries": never.queries,
-            "queries_ratio": ours.queries / never.queries,
+            "rival_queries": theirs.queries,
+            "queries_ratio": ours.queries / theirs.queries,
         },
-        bars=(Bar("ratio", at_most=CLOSE_BAR), Bar("queries_ratio", at_most=CLOSE_BAR)),
-        conditions="eventually consistent; newest 50 messages of 1 KiB, all behind the close; mean of 10 pages",
+        bars=(Bar("ratio", at_most=at_most), Bar("queries_ratio", at_most=at_most)),
+        conditions=f"eventually consistent; newest 50 messages of 1 KiB, all {where}; mean of 10 pages",
     )

@@ -72,17 +72,11 @@ def prepare_hot_conversation(setup: Setup) -> None:
         redis.sadd(route_key(TABLE, HOT_CONVERSATION), "16@1700000000000")
 
 
-class SilentTelemetry:
-    """`Telemetry` that keeps nothing, for jobs that are measured without their function."""
+class Unasked:
+    """Stands for a port of which a row asks nothing."""
 
-    def count(self, metric: str, value: float = 1.0) -> None:
-        """Keep no metric."""
-
-    def event(self, message: str, **facts: object) -> None:
-        """Keep no log line."""
-
-    def flush(self) -> None:
-        """Send nothing."""
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} should not be asked here")
 
 
 @dataclass(frozen=True)

@@ -46,16 +46,13 @@ def compare_writes(setup: Setup, rival_write: Callable[[int], None], *, rival: s
     count = setup.count(WRITES)
     our_write = write_function(LAMBDAS / "write_message")
 
-    def ours() -> float:
-        return cpu_seconds(lambda: our_write(count)) / count * MICROSECONDS
-
-    def theirs() -> float:
-        return cpu_seconds(lambda: rival_write(count)) / count * MICROSECONDS
+    def mean_us(write: Callable[[int], None]) -> float:
+        return cpu_seconds(lambda: write(count)) / count * MICROSECONDS
 
     return Measured(
         unit="us of CPU",
         rival=rival,
-        samples=interleave(ours, theirs, setup.runs, warms_up=True),
+        samples=interleave(lambda: mean_us(our_write), lambda: mean_us(rival_write), setup.runs, warms_up=True),
         bars=(Bar("ratio", at_most=at_most),),
         conditions=CPU_CONDITIONS
         + f"; {count} writes a run of 1 KB of text, to a conversation of 16 shards; reports go to a real Redis",

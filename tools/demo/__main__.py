@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
     return parser.parse_args(arguments)
 
 
-def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
+def build_plan(options: argparse.Namespace, cores: int) -> Plan:
     """Build the plan of a demonstration, from a file of messages if one is given."""
     duration = options.duration
     if options.messages is None:
@@ -90,25 +91,26 @@ def steady_clock() -> Callable[[], float]:
 
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Run a demonstration and give the exit status."""
-    options = parse_arguments(arguments, environ)
-    return present(lambda: build_plan(options, cores=usable_cores()), name="demo")
+    return present(partial(build_plan, parse_arguments(arguments, environ)), name="demo")
 
 
-def present(build: Callable[[], Plan], *, name: str) -> int:
-    """Build a plan, carry it out, tell what came of it, and give the exit status."""
+def present(build: Callable[[int], Plan], *, name: str) -> int:
+    """Build a plan for this machine's cores, carry it out, tell what came of it, and give the exit status."""
     now = steady_clock()
     started_at = now()
-    console = Console()
+    console = Console(highlight=False, soft_wrap=True)
     try:
-        plan = build()
+        plan = build(usable_cores())
         run = asyncio.run(stoppable(demonstrate(plan, console=console, now=now, started_at=started_at)))
     except (WorkloadError, ScaleError, StackError, ControlError) as error:
-        return _say_error(error, name)
+        print(f"{name}: {error}", file=sys.stderr)
+        return BROKEN
     except ExceptionGroup as group:
         expected, unexpected = group.split((StackError, ControlError))
         if unexpected is not None or expected is None:
             raise
-        return _say_error(_first(expected), name)
+        print(f"{name}: {_first(expected)}", file=sys.stderr)
+        return BROKEN
     except (KeyboardInterrupt, asyncio.CancelledError):
         print(f"{name}: interrupted, everything was stopped", file=sys.stderr)
         return INTERRUPTED
@@ -128,33 +130,26 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _say_error(error: BaseException, name: str) -> int:
-    print(f"{name}: {error}", file=sys.stderr)
-    return BROKEN
-
-
 def say_outcome(run: Run, plan: Plan, console: Console) -> int:
     """Print what each condition came to and the verdict; give the exit status."""
     for condition in run.judgement.conditions:
         mark = "[green]ok  [/]" if condition.holds else "[red]FAIL[/]"
         mark = mark if condition.is_judged else "[yellow]not judged[/]"
-        console.print(f"{mark} {condition.name}: {condition.figures}", highlight=False, soft_wrap=True)
+        console.print(f"{mark} {condition.name}: {condition.figures}")
     for finding in run.history.examples:
         text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(text, markup=False)
     if run.judgement.verdict != "pass":
         for request in run.played.recorder.given_up:
-            console.print(f"     given up: {request}", highlight=False, markup=False, soft_wrap=True)
-        console.print(f"     what the functions said: {plan.out_dir / 'local' / 'logs'}", highlight=False)
+            console.print(f"     given up: {request}", markup=False)
+        console.print(f"     what the functions said: {plan.out_dir / 'local' / 'logs'}")
     verdict, machine = run.judgement.verdict, run.machine
     late = f"{machine.waited_percent:.0f} % of its requests waited for it, so run it on a quiet one"
     where = "" if machine.kept_up else f", on a machine that could not keep up ({late})"
-    console.print(machine.describe(), style="" if machine.kept_up else "yellow", highlight=False, soft_wrap=True)
+    console.print(machine.describe(), style="" if machine.kept_up else "yellow")
     console.print(
         f"verdict: [bold {'green' if verdict == 'pass' else 'red'}]{verdict}[/] after "
         f"{run.summary.duration_seconds:.0f} s{where}; {plan.summary_file}, {plan.report_file}",
-        highlight=False,
-        soft_wrap=True,
     )
     return 0 if verdict == "pass" else FAILED
 

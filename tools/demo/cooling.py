@@ -49,41 +49,31 @@ class Cooled:
 NOT_CLOSED = Cooled()
 
 
+@dataclass(slots=True, kw_only=True)
 class CoolDown:
     """Writes a little until a conversation is closed, then a page more, and reads that."""
 
-    def __init__(
-        self,
-        *,
-        writer: Client,
-        reader: Client,
-        conversation_id: str,
-        read_item: Callable[[str], Awaitable[Mapping[str, Any] | None]],
-        control: Control,
-        observations: Observations,
-        now: Callable[[], float],
-    ) -> None:
-        self._writer = writer
-        self._reader = reader
-        self._conversation_id = conversation_id
-        self._read_item = read_item
-        self._control = control
-        self._observations = observations
-        self._now = now
-        self._written = 0
+    writer: Client
+    reader: Client
+    conversation_id: str
+    read_item: Callable[[str], Awaitable[Mapping[str, Any] | None]]
+    control: Control
+    observations: Observations
+    now: Callable[[], float]
+    _written: int = 0
 
     async def run(self) -> Cooled:
         """Wait for the close, and for its time."""
-        deadline = self._now() + LONGEST_SECONDS
+        deadline = self.now() + LONGEST_SECONDS
         closed_at: float | None = None
-        while closed_at is None or self._now() <= closed_at:
-            if self._now() > deadline:
+        while closed_at is None or self.now() <= closed_at:
+            if self.now() > deadline:
                 return Cooled(closed_at=closed_at)
             await self._write(QUIET_PER_SECOND)
             if closed_at is None and (closed_at := await self._find_close()):
-                ahead = closed_at - self._now()
+                ahead = closed_at - self.now()
                 text = f"in {ahead:.1f} s" if ahead > 0 else "already"
-                self._observations.events.append(Event(self._now(), f"{self._conversation_id} is closed {text}"))
+                self.observations.events.append(Event(self.now(), f"{self.conversation_id} is closed {text}"))
         for _ in range(PAGE_LIMIT + MORE):
             await self._write(NEXT_PER_SECOND)
         keys = await self._count_keys()
@@ -95,11 +85,11 @@ class CoolDown:
     async def _write(self, per_second: float) -> None:
         self._written += 1
         body = f"after the rush, {self._written}"
-        await self._writer.write(Offer(self._now(), self._conversation_id, "ada", body))
+        await self.writer.write(Offer(self.now(), self.conversation_id, "ada", body))
         await asyncio.sleep(1 / per_second)
 
     async def _find_close(self) -> float | None:
-        item = await self._read_item(self._conversation_id) or {}
+        item = await self.read_item(self.conversation_id) or {}
         route = Route.decode(item.get("generations", {}).get("SS", ()))
         if route.shard_count_at(None):
             return None  # not closed, or raised since
@@ -108,12 +98,12 @@ class CoolDown:
     async def _count_keys(self) -> int:
         """Read the newest page, strongly consistent so that no cache has it, and count the keys that were read."""
         await asyncio.sleep(SETTLE_SECONDS)
-        began_ms = self._now() * 1000
-        await self._reader.read(
-            self._conversation_id, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1
+        began_ms = self.now() * 1000
+        await self.reader.read(
+            self.conversation_id, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1
         )
         await asyncio.sleep(SETTLE_SECONDS)
-        await look_at_parts(self._control, self._observations, now=self._now)
-        loads = self._observations.timeline()
+        await look_at_parts(self.control, self.observations, now=self.now)
+        loads = self.observations.timeline()
         late = (load for load in loads if load.at_ms >= began_ms - SLOT_MS and load.reads)
-        return len({load.key for load in late if is_key_of(load.key, self._conversation_id)})
+        return len({load.key for load in late if is_key_of(load.key, self.conversation_id)})

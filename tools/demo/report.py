@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
@@ -71,65 +71,36 @@ class Run:
         return max(1, ceil(self.played.ended_at - self.started_at))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """A run second by second: requests in each second, and latencies of its write requests in ms where it had any."""
-
-    offered: Sequence[float]
-    on_base: Sequence[float]
-    on_shards: Sequence[float]
-    refused: Sequence[float]
-    p50_ms: Sequence[float | None]
-    p99_ms: Sequence[float | None]
-    queued_p99_ms: Sequence[float | None]
-    quiet_offered: Sequence[float]
-    quiet_written: Sequence[float]
-    quiet_refused: Sequence[float]
-
-
 def build_pictures(run: Run) -> Mapping[str, Picture]:
     """Draw all pictures of a report, by their names."""
-    course = measure_course(run)
-    return {picture.name: picture for picture in (_draw_load(run, course), _draw_latency(run, course))}
+    return {picture.name: picture for picture in (_draw_load(run), _draw_latency(run))}
 
 
 def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
     """Build the HTML of a report."""
     figures = {
-        **summary_document(run.summary, run.judgement, run.machine),
+        **summary_document(run.summary, run.history, run.judgement, run.machine),
         "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
     }
     return render("demo.html.j2", run=run, figures=figures, pictures=pictures)
 
 
-def measure_course(run: Run) -> Course:
-    """Measure a run second by second."""
-    name, recorder = run.summary.hot_conversation, run.played.recorder
+def _draw_load(run: Run) -> Picture:
+    name = run.summary.hot_conversation
     own = [load for load in run.timeline if is_key_of(load.key, name)]
-    others = [load for load in run.timeline if not is_key_of(load.key, name)]
-    return Course(
-        offered=_count(run, ((at, 1) for at, conversation in recorder.offered_at if conversation == name)),
-        on_base=_count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key == name)),
-        on_shards=_count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key != name)),
-        refused=_count(run, ((load.at_ms / 1000, load.throttled_writes) for load in own)),
-        p50_ms=_latency(run, 0.5, ((timing.at, timing.seconds) for timing in recorder.timings)),
-        p99_ms=_latency(run, 0.99, ((timing.at, timing.seconds) for timing in recorder.timings)),
-        queued_p99_ms=_latency(run, 0.99, ((timing.at, timing.queued_seconds) for timing in recorder.timings)),
-        quiet_offered=_count(run, ((at, 1) for at, conversation in recorder.offered_at if conversation != name)),
-        quiet_written=_count(run, ((load.at_ms / 1000, load.writes) for load in others)),
-        quiet_refused=_count(run, ((load.at_ms / 1000, load.throttled_writes) for load in others)),
-    )
+    on_base = _count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key == name))
+    on_shards = _count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key != name))
+    refused = _count(run, ((load.at_ms / 1000, load.throttled_writes) for load in own))
+    offered = _count(run, ((at, 1) for at, conversation in run.played.recorder.offered_at if conversation == name))
 
-
-def _draw_load(run: Run, course: Course) -> Picture:
     def paint(load: Axes, spread: Axes) -> None:
         _mark_time(run, load, spread)
-        layers = [(course.on_base, Color.CALM, "stored on the base key"), (course.on_shards, Color.BLUE, "on shards")]
+        layers = [(on_base, Color.CALM, "stored on the base key"), (on_shards, Color.BLUE, "on shards")]
         stack(load, layers, width=1)
-        steps(load, course.offered, width=1, color=Color.INK, label="offered by clients", line="--")
-        steps(load, course.refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
+        steps(load, offered, width=1, color=Color.INK, label="offered by clients", line="--")
+        steps(load, refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
         _mark_limit(run, load)
-        panel(load, f"Writes to {run.summary.hot_conversation}", y="writes/s")
+        panel(load, f"Writes to {name}", y="writes/s")
         points = [(0.0, 0), *((one.seen_at - run.started_at, one.shard_count) for one in run.raises)]
         if closed_at := run.played.cooled.closed_at:
             points.append((closed_at - run.started_at, 0))
@@ -147,22 +118,32 @@ def _draw_load(run: Run, course: Course) -> Picture:
         panel(spread, "Shards for new messages (0: base key)", y="N, shards", x=X_LABEL, top=1.15 * max(1, *counts))
         spread.locator_params(axis="y", integer=True)
 
-    label = f"Writes a second to {run.summary.hot_conversation}, and the number of its shards, over time"
+    label = f"Writes a second to {name}, and the number of its shards, over time"
     return draw(paint, name="load", label=label, heights=(210, 120))
 
 
-def _draw_latency(run: Run, course: Course) -> Picture:
+def _draw_latency(run: Run) -> Picture:
+    name, recorder = run.summary.hot_conversation, run.played.recorder
+    p50_ms, p99_ms = (
+        _latency(run, share, ((timing.at, timing.seconds) for timing in recorder.timings)) for share in (0.5, 0.99)
+    )
+    queued_p99_ms = _latency(run, 0.99, ((timing.at, timing.queued_seconds) for timing in recorder.timings))
+    others = [load for load in run.timeline if not is_key_of(load.key, name)]
+    written = _count(run, ((load.at_ms / 1000, load.writes) for load in others))
+    refused = _count(run, ((load.at_ms / 1000, load.throttled_writes) for load in others))
+    offered = _count(run, ((at, 1) for at, conversation in recorder.offered_at if conversation != name))
+
     def paint(latency: Axes, quiet: Axes) -> None:
         _mark_time(run, latency, quiet)
-        steps(latency, course.p99_ms, width=1, color=Color.ORANGE, label="write request, p99")
-        steps(latency, course.p50_ms, width=1, color=Color.BLUE, label="p50")
-        queued = [None if ms is None or ms < 1 else ms for ms in course.queued_p99_ms]
+        steps(latency, p99_ms, width=1, color=Color.ORANGE, label="write request, p99")
+        steps(latency, p50_ms, width=1, color=Color.BLUE, label="p50")
+        queued = [None if ms is None or ms < 1 else ms for ms in queued_p99_ms]
         steps(latency, queued, width=1, color=Color.SOFT, label="wait for this machine, p99", line=":")
         panel(latency, "Latency of write requests, all conversations", y="ms, logarithmic", log=True)
-        stack(quiet, [(course.quiet_written, Color.CALM, "stored")], width=1)
-        steps(quiet, course.quiet_offered, width=1, color=Color.INK, label="offered by clients", line="--")
-        steps(quiet, course.quiet_refused, width=1, color=Color.PURPLE, label="refused by DynamoDB")
-        panel(quiet, f"Writes to the {run.summary.conversations - 1} quiet conversations", y="writes/s", x=X_LABEL)
+        stack(quiet, [(written, Color.CALM, "stored")], width=1)
+        steps(quiet, offered, width=1, color=Color.INK, label="offered by clients", line="--")
+        steps(quiet, refused, width=1, color=Color.PURPLE, label="refused by DynamoDB")
+        panel(quiet, f"Writes to the {run.history.conversations - 1} quiet conversations", y="writes/s", x=X_LABEL)
 
     label = "Latency of write requests, and writes a second to the quiet conversations, over time"
     return draw(paint, name="latency", label=label, heights=(180, 150))

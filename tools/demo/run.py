@@ -156,16 +156,14 @@ async def demonstrate(
     When the local run does not start, ends by itself or does not respond, that is a `StackError` or a `ControlError`.
     """
     remove_results(plan.out_dir)
-    console.print(f"workload: {plan.workload.description}", highlight=False, soft_wrap=True)
-    console.print(f"scale: {plan.scale.describe()}", highlight=False, soft_wrap=True)
+    console.print(f"workload: {plan.workload.description}")
+    console.print(f"scale: {plan.scale.describe()}")
     async with Stack(plan.out_dir, *_up_options(plan)) as stack:
-        console.print(
-            f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions", highlight=False
-        )
+        console.print(f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions")
         ready = await with_signs_of_life(stack.ready(), console, lambda: f"starting: {stack.step}")
-        console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)", highlight=False)
+        console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)")
         played = await _unless_it_ends(stack, _perform(plan, ready, console=console, now=now))
-        console.print("everything was read; stopping the local run, then judging and drawing", highlight=False)
+        console.print("everything was read; stopping the local run, then judging and drawing")
     conclusion = asyncio.to_thread(_conclude, plan, played, began=started_at, ended_at=now())
     return await with_signs_of_life(conclusion, console, lambda: "still drawing")
 
@@ -197,7 +195,7 @@ async def with_signs_of_life(work: Awaitable[ResultT], console: Console, words: 
             if done:
                 return task.result()
             seconds += SIGN_SECONDS
-            console.print(f"  {words()}, {seconds:.0f} s", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"  {words()}, {seconds:.0f} s", markup=False)
     finally:
         task.cancel()
 
@@ -334,12 +332,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         played = replace(played, read_rush=rush)
     offered = [at for at, name in recorder.offered_at if name == workload.hot_conversation]
     summary = Summary(
-        acknowledged=history.acknowledged,
-        missing=history.missing,
-        duplicated=history.duplicated,
-        out_of_order=history.out_of_order,
         rejected=recorder.counts.rejected,
-        conversations=history.conversations,
         hot_conversation=workload.hot_conversation,
         hot_threshold_wcu=plan.scale.settings()["hot_at_once_wcu"],
         partition_limit_wcu=plan.scale.partition_write_limit_wcu,
@@ -350,7 +343,6 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         throttled_before_raise=throttles.before_raise,
         throttled_after_raise=throttles.after_raise,
         environments=observations.most_environments,
-        reads=history.reads,
         duration_seconds=round(ended_at - began, 1),
         hot_offered=len(offered),
         one_key_takes=count_taken_by_one_key(offered, plan.scale.partition_write_limit_wcu),
@@ -381,7 +373,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
 
 def _write_down(plan: Plan, run: Run) -> None:
     plan.out_dir.mkdir(parents=True, exist_ok=True)
-    document = {**summary_document(run.summary, run.judgement, run.machine), **plan.variant.facts()}
+    document = {**summary_document(run.summary, run.history, run.judgement, run.machine), **plan.variant.facts()}
     plan.summary_file.write_text(json.dumps(document, indent=2) + "\n")
     pictures = build_pictures(run)
     plan.report_file.write_text(build_report(run, pictures), encoding="utf-8")

@@ -59,5 +59,5 @@ async def keep_showing(view: View, console: Console, *, stopped: asyncio.Event) 
     while not is_last:
         is_last = stopped.is_set()
         for line in (*view.new_events(), view.figures()):
-            console.print(line, highlight=False, soft_wrap=True)
+            console.print(line)
         await stopped_within(stopped, LINE_SECONDS)

@@ -113,7 +113,7 @@ class FixedSubject:
 
 
 class MemoryRegistry:
-    """The routes as Redis would hold them, in this process."""
+    """The routes as Redis would hold them, in this process: as much of `Registry` as a table asks."""
 
     def __init__(self) -> None:
         self._routes: dict[str, Route] = {}
@@ -122,41 +122,16 @@ class MemoryRegistry:
         """Read a route."""
         return self._routes.get(collection, EMPTY_ROUTE)
 
-    def add(self, collection: str, members: Iterable[Member]) -> None:
-        """Add generations and closes."""
-        self._routes[collection] = self.get(collection).union(Route.of(members))
-
-    def is_whole(self) -> bool:
-        """Say that nothing was lost."""
-        return True
-
     def get_for_reading(self, collection: str) -> ReadRoute:
         """Read a route; nothing is read-hot here."""
         return ReadRoute(self.get(collection))
 
-    def mark_read_hot(self, collection: str, copies: int) -> None:
-        """Drop it: nobody asks."""
+    def add(self, collection: str, members: Iterable[Member]) -> None:
+        """Add generations and closes."""
+        self._routes[collection] = self.get(collection).union(Route.of(members))
 
-    def mark_whole(self) -> None:
-        """Nothing can be lost."""
-
-    def count_raise(self) -> int:
-        """Count none: raises have no limit here."""
-        return 0
-
-    def mark_warm(self, collection: str, keep_ms: int) -> None:
-        """Drop it: nothing is closed here."""
-
-    def is_warm(self, collection: str) -> bool:
-        """Say that nothing has cooled."""
-        del collection
-        return True
-
-    def closing_cursor(self) -> str | None:
-        """Say that nobody has looked."""
-
-    def keep_closing_cursor(self, cursor: str) -> None:
-        """Drop it."""
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is asked by consumers alone")
 
 
 @dataclass(slots=True)

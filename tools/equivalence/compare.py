@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import ClientError
@@ -34,10 +33,15 @@ class Outcome(NamedTuple):
 class DifferenceError(AssertionError):
     """The two tables differ."""
 
-    @classmethod
-    def of(cls, what: object, expected: object, found: object) -> Self:
-        """Show what was called, and both outcomes."""
-        return cls(f"{what}\n  boto3: {expected}\n  ours:  {found}")
+
+def require_equal(what: object, expected: object, found: object) -> None:
+    """Compare what came of a call on both tables.
+
+    Raises:
+        DifferenceError: it differs; the text shows what was called, and both.
+    """
+    if expected != found:
+        raise DifferenceError(f"{what}\n  boto3: {expected}\n  ours:  {found}")
 
 
 def perform(table: Any, call: Call) -> Outcome:
@@ -80,16 +84,6 @@ def plain(value: Any) -> Any:
             return value
 
 
-def require_equal(call: Call, expected: Outcome, found: Outcome) -> None:
-    """Compare two outcomes.
-
-    Raises:
-        DifferenceError: they differ.
-    """
-    if expected != found:
-        raise DifferenceError.of(call, expected, found)
-
-
 class Pair:
     """The same calls on an unsharded table and on the sharded one."""
 
@@ -126,8 +120,7 @@ class Pair:
             size = {"PageSize": request.pop("Limit")} if "Limit" in request else {}
             pages = table.meta.client.get_paginator("query").paginate(**request, PaginationConfig=size)
             found.append(plain(pages.build_full_result()["Items"]))
-        if found[0] != found[1]:
-            raise DifferenceError.of(call, *found)
+        require_equal(call, *found)
 
     def page(self, call: Call) -> None:
         """Compare the pages of a query, one by one, each from where boto3's table says the last one ended."""
@@ -146,15 +139,13 @@ class Pair:
         """Compare a whole walk: the same items, in the order of `order_of`, or in any if there is none."""
         expected, found = walk(self.expected, call), walk(self.found, call)
         if isinstance(expected, Outcome) or isinstance(found, Outcome):
-            if expected != found:
-                raise DifferenceError.of(call, expected, found)
+            require_equal(call, expected, found)
             return
-        alike = Counter(map(repr, expected)) == Counter(map(repr, found))
-        if alike and order_of is not None:
+        what = f"walk of {call}"
+        require_equal(what, sorted(map(repr, expected)), sorted(map(repr, found)))
+        if order_of is not None:
             # Items that an index puts at the same place come in any order.
-            alike = [*map(order_of, expected)] == [*map(order_of, found)]
-        if not alike:
-            raise DifferenceError.of(f"walk of {call}", expected, found)
+            require_equal(what, [*map(order_of, expected)], [*map(order_of, found)])
 
     def _require_same_page(self, call: Call, expected: Outcome, found: Outcome) -> None:
         """Compare pages. One may end with a cursor behind which nothing is: DynamoDB's own do now and then."""
@@ -165,13 +156,14 @@ class Pair:
         if ends[0] != ends[1]:
             for end, table in zip(ends, (self.expected, self.found), strict=True):
                 if end and walk(table, Call(call.method, {**call.request, "ExclusiveStartKey": end})):
-                    raise DifferenceError.of(call, expected, found)
-        left = [
-            {name: value for name, value in (outcome.response or {}).items() if name != "LastEvaluatedKey"}
-            for outcome in (expected, found)
-        ]
-        if left[0] != left[1]:
-            raise DifferenceError.of(call, expected, found)
+                    require_equal(call, expected, found)
+        require_equal(
+            call,
+            *(
+                {name: value for name, value in (outcome.response or {}).items() if name != "LastEvaluatedKey"}
+                for outcome in (expected, found)
+            ),
+        )
 
 
 def _unnamed(outcome: Outcome, name: str) -> Outcome:

@@ -20,7 +20,7 @@ from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
-from tools.local.redis_server import free_port
+from tools.local.processes import free_port
 
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
 """Names the path of `DynamoDBLocal.jar`."""
@@ -28,7 +28,7 @@ LIBRARIES = "DynamoDBLocal_lib"
 """The folder beside the jar with its native libraries."""
 START_SECONDS = 30.0
 SHOWN_CHARACTERS = 1_000
-"""How much of what DynamoDB Local says an error shows."""
+"""How much of what a server says an error shows."""
 _CREDENTIALS: Mapping[str, Any] = {
     "aws_access_key_id": "local",
     "aws_secret_access_key": "local",
@@ -41,17 +41,17 @@ class EngineError(Exception):
     """DynamoDB Local is asked for and cannot be had. The message says why."""
 
 
-def engines_at_hand(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def engines_at_hand() -> tuple[str, ...]:
     """List the engines that can be compared on, by name.
 
     Raises:
         EngineError: the variable names something that is no DynamoDB Local, or there is no Java to run it.
     """
-    return ("moto", "dynamodb-local") if _find_jar(environ) else ("moto",)
+    return ("moto", "dynamodb-local") if _find_jar() else ("moto",)
 
 
-def _find_jar(environ: Mapping[str, str]) -> Path | None:
-    named = environ.get(JAR_VARIABLE)
+def _find_jar() -> Path | None:
+    named = os.environ.get(JAR_VARIABLE)
     if not named:
         return None
     jar = Path(named).resolve()
@@ -68,9 +68,11 @@ def _find_jar(environ: Mapping[str, str]) -> Path | None:
 @contextmanager
 def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
     """Start an engine, and yield a boto3 resource for it; `over_http`: it must be one that libcurl reaches."""
+    port = free_port()
     with ExitStack() as stack:
         if name == "moto" and over_http:
-            endpoint = stack.enter_context(_moto_over_http())
+            command = [sys.executable, "-m", "tools.local.moto_app", str(port)]
+            endpoint = stack.enter_context(_serving("moto", command, port))
             # moto responds to some wrong requests with 500, which each attempt would wait for.
             once = _CONFIG.merge(Config(retries={"total_max_attempts": 1}))
             yield boto3.resource("dynamodb", endpoint_url=endpoint, config=once, **_CREDENTIALS)
@@ -78,46 +80,28 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
             stack.enter_context(mock_aws())
             yield boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
         else:
-            jar = _find_jar(os.environ)
+            jar = _find_jar()
             if jar is None:
                 raise EngineError(f"{JAR_VARIABLE} should name DynamoDBLocal.jar")
-            endpoint = stack.enter_context(_dynamodb_local(jar))
+            libraries = f"-Djava.library.path={jar.parent / LIBRARIES}"
+            options = ["-inMemory", "-disableTelemetry", "-port", str(port)]
+            command = ["java", libraries, "-jar", str(jar), *options]
+            endpoint = stack.enter_context(_serving(f"{jar} as DynamoDB Local", command, port, jar.parent))
             yield boto3.resource("dynamodb", endpoint_url=endpoint, config=_CONFIG, **_CREDENTIALS)
 
 
 @contextmanager
-def _moto_over_http() -> Iterator[str]:
-    with tempfile.TemporaryDirectory() as folder:
-        port_file = Path(folder, "port")
-        command = [sys.executable, "-m", "tools.local.moto_app", "--port-file", str(port_file)]
-        with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
-            try:
-                deadline = time.monotonic() + START_SECONDS
-                while not port_file.exists():
-                    if process.poll() is not None or time.monotonic() > deadline:
-                        raise EngineError("moto does not start as a server of its own")
-                    time.sleep(0.05)
-                yield f"http://127.0.0.1:{port_file.read_text()}"
-            finally:
-                process.terminate()
-
-
-@contextmanager
-def _dynamodb_local(jar: Path) -> Iterator[str]:
-    port = free_port()
-    libraries = f"-Djava.library.path={jar.parent / LIBRARIES}"
-    command = ["java", libraries, "-jar", str(jar), "-inMemory", "-disableTelemetry", "-port", str(port)]
+def _serving(what: str, command: list[str], port: int, folder: Path | None = None) -> Iterator[str]:
+    """Run a server on a port of this machine, and yield its address."""
     with (
         tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, cwd=jar.parent, stdout=subprocess.DEVNULL, stderr=errors) as process,
+        subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors) as process,
     ):
         try:
             endpoint = f"http://127.0.0.1:{port}"
             if not _is_up(endpoint, process):
                 errors.seek(0)
-                raise EngineError(
-                    f"{jar} does not start as DynamoDB Local: {errors.read()[-SHOWN_CHARACTERS:].strip()}"
-                )
+                raise EngineError(f"{what} does not start: {errors.read()[-SHOWN_CHARACTERS:].strip()}")
             yield endpoint
         finally:
             process.terminate()

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from tools.equivalence.calls import COLLECTIONS, Call, Calls, projections
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination, Subject, build_subject
-from tools.equivalence.compare import DifferenceError, Outcome, Pair, kind_of, perform, plain, walk
+from tools.equivalence.compare import DifferenceError, Outcome, Pair, kind_of, perform, plain, require_equal, walk
 from tools.equivalence.engines import create_table
 
 STEPS = 30
@@ -92,8 +92,7 @@ class Machine(RuleBasedStateMachine):
         call = data.draw(self.setting.calls.ranges)
         expected = walk(self.pair.expected, call)
         found = walk(self.pair.found, Call(call.method, {**call.request, "IndexName": INDEX}))
-        if expected != found:
-            raise DifferenceError.of(f"walk of the range {call}", expected, found)
+        require_equal(f"walk of the range {call}", expected, found)
 
     @rule(data=st.data())
     def scan(self, data: st.DataObject) -> None:
@@ -110,11 +109,10 @@ class Machine(RuleBasedStateMachine):
         for segment in range(segments):
             part = walk(self.pair.found, Call("scan", {"Segment": segment, "TotalSegments": segments, **limited}))
             if isinstance(part, Outcome):
-                raise DifferenceError.of(f"segment {segment} of {segments}", "items", part)
+                raise DifferenceError(f"segment {segment} of {segments}: {part}")
             found += part
         expected = walk(self.pair.expected, Call("scan", {}))
-        if isinstance(expected, Outcome) or sorted(map(repr, expected)) != sorted(map(repr, found)):
-            raise DifferenceError.of(f"{segments} segments", expected, found)
+        require_equal(f"{segments} segments", sorted(map(repr, expected)), sorted(map(repr, found)))
 
     @rule(data=st.data())
     def get_items(self, data: st.DataObject) -> None:
@@ -123,8 +121,7 @@ class Machine(RuleBasedStateMachine):
         keys = data.draw(self.setting.calls.key_lists)
         expected = [self.pair.expected.get_item(Key=key).get("Item") for key in keys]
         found = self.pair.found.get_items(keys)
-        if plain(expected) != plain(found):
-            raise DifferenceError.of(f"get_items of {keys}", expected, found)
+        require_equal(f"get_items of {keys}", plain(expected), plain(found))
         request = {"Keys": keys, **data.draw(projections)}
         self.pair.client("batch_get_item", lambda name: {"RequestItems": {name: request}})
 
@@ -146,7 +143,7 @@ class Machine(RuleBasedStateMachine):
         self.setting.counter["transact_write_items"] += 1
         calls = self.setting.calls
         drawn = [(kind, _of_transaction(call)) for kind, call in data.draw(calls.transactions)]
-        told = [(kind, self._told(call) if kind == "Update" else self._placed(call)) for kind, call in drawn]
+        told = [(kind, self._placed(call)) for kind, call in drawn]
         self.pair.transact("transact_write_items", drawn, told)
 
     @rule(data=st.data())
@@ -183,8 +180,7 @@ class Machine(RuleBasedStateMachine):
         self.setting.counter["refused"] += 1
         call = data.draw(st.sampled_from(self.setting.refused))
         expected, found = perform(self.pair.expected, call), perform(self.pair.found, self._told(call))
-        if kind_of(expected) != kind_of(found):
-            raise DifferenceError.of(call, expected, found)
+        require_equal(call, kind_of(expected), kind_of(found))
 
     @rule(shards=shard_counts)
     def raise_shards(self, shards: int) -> None:
@@ -199,9 +195,7 @@ class Machine(RuleBasedStateMachine):
 
     def _told(self, call: Call) -> Call:
         """Tell ours what the shard is chosen by, where an update may create an item and nothing else tells it."""
-        if call.method != "update_item" or self.setting.combination.hashed != "by_attribute":
-            return call
-        return Call(call.method, {**call.request, "Hashed": self.setting.calls.device_of(call.request["Key"])})
+        return self._placed(call) if call.method == "update_item" else call
 
     def _placed(self, call: Call) -> Call:
         """Tell ours what the shard of an item would be chosen by, where it may not exist and its key does not tell."""

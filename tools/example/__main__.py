@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
-from tools.demo.__main__ import present, usable_cores
+from tools.demo.__main__ import present
 from tools.demo.run import Plan
 from tools.example.devices import generate_readings
 from tools.example.installed import install, synthesize
@@ -28,7 +29,7 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
+def build_plan(options: argparse.Namespace, cores: int) -> Plan:
     """Install the wheel, synthesize the app at a scale that this machine can run, and plan the rush."""
     scale = choose_scale(cores=cores)
     workload = generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration)
@@ -50,8 +51,7 @@ def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the rush and give the exit status."""
-    options = parse_arguments(arguments)
-    return present(lambda: build_plan(options, cores=usable_cores()), name="example")
+    return present(partial(build_plan, parse_arguments(arguments)), name="example")
 
 
 if __name__ == "__main__":

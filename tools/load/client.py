@@ -219,7 +219,6 @@ class Client:
     recorder: Recorder
     rng: random.Random
     now: Callable[[], float]
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     mint: Mint = mint_half
     replay_share: float = REPLAY_SHARE
     """Of the acknowledged messages, as many are sent once more on purpose."""
@@ -239,7 +238,7 @@ class Client:
                 Unresolved(conversation_id=offer.conversation_id, message_id=message.get("message_id"), digest=digest)
             )
         elif "message_id" in message and self.rng.random() < self.replay_share:
-            await self.sleep(REPLAY_DELAY_SECONDS)
+            await asyncio.sleep(REPLAY_DELAY_SECONDS)
             if await self._write_until_stored(offer, message):
                 self.recorder.counts.replays += 1
 
@@ -307,7 +306,7 @@ class Client:
             pause = self._backoff(attempt, response.retry_after_seconds if response else None)
             if self.now() + pause > deadline:
                 return
-            await self.sleep(pause)
+            await asyncio.sleep(pause)
 
     def _acknowledge(self, offer: Offer, message: dict[str, Any], response: Response) -> bool:
         acknowledged_at = self.now()

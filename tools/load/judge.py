@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +19,8 @@ if TYPE_CHECKING:
     from tools.load.observer import Raise
     from tools.load.workload import Workload
 
-LEAST_ACKNOWLEDGED = 5000
-LEAST_CONVERSATIONS = 50
-LEAST_MAX_N = 4
-LONGEST_ONSET_TO_RAISE_SECONDS = 3.0
+HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "conversations", "reads")
+"""What `summary.json` has of a history's verdict."""
 LONG_QUEUE_SECONDS = 0.05
 LATE_SECONDS = 0.25
 MOST_BEHIND_SHARE = 0.05
@@ -31,10 +30,10 @@ MOST_BEHIND_SHARE = 0.05
 class Bars:
     """What a run has to reach."""
 
-    acknowledged: int = LEAST_ACKNOWLEDGED
-    conversations: int = LEAST_CONVERSATIONS
-    max_n: int = LEAST_MAX_N
-    onset_to_raise_seconds: float = LONGEST_ONSET_TO_RAISE_SECONDS
+    acknowledged: int = 5000
+    conversations: int = 50
+    max_n: int = 4
+    onset_to_raise_seconds: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,14 +97,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The figures of one run, as `summary.json` has them but for the verdict."""
+    """The figures of one run, as `summary.json` has them beside those of its history and the verdict."""
 
-    acknowledged: int
-    missing: int
-    duplicated: int
-    out_of_order: int
     rejected: int
-    conversations: int
     hot_conversation: str
     hot_threshold_wcu: float
     partition_limit_wcu: float
@@ -116,7 +110,6 @@ class Summary:
     throttled_before_raise: int
     throttled_after_raise: int
     environments: int
-    reads: int
     duration_seconds: float
     hot_offered: int = 0
     one_key_takes: int = 0
@@ -173,9 +166,10 @@ def bars_for(workload: Workload, *, shortened: bool = False) -> Bars:
     messages, conversations = workload.available_messages, workload.available_conversations
     if shortened:
         messages, conversations = len(workload.offers), len(workload.conversations)
+    bars = Bars()
     return Bars(
-        acknowledged=LEAST_ACKNOWLEDGED if messages is None else min(LEAST_ACKNOWLEDGED, messages),
-        conversations=LEAST_CONVERSATIONS if conversations is None else min(LEAST_CONVERSATIONS, conversations),
+        acknowledged=bars.acknowledged if messages is None else min(bars.acknowledged, messages),
+        conversations=bars.conversations if conversations is None else min(bars.conversations, conversations),
     )
 
 
@@ -258,38 +252,32 @@ def judge(
     On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
     `busiest_second`. The promises are judged in any case.
     """
-    raised = summary.onset_to_raise_seconds
+    timed = partial(in_time, kept_up=kept_up)
     partitions = ceil(busiest_second / summary.partition_limit_wcu)
     least_n = bars.max_n if kept_up else min(bars.max_n, partitions if partitions > 1 else 0)
-    falls = throttles.in_last_third < throttles.in_first_second
     return Judgement(
         (
-            *promise_conditions(summary, history, unexpected),
-            in_time(at_least("messages acknowledged", summary.acknowledged, bars.acknowledged), kept_up=kept_up),
-            at_least("conversations", summary.conversations, bars.conversations),
+            *promise_conditions(history, unexpected),
+            timed(at_least("messages acknowledged", history.acknowledged, bars.acknowledged)),
+            at_least("conversations", history.conversations, bars.conversations),
             at_least("largest N", summary.max_n, least_n),
-            in_time(
-                Condition(
-                    "onset to raise",
-                    raised is not None and raised <= bars.onset_to_raise_seconds,
-                    "N was never raised after the onset"
-                    if raised is None
-                    else f"{raised:.2f} s, at most {bars.onset_to_raise_seconds:g} s allowed",
-                ),
-                kept_up=kept_up,
-            ),
-            in_time(
-                Condition(
-                    "throttles fall",
-                    falls,
-                    f"{throttles.in_last_third} in the last third of the hot period, fewer than the "
-                    f"{throttles.in_first_second} of its first second needed",
-                ),
-                kept_up=kept_up,
-            ),
-            *((in_time(_cooled(summary), kept_up=kept_up),) if cools else ()),
+            timed(_raised_in_time(summary.onset_to_raise_seconds, bars.onset_to_raise_seconds)),
+            timed(_throttles_fall(throttles)),
+            *((timed(_cooled(summary)),) if cools else ()),
         )
     )
+
+
+def _raised_in_time(seconds: float | None, most: float) -> Condition:
+    if seconds is None:
+        return Condition("onset to raise", holds=False, figures="N was never raised after the onset")
+    return Condition("onset to raise", seconds <= most, f"{seconds:.2f} s, at most {most:g} s allowed")
+
+
+def _throttles_fall(throttles: Throttles) -> Condition:
+    last, first = throttles.in_last_third, throttles.in_first_second
+    figures = f"{last} in the last third of the hot period, fewer than the {first} of its first second needed"
+    return Condition("throttles fall", last < first, figures)
 
 
 def _cooled(summary: Summary) -> Condition:
@@ -299,12 +287,12 @@ def _cooled(summary: Summary) -> Condition:
     return Condition("newest page of what has cooled", keys == 1, f"{keys or 'no'} keys queried, 1 needed; {figures}")
 
 
-def promise_conditions(summary: Summary, history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:
+def promise_conditions(history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:
     """Build the conditions of the promise itself, which hold whatever is done to the parts."""
     return (
-        _none("no message missing", summary.missing, history),
-        _none("no message duplicated", summary.duplicated, history),
-        _none("no message out of order", summary.out_of_order, history),
+        _none("no message missing", history.missing, history),
+        _none("no message duplicated", history.duplicated, history),
+        _none("no message out of order", history.out_of_order, history),
         _none("no message altered", history.altered, history),
         _none("no message from nowhere", history.phantom, history),
         _none("no page beyond the staleness bound", history.stale, history),
@@ -332,9 +320,10 @@ def at_least(name: str, count: int, needed: int) -> Condition:
     return Condition(name, count >= needed, f"{count}, at least {needed} needed")
 
 
-def summary_document(summary: Summary, judgement: Judgement, machine: Machine) -> dict[str, Any]:
+def summary_document(summary: Summary, history: Verdict, judgement: Judgement, machine: Machine) -> dict[str, Any]:
     """Build what `summary.json` holds."""
     return {
+        **{name: getattr(history, name) for name in HISTORY_FIGURES},
         **asdict(summary),
         "verdict": judgement.verdict,
         "not_judged": list(judgement.not_judged),

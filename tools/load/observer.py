@@ -130,11 +130,6 @@ def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], Timelin
     return {(row.at_ms, row.key, row.table): row for row in rows}
 
 
-def count_environments(status: Mapping[str, Any]) -> int:
-    """Count the execution environments that live."""
-    return sum(int(function["environments"]) for function in status.get("functions", {}).values())
-
-
 async def watch_route(
     read_item: Callable[[str], Awaitable[Mapping[str, Any] | None]],
     conversation_id: str,
@@ -175,7 +170,8 @@ async def look_at_parts(control: Control, observations: Observations, *, now: Ca
     status = await control.get("/status")
     observations.events += _changes(observations.status, status, at=now())
     observations.status = status
-    observations.most_environments = max(observations.most_environments, count_environments(status))
+    environments = sum(int(function["environments"]) for function in status["functions"].values())
+    observations.most_environments = max(observations.most_environments, environments)
 
 
 async def stopped_within(stopped: asyncio.Event, seconds: float) -> bool:

@@ -44,12 +44,10 @@ class LocalConfig(BaseModel):
     idle_choice: Literal["latest", "random"] = "latest"
     clock_skews_ms: Mapping[str, tuple[int, ...]] = Field(default_factory=dict)
     seed: int = 0
-    queue_seconds: float = 10.0
     work_dir: Path = Path("out/local")
     ready_file: Path | None = None
     assembly: Path | None = None
     dynamodb_endpoint: Annotated[str, Field(pattern="^https?://", examples=["http://127.0.0.1:8000"])] | None = None
-    region: str = "eu-central-1"
 
     def environments_of(self, *names: str) -> tuple[int, int]:
         """Return the least and the largest number of execution environments of a function, by the first known name."""

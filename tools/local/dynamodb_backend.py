@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,9 @@ import aiohttp
 
 from hotpartition.core.capacity import Item
 from tools.local.errors import LocalRunError, log_tail
-from tools.local.partitions import PartitionKey, Throttle
-from tools.local.processes import kill, start_process
+from tools.local.events import REGION
+from tools.local.partitions import Demand, PartitionKey
+from tools.local.processes import free_port, is_listening, kill, start_process
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
@@ -32,10 +32,15 @@ _CREATE_MEMBERS = (
 _INDEX_MEMBERS = ("IndexName", "KeySchema", "Projection")
 """The same of an index."""
 _FORWARDED_HEADERS = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
+_OWN_HEADERS = {
+    "Authorization": f"AWS4-HMAC-SHA256 Credential=local/20260101/{REGION}/dynamodb/aws4_request, "
+    "SignedHeaders=host, Signature=local"
+}
+"""Neither moto nor DynamoDB Local checks the signature; both read key and region out of its scope."""
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _SERVICE = "com.amazonaws.dynamodb.v20120810"
 _THROTTLING_TYPE = "com.amazon.coral.availability#ThrottlingException"
-_THROTTLING_MESSAGE = (
+THROTTLING_MESSAGE = (
     "Throughput exceeds the current capacity of your table or index. DynamoDB is automatically scaling your table or "
     "index so please try again shortly. If exceptions persist, check if you have a hot key: "
     "https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/bp-partition-key-design.html"
@@ -53,18 +58,14 @@ class MotoServer:
     async def start(self) -> str:
         """Start, and return the endpoint once it serves; the error of a failed start ends with its log."""
         self._work_dir.mkdir(parents=True, exist_ok=True)
-        port_file, log_path = self._work_dir / "port", self._work_dir / "moto.log"
-        port_file.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "tools.local.moto_app", "--port-file", str(port_file.resolve())]
+        port, log_path = free_port(), self._work_dir / "moto.log"
+        command = [sys.executable, "-m", "tools.local.moto_app", str(port)]
         with log_path.open("wb") as log:
             self._process = await start_process(command, log=log, cwd=_ROOT)
-        deadline = time.monotonic() + _START_SECONDS
-        while not port_file.exists():
-            if self._process.returncode is not None or time.monotonic() > deadline:
-                await self.stop()
-                raise LocalRunError(f"moto did not start:{log_tail(log_path)}")
-            await asyncio.sleep(_POLL_SECONDS)
-        return f"http://127.0.0.1:{port_file.read_text()}"
+        if not await is_listening(self._process, port, seconds=_START_SECONDS):
+            await self.stop()
+            raise LocalRunError(f"moto did not start:{log_tail(log_path)}")
+        return f"http://127.0.0.1:{port}"
 
     async def stop(self) -> None:
         """Kill it."""
@@ -103,29 +104,26 @@ class ServiceError(Exception):
         return str(self.body.get("__type", "")).rpartition("#")[2]
 
 
-def service_error(code: str, message: str, *, status: int = 400, **members: object) -> ServiceError:
-    """Build an error of DynamoDB's own, with further members if it has any."""
-    return ServiceError(status, {"__type": f"{_SERVICE}#{code}", "message": message, **members})
+def service_error(
+    code: str, message: str, *, status: int = 400, package: str = _SERVICE, **members: object
+) -> ServiceError:
+    """Build an error of DynamoDB's own or of another package of AWS's, with further members if it has any."""
+    return ServiceError(status, {"__type": f"{package}#{code}", "message": message, **members})
 
 
-def throttling_error(throttles: Iterable[Throttle]) -> ServiceError:
-    """Build the error of a request that was refused; without throttles it names no reason (BatchWriteItem)."""
-    return throttling_error_for((throttle.reason, throttle.key.resource) for throttle in throttles)
+def throttling_error(refused: Iterable[Demand]) -> ServiceError:
+    """Build the error of what was refused; without demands it names no reason (BatchWriteItem)."""
+    return throttling_error_for((demand.reason, demand.key.resource) for demand in refused)
 
 
 def throttling_error_for(refusals: Iterable[tuple[str, str]]) -> ServiceError:
     """Build the same error from pairs of a reason and the ARN of the table or index."""
-    body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": _THROTTLING_MESSAGE}
+    body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": THROTTLING_MESSAGE}
     reasons = [{"reason": reason, "resource": resource} for reason, resource in refusals]
     unique = [reason for position, reason in enumerate(reasons) if reason not in reasons[:position]]
     if unique:
         body["throttlingReasons"] = unique
     return ServiceError(400, body)
-
-
-def transaction_throttle() -> dict[str, str]:
-    """Build the reason of a transaction that was cancelled for its throughput."""
-    return {"Code": "ThrottlingError", "Message": _THROTTLING_MESSAGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +174,7 @@ class TableShape:
         """Extract the key attributes of an item; one that is missing is a ValidationException."""
         if any(name not in item for name in self.key_attributes):
             message = "The provided key element does not match the schema"
-            raise ServiceError(400, {"__type": "com.amazon.coral.validate#ValidationException", "message": message})
+            raise service_error("ValidationException", message, package="com.amazon.coral.validate")
         return {name: item[name] for name in self.key_attributes}
 
     def index(self, name: str) -> IndexShape | None:
@@ -207,21 +205,14 @@ def _key_names(schema: list[Mapping[str, str]]) -> tuple[str, ...]:
 class Backend:
     """Calls the backend and remembers the shapes of its tables."""
 
-    def __init__(self, session: aiohttp.ClientSession, endpoint: str, region: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
         self._session = session
         self.endpoint = endpoint
-        # Neither moto nor DynamoDB Local checks the signature; both read key and region out of its scope.
-        self._own_headers = {
-            "Authorization": (
-                f"AWS4-HMAC-SHA256 Credential=local/20260101/{region}/dynamodb/aws4_request, "
-                "SignedHeaders=host, Signature=local"
-            )
-        }
         self._tables: dict[str, TableShape] = {}
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Run one operation and return its result, or raise `ServiceError` with the backend's response."""
-        status, body = await self.forward(operation, json.dumps(request).encode(), self._own_headers)
+        status, body = await self.forward(operation, json.dumps(request).encode(), _OWN_HEADERS)
         try:
             result: dict[str, Any] = json.loads(body) if body else {}
         except ValueError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
 from tools.local.dynamodb_backend import IndexShape, TableShape
-from tools.local.partitions import Demand, PartitionKey, PartitionModel, Throttle, Timeline
+from tools.local.partitions import Demand, PartitionKey, PartitionModel, Timeline
 from tools.partition_model import Kind
 
 _NARROWING = ("ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter")
@@ -56,11 +56,16 @@ def write_demands(table: TableShape, old: Item | None, new: Item | None, key: It
     The table is charged for the larger of the two. An index is charged for each entry that it has to write: one when
     the entry's key stays, two when it moves, none when the entry does not change.
     """
-    size = max((item_size_bytes(item) for item in (old, new) if item is not None), default=0)
-    demands = [Demand(table.partition_key(key), Kind.WRITE, factor * write_units(size))]
+    demands = [table_demand(table, (old, new), key, factor=factor)]
     for index in table.indexes:
         demands += _index_demands(index, index.entry(old), index.entry(new), factor)
     return demands
+
+
+def table_demand(table: TableShape, items: Iterable[Item | None], key: Item, *, factor: int = 1) -> Demand:
+    """Compute what a write asks of the table's partition: by the larger of the items, or the minimum without any."""
+    size = max((item_size_bytes(item) for item in items if item is not None), default=0)
+    return Demand(table.partition_key(key), Kind.WRITE, factor * write_units(size))
 
 
 def _index_demands(
@@ -141,12 +146,12 @@ class Meter:
     wall_ms: Callable[[], int]
     requests: Counter[str] = field(default_factory=Counter)
 
-    def admit_write(self, demands: Sequence[Demand]) -> Throttle | None:
-        """Take the units of a write, or record and return the refusal."""
-        throttle = self.model.admit(demands, self.clock())
-        if throttle is not None:
+    def admit_write(self, demands: Sequence[Demand]) -> Demand | None:
+        """Take the units of a write, or record all and return what was refused."""
+        refused = self.model.admit(demands, self.clock())
+        if refused is not None:
             self._note(*demands, is_refused=True)
-        return throttle
+        return refused
 
     def settle_write(self, admitted: Sequence[Demand], actual: Sequence[Demand]) -> None:
         """Charge what a write really cost beyond what was taken when it was admitted, and record it."""
@@ -157,12 +162,13 @@ class Meter:
             self.model.charge(Demand(demand.key, demand.kind, -demand.units), now)
         self._note(*actual)
 
-    def refuse_read(self, key: PartitionKey) -> Throttle | None:
-        """Say whether a read of the key is refused, and record it if so."""
-        throttle = self.model.refuses(key, Kind.READ, self.clock())
-        if throttle is not None:
-            self._note(Demand(key, Kind.READ, 0.0), is_refused=True)
-        return throttle
+    def refuse_read(self, key: PartitionKey) -> Demand | None:
+        """Return what a read of the key asks for if it is refused, and record it then."""
+        if not self.model.refuses(key, Kind.READ, self.clock()):
+            return None
+        refused = Demand(key, Kind.READ, 0.0)
+        self._note(refused, is_refused=True)
+        return refused
 
     def charge_read(self, key: PartitionKey, units: float) -> None:
         """Charge and record a read."""

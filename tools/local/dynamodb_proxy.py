@@ -11,21 +11,21 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from aiohttp import web
 
-from hotpartition.core.capacity import Item, item_size_bytes, write_units
+from hotpartition.core.capacity import Item, item_size_bytes
 from tools.local.dynamodb_backend import (
+    THROTTLING_MESSAGE,
     Backend,
     ServiceError,
     TableShape,
     key_text,
     service_error,
     throttling_error,
-    transaction_throttle,
 )
 from tools.local.dynamodb_costs import (
     Cost,
@@ -36,18 +36,18 @@ from tools.local.dynamodb_costs import (
     queried_key,
     reads_everything,
     sizing_request,
+    table_demand,
     write_demands,
 )
 from tools.local.dynamodb_faults import FaultPolicy, FaultRule, build_refusal
-from tools.local.partitions import Demand, PartitionKey, Throttle
-from tools.partition_model import Kind
+from tools.local.partitions import Demand, PartitionKey
 from tools.request_tokens import RequestTokenError, RequestTokens
 
-_CONDITION_FAILED = "ConditionalCheckFailedException"
 _TRANSACTION_FACTOR = 2
 Request = dict[str, Any]
 
 _CONTENT_TYPE = "application/x-amz-json-1.0"
+_CORAL = "com.amazon.coral.service"
 _MAX_BODY_BYTES = 32 * 1024 * 1024
 
 
@@ -90,27 +90,26 @@ class Operations:
         result, read = await self._page("Scan", request)
         cost = _page_cost(table, request, read)
         total = sum(map(item_size_bytes, read))
-        index = table.index(request.get("IndexName", ""))
+        shape = table.index(request.get("IndexName", "")) or table
         for item in read:
-            key = index.partition_key(item) if index else table.partition_key(item)
-            self._meter.charge_read(key, cost.total * item_size_bytes(item) / total)
+            self._meter.charge_read(shape.partition_key(item), cost.total * item_size_bytes(item) / total)
         return {**result, "ConsumedCapacity": cost.describe(table.name)}
 
     async def batch_get_item(self, request: Request) -> Request:
         """Read up to 100 items; what a partition refuses comes back unprocessed, all of it refused is an error."""
         accepted: dict[str, Request] = {}
         unprocessed: dict[str, Request] = {}
-        throttles: list[Throttle] = []
+        throttled: list[Demand] = []
         for name, wanted in request["RequestItems"].items():
             table = await self._backend.table(name)
             refused = [self._meter.refuse_read(table.partition_key(key)) for key in wanted["Keys"]]
-            throttles += [throttle for throttle in refused if throttle is not None]
+            throttled += [demand for demand in refused if demand is not None]
             for target, is_refused in ((accepted, False), (unprocessed, True)):
-                keys = [k for k, t in zip(wanted["Keys"], refused, strict=True) if (t is not None) is is_refused]
+                keys = [k for k, d in zip(wanted["Keys"], refused, strict=True) if (d is not None) is is_refused]
                 if keys:
                     target[name] = {**wanted, "Keys": keys}
         if unprocessed and not accepted:
-            raise throttling_error(throttles)
+            raise throttling_error(throttled)
         result = await self._backend.call("BatchGetItem", {"RequestItems": accepted})
         consumed = []
         for name, wanted in accepted.items():
@@ -123,9 +122,8 @@ class Operations:
         return {**result, "ConsumedCapacity": consumed}
 
     def _admit_read(self, key: PartitionKey) -> None:
-        throttle = self._meter.refuse_read(key)
-        if throttle is not None:
-            raise throttling_error([throttle])
+        if refused := self._meter.refuse_read(key):
+            raise throttling_error([refused])
 
     async def _page(self, operation: str, request: Request) -> tuple[Request, list[Item]]:
         """Return the client's page and the whole items behind it, asked for apart where the page does not hold them."""
@@ -156,56 +154,51 @@ class Operations:
         """Put an item. The replaced one comes back from the backend with the same call, so that its size is known."""
         table = await self._backend.table(request["TableName"])
         new: Item = request["Item"]
-        return await self._replace(request, "PutItem", table, new, write_demands(table, None, new, new), new)
-
-    async def delete_item(self, request: Request) -> Request:
-        """Delete an item; an item that is not there costs the minimum."""
-        table = await self._backend.table(request["TableName"])
-        key: Item = request["Key"]
-        return await self._replace(request, "DeleteItem", table, None, write_demands(table, None, None, key), key)
-
-    async def _replace(
-        self, request: Request, operation: str, table: TableShape, new: Item | None, known: list[Demand], key: Item
-    ) -> Request:
+        known = write_demands(table, None, new, new)
         self._admit_write(known)
-        wants_old = request.get("ReturnValues", "NONE") == "ALL_OLD"
-        wants_blocking = request.get("ReturnValuesOnConditionCheckFailure", "NONE") == "ALL_OLD"
         sent = {**request, "ReturnValues": "ALL_OLD"}
         if "ConditionExpression" in request:
             sent["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         try:
-            result = await self._backend.call(operation, sent)
+            result = await self._backend.call("PutItem", sent)
         except ServiceError as error:
+            wants_blocking = request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
             blocking = error.body.get("Item") if wants_blocking else error.body.pop("Item", None)
-            self._settle_failure(error, table, known, (blocking, new), key)
+            self._settle_failure(error, table, known, (blocking, new), new)
             raise
         old = result.get("Attributes") or None
-        if not wants_old:
+        if request.get("ReturnValues") != "ALL_OLD":
             result.pop("Attributes", None)
-        return self._settle(table, known, write_demands(table, old, new, key), result)
+        return self._settle(table, known, write_demands(table, old, new, new), result)
+
+    async def delete_item(self, request: Request) -> Request:
+        """Delete an item; an item that is not there costs the minimum."""
+        return await self._change(request, "DeleteItem")
 
     async def update_item(self, request: Request) -> Request:
-        """Update an item. It is read before and after, since the backend returns one of the two at most."""
+        """Update an item."""
+        return await self._change(request, "UpdateItem")
+
+    async def _change(self, request: Request, operation: str) -> Request:
+        """Change an item in place. It is read before and after, since the backend returns one of the two at most."""
         table = await self._backend.table(request["TableName"])
         key: Item = request["Key"]
         old = await self._backend.read_item(table.name, key)
-        known = _table_demand(table, (old,), key)
+        known = [table_demand(table, (old,), key)]
         self._admit_write(known)
         try:
-            result = await self._backend.call("UpdateItem", request)
+            result = await self._backend.call(operation, request)
         except ServiceError as error:
             self._settle_failure(error, table, known, (old,), key)
             raise
-        returns_new = request.get("ReturnValues") == "ALL_NEW"
-        new = result["Attributes"] if returns_new else await self._backend.read_item(table.name, key)
+        new = await self._backend.read_item(table.name, key)
         return self._settle(table, known, write_demands(table, old, new, key), result)
 
     async def batch_write_item(self, request: Request) -> Request:
         """Write a batch; what a partition refuses comes back unprocessed, all of it refused is an error."""
-        consumed: list[Request] = []
         unprocessed: dict[str, list[Request]] = {}
         accepted: dict[str, list[Request]] = {}
-        charges: dict[str, list[list[Demand]]] = {}
+        charges: dict[str, list[Demand]] = {}
         for name, entries in request["RequestItems"].items():
             table = await self._backend.table(name)
             for entry in entries:
@@ -214,21 +207,20 @@ class Operations:
                 actual = write_demands(table, await self._backend.read_item(table.name, key), new, key)
                 if self._meter.admit_write(actual) is None:
                     accepted.setdefault(name, []).append(entry)
-                    charges.setdefault(name, []).append(actual)
+                    charges.setdefault(name, []).extend(actual)
                 else:
                     unprocessed.setdefault(name, []).append(entry)
         if unprocessed and not accepted:
             raise throttling_error(())
+        admitted = list(chain.from_iterable(charges.values()))
         try:
             result = await self._backend.call("BatchWriteItem", {"RequestItems": accepted})
         except ServiceError:
-            self._refund([demands for charged in charges.values() for demands in charged])
+            self._meter.settle_write(admitted, [])
             raise
-        for name, charged in charges.items():
-            for demands in charged:
-                self._meter.settle_write(demands, demands)
-            cost = cost_of(await self._backend.table(name), chain.from_iterable(charged))
-            consumed.append(cost.describe(name))
+        self._meter.settle_write(admitted, admitted)
+        tables = [await self._backend.table(name) for name in charges]
+        consumed = [cost_of(table, charges[table.name]).describe(table.name) for table in tables]
         return {**result, "UnprocessedItems": unprocessed, "ConsumedCapacity": consumed}
 
     async def transact_write_items(self, request: Request) -> Request:
@@ -248,37 +240,42 @@ class Operations:
         return result
 
     async def _read_again(self, request: Request) -> Request:
-        """Charge a repetition what it consumes: the reading of its items."""
-        read = [await self._locate(next(iter(element.values()))) for element in request["TransactItems"]]
-        return {"ConsumedCapacity": charge_transaction(self._meter, read)}
+        """Charge a repetition what it consumes: the reading of its items, at twice the cost."""
+        costs: dict[str, Cost] = {}
+        for element in request["TransactItems"]:
+            table, key, item = await self._locate(next(iter(element.values())))
+            units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
+            self._meter.charge_read(table.partition_key(key), units)
+            costs.setdefault(table.name, Cost()).add(Cost(units))
+        return {"ConsumedCapacity": [cost.describe(name, transaction="Read") for name, cost in costs.items()]}
 
     async def _write_transaction(self, request: Request) -> Request:
         """Write a transaction at twice the cost; one refused partition cancels it."""
-        actions = [next(iter(element.items())) for element in request["TransactItems"]]
-        before = [await self._locate(action) for _, action in actions]
-        known = [
-            _transaction_demands(kind, action, *place) for (kind, action), place in zip(actions, before, strict=True)
-        ]
-        throttle = self._meter.admit_write([demand for demands in known for demand in demands])
-        if throttle is not None:
-            raise _cancelled([throttle.key in [d.key for d in demands] for demands in known])
+        planned: list[tuple[str, TableShape, Item, Item | None, Item | None]] = []
+        for element in request["TransactItems"]:
+            ((kind, action),) = element.items()
+            table, key, old = await self._locate(action)
+            new = {"Put": action.get("Item"), "Delete": None}.get(kind, old)
+            planned.append((kind, table, key, old, new))
+        known = [write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR) for _, table, key, old, new in planned]
+        admitted = list(chain.from_iterable(known))
+        if refused := self._meter.admit_write(admitted):
+            raise _cancelled([refused.key in [d.key for d in demands] for demands in known])
         try:
             result = await self._backend.call("TransactWriteItems", request)
         except ServiceError as error:
-            if error.code == "TransactionCanceledException":
-                for demands in known:  # a cancelled transaction costs as well
-                    self._meter.settle_write(demands, demands)
-            else:
-                self._refund(known)
+            # A cancelled transaction costs as well.
+            self._meter.settle_write(admitted, admitted if error.code == "TransactionCanceledException" else [])
             raise
+        actual: list[Demand] = []
         costs: dict[str, Cost] = {}
-        for (kind, action), (table, key, old), admitted in zip(actions, before, known, strict=True):
-            new = old if kind == "ConditionCheck" else await self._backend.read_item(table.name, key)
-            if kind == "Put":
-                new = action["Item"]
-            actual = write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
-            self._meter.settle_write(admitted, actual)
-            costs.setdefault(table.name, Cost()).add(cost_of(table, actual))
+        for kind, table, key, old, new in planned:
+            if kind == "Update":
+                new = await self._backend.read_item(table.name, key)  # noqa: PLW2901 - known only now
+            demands = write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
+            actual += demands
+            costs.setdefault(table.name, Cost()).add(cost_of(table, demands))
+        self._meter.settle_write(admitted, actual)
         return {**result, "ConsumedCapacity": [c.describe(name, transaction="Write") for name, c in costs.items()]}
 
     async def _locate(self, action: Mapping[str, Any]) -> tuple[TableShape, Item, Item | None]:
@@ -287,9 +284,8 @@ class Operations:
         return table, key, await self._backend.read_item(table.name, key)
 
     def _admit_write(self, demands: Sequence[Demand]) -> None:
-        throttle = self._meter.admit_write(demands)
-        if throttle is not None:
-            raise throttling_error([throttle])
+        if refused := self._meter.admit_write(demands):
+            raise throttling_error([refused])
 
     def _settle(self, table: TableShape, admitted: list[Demand], actual: list[Demand], result: Request) -> Request:
         self._meter.settle_write(admitted, actual)
@@ -299,31 +295,14 @@ class Operations:
         self, error: ServiceError, table: TableShape, admitted: list[Demand], items: tuple[Item | None, ...], key: Item
     ) -> None:
         """A failed condition is charged for the larger of both items; a request that was refused otherwise, nothing."""
-        if error.code == _CONDITION_FAILED:
-            self._meter.settle_write(admitted, _table_demand(table, items, key))
-        else:
-            self._refund([admitted])
-
-    def _refund(self, admitted: Sequence[Sequence[Demand]]) -> None:
-        for demands in admitted:
-            self._meter.settle_write(demands, [])
-
-
-def charge_transaction(meter: Meter, read: Iterable[tuple[TableShape, Item, Item | None]]) -> list[Request]:
-    """Charge the items that a transaction read, at twice the cost; returns what it consumed of each table."""
-    costs: dict[str, Cost] = {}
-    for table, key, item in read:
-        units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
-        meter.charge_read(table.partition_key(key), units)
-        costs.setdefault(table.name, Cost()).add(Cost(units))
-    return [cost.describe(name, transaction="Read") for name, cost in costs.items()]
+        is_charged = error.code == "ConditionalCheckFailedException"
+        self._meter.settle_write(admitted, [table_demand(table, items, key)] if is_charged else [])
 
 
 def _partition_of_query(table: TableShape, request: Request) -> PartitionKey | None:
-    index = table.index(request.get("IndexName", ""))
-    keys, arn = (index.key_attributes, index.arn) if index else (table.key_attributes, table.arn)
-    value = queried_key(request, keys[0])
-    return None if value is None else PartitionKey(arn, key_text(value))
+    shape = table.index(request.get("IndexName", "")) or table
+    value = queried_key(request, shape.key_attributes[0])
+    return None if value is None else PartitionKey(shape.arn, key_text(value))
 
 
 def _page_cost(table: TableShape, request: Request, read: list[Item]) -> Cost:
@@ -343,26 +322,14 @@ def _merge_unprocessed(result: Request, unprocessed: Mapping[str, Request]) -> N
         merged[name] = {**refused, "Keys": [*keys, *refused["Keys"]]}
 
 
-def _table_demand(table: TableShape, items: Sequence[Item | None], key: Item) -> list[Demand]:
-    size = max((item_size_bytes(item) for item in items if item is not None), default=0)
-    return [Demand(table.partition_key(key), Kind.WRITE, write_units(size))]
-
-
-def _transaction_demands(
-    kind: str, action: Mapping[str, Any], table: TableShape, key: Item, old: Item | None
-) -> list[Demand]:
-    new = action["Item"] if kind == "Put" else old
-    if kind == "Delete":
-        new = None
-    return write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR)
-
-
 def _cancelled(refused: Sequence[bool]) -> ServiceError:
-    codes = ["ThrottlingError" if is_refused else "None" for is_refused in refused]
+    throttled = {"Code": "ThrottlingError", "Message": THROTTLING_MESSAGE}
+    reasons = [throttled if is_refused else {"Code": "None"} for is_refused in refused]
+    codes = ", ".join(reason["Code"] for reason in reasons)
     return service_error(
         "TransactionCanceledException",
-        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{', '.join(codes)}]",
-        CancellationReasons=[transaction_throttle() if is_refused else {"Code": "None"} for is_refused in refused],
+        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]",
+        CancellationReasons=reasons,
     )
 
 
@@ -409,13 +376,11 @@ class DynamoDBProxy:
     async def _serve(self, request: web.Request) -> web.Response:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
         self.meter.requests[operation] += 1
-        if operation in _UNPRICED:
-            refusal = _refusal(
-                "com.amazon.coral.service#UnknownOperationException", f"{operation} is not supported by the local run"
-            )
-            return _respond(refusal.status, refusal.body)
         body = await request.read()
         try:
+            if operation in _UNPRICED:
+                message = f"{operation} is not supported by the local run"
+                raise service_error("UnknownOperationException", message, package=_CORAL)
             if operation in self._operations:
                 return await self._serve_item_operation(request, operation, body)
             status, response = await self._backend.forward(operation, body, request.headers)
@@ -430,7 +395,7 @@ class DynamoDBProxy:
         try:
             asked = json.loads(body)
         except ValueError as error:
-            raise _refusal("com.amazon.coral.service#SerializationException", "the body is not JSON") from error
+            raise service_error("SerializationException", "the body is not JSON", package=_CORAL) from error
         mode = asked.pop("ReturnConsumedCapacity", "NONE")
         injection = self._faults.choose(operation)
         if injection.delay_ms:
@@ -466,10 +431,6 @@ def _reduce_capacity(result: dict[str, Any], mode: str) -> dict[str, Any]:
             each.pop("Table")
             each.pop("GlobalSecondaryIndexes", None)
     return result if mode == "NONE" else {**result, "ConsumedCapacity": consumed}
-
-
-def _refusal(type_: str, message: str) -> ServiceError:
-    return ServiceError(400, {"__type": type_, "message": message})
 
 
 def _respond(status: int, body: dict[str, Any]) -> web.Response:

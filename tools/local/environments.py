@@ -13,6 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tools.local.errors import LocalRunError
+from tools.local.events import REGION
 from tools.local.processes import kill, send_signal, start_process
 from tools.local.runtime_api import Invocation, Outcome, RuntimeApi, error_payload
 from tools.local.template import FunctionSpec
@@ -72,7 +73,6 @@ class Launcher:
         *,
         runtime_dir: Path,
         log_dir: Path,
-        region: str,
         dynamodb_endpoint: str,
         clock_skews_ms: Sequence[int] = (),
     ) -> None:
@@ -87,8 +87,8 @@ class Launcher:
             "AWS_ACCESS_KEY_ID": "local",
             "AWS_SECRET_ACCESS_KEY": "local",
             "AWS_SESSION_TOKEN": "local",
-            "AWS_DEFAULT_REGION": region,
-            "AWS_REGION": region,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_REGION": REGION,
             "AWS_ENDPOINT_URL_DYNAMODB": dynamodb_endpoint,
             "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime}",
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory_mb),
@@ -132,7 +132,7 @@ class ExecutionEnvironment:
         self.init_error: str | None = None
         self._launcher = launcher
         self._on_change = on_change
-        self._api = RuntimeApi(launcher.function.arn, self)
+        self._api = RuntimeApi(launcher.function.arn, self.on_next, self.on_init_error)
         self._process: asyncio.subprocess.Process | None = None
         self._invocation: Invocation | None = None
         self._watcher: asyncio.Task[None] | None = None

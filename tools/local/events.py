@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 ACCOUNT = "123456789012"
+REGION = "eu-central-1"
 API_ID = "local"
 _TEXT_TYPES = ("text/", "application/json", "application/javascript", "application/xml", "application/problem+json")
 
@@ -162,7 +163,7 @@ def read_http_response(payload: bytes) -> HttpResponse:
     return HttpResponse(status, raw, headers)
 
 
-def build_schedule_event(name: str, *, event_id: str, region: str, now: datetime) -> dict[str, Any]:
+def build_schedule_event(name: str, *, event_id: str, now: datetime) -> dict[str, Any]:
     """Build what EventBridge Scheduler sends when the schedule names no input."""
     return {
         "version": "0",
@@ -171,8 +172,8 @@ def build_schedule_event(name: str, *, event_id: str, region: str, now: datetime
         "source": "aws.scheduler",
         "account": ACCOUNT,
         "time": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "region": region,
-        "resources": [f"arn:aws:scheduler:{region}:{ACCOUNT}:schedule/default/{name}"],
+        "region": REGION,
+        "resources": [f"arn:aws:scheduler:{REGION}:{ACCOUNT}:schedule/default/{name}"],
         "detail": "{}",
     }
 

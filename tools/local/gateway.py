@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 
 from aiohttp import web
+from multidict import CIMultiDict
 
 from tools.local.events import (
     HttpRequest,
@@ -76,12 +77,5 @@ async def _invoke(pool: FunctionPool, payload: bytes) -> HttpResponse:
 
 
 def _send(response: HttpResponse) -> web.Response:
-    sent = web.Response(status=response.status, body=response.body)
-    for name, value in response.headers:
-        if name.lower() in _CONNECTION_HEADERS:
-            continue
-        if name.lower() == "content-type":
-            sent.headers[name] = value
-        else:
-            sent.headers.add(name, value)
-    return sent
+    headers = CIMultiDict((name, value) for name, value in response.headers if name.lower() not in _CONNECTION_HEADERS)
+    return web.Response(status=response.status, body=response.body, headers=headers)

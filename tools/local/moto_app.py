@@ -1,4 +1,4 @@
-"""Serves moto's DynamoDB over HTTP, one request at a time: `python -m tools.local.moto_app --port-file FILE`.
+"""Serves moto's DynamoDB over HTTP, one request at a time: `python -m tools.local.moto_app PORT`.
 
 The behaviour is moto's own. Two things differ from `moto_server`, both for speed only: requests go straight to moto's
 handler instead of through Flask on a new connection each (4 times the puts per second), and a query sorts the items
@@ -8,15 +8,12 @@ One thread serves everything, so conditional writes are atomic.
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import base64
 import inspect
 import json
-import os
+import sys
 from collections.abc import Mapping
 from io import BytesIO
-from pathlib import Path
 from typing import Any, cast
 
 import moto.dynamodb.models as dynamodb_models
@@ -110,24 +107,5 @@ def _encode_bytes(value: object) -> str:
     raise TypeError(f"moto responded with a {type(value).__name__}")
 
 
-async def _run(port_file: Path) -> None:
-    runner = web.AppRunner(build_app(), access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    temporary = port_file.with_suffix(".new")
-    temporary.write_text(str(port))
-    os.replace(temporary, port_file)  # noqa: PTH105
-    await asyncio.Event().wait()
-
-
-def main() -> None:
-    """Serve until killed."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--port-file", type=Path, required=True)
-    asyncio.run(_run(parser.parse_args().port_file))
-
-
 if __name__ == "__main__":
-    main()
+    web.run_app(build_app(), host="127.0.0.1", port=int(sys.argv[1]), access_log=None, print=None)

@@ -51,17 +51,9 @@ class Demand:
     kind: Kind
     units: float
 
-
-@dataclass(frozen=True, slots=True)
-class Throttle:
-    """A refusal: of the partition that holds the key."""
-
-    key: PartitionKey
-    kind: Kind
-
     @property
     def reason(self) -> str:
-        """DynamoDB's name for what limited the request."""
+        """DynamoDB's name for what limits the request where the key's partition refuses it."""
         resource, is_index = self.key.resource, self.key.is_index
         return build_throttle(resource, is_index=is_index, kind=self.kind, limit=Limit.KEY_RANGE).reason
 
@@ -79,8 +71,8 @@ class PartitionModel:
     partitions: int | None = None
     _resources: dict[str, Resource] = field(default_factory=dict)
 
-    def admit(self, demands: Iterable[Demand], now: float) -> Throttle | None:
-        """Take what is demanded if every bucket has it; otherwise take nothing and say which one refused.
+    def admit(self, demands: Iterable[Demand], now: float) -> Demand | None:
+        """Take what is demanded if every bucket has it; otherwise take nothing and return what was refused.
 
         A demand of more than one second's worth is admitted by a full bucket, which then is in debt.
         """
@@ -91,14 +83,14 @@ class PartitionModel:
         if refusal is None:
             return None
         refused = refusal.demand
-        return Throttle(PartitionKey(refused.resource.arn, refused.key), refused.kind)
+        return Demand(PartitionKey(refused.resource.arn, refused.key), refused.kind, refused.units)
 
-    def refuses(self, key: PartitionKey, kind: Kind, now: float) -> Throttle | None:
+    def refuses(self, key: PartitionKey, kind: Kind, now: float) -> bool:
         """Say whether a request of yet unknown cost is refused: it is when nothing is left.
 
         Its cost is charged afterwards and may leave a debt.
         """
-        return Throttle(key, kind) if self._resource(key).refuses(kind, key.value, now) else None
+        return self._resource(key).refuses(kind, key.value, now) is not None
 
     def charge(self, demand: Demand, now: float) -> None:
         """Take capacity without asking; negative units give it back."""

@@ -7,6 +7,8 @@ import contextlib
 import ctypes
 import os
 import signal
+import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -14,6 +16,7 @@ from typing import IO, Any
 from tools.local.errors import LocalRunError
 
 _PR_SET_PDEATHSIG = 1
+_POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -54,6 +57,28 @@ async def start_process(
         )
     except OSError as error:
         raise LocalRunError(f"{command[0]} cannot be started: {error.strerror}") from error
+
+
+async def is_listening(process: asyncio.subprocess.Process, port: int, *, seconds: float) -> bool:
+    """Wait until a child listens on a loopback port; False when it ended, or takes too long."""
+    deadline = time.monotonic() + seconds
+    while process.returncode is None and time.monotonic() < deadline:
+        try:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+        except OSError:
+            await asyncio.sleep(_POLL_SECONDS)
+        else:
+            writer.close()
+            return True
+    return False
+
+
+def free_port() -> int:
+    """Pick a free loopback port. Another program can take it before it is used; then the start fails with its log."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 async def kill(process: asyncio.subprocess.Process | None) -> None:

@@ -21,7 +21,8 @@ import trustme
 
 from hotpartition.redis.cluster import ACCESS
 from tools.local.errors import LocalRunError
-from tools.local.redis_server import Access, RedisServer, free_port
+from tools.local.processes import free_port
+from tools.local.redis_server import Access, RedisServer
 
 FUNCTIONS_USER = "hotpartition"
 ADMIN_USER = "admin"

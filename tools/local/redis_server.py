@@ -6,14 +6,13 @@ import asyncio
 import importlib.util
 import shutil
 import signal
-import socket
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tools.local.errors import LocalRunError, log_tail
-from tools.local.processes import kill, send_signal, start_process
+from tools.local.processes import free_port, kill, send_signal, start_process
 
 BINARY_VARIABLE = "HOTPARTITION_REDIS_SERVER"
 _BINARIES = ("valkey-server", "redis-server")
@@ -177,11 +176,3 @@ async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, 
     writer.write(f"*{len(command)}\r\n{parts}".encode())
     line = (await reader.readline()).decode().rstrip()
     return (await reader.readexactly(int(line[1:]) + 2)).decode().rstrip() if line.startswith("$") else line
-
-
-def free_port() -> int:
-    """Pick a free loopback port. Another program can take it before it is used; then the start fails with its log."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -32,15 +32,14 @@ from tools.local.errors import LocalRunError
 from tools.local.gateway import Gateway
 from tools.local.partitions import PartitionModel, Timeline
 from tools.local.pool import FunctionPool
+from tools.local.processes import free_port
 from tools.local.redis_nodes import RedisNodes
-from tools.local.redis_server import find_binary, free_port
+from tools.local.redis_server import find_binary
 from tools.local.schedule import Scheduler
 from tools.local.synthesis import synthesize
-from tools.local.template import Endpoints, FunctionSpec, Stack, read_assembly, read_stack
+from tools.local.template import LOOPBACK, Endpoints, FunctionSpec, Stack, read_assembly, read_stack
 
 MESSAGES = "POST /conversations/{conversation_id}/messages"
-
-_LOOPBACK = "127.0.0.1"
 
 
 class LocalRun:
@@ -117,7 +116,7 @@ class LocalRun:
                 settings=self.config.settings,
                 options=self.config.options,
             )
-        endpoints = Endpoints(_LOOPBACK, free_port(), self.api_url, self.config.region)
+        endpoints = Endpoints(free_port(), self.api_url)
         self._stack = read_stack(read_assembly(assembly_dir), endpoints)
         self._journals = find_journals(self._stack.functions)
         for warning in self._stack.warnings:
@@ -161,7 +160,7 @@ class LocalRun:
             moto = MotoServer(self.config.work_dir / "moto")
             self._cleanup.push_async_callback(moto.stop)
             endpoint = await moto.start()
-        backend = Backend(session, endpoint, self.config.region)
+        backend = Backend(session, endpoint)
         for table, properties in self._stack.tables.items():
             await create_table(backend, table, properties)
         self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
@@ -195,7 +194,6 @@ class LocalRun:
             replace(function, environment={**function.environment, **access}),
             runtime_dir=(self.config.work_dir / "runtime").resolve(),
             log_dir=self.config.work_dir / "logs",
-            region=self.config.region,
             dynamodb_endpoint=self._dynamodb_url,
             clock_skews_ms=self.config.clock_skews_ms.get(function.service, ()),
         )
@@ -205,12 +203,11 @@ class LocalRun:
             max_environments=high,
             idle_choice=self.config.idle_choice,
             rng=rng,
-            queue_seconds=self.config.queue_seconds,
         )
 
     def _start_schedules(self) -> None:
         for schedule in self._stack.schedules:
-            scheduler = Scheduler(schedule, self.pools[schedule.function], self.config.region)
+            scheduler = Scheduler(schedule, self.pools[schedule.function])
             scheduler.start()
             self._cleanup.push_async_callback(scheduler.stop)
             self._say(f"schedule of {schedule.function}: now, and every {schedule.every_seconds:g} s")
@@ -231,11 +228,11 @@ class LocalRun:
     def _take_api_port(self) -> socket.socket:
         """Take the API's port now, long before anything serves on it."""
         try:
-            listener = socket.create_server((_LOOPBACK, self.config.port))
+            listener = socket.create_server((LOOPBACK, self.config.port))
         except OSError as error:
             raise _port_error(self.config.port, error) from error
         self._cleanup.callback(listener.close)
-        self.api_url = f"http://{_LOOPBACK}:{listener.getsockname()[1]}"
+        self.api_url = f"http://{LOOPBACK}:{listener.getsockname()[1]}"
         return listener
 
     async def _serve(self, app: web.Application, port: int = 0, *, listener: socket.socket | None = None) -> str:
@@ -243,11 +240,11 @@ class LocalRun:
         await runner.setup()
         self._cleanup.push_async_callback(runner.cleanup)
         try:
-            site = web.SockSite(runner, listener) if listener else web.TCPSite(runner, _LOOPBACK, port)
+            site = web.SockSite(runner, listener) if listener else web.TCPSite(runner, LOOPBACK, port)
             await site.start()
         except OSError as error:
             raise _port_error(port, error) from error
-        return f"http://{_LOOPBACK}:{runner.addresses[0][1]}"
+        return f"http://{LOOPBACK}:{runner.addresses[0][1]}"
 
     def _suggest_requests(self) -> tuple[str, ...]:
         """List the routes; those of the messages API are tried with one command each."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from aiohttp import web
 
@@ -29,22 +29,12 @@ class Invocation:
     request_id: str
     event: bytes
     outcome: asyncio.Future[Outcome] = field(repr=False)
-    deadline_ms: int = 0
+    deadline_ms: int
 
     def finish(self, outcome: Outcome) -> None:
         """Set the outcome unless there is one already (a timeout and a response can cross)."""
         if not self.outcome.done():
             self.outcome.set_result(outcome)
-
-
-class RuntimeEvents(Protocol):
-    """What the API tells its environment."""
-
-    def on_next(self) -> None:
-        """The runtime asks for an event: initialization, or the previous invocation, is over."""
-
-    def on_init_error(self, report: bytes) -> None:
-        """The handler could not be imported."""
 
 
 def error_payload(type_: str, message: str) -> bytes:
@@ -53,11 +43,16 @@ def error_payload(type_: str, message: str) -> bytes:
 
 
 class RuntimeApi:
-    """Hands one invocation at a time to the runtime."""
+    """Hands one invocation at a time to the runtime.
 
-    def __init__(self, function_arn: str, events: RuntimeEvents) -> None:
+    `on_next`: the runtime asks for an event, so initialization, or the previous invocation, is over. `on_init_error`:
+    the handler could not be imported.
+    """
+
+    def __init__(self, function_arn: str, on_next: Callable[[], None], on_init_error: Callable[[bytes], None]) -> None:
         self._function_arn = function_arn
-        self._events = events
+        self._on_next = on_next
+        self._on_init_error = on_init_error
         self._waiting: asyncio.Future[Invocation] | None = None
         self._current: Invocation | None = None
         self._runner: web.AppRunner | None = None
@@ -93,7 +88,7 @@ class RuntimeApi:
     async def _next(self, _: web.Request) -> web.Response:
         self._current = None
         self._waiting = asyncio.get_running_loop().create_future()
-        self._events.on_next()
+        self._on_next()
         with contextlib.suppress(asyncio.CancelledError):
             invocation = await self._waiting
             return web.Response(
@@ -121,7 +116,7 @@ class RuntimeApi:
         return self._finish(request, Outcome(await request.read(), type_))
 
     async def _init_error(self, request: web.Request) -> web.Response:
-        self._events.on_init_error(await request.read())
+        self._on_init_error(await request.read())
         return web.json_response({"status": "OK"}, status=202)
 
     def _finish(self, request: web.Request, outcome: Outcome, status: int = 202) -> web.Response:

@@ -22,10 +22,9 @@ class Scheduler:
     The first run starts at once, where the real one may take up to a minute and a half.
     """
 
-    def __init__(self, schedule: ScheduleSpec, pool: FunctionPool, region: str) -> None:
+    def __init__(self, schedule: ScheduleSpec, pool: FunctionPool) -> None:
         self._schedule = schedule
         self._pool = pool
-        self._region = region
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self) -> None:
@@ -47,9 +46,7 @@ class Scheduler:
             await asyncio.sleep(max(0.0, due - loop.time()))
 
     async def _fire(self) -> None:
-        event = build_schedule_event(
-            self._schedule.name, event_id=str(uuid.uuid4()), region=self._region, now=datetime.now(UTC)
-        )
+        event = build_schedule_event(self._schedule.name, event_id=str(uuid.uuid4()), now=datetime.now(UTC))
         payload = self._schedule.payload
         payload = json.dumps(event) if payload is None else payload.replace(_SCHEDULED_TIME, event["time"])
         # A refusal is counted by the pool; the next run is near.

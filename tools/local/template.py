@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from tools.local.errors import LocalRunError
-from tools.local.events import ACCOUNT
+from tools.local.events import ACCOUNT, REGION
 from tools.local.intrinsics import Intrinsics
 
+LOOPBACK = "127.0.0.1"
 TABLES = ("AWS::DynamoDB::Table", "AWS::DynamoDB::GlobalTable")
 FUNCTION = "AWS::Lambda::Function"
 LAYER = "AWS::Lambda::LayerVersion"
@@ -103,10 +104,8 @@ class Stack:
 class Endpoints:
     """What the started parts put in place of AWS's attributes."""
 
-    redis_host: str
     redis_port: int
     api_url: str
-    region: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,34 +150,34 @@ def read_stack(assembly: Assembly, endpoints: Endpoints) -> Stack:
 class _Reader:
     def __init__(self, assembly: Assembly, endpoints: Endpoints) -> None:
         self._assembly = assembly
+        self._names = self._physical_names()
         self._intrinsics = Intrinsics(
             assembly.template,
             pseudo={
-                "AWS::Region": endpoints.region,
+                "AWS::Region": REGION,
                 "AWS::AccountId": ACCOUNT,
                 "AWS::Partition": "aws",
                 "AWS::URLSuffix": "amazonaws.com",
                 "AWS::StackName": assembly.stack_name,
-                "AWS::StackId": f"arn:aws:cloudformation:{endpoints.region}:{ACCOUNT}:stack/local",
+                "AWS::StackId": f"arn:aws:cloudformation:{REGION}:{ACCOUNT}:stack/local",
             },
             provided=self._provided(endpoints),
-            physical_names=self._physical_names(),
+            physical_names=self._names,
         )
-        self._endpoints = endpoints
 
     def read(self) -> Stack:
         resolve = self._intrinsics.resolve
         functions = self._functions()
-        by_arn = self._names_by_arn(functions)
+        self._function_names = self._names_by_arn(functions)
         return Stack(
             name=self._assembly.stack_name,
             tables={resolve({"Ref": id_}): resolve(table) for id_, table in self._assembly.resources(*TABLES)},
             functions=functions,
-            routes=tuple(self._route(*resource, by_arn) for resource in self._assembly.resources(ROUTE)),
+            routes=tuple(self._route(*resource) for resource in self._assembly.resources(ROUTE)),
             schedules=tuple(
                 schedule
                 for resource in self._assembly.resources(SCHEDULE)
-                if (schedule := self._schedule(*resource, by_arn)) is not None
+                if (schedule := self._schedule(*resource)) is not None
             ),
             has_redis=any(self._assembly.resources(REPLICATION_GROUP)),
             warnings=self._warnings(),
@@ -188,15 +187,15 @@ class _Reader:
         provided: dict[tuple[str, str], str] = {}
         for logical_id, _ in self._assembly.resources(REPLICATION_GROUP):
             for endpoint in ("ConfigurationEndPoint", "PrimaryEndPoint", "ReaderEndPoint"):
-                provided[logical_id, f"{endpoint}.Address"] = endpoints.redis_host
+                provided[logical_id, f"{endpoint}.Address"] = LOOPBACK
                 provided[logical_id, f"{endpoint}.Port"] = str(endpoints.redis_port)
         for logical_id, _ in self._assembly.resources(API):
             provided[logical_id, "ApiEndpoint"] = endpoints.api_url
         for logical_id, _ in self._assembly.resources(FUNCTION, ALIAS, VERSION):
-            provided[logical_id, "Arn"] = self._function_arn(logical_id, endpoints)
-        for logical_id, name in self._physical_names().items():
-            if self._assembly.template["Resources"][logical_id]["Type"] in TABLES:
-                provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{endpoints.region}:{ACCOUNT}:table/{name}"
+            provided[logical_id, "Arn"] = self._function_arn(logical_id)
+        for logical_id, _ in self._assembly.resources(*TABLES):
+            name = self._names[logical_id]
+            provided[logical_id, "Arn"] = f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{name}"
         return provided
 
     def _physical_names(self) -> dict[str, str]:
@@ -207,9 +206,9 @@ class _Reader:
             names[logical_id] = given if isinstance(given, str) else f"{self._assembly.stack_name}-{logical_id}"
         return names
 
-    def _function_arn(self, logical_id: str, endpoints: Endpoints) -> str:
+    def _function_arn(self, logical_id: str) -> str:
         name = f"{self._assembly.stack_name}-{logical_id}"
-        return f"arn:aws:lambda:{endpoints.region}:{ACCOUNT}:function:{name}"
+        return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{name}"
 
     def _functions(self) -> tuple[FunctionSpec, ...]:
         """Read the functions. Each is called by its service, or by its logical id where several have that service."""
@@ -240,7 +239,7 @@ class _Reader:
         return FunctionSpec(
             logical_id=logical_id,
             name=_snake_case(logical_id),
-            arn=self._function_arn(logical_id, self._endpoints),
+            arn=self._function_arn(logical_id),
             handler=resolve(properties["Handler"]),
             runtime=resolve(properties["Runtime"]),
             timeout_seconds=float(resolve(properties.get("Timeout", 3))),
@@ -267,11 +266,11 @@ class _Reader:
             target = self._intrinsics.resolve(properties["FunctionName"])
             name = by_arn.get(target) or by_physical.get(target)
             if name is not None:
-                by_arn[self._function_arn(logical_id, self._endpoints)] = name
+                by_arn[self._function_arn(logical_id)] = name
                 by_arn[self._intrinsics.resolve({"Ref": logical_id})] = name
         return by_arn | by_physical
 
-    def _route(self, logical_id: str, properties: Mapping[str, Any], by_arn: Mapping[str, str]) -> RouteSpec:
+    def _route(self, logical_id: str, properties: Mapping[str, Any]) -> RouteSpec:
         integrations = {
             self._intrinsics.resolve({"Ref": id_}): integration
             for id_, integration in self._assembly.resources(INTEGRATION)
@@ -282,18 +281,16 @@ class _Reader:
         integration = integrations[target]
         if str(integration.get("PayloadFormatVersion")) != "2.0":
             raise LocalRunError(f"route {logical_id} wants another payload format than 2.0, the only one served here")
-        function = by_arn.get(self._intrinsics.resolve(integration["IntegrationUri"]))
+        function = self._function_names.get(self._intrinsics.resolve(integration["IntegrationUri"]))
         if function is None:
             raise LocalRunError(f"route {logical_id} leads to no function of the template")
         return RouteSpec(self._intrinsics.resolve(properties["RouteKey"]), function)
 
-    def _schedule(
-        self, logical_id: str, properties: Mapping[str, Any], by_arn: Mapping[str, str]
-    ) -> ScheduleSpec | None:
+    def _schedule(self, logical_id: str, properties: Mapping[str, Any]) -> ScheduleSpec | None:
         if self._intrinsics.resolve(properties.get("State", "ENABLED")) != "ENABLED":
             return None
         target = properties["Target"]
-        function = by_arn.get(self._intrinsics.resolve(target["Arn"]))
+        function = self._function_names.get(self._intrinsics.resolve(target["Arn"]))
         if function is None:
             raise LocalRunError(f"schedule {logical_id} starts no function of the template")
         seconds = parse_rate(self._intrinsics.resolve(properties["ScheduleExpression"]))

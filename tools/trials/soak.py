@@ -14,11 +14,12 @@ import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
-from tools.demo.__main__ import positive, present, usable_cores
+from tools.demo.__main__ import positive, present
 from tools.demo.report import Run
 from tools.demo.run import Plan, Variant
 from tools.load.client import Recorder
@@ -60,19 +61,18 @@ class SoakScale(Scale):
         return {**Scale.settings(self), "max_shard_count": MAX_SHARD_COUNT}
 
 
+@dataclass(slots=True)
 class SoakRecorder(Recorder):
     """Keeps the history, and counts apart what a killed environment excuses."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.killed_in_request = 0
+    killed_in_request: int = 0
 
     def note(self, text: str) -> None:
         """Count an unexpected response."""
         if text.endswith(GATEWAY_FAILURE):
             self.killed_in_request += 1
         else:
-            super().note(text)
+            Recorder.note(self, text)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -100,8 +100,8 @@ class Soak(Variant):
         killed = sum(function.get("killed", 0) for function in functions.values())
         self.spread = count_spread(row.key for row in run.timeline if row.writes)
         return judge_soak(
-            promise=promise_conditions(run.summary, run.history, run.played.recorder.notes),
-            acknowledged=run.summary.acknowledged,
+            promise=promise_conditions(run.history, run.played.recorder.notes),
+            acknowledged=run.history.acknowledged,
             kept_up=run.machine.kept_up,
             needed=self.needed,
             spread=self.spread,
@@ -181,7 +181,7 @@ def build_workload(*, seed: int, seconds: float, writes_per_second: float) -> Wo
     )
 
 
-def build_plan(options: argparse.Namespace, *, cores: int) -> Plan:
+def build_plan(options: argparse.Namespace, cores: int) -> Plan:
     """Build the plan of a soak."""
     hot = HOT_SHARE * options.rate
     limit = hot / HOT_TIMES_LIMIT
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run a soak and give the exit status."""
     options = parse_arguments(arguments)
     print(f"seed {options.seed}: the same load and the same faults again with SEED={options.seed}", flush=True)
-    return present(lambda: build_plan(options, cores=usable_cores()), name="soak")
+    return present(partial(build_plan, options), name="soak")
 
 
 def _listed(names: Sequence[str], of: int) -> str:

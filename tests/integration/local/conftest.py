@@ -68,7 +68,6 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[MakePoo
             function,
             runtime_dir=runtime_dir,
             log_dir=tmp_path,
-            region="eu-central-1",
             dynamodb_endpoint="http://127.0.0.1:9",
         )
         pool = FunctionPool(
@@ -77,7 +76,7 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[MakePoo
             max_environments=most,
             idle_choice=limits.pop("idle_choice", "latest"),
             rng=random.Random(1),
-            queue_seconds=limits.pop("queue_seconds", 10.0),
+            **limits,
         )
         pools.append(pool)
         return pool

@@ -55,7 +55,7 @@ def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
 
     async def start() -> tuple[str, Any, Any]:
         session = aiohttp.ClientSession()
-        backend = Backend(session, endpoint, "eu-central-1")
+        backend = Backend(session, endpoint)
         await create_table(backend, "t", TABLE)
         runner = web.AppRunner(DynamoDBProxy(backend, made.meter).app())
         await runner.setup()

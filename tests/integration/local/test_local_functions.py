@@ -12,7 +12,8 @@ import pytest
 from redis import Redis
 
 from tools.local.pool import ThrottledInvocationError
-from tools.local.redis_server import RedisServer, find_binary, free_port
+from tools.local.processes import free_port
+from tools.local.redis_server import RedisServer, find_binary
 
 pytestmark = pytest.mark.slow
 
@@ -75,17 +76,17 @@ def test_an_environment_is_frozen_between_requests(loop: Any, make_pool: Any) ->
     first = _invoke(loop, pool)
     (environment,) = pool._environments
     # The signal was sent; when the kernel has stopped every thread is its own affair.
-    loop.run(_until(lambda: set(_threads(environment.pid, "stat", 0)) == {"T"}))
-    worked = _threads(environment.pid, "schedstat", 0)
+    loop.run(_until(lambda: set(_threads(environment.pid, "stat")) == {"T"}))
+    worked = _threads(environment.pid, "schedstat")
     loop.run(asyncio.sleep(0.2))
-    assert _threads(environment.pid, "schedstat", 0) == worked
+    assert _threads(environment.pid, "schedstat") == worked
     assert _invoke(loop, pool) > first
 
 
-def _threads(pid: int, file: str, field: int) -> list[str]:
-    """Read a field of each thread of a process; of `stat` those that come after the thread's name."""
+def _threads(pid: int, file: str) -> list[str]:
+    """Read the first field of each thread of a process; of `stat` that which comes after the thread's name."""
     texts = [(task / file).read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return [text.rpartition(")")[2].split()[field] for text in texts]
+    return [text.rpartition(")")[2].split()[0] for text in texts]
 
 
 def test_environments_follow_concurrency_up_to_the_limit(loop: Any, make_pool: Any, tmp_path: Path) -> None:

@@ -8,16 +8,8 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
-from botocore.exceptions import ClientError
 
-from hotpartition.core.merge import KeyQuery
-from hotpartition.core.ports import QueryResponse
-from hotpartition.core.route import Route
-from hotpartition.dynamodb.boto3_client import Boto3Call
-from hotpartition.dynamodb.item_store import DynamoDBItemStore
-from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages import Message
-from hotpartition_messages.keys import ROUTING_SORT_KEY, describe_table
 from tools.benchmarks.setup import Setup
 from tools.benchmarks.stand_in import StandIn
 
@@ -73,17 +65,6 @@ def query(client: Any, **options: Any) -> Any:
     )
 
 
-def test_conditional_put_returns_what_blocks_it(client: Any) -> None:
-    """A second conditional put fails with the stored item, and changes nothing."""
-    options = {"ConditionExpression": "attribute_not_exists(pk)", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
-    client.put_item(TableName="t", Item=item(IDS[0]), **options)
-    with pytest.raises(ClientError) as caught:
-        client.put_item(TableName="t", Item={**item(IDS[0]), "body": {"S": "other"}}, **options)
-    assert caught.value.response["Error"]["Code"] == "ConditionalCheckFailedException"
-    assert caught.value.response["Item"] == item(IDS[0])  # type: ignore[typeddict-item]
-    assert client.get_item(TableName="t", Key={"pk": {"S": "c"}, "sk": {"S": f"m#{IDS[0]}"}})["Item"] == item(IDS[0])
-
-
 def test_query_keeps_bounds_order_and_limit(client: Any, setup: Setup) -> None:
     """A query takes just its range, in its order, and says when it stopped at its limit."""
     setup.load([item(i) for i in reversed(IDS)])
@@ -96,21 +77,6 @@ def test_query_keeps_bounds_order_and_limit(client: Any, setup: Setup) -> None:
     assert query(client, ExclusiveStartKey=newest["LastEvaluatedKey"], ScanIndexForward=False)["Items"] == [
         item(IDS[1])
     ]
-
-
-def test_our_own_store_reads_pages_and_routes(client: Any, setup: Setup) -> None:
-    """The adapter under measurement gets messages and the routing item out of one query, and is told its units."""
-    routing = {"pk": {"S": "c"}, "sk": {"S": ROUTING_SORT_KEY}, "generations": {"SS": ["4@17"]}}
-    setup.load([routing, *(item(i) for i in IDS)])
-    newest = KeyQuery("c", newest_first=True, limit=2)
-    store = DynamoDBItemStore(ThreadedCalls(Boto3Call(client)), describe_table("t"), Message.from_item)
-    fetched = store.fetch([newest], is_strong=True, journal_of="c")
-    (response,) = fetched.responses
-    assert isinstance(response, QueryResponse)
-    assert [m.message_id for m in response.items] == [IDS[4], IDS[3]]
-    assert fetched.journal is not None
-    assert getattr(fetched.journal, "route", None) == Route.decode(["4@17"])
-    assert fetched.units == 1.0
 
 
 def test_counts_are_of_what_was_read(client: Any, setup: Setup) -> None:

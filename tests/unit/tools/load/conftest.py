@@ -46,8 +46,6 @@ class FakeApi:
     now: Callable[[], float]
     rng: random.Random = field(default_factory=lambda: random.Random(7))
     lose_every: int = 0
-    double_every: int = 0
-    disorder: bool = False
     alter_every: int = 0
     refuse_share: float = 0.0
     no_response_share: float = 0.0
@@ -87,10 +85,6 @@ class FakeApi:
         beyond = [one for one in ids if cursor is None or (one < cursor if newest else one > cursor)]
         page = beyond[:limit]
         following = page[-1] if len(beyond) > limit else None
-        if self.disorder:
-            page[1:3] = reversed(page[1:3])
-        if self.double_every:
-            page = [one for at, one in enumerate(page, start=1) for _ in range(1 + (at % self.double_every == 0))]
         messages = [own[one] for one in page]
         if self.alter_every:
             messages = [{**one, "body": "?"} if at == self.alter_every else one for at, one in enumerate(messages)]

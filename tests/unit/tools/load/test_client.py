@@ -11,10 +11,8 @@ from tools.load.client import Response, browse, play, read_everything
 from tools.load.workload import Offer, Workload
 
 
-def workload(messages: int = 300, conversations: int = 5) -> Workload:
-    offers = tuple(
-        Offer(number * 0.02, f"room-{number % conversations}", "ada", f"text {number}") for number in range(messages)
-    )
+def workload() -> Workload:
+    offers = tuple(Offer(number * 0.02, f"room-{number % 5}", "ada", f"text {number}") for number in range(300))
     return Workload(
         offers=offers,
         hot_conversation="room-0",
@@ -25,8 +23,8 @@ def workload(messages: int = 300, conversations: int = 5) -> Workload:
     )
 
 
-def verdict_of(bench, api, given=None):
-    given = given or workload()
+def verdict_of(bench, api):
+    given = workload()
     client = bench.client(api)
 
     async def everything():
@@ -56,8 +54,6 @@ def test_a_right_system_passes(bench):
     ("misbehaviour", "fault"),
     [
         ({"lose_every": 50}, "missing"),
-        ({"double_every": 40}, "duplicated"),
-        ({"disorder": True}, "out_of_order"),
         ({"alter_every": 9}, "altered"),
     ],
 )

@@ -25,28 +25,18 @@ def policy(*rules, seed=1):
     return FaultPolicy(random.Random(seed), rules)
 
 
-def test_a_rule_is_for_its_operation_alone():
-    """Other operations do not meet it."""
-    faults = policy(FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS))
-    assert faults.choose("GetItem") == Injection()
-    assert faults.choose("PutItem") == Injection(is_response_lost=True)
-
-
-def test_delays_add_up_and_come_with_other_faults():
-    """A request can be slow and lose its response."""
+def test_a_request_meets_all_rules_of_its_operation():
+    """Delays add up and come with other faults; a response can be late where the request is not."""
     faults = policy(
         FaultRule("PutItem", Fault.DELAY, ALWAYS, delay_ms=100),
         FaultRule("PutItem", Fault.DELAY, ALWAYS, delay_ms=50),
         FaultRule("PutItem", Fault.LOSE_ANSWER, ALWAYS),
+        FaultRule("UpdateItem", Fault.LATE_ANSWER, ALWAYS, delay_ms=800),
     )
+    assert faults.choose("GetItem") == Injection()
     assert faults.choose("PutItem") == Injection(delay_ms=150, is_response_lost=True)
-    assert faults.injected == Counter(delay=2, lose_answer=1)
-
-
-def test_a_response_can_be_late_where_the_request_is_not():
-    """The data changes at once; who asked learns of it later."""
-    faults = policy(FaultRule("UpdateItem", Fault.LATE_ANSWER, ALWAYS, delay_ms=800))
     assert faults.choose("UpdateItem") == Injection(response_delay_ms=800)
+    assert faults.injected == Counter(delay=2, lose_answer=1, late_answer=1)
 
 
 def test_the_first_refusal_decides_and_its_response_arrives():

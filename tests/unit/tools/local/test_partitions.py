@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tools.local.partitions import Demand, PartitionKey, PartitionModel, Throttle, Timeline, TimelineRow
+from tools.local.partitions import Demand, PartitionKey, PartitionModel, Timeline, TimelineRow
 from tools.partition_model import Kind
 
 TABLE = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
@@ -18,15 +18,13 @@ def test_a_demand_on_several_partitions_takes_all_or_nothing() -> None:
     model = PartitionModel(write_limit_wcu=1)
     assert model.admit(_write(INDEX, 1), 0.0) is None
     both = _write(HOT, 1) + _write(INDEX, 1)
-    throttle = model.admit(both, 0.0)
-    assert throttle is not None
-    assert throttle.reason == "IndexWriteKeyRangeThroughputExceeded"
+    assert model.admit(both, 0.0) == Demand(INDEX, Kind.WRITE, 1)
     assert model.admit(_write(HOT, 1), 0.0) is None
 
 
 def test_reasons_are_dynamodbs_words() -> None:
     """The reason names resource, operation and limit."""
-    reasons = [Throttle(key, kind).reason for key in (HOT, INDEX) for kind in Kind]
+    reasons = [Demand(key, kind, 1).reason for key in (HOT, INDEX) for kind in Kind]
     assert reasons == [
         "TableReadKeyRangeThroughputExceeded",
         "TableWriteKeyRangeThroughputExceeded",
@@ -35,19 +33,11 @@ def test_reasons_are_dynamodbs_words() -> None:
     ]
 
 
-def test_idle_partitions_are_forgotten() -> None:
-    """Memory follows the keys in use, not the keys ever used."""
-    model = PartitionModel(write_limit_wcu=10)
-    for number in range(20_000):
-        model.admit(_write(PartitionKey(TABLE, str(number)), 1), number * 0.01)
-    assert model._resources[TABLE].partition_count <= 2048
-
-
 def test_keys_share_a_given_number_of_partitions() -> None:
     """With one partition for all, a key's neighbour uses up what is left; an index has partitions of its own."""
     model = PartitionModel(write_limit_wcu=3, partitions=1)
     assert model.admit(_write(HOT, 3), 0.0) is None
-    assert model.admit(_write(COLD, 1), 0.0) == Throttle(COLD, Kind.WRITE)
+    assert model.admit(_write(COLD, 1), 0.0) == Demand(COLD, Kind.WRITE, 1)
     assert model.admit(_write(INDEX, 3), 0.0) is None
 
 
