@@ -11,36 +11,24 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from hotpartition_cdk.configuration import (
+    CONSUMER,
+    IN_BAND,
+    LARGE,
+    PRODUCTION,
+    SMALL,
+    Host,
+    HotPartitionOptions,
+    run_on,
+)
+from hotpartition_cdk.errors import ConfigurationError
+
 if TYPE_CHECKING:
-    from hotpartition_cdk.configuration import (
-        CONSUMER,
-        IN_BAND,
-        LARGE,
-        PRODUCTION,
-        SMALL,
-        Host,
-        HotPartitionOptions,
-        run_on,
-    )
-    from hotpartition_cdk.errors import ConfigurationError
     from hotpartition_cdk.hot_partition import HotPartition
     from hotpartition_cdk.network import Network
     from hotpartition_cdk.registry import Registry
 
-_MODULES = {
-    "CONSUMER": "configuration",
-    "IN_BAND": "configuration",
-    "LARGE": "configuration",
-    "PRODUCTION": "configuration",
-    "SMALL": "configuration",
-    "ConfigurationError": "errors",
-    "Host": "configuration",
-    "HotPartition": "hot_partition",
-    "HotPartitionOptions": "configuration",
-    "Network": "network",
-    "Registry": "registry",
-    "run_on": "configuration",
-}
+_CONSTRUCTS = {"HotPartition": "hot_partition", "Network": "network", "Registry": "registry"}
 
 __all__ = [
     "CONSUMER",
@@ -60,6 +48,6 @@ __all__ = [
 
 def __getattr__(name: str) -> object:
     """Import a construct when it is asked for: `aws_cdk` starts Node.js, which building a layer does without."""
-    if name not in _MODULES:
+    if name not in _CONSTRUCTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_CONSTRUCTS[name]}"), name)

@@ -108,13 +108,12 @@ def claim_table(scope: Construct, table: dynamodb.ITable, detection: str) -> Non
 
     Only functions that find hot keys in band may be given to several: that makes nothing.
     """
+    refused = (CONSUMER, IN_BAND) if detection == CONSUMER else (CONSUMER,)
     places: list[tuple[IConstruct, str]] = [(table, _CLAIM)]
     if not cdk.Token.is_unresolved(table.table_name):
         places.append((cdk.Stack.of(scope), f"{_CLAIM}-{table.table_name}"))
     for place, id_ in places:
-        if any(place.node.try_find_child(f"{id_}-{other}") for other in (CONSUMER, IN_BAND) if other != detection) or (
-            detection == CONSUMER and place.node.try_find_child(f"{id_}-{CONSUMER}")
-        ):
+        if any(place.node.try_find_child(f"{id_}-{other}") for other in refused):
             raise ConfigurationError(
                 f"{scope.node.path} is the second HotPartition of the table {table.node.path}: a table has one journal,"
                 " so give its functions to the first (add_function, add_reader)"

@@ -79,7 +79,10 @@ class Clients:
         if layers is not None:
             function.add_layers(layers.library, layers.dependencies)
         self._set_environment(function, kind)
-        self._grant(function, kind)
+        grant_items(function, self.table, self.indexes, kind)
+        if self.journal.is_apart:
+            self.journal.grant_read(function)
+        self.users.grant_connect(function, kind)
         self._connect(function, place)
 
     def _find_layers(self, function: lambda_.Function) -> Layers | None:
@@ -95,11 +98,7 @@ class Clients:
             )
         machine = function.architecture.name
         if (version, machine) not in self._layers:
-            changes = {
-                "python_version": version,
-                "architecture": machine,
-                "wheel_platforms": linux_wheels(machine),
-            }
+            changes = {"python_version": version, "architecture": machine, "wheel_platforms": linux_wheels(machine)}
             target: LayerTarget = LAMBDA_TARGET.model_copy(update=changes)
             id_ = f"LayersPython{version.replace('.', '')}{'Arm' if machine == 'arm64' else 'X86'}"
             self._layers[version, machine] = Layers(self.scope, id_, target=target, packages=CLIENT_PACKAGES)
@@ -111,12 +110,6 @@ class Clients:
         values.pop("dynamodb_endpoint", None)
         for name, value in build_environment(AdaptiveSettings, values).items():
             function.add_environment(name, value)
-
-    def _grant(self, function: lambda_.Function, kind: Kind) -> None:
-        grant_items(function, self.table, self.indexes, kind)
-        if self.journal.is_apart:
-            self.journal.grant_read(function)
-        self.users.grant_connect(function, kind)
 
     def _connect(self, function: lambda_.Function, place: Construct) -> None:
         """Let it reach the registry; one that is in no VPC joins the network, if it may."""

@@ -273,8 +273,7 @@ class HotPartition(Construct):
             subjects=self.subjects(),
             functions={folder: function.function_name for folder, function in functions.items()},
             nodes=nodes,
-            options=self.options.alarms,
-            has_dashboard=self.options.has_dashboard,
+            options=self.options,
         )
         monitoring.follow_names()
 

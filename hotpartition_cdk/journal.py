@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
@@ -34,14 +36,14 @@ def name_throttled_keys(is_wanted: bool) -> dynamodb.ContributorInsightsSpecific
     return dynamodb.ContributorInsightsSpecification(enabled=True, mode=dynamodb.ContributorInsightsMode.THROTTLED_KEYS)
 
 
+@dataclass(frozen=True, slots=True)
 class Journal:
     """Routing items in a table: beside the items that they route, listed by a sparse index, or in one of their own."""
 
-    def __init__(self, table: dynamodb.ITable, *, keys: tuple[str, ...], index_name: str = "") -> None:
-        """Take a table with its keys; without an index, the routing items have the table to themselves."""
-        self.table = table
-        self.index_name = index_name
-        self._keys = keys
+    table: dynamodb.ITable
+    keys: tuple[str, ...] = field(kw_only=True)
+    index_name: str = field(default="", kw_only=True)
+    """Empty: the routing items have the table to themselves."""
 
     @property
     def is_apart(self) -> bool:
@@ -51,7 +53,7 @@ class Journal:
     def wiring(self) -> dict[str, str]:
         """Build the settings that say where the routing items are, by field name."""
         if self.is_apart:
-            return {"journal_table_name": self.table.table_name, "journal_partition_key_name": self._keys[0]}
+            return {"journal_table_name": self.table.table_name, "journal_partition_key_name": self.keys[0]}
         return {"routing_index_name": self.index_name}
 
     def grant_read(self, grantee: iam.IGrantable) -> None:
@@ -64,7 +66,7 @@ class Journal:
         Without a condition on `dynamodb:ReturnValues`: who may update the journal may read it anyway.
         """
         grant_table(grantee, self.table, ["dynamodb:GetItem"])
-        condition = only_attributes((*self._keys, *ROUTING_ATTRIBUTES))
+        condition = only_attributes((*self.keys, *ROUTING_ATTRIBUTES))
         grant_table(grantee, self.table, ["dynamodb:UpdateItem"], condition)
 
     def grant_list(self, grantee: iam.IGrantable) -> None:

@@ -25,7 +25,7 @@ from hotpartition_cdk.alarms import (
     Subject,
     base_name,
 )
-from hotpartition_cdk.configuration import AlarmOptions
+from hotpartition_cdk.configuration import AlarmOptions, CommonOptions
 from hotpartition_cdk.names import follow_name
 
 _WIDTH = 12
@@ -132,8 +132,7 @@ class Monitoring(Construct):
         subjects: Mapping[str, str],
         functions: Mapping[str, str],
         nodes: Sequence[str],
-        options: AlarmOptions,
-        has_dashboard: bool,
+        options: CommonOptions,
     ) -> None:
         """Make all of it.
 
@@ -145,13 +144,13 @@ class Monitoring(Construct):
         self._functions = functions
         self._nodes = nodes
         self._name_prefix = name
-        self._runbook = options.runbook_url or RUNBOOK
-        receivers = self._receivers(options)
+        self._runbook = options.alarms.runbook_url or RUNBOOK
+        receivers = self._receivers(options.alarms)
         self._made = {alarm.name: self._make(alarm) for alarm in alarms}
         for alarm in alarms:
             self._made[alarm.name].add_alarm_action(receivers[alarm.severity])
             self._made[alarm.name].add_ok_action(receivers[alarm.severity])
-        self._dashboard = self._make_dashboard(self._made.values(), alarms) if has_dashboard else None
+        self._dashboard = self._make_dashboard(self._made.values(), alarms) if options.has_dashboard else None
 
     def follow_names(self) -> None:
         """Let the logical ids follow the names, for a construct that may be renamed or moved."""

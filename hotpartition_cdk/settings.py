@@ -79,11 +79,7 @@ def select_settings(settings: type[Settings], values: Mapping[str, str]) -> dict
 
 
 def check_shares(options: HotPartitionOptions, overrides: Mapping[str, str]) -> None:
-    """Check that each consumer has a stream to read.
-
-    Raises:
-        ConfigurationError: naming the option and its limit.
-    """
+    """Check that each consumer has a stream to read."""
     streams = ConsumerSettings.defaults(**select_settings(ConsumerSettings, overrides)).reports.stream_partitions
     if options.consumers > streams:
         raise ConfigurationError(
@@ -113,11 +109,7 @@ def limit_run(options: HotPartitionOptions, overrides: Mapping[str, str]) -> Tim
 
 
 def check_limits(limits: Iterable[TimeLimit], place: str) -> None:
-    """Check that Lambda does not end a function before the function itself means to.
-
-    Raises:
-        ConfigurationError: naming each setting and its limit in this place.
-    """
+    """Check that Lambda does not end a function before the function itself means to."""
     problems = [
         f"setting {each.name} should be at most {each.limit:g} in {place}, not {each.used:g},"
         f" because {each.why} and Lambda stops the function after its timeout"

@@ -12,10 +12,11 @@ def main() -> int:
     """Run the command line, or say how to install what it needs: the library alone does not bring it."""
     try:
         from hotpartition_cli.main import main as run  # noqa: PLC0415 - its packages may be missing
+
+        return run()
     except ModuleNotFoundError as error:
         print(f"hotpartition: {error.name} is not installed; pip install {NEEDS}", file=sys.stderr)
         return Status.FAILED
-    return run()
 
 
 if __name__ == "__main__":

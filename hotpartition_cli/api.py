@@ -70,16 +70,14 @@ def messages_path(conversation_id: str, **query: object) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def message_path(conversation_id: str, message_id: str, **query: object) -> str:
+def message_path(conversation_id: str, message_id: str) -> str:
     """Build the path of one message."""
-    path = f"{messages_path(conversation_id)}/{quote(message_id, safe='')}"
-    return f"{path}?{urlencode(query)}" if query else path
+    return f"{messages_path(conversation_id)}/{quote(message_id, safe='')}"
 
 
-def counter_path(counter_id: str, **query: object) -> str:
+def counter_path(counter_id: str) -> str:
     """Build the path of a counter."""
-    path = f"/counters/{quote(counter_id, safe='')}"
-    return f"{path}?{urlencode(query)}" if query else path
+    return f"/counters/{quote(counter_id, safe='')}"
 
 
 def _parse(body: bytes) -> Any:

@@ -138,7 +138,7 @@ def _build_parser() -> _Parser:
     as_json = _Parser(add_help=False)
     as_json.add_argument("--json", action="store_true", help="print JSON, for programs")
     target = _add_target("--function", "the operations function on AWS")
-    table = _add_table()
+    table = _add_table("a table with in_band(), instead of a function")
 
     parser = _Parser(
         prog="hotpartition",
@@ -279,22 +279,27 @@ def _add_target(option: str, help_: str) -> _Parser:
     target = _Parser(add_help=False)
     target.add_argument(option, metavar="NAME", help=help_)
     target.add_argument("--url", help="the control API of a local run")
-    target.add_argument("--region", help="AWS region, unless your AWS configuration names one")
-    target.add_argument("--profile", help="AWS profile")
+    _add_credentials(target)
     return target
 
 
-def _add_table() -> _Parser:
+def _add_table(help_: str, *, is_required: bool = False) -> _Parser:
     table = _Parser(add_help=False)
-    table.add_argument("--table", metavar="NAME", help="a table with in_band(), instead of a function")
-    table.add_argument("--journal-table", metavar="NAME", help="with --table: where its routing items lie, if apart")
+    table.add_argument("--table", metavar="NAME", required=is_required, help=help_)
+    table.add_argument("--journal-table", metavar="NAME", help="where the table's routing items lie, if apart")
     return table
+
+
+def _add_credentials(parser: _Parser) -> None:
+    parser.add_argument("--region", help="AWS region, unless your AWS configuration names one")
+    parser.add_argument("--profile", help="AWS profile")
 
 
 def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
     """Add what fills the registry, and what works on a table itself."""
     add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
-    own = _add_own()
+    own = _add_table("the table", is_required=True)
+    _add_credentials(own)
     rebuild = add(
         "rebuild-journal",
         "add to a table's journal what its stored keys tell: for routing items that were lost",
@@ -342,15 +347,6 @@ def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
         own,
     )
     copy_back.add_argument("--from", required=True, metavar="NAME", dest="source", help="the restored table")
-
-
-def _add_own() -> _Parser:
-    own = _Parser(add_help=False)
-    own.add_argument("--table", required=True, metavar="NAME", help="the table")
-    own.add_argument("--journal-table", metavar="NAME", help="where its routing items lie, if apart")
-    own.add_argument("--region", help="AWS region, unless your AWS configuration names one")
-    own.add_argument("--profile", help="AWS profile")
-    return own
 
 
 def _add_limit(parser: _Parser) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, NoReturn, Protocol
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
 import urllib3
@@ -14,14 +16,6 @@ from hotpartition_cli.sdk import CONNECT_SECONDS, RESPONSE_SECONDS, Subject, ope
 
 OPERATIONS = "operate"
 """The operations function, as the local run and the log lines call it."""
-
-
-class Caller(Protocol):
-    """Calls the operations function, or does its work."""
-
-    def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
-        """Send a command and return its response, or raise `ToolError` with what went wrong."""
-        ...
 
 
 class UrlCaller:
@@ -76,16 +70,14 @@ class UrlCaller:
             raise FailedError(f"nothing responds at {self._base}: is the local run up?", kind="unreachable") from error
 
 
+@dataclass(frozen=True, slots=True)
 class LambdaCaller:
     """Calls a function through Lambda: the operations function, unless it is called by another name."""
 
-    def __init__(self, function: str, client: Any, region: str, *, of: str = OPERATIONS) -> None:
-        self._subject = Subject(
-            "Lambda", "function", function, "lambda:InvokeFunction", "the stack's output OperateFunctionName names it"
-        )
-        self._client = client
-        self._region = region
-        self._of = of
+    function: str
+    client: Any
+    region: str
+    of: str = OPERATIONS
 
     @classmethod
     def connect(cls, function: str, *, region: str | None, profile: str | None) -> LambdaCaller:
@@ -96,10 +88,11 @@ class LambdaCaller:
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Caller`."""
         payload = json.dumps(command).encode()
-        response = translated(
-            lambda: self._client.invoke(FunctionName=self._subject.name, Payload=payload), self._subject, self._region
-        )
-        return read_response(response["Payload"].read(), is_error="FunctionError" in response, of=self._of)
+        source = "the stack's output OperateFunctionName names it"
+        subject = Subject("Lambda", "function", self.function, "lambda:InvokeFunction", source)
+        invoke = partial(self.client.invoke, FunctionName=self.function, Payload=payload)
+        response = translated(invoke, subject, self.region)
+        return read_response(response["Payload"].read(), is_error="FunctionError" in response, of=self.of)
 
 
 def _parse_message(body: bytes) -> str:

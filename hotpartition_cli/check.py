@@ -129,20 +129,15 @@ def check(
     return Outcome(document, Status.FINE if passed else Status.FINDING)
 
 
+@dataclass
 class _Check:
-    def __init__(
-        self,
-        stack: Stack,
-        limits: Limits,
-        progress: Callable[[str], None],
-        timer: Callable[[], float],
-        sleep: Callable[[float], None],
-    ) -> None:
-        self._stack = stack
-        self._limits = limits
-        self._progress = progress
-        self._timer = timer
-        self._sleep = sleep
+    _stack: Stack
+    _limits: Limits
+    _progress: Callable[[str], None]
+    _timer: Callable[[], float]
+    _sleep: Callable[[float], None]
+
+    def __post_init__(self) -> None:
         self._started_ms = time.time_ns() // 1_000_000
         name = f"{SENDER}-{uuid.uuid4().hex[:12]}"
         self.raised, self.loaded = f"{name}-by-hand", f"{name}-by-load"
@@ -232,12 +227,13 @@ class _Check:
     # Messages, through the API.
 
     def _write(self) -> str:
-        response = self._post(self.raised, {"body": "written by hotpartition check"})
+        content = {"body": "written by hotpartition check"}
+        response = self._post(self.raised, content)
         if response.status == 403 and "not-the-sender" in str(response.document):
             # The sender is the caller (`api.sender_claim`).
             del self._members["sender"]
-            response = self._post(self.raised, {"body": "written by hotpartition check"})
-        self._message = {**_expected(201, response), "body": "written by hotpartition check"}
+            response = self._post(self.raised, content)
+        self._message = {**_expected(201, response), **content}
         self._expected.append(self._message["message_id"])
         return f"{response}"
 
@@ -249,8 +245,8 @@ class _Check:
 
     def _read_message(self) -> str:
         message = self._written()
-        path = message_path(self.raised, message["message_id"], consistency="strong")
-        found = _expected(200, self._stack.api.request("GET", path))
+        path = message_path(self.raised, message["message_id"])
+        found = _expected(200, self._stack.api.request("GET", f"{path}?consistency=strong"))
         if (found["message_id"], found["body"]) != (message["message_id"], message["body"]):
             raise UnmetError(f"another message: {found}")
         return "200"

@@ -6,11 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hotpartition_cli.callers import Caller
 from hotpartition_cli.errors import Status
 
 MAX_HOT = 1_000
 """Conversations whose load one response holds."""
+
+Caller = Callable[[Mapping[str, object]], dict[str, Any]]
+"""Sends a command to the operations function, or does its work; raises `ToolError` with what went wrong."""
 
 Progress = Callable[[str], None]
 
@@ -65,14 +67,8 @@ def show_route(call: Caller, conversation_id: str) -> Outcome:
 
 def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_ms: int | None, by: str) -> Outcome:
     """Raise a conversation by hand."""
-    command: dict[str, object] = {
-        "command": "raise",
-        "conversation_id": conversation_id,
-        "shard_count": shard_count,
-        "since_ms": since_ms,
-        "by": by,
-    }
-    response = call(command)
+    given = {"conversation_id": conversation_id, "shard_count": shard_count, "since_ms": since_ms, "by": by}
+    response = call({"command": "raise", **given})
     return Outcome(response, Status.FINDING if response["in_registry"] is False else Status.FINE)
 
 

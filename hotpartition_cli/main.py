@@ -1,4 +1,7 @@
-"""Runs one command: asks, prints a table or JSON, and returns the exit status."""
+"""Runs one command: asks, prints a table or JSON, and returns the exit status.
+
+What one command alone needs is imported with it: `hot` should not wait for what `plan` reckons with.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -21,20 +22,14 @@ from rich.text import Text
 
 from hotpartition.core.route_history import MAX_NAME_LENGTH, NAME_PATTERN, NAME_RULE
 from hotpartition_cli import commands
-from hotpartition_cli.api import Api
 from hotpartition_cli.arguments import OWN, TOKEN_VARIABLE, parse_arguments
-from hotpartition_cli.callers import OPERATIONS, Caller, LambdaCaller, UrlCaller
-from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most
-from hotpartition_cli.commands import Outcome
+from hotpartition_cli.callers import OPERATIONS, LambdaCaller, UrlCaller
+from hotpartition_cli.commands import Caller, Outcome, Progress
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
-from hotpartition_cli.patterns import Usage
-from hotpartition_cli.plan import default_thresholds, make_plan, measure_item, render
-from hotpartition_cli.repairs import repair
-from hotpartition_cli.rush import make_rush, parse_rush
-from hotpartition_cli.stacks import AwsStack, LocalStack, Stack
-from hotpartition_cli.tables import TableCaller
 from hotpartition_cli.views import VIEWS
-from hotpartition_messages.page_costs import Load
+
+if TYPE_CHECKING:
+    from hotpartition_cli.stacks import Stack
 
 PIPED_WIDTH = 120
 """Columns of a table that is no terminal's."""
@@ -77,18 +72,20 @@ class Screen:
             print(json.dumps({"error": {"kind": error.kind, "message": str(error)}}), flush=True)
 
     @contextmanager
-    def progress(self, text: str) -> Iterator[Callable[[str], None]]:
+    def progress(self) -> Iterator[Progress]:
         """Show how far a long command is, where somebody looks."""
         if self.as_json or not self.errors.is_terminal:
             yield lambda _: None
             return
-        with self.errors.status(text) as status:
+        with self.errors.status("working") as status:
             yield status.update
 
 
 def connect(options: argparse.Namespace) -> Caller:
     """Reach whom the options name."""
     if getattr(options, "table", None):
+        from hotpartition_cli.tables import TableCaller  # noqa: PLC0415
+
         return TableCaller.connect(
             options.table, options.journal_table, os.environ, region=options.region, profile=options.profile
         )
@@ -99,6 +96,8 @@ def connect(options: argparse.Namespace) -> Caller:
 
 def connect_stack(options: argparse.Namespace, environ: Mapping[str, str]) -> Stack:
     """Reach all of a stack, as `check` needs it."""
+    from hotpartition_cli.stacks import AwsStack, LocalStack  # noqa: PLC0415
+
     if options.url:
         return LocalStack(options.url)
     token = environ.get(TOKEN_VARIABLE) or None
@@ -119,20 +118,24 @@ def run(
     try:
         options = parse_arguments(arguments, environ)
         if options.command == "plan":
-            return _show(screen, "plan", _plan(options))
+            from hotpartition_cli.plan import plan_load  # noqa: PLC0415
+
+            return _show(screen, "plan", plan_load(options))
         if options.command == "check":
             return _show(screen, "check", _check(connect_stack(options, environ), options, screen, sleep))
+        by = _name_caller(getattr(options, "by", None))
         if options.command in OWN:
-            with screen.progress("working") as progress:
-                by = _name_caller(getattr(options, "by", None))
+            from hotpartition_cli.repairs import repair  # noqa: PLC0415
+
+            with screen.progress() as progress:
                 outcome = repair(options, environ, progress, by=by, sleep=sleep)
             return _show(screen, options.command, outcome)
         call = connect(options)
         if options.command == "watch":
             return _watch(call, options, screen, sleep)
-        if options.command == "rush":
-            return _rush(call, options, screen)
-        return _show(screen, options.command, _ask(call, options, screen))
+        with screen.progress() as progress:
+            outcome = _ask(call, options, progress, by)
+        return _show(screen, options.command, outcome)
     except ToolError as error:
         screen.complain(error)
         return error.status
@@ -152,28 +155,26 @@ def _show(screen: Screen, command: str, outcome: Outcome) -> int:
     return outcome.status
 
 
-def _ask(call: Caller, options: argparse.Namespace, screen: Screen) -> Outcome:
+def _ask(call: Caller, options: argparse.Namespace, progress: Progress, by: str) -> Outcome:
     match options.command:
         case "hot" if options.all:
-            with screen.progress("reading routes") as progress:
-                return commands.show_all(call, progress)
+            return commands.show_all(call, progress)
         case "hot":
             return commands.show_hot(call, limit=options.limit)
         case "route":
             return commands.show_route(call, options.conversation_id)
         case "raise":
-            by = _name_caller(options.by)
             id_, count = options.conversation_id, options.shard_count
             return commands.raise_route(call, id_, count, since_ms=options.since_ms, by=by)
         case "close":
-            by, id_ = _name_caller(options.by), options.conversation_id
+            id_ = options.conversation_id
             return commands.close_route(call, id_, is_dry_run=options.dry_run, is_timed=options.timed, by=by)
         case "verify":
-            with screen.progress("comparing routes") as progress:
-                return commands.verify(call, repairs=options.mend, progress=progress)
+            return commands.verify(call, repairs=options.mend, progress=progress)
         case "rebuild-registry":
-            with screen.progress("reading routes") as progress:
-                return commands.rebuild_registry(call, progress)
+            return commands.rebuild_registry(call, progress)
+        case "rush":
+            return _rush(call, options, progress)
         case command:
             raise AssertionError(command)
 
@@ -210,16 +211,18 @@ def _look_again(
             yield error
 
 
-def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
+def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outcome:
     """Make a conversation of a local run hot, and show what its route is afterwards."""
+    from hotpartition_cli.api import Api  # noqa: PLC0415
+    from hotpartition_cli.rush import make_rush, parse_rush  # noqa: PLC0415
+
     rush = parse_rush(options.conversation_id, options.wcu, options.seconds)
     if not isinstance(call, UrlCaller):
         raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
     status = call.status()
     if "write_message" not in status["functions"]:
         raise UsageError("rush writes messages, and this local run has no function write_message")
-    with screen.progress("writing") as progress:
-        made = make_rush(rush, Api(status["api_url"]), progress)
+    made = make_rush(rush, Api(status["api_url"]), progress)
     document = {
         "conversation_id": rush.conversation_id,
         "offered_wcu_per_second": rush.wcu_per_second,
@@ -229,11 +232,13 @@ def _rush(call: Caller, options: argparse.Namespace, screen: Screen) -> int:
         "failed": made.failed + made.unheard,
         "shard_count": commands.show_route(call, rush.conversation_id).document["shard_count"],
     }
-    return _show(screen, "rush", Outcome(document))
+    return Outcome(document)
 
 
 def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> Outcome:
     """Try a stack from end to end; what that costs at most is said beforehand."""
+    from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most  # noqa: PLC0415
+
     limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
     costs = f"raises a partition key of its own by hand in {stack.name}, which stays there"
     if has_messages(stack):
@@ -243,33 +248,11 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Cal
             " and their messages for a day"
         )
     screen.say(f"check {costs}")
-    with screen.progress("checking") as progress:
+    if options.stack:
+        lost = "items on shards that no route names, and adds their routes"
+        screen.say(f"check does not look through tables: `hotpartition rebuild-journal --table NAME` finds {lost}")
+    with screen.progress() as progress:
         return check(stack, limits, progress, sleep=sleep)
-
-
-def _plan(options: argparse.Namespace) -> Outcome:
-    item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
-    given = {name: getattr(options, name) for name in ("target_shard_wcu", "max_shard_count")}
-    chosen = {name: value for name, value in given.items() if value is not None}
-    thresholds = replace(default_thresholds(), **chosen)
-    usage = options.reads and Usage(
-        reads=options.reads,
-        busiest_share=options.busiest_share,
-        is_peak_known=options.peak_known,
-        is_sorted_by_time=not options.other_sort_key,
-    )
-    load = Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page)
-    plan = make_plan(load, thresholds, usage)
-    return Outcome(render(plan), Status.FINE if plan.is_covered else Status.FINDING)
-
-
-def _read_item(text: str) -> str:
-    if not text.startswith("@"):
-        return text
-    try:
-        return Path(text[1:]).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{text[1:]} cannot be read: {error}") from error
 
 
 def _name_caller(name: str | None) -> str:

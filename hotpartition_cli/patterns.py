@@ -37,15 +37,7 @@ class Usage:
     is_sorted_by_time: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload(Usage):
-    """What is written to one partition key at its peak, and how it is read."""
-
-    wcu_per_second: float
-    shard_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Choice:
     """A pattern: its name, the arguments of `ShardedTable` that make it, and why."""
 
@@ -54,46 +46,42 @@ class Choice:
     reasons: tuple[str, ...]
 
 
-def choose_pattern(workload: Workload) -> Choice:
-    """Name the pattern for a workload."""
-    if not workload.shard_count:
-        return Choice(
-            name="one key", arguments="", reasons=("one partition key serves this load: nothing needs sharding",)
-        )
-    shards, why_shards = _choose_shards(workload)
-    hashed, why_hashed = _choose_hashed(workload)
+def choose_pattern(usage: Usage, wcu_per_second: float, shard_count: int) -> Choice:
+    """Name the pattern for a partition key that takes this load at its peak, for which so many shards are planned."""
+    if not shard_count:
+        return Choice("one key", "", ("one partition key serves this load: nothing needs sharding",))
+    shards, why_shards = _choose_shards(usage, shard_count)
+    hashed, why_hashed = _choose_hashed(usage, wcu_per_second)
     arguments = [f"shards={shards}", f"hashed={hashed}"]
     names = ["adaptive" if shards == "adaptive()" else "fixed", hashed.partition("(")[0].replace("_", " ")]
     reasons = [why_shards, why_hashed]
-    if workload.reads is Reads.RANGE and not workload.is_sorted_by_time:
+    if usage.reads is Reads.RANGE and not usage.is_sorted_by_time:
         arguments.append('time_buckets=TimeBuckets("hour", index=…)')
         names.append("time buckets with index shards")
         reasons.append(
             "ranges of time need an index, at twice the write units; its key has as many shards as the table's, since "
             "one key for each hour would refuse this load"
         )
-    return Choice(name=", ".join(names), arguments=", ".join(arguments), reasons=tuple(reasons))
+    return Choice(", ".join(names), ", ".join(arguments), tuple(reasons))
 
 
-def _choose_shards(workload: Workload) -> tuple[str, str]:
-    if workload.is_peak_known:
-        return (
-            f"fixed({workload.shard_count})",
-            f"every key has this load: N = {workload.shard_count} in the code needs nothing deployed",
-        )
+def _choose_shards(usage: Usage, shard_count: int) -> tuple[str, str]:
+    if usage.is_peak_known:
+        why = f"every key has this load: N = {shard_count} in the code needs nothing deployed"
+        return f"fixed({shard_count})", why
     return (
         "adaptive()",
         "not every key has this load, or nobody knows the next peak: only hot keys are spread",
     )
 
 
-def _choose_hashed(workload: Workload) -> tuple[str, str]:
-    busiest_wcu = workload.busiest_share * workload.wcu_per_second
-    trusted_wcu = TRUSTED_WCU * (1 if workload.is_peak_known else MAX_CHOICES)
-    if workload.reads is not Reads.TARGETED:
+def _choose_hashed(usage: Usage, wcu_per_second: float) -> tuple[str, str]:
+    busiest_wcu = usage.busiest_share * wcu_per_second
+    trusted_wcu = TRUSTED_WCU * (1 if usage.is_peak_known else MAX_CHOICES)
+    if usage.reads is not Reads.TARGETED:
         return "by_sort_key()", "a read of one item asks one shard, and every other read merges all of them"
     if busiest_wcu <= trusted_wcu:
-        places = "one shard" if workload.is_peak_known else f"up to {MAX_CHOICES} shards"
+        places = "one shard" if usage.is_peak_known else f"up to {MAX_CHOICES} shards"
         return 'by_attribute("…")', f"a read that names the attribute asks the base key and {places}"
     why = (
         f"the attribute's busiest value has {busiest_wcu:,.0f} WCU/s, more than the {trusted_wcu:,.0f} that its shards"

@@ -7,9 +7,11 @@ both (`detector.size_route`), so it chooses more. What a page costs is counted b
 
 from __future__ import annotations
 
+import argparse
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import ceil
+from pathlib import Path
 from typing import Any
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
@@ -18,8 +20,9 @@ from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition_cli.errors import UsageError
-from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Usage, Workload, choose_pattern
+from hotpartition_cli.commands import Outcome
+from hotpartition_cli.errors import Status, UsageError
+from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Usage, choose_pattern
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
@@ -72,6 +75,31 @@ class Plan:
         return not self.after.wcu_per_second_refused
 
 
+def plan_load(options: argparse.Namespace) -> Outcome:
+    """Plan for the load that the command line describes."""
+    item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
+    given = {name: getattr(options, name) for name in ("target_shard_wcu", "max_shard_count")}
+    thresholds = replace(default_thresholds(), **{name: value for name, value in given.items() if value is not None})
+    usage = options.reads and Usage(
+        reads=options.reads,
+        busiest_share=options.busiest_share,
+        is_peak_known=options.peak_known,
+        is_sorted_by_time=not options.other_sort_key,
+    )
+    load = Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page)
+    plan = make_plan(load, thresholds, usage)
+    return Outcome(render(plan), Status.FINE if plan.is_covered else Status.FINDING)
+
+
+def _read_item(text: str) -> str:
+    if not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{text[1:]} cannot be read: {error}") from error
+
+
 def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) -> Plan:
     """Plan for a load, or raise `UsageError` when the API takes no such load. A pattern is named for a usage."""
     _check(load, thresholds)
@@ -91,7 +119,7 @@ def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) ->
         shard_count=count,
         is_at_cap=count < wanted,
         source_shard_count=ceil(load.messages_per_second * load.item_bytes / 1024 / KEY_LIMIT_WCU),
-        pattern=choose_pattern(Workload(wcu_per_second=rate, shard_count=count, **asdict(usage))) if usage else None,
+        pattern=choose_pattern(usage, rate, count) if usage else None,
         before=_side(rate, 1, before, before),
         after=_side(rate, max(count, 1), after, before),
     )
@@ -143,18 +171,11 @@ def measure_item(text: str) -> int:
 
 def render(plan: Plan) -> dict[str, Any]:
     """Spell a plan out as JSON; the names are a contract (docs/command-line.md)."""
+    document = asdict(plan)
     return {
-        "messages_per_second": plan.load.messages_per_second,
-        "item_bytes": plan.load.item_bytes,
-        "page": plan.load.page,
-        "wcu_per_message": plan.wcu_per_message,
-        "wcu_per_second": plan.wcu_per_second,
-        "least_shard_count": plan.least_shard_count,
-        "shard_count": plan.shard_count,
-        "is_at_cap": plan.is_at_cap,
+        **document.pop("load"),
+        **document,
         "is_covered": plan.is_covered,
-        "source_shard_count": plan.source_shard_count,
-        "pattern": plan.pattern and asdict(plan.pattern),
         "open_seconds_after": round(open_seconds_after()) if plan.shard_count else 0,
         "before": _render_side(plan.before),
         "after": _render_side(plan.after),

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import random
-import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from boto3.dynamodb.types import TypeDeserializer
 
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.capacity import Item
 from hotpartition.core.counter_items import AMOUNT
 from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.folding import Folder, FoldForm
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -21,7 +22,10 @@ from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.raising import Raiser
-from hotpartition.errors import ConditionFailedError, InvalidRequestError, RetryLaterError, StoreRefusedError
+from hotpartition.errors import ConditionFailedError, InvalidRequestError, RetryLaterError
+from hotpartition.runtime.clocks import system_clock
+from hotpartition.table.routes import LoggedTelemetry
+from hotpartition.table.schema import text_of
 from hotpartition_cli.commands import Outcome, Progress
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
@@ -67,9 +71,6 @@ def open_table(
     options: argparse.Namespace, environ: Mapping[str, str], sleep: Callable[[float], None], *, has_journal: bool
 ) -> OwnTable:
     """Describe the table that the options name, with the caller's credentials."""
-    # boto3 is imported with it.
-    from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
-
     client = open_client(open_session(options.region, options.profile), "dynamodb")
     subject, region = _subject(options.table), client.meta.region_name
     described = translated(lambda: client.describe_table(TableName=options.table), subject, region)["Table"]
@@ -83,7 +84,7 @@ def open_table(
     return OwnTable(
         options.table,
         ThreadedCalls(Boto3Call(client)),
-        Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=sleep, random=random.random),
+        replace(system_clock(), sleep=sleep),
         keys["HASH"],
         keys.get("RANGE", ""),
         tuple(index["KeySchema"][0]["AttributeName"] for index in indexes),
@@ -99,7 +100,7 @@ def repair(
     progress: Progress,
     *,
     by: str,
-    sleep: Callable[[float], None] = time.sleep,
+    sleep: Callable[[float], None],
 ) -> Outcome:
     """Carry out `rebuild-journal`, `fold` or `copy-back`.
 
@@ -110,17 +111,13 @@ def repair(
     table = open_table(options, environ, sleep, has_journal=has_journal)
 
     def carry_out() -> Outcome:
-        try:
-            match options.command:
-                case "rebuild-journal":
-                    return _rebuild(table, options, progress, by)
-                case "fold":
-                    return _fold(table, options, progress)
-                case _:
-                    return _copy_back(table, options, progress)
-        except StoreRefusedError as error:
-            # The SDK's own error, of which there are sentences already.
-            raise error.__cause__ or error from None
+        match options.command:
+            case "rebuild-journal":
+                return _rebuild(table, options, progress, by)
+            case "fold":
+                return _fold(table, options, progress)
+            case _:
+                return _copy_back(table, options, progress)
 
     try:
         outcome: Outcome = translated(carry_out, _subject(table.name), table.region)
@@ -145,7 +142,7 @@ def _rebuild(table: OwnTable, options: argparse.Namespace, progress: Progress, b
         _clue_of_message if table.is_messages else _build_clue(table.sort_key, options.hashed),
     )
     journal = DynamoDBJournal(table.calls, table.place)
-    raiser = Raiser(journal=journal, registry=None, telemetry=_Silent(), clock=table.clock)
+    raiser = Raiser(journal=journal, registry=None, telemetry=LoggedTelemetry(), clock=table.clock)
     rebuilt = rebuild_journal(
         table.calls,
         form,
@@ -176,10 +173,6 @@ def _clue_of_message(item: Item) -> Clue:
 
 
 def _build_clue(sort_key: str, hashed: str) -> Callable[[Item], Clue]:
-    from boto3.dynamodb.types import TypeDeserializer  # noqa: PLC0415 - boto3 takes long
-
-    from hotpartition.table.schema import text_of  # noqa: PLC0415
-
     read: Callable[[Any], Any] = TypeDeserializer().deserialize
     attribute = sort_key if hashed == SORT_KEY else hashed
 
@@ -252,19 +245,18 @@ def _has_sets(item: Item) -> bool:
 def _add_route(table: OwnTable, item: Item) -> None:
     """Add what a routing item has to its like. Load items have nothing that is worth it."""
     names = [table.partition_key, *([table.sort_key] if table.sort_key else [])]
-    rest = {name: value for name, value in item.items() if name not in {*names, FOLDING}}
-    sets = [name for name, value in rest.items() if "SS" in value]
-    texts = [name for name, value in rest.items() if "S" in value]
-    aliases = {name: f"#n{index}" for index, name in enumerate([*sets, *texts])}
-    update = "ADD " + ", ".join(f"{aliases[name]} :v{index}" for index, name in enumerate(sets))
-    if texts:
-        update += " SET " + ", ".join(f"{aliases[name]} = :v{index}" for index, name in enumerate(texts, len(sets)))
+    added = {name: value for name, value in item.items() if "SS" in value}
+    replaced = {name: value for name, value in item.items() if "S" in value and name not in {*names, FOLDING}}
+    aliases = {name: f"n{index}" for index, name in enumerate([*added, *replaced])}
+    update = "ADD " + ", ".join(f"#{aliases[name]} :{aliases[name]}" for name in added)
+    if replaced:
+        update += " SET " + ", ".join(f"#{aliases[name]} = :{aliases[name]}" for name in replaced)
     request = {
         "TableName": table.name,
         "Key": {name: item[name] for name in names},
         "UpdateExpression": update,
-        "ExpressionAttributeNames": {alias: name for name, alias in aliases.items()},
-        "ExpressionAttributeValues": {f":v{index}": rest[name] for index, name in enumerate([*sets, *texts])},
+        "ExpressionAttributeNames": {f"#{alias}": name for name, alias in aliases.items()},
+        "ExpressionAttributeValues": {f":{alias}": item[name] for name, alias in aliases.items()},
     }
     try_for(table.clock, CALL_BUDGET_MS, lambda: table.calls.call("UpdateItem", request))
 
@@ -297,16 +289,3 @@ def _scan(table: OwnTable, source: str) -> Iterator[Item]:
 
 def _subject(name: str) -> Subject:
     return Subject("DynamoDB", "table", name, _RIGHTS, "--table, --journal-table and --from take names of tables")
-
-
-class _Silent:
-    """`Telemetry` of a command: what it has to say, it prints."""
-
-    def count(self, metric: object, value: float = 1.0) -> None:
-        """Implement `Telemetry.count`."""
-
-    def event(self, message: str, **facts: object) -> None:
-        """Implement `Telemetry.event`."""
-
-    def flush(self) -> None:
-        """Implement `Telemetry.flush`."""

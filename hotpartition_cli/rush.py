@@ -6,15 +6,13 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 from hotpartition_cli.api import CONNECTIONS, Api, Response, messages_path
 from hotpartition_cli.errors import FailedError, UsageError
 
 MESSAGE_WCU = 25
 """Write units of one message: a machine that cannot send 1,000 messages a second still offers 1,000 WCU/s."""
-_CREATED = 201
-_LATER = 503
-_TOO_MANY = 429
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +55,12 @@ class Rushed:
         """Count one."""
         if response is None:
             self.unheard += 1
-        elif response.status == _CREATED:
+        elif response.status == HTTPStatus.CREATED:
             self.stored.append(response.document["message_id"])
-        elif response.status == _TOO_MANY or (response.status == _LATER and "type" not in (response.document or {})):
-            self.capped += 1
-        elif response.status == _LATER:
+        elif response.status == HTTPStatus.SERVICE_UNAVAILABLE and "type" in (response.document or {}):
             self.throttled += 1
+        elif response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
+            self.capped += 1
         else:
             self.failed += 1
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hotpartition.errors import CredentialsError, StoreRefusedError
 from hotpartition_cli.errors import FailedError, ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def open_client(session: Any, service: str) -> Any:
 
 
 def translated(call: Callable[[], Any], subject: Subject | None = None, region: str = "") -> Any:
-    """Call the SDK.
+    """Call the SDK, or the library, whose errors have the SDK's own as their cause.
 
     Raises:
         ToolError: what went wrong, with the way out.
@@ -72,7 +73,10 @@ def translated(call: Callable[[], Any], subject: Subject | None = None, region: 
     from botocore import exceptions as sdk  # noqa: PLC0415
 
     try:
-        return call()
+        try:
+            return call()
+        except (CredentialsError, StoreRefusedError) as error:
+            raise error.__cause__ or error from None
     except (sdk.NoCredentialsError, sdk.PartialCredentialsError, sdk.CredentialRetrievalError, sdk.SSOError) as error:
         raise FailedError(
             f"no usable AWS credentials ({error}): sign in, or name a profile with --profile", kind="no-credentials"

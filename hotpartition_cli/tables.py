@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import math
-import random
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.control.commands import respond
 from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations
-from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import CredentialsError, SettingsError, StoreRefusedError
+from hotpartition.errors import SettingsError
+from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.runtime.thresholds import find_close_times
+from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
@@ -30,22 +31,15 @@ SAMPLED_ITEMS = 2_000
 _RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table, verify: Scan)"
 
 
+@dataclass(frozen=True, slots=True)
 class TableCaller:
     """Serves commands instead of the operations function."""
 
-    def __init__(
-        self,
-        operations: Operations,
-        check: JournalCheck,
-        subject: Subject,
-        region: str,
-        find_unrouted: Callable[[], list[str]] = list,
-    ) -> None:
-        self._operations = operations
-        self._check = check
-        self._subject = subject
-        self._region = region
-        self._find_unrouted = find_unrouted
+    operations: Operations
+    check: JournalCheck
+    subject: Subject
+    region: str
+    find_unrouted: Callable[[], list[str]] = list
 
     @classmethod
     def connect(
@@ -61,10 +55,6 @@ class TableCaller:
 
         Settings that `in_band()` would read from the environment count here as well.
         """
-        # boto3 is imported with them.
-        from hotpartition.dynamodb.boto3_client import Boto3Call  # noqa: PLC0415
-        from hotpartition.table.routes import LoggedTelemetry  # noqa: PLC0415
-
         settings = read_settings(table, journal_table, environ)
         client = open_client(open_session(region, profile), "dynamodb")
         threads = ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="read")
@@ -73,7 +63,7 @@ class TableCaller:
             ThreadedCalls(Boto3Call(client), threads, parallel=PARALLEL_READS),
             find_place(client, settings),
             LoggedTelemetry(),
-            Clock(now_ms=lambda: time.time_ns() // 1_000_000, sleep=time.sleep, random=random.random),
+            system_clock(),
             form=form,
             load=settings.load,
             size=settings.size,
@@ -86,19 +76,15 @@ class TableCaller:
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Caller`."""
-        response: dict[str, Any] = translated(lambda: self._respond(command), self._subject, self._region)
+        response: dict[str, Any] = translated(lambda: self._respond(command), self.subject, self.region)
         if "error" in response:
             raise_error(response["error"])
         return response
 
     def _respond(self, command: Mapping[str, object]) -> dict[str, Any]:
-        try:
-            response = respond(command, self._operations, self._check, remaining_ms=math.inf)
-        except (CredentialsError, StoreRefusedError) as error:
-            # The SDK's own error, of which there are sentences already.
-            raise error.__cause__ or error from None
+        response = respond(command, self.operations, self.check, remaining_ms=math.inf)
         if command["command"] == "verify" and "counts" in response and not any(response["counts"].values()):
-            response["unrouted"] = self._find_unrouted()
+            response["unrouted"] = self.find_unrouted()
         return response
 
 

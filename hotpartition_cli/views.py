@@ -88,19 +88,13 @@ def view_route(document: Mapping[str, Any]) -> RenderableType:
         "N", ("since", "left"), ("journal", "left"), ("registry", "left"), ("decided", "left"), ("by", "left")
     )
     for generation in document["generations"]:
-        raises = generation["raises"] or [None]
-        for place, record in enumerate(raises):
-            first = (
-                [
-                    str(generation["shard_count"]),
-                    generation["since"],
-                    _presence(generation["in_journal"]),
-                    _presence(generation["in_registry"]) if agreement != "equal" or generation["in_registry"] else "-",
-                ]
-                if place == 0
-                else [""] * 4
-            )
-            table.add_row(*first, *_decision(record))
+        is_compared = agreement != "equal" or generation["in_registry"]
+        in_registry = _presence(generation["in_registry"]) if is_compared else Text("-")
+        known = _presence(generation["in_journal"]), in_registry
+        decisions = [_decision(record) for record in generation["raises"] or [None]]
+        table.add_row(str(generation["shard_count"]), generation["since"], *known, *decisions[0])
+        for decision in decisions[1:]:
+            table.add_row("", "", "", "", *decision)
     for close in document["closes"]:
         known = _presence(close["in_journal"]), _presence(close["in_registry"]) if close["in_registry"] else Text("-")
         table.add_row("0", close["at"], *known, "closed" if close["is_confirmed"] else "announced", "")

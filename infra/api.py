@@ -18,6 +18,7 @@ from infra.environments import ApiOptions
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
 COUNTER_PATH = "/counters/{counter_id}"
+_READ_PATHS = (MESSAGES_PATH, MESSAGE_PATH, COUNTER_PATH)
 
 STAGE = "$default"
 
@@ -34,9 +35,6 @@ _ACCESS_LOG_FORMAT = {
 }
 """The route and not the path: conversation ids may say who talks to whom."""
 
-_IAM_CALLER = "$context.identity.userArn"
-_JWT_CALLER = "$context.authorizer.claims.sub"
-
 _AUTHORIZER_IDENTITY = ["$request.header.Authorization", "$context.routeKey"]
 """What a decision of a Lambda authorizer is kept under: one on reading does not hold for writing."""
 
@@ -47,15 +45,16 @@ _CORS_HEADERS = [
 """What a page sends: a body's type, and a token or a signature."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Route:
     """One route, in the words of API Gateway's metrics."""
 
     method: apigateway.HttpMethod
     path: str
+    scopes: tuple[str, ...]
+    integration: apigateway.HttpRouteIntegration
     rate: int
     burst: int
-    scopes: tuple[str, ...]
 
     @property
     def key(self) -> str:
@@ -92,39 +91,26 @@ class MessageApi(Construct):
             cors_preflight=self._cors(),
         )
         methods = apigateway.HttpMethod
-        writes = [
-            Route(method=method, path=path, rate=options.write_rate, burst=options.write_burst, scopes=scopes)
-            for method, path, scopes in (
-                (methods.POST, MESSAGES_PATH, options.write_scopes),
-                (methods.POST, COUNTER_PATH, options.write_scopes),
-                (methods.PATCH, MESSAGE_PATH, options.change_scopes),
-                (methods.DELETE, MESSAGE_PATH, options.change_scopes),
-            )
+        writing = integrations.HttpLambdaIntegration("Writing", writer), options.write_rate, options.write_burst
+        reading = integrations.HttpLambdaIntegration("Reading", reader), options.read_rate, options.read_burst
+        routes = [
+            Route(methods.POST, MESSAGES_PATH, options.write_scopes, *writing),
+            Route(methods.POST, COUNTER_PATH, options.write_scopes, *writing),
+            Route(methods.PATCH, MESSAGE_PATH, options.change_scopes, *writing),
+            Route(methods.DELETE, MESSAGE_PATH, options.change_scopes, *writing),
+            *(Route(methods.GET, path, options.read_scopes, *reading) for path in _READ_PATHS),
         ]
-        reads = [
-            Route(
-                method=methods.GET,
-                path=path,
-                rate=options.read_rate,
-                burst=options.read_burst,
-                scopes=options.read_scopes,
-            )
-            for path in (MESSAGES_PATH, MESSAGE_PATH, COUNTER_PATH)
-        ]
-        writing = integrations.HttpLambdaIntegration("Writing", writer)
-        reading = integrations.HttpLambdaIntegration("Reading", reader)
         made = [
             resource
-            for routes, integration in ((writes, writing), (reads, reading))
             for route in routes
             for resource in api.add_routes(
                 path=route.path,
                 methods=[route.method],
-                integration=integration,
+                integration=route.integration,
                 authorization_scopes=list(route.scopes) or None,
             )
         ]
-        self._add_stage(api, [*writes, *reads], access_log).node.add_dependency(*made)
+        self._add_stage(api, routes, access_log).node.add_dependency(*made)
         self.url = api.api_endpoint if options.domain is None else f"https://{options.domain}"
         self.api_id = api.api_id
 
@@ -148,14 +134,10 @@ class MessageApi(Construct):
     def _cors(self) -> apigateway.CorsPreflightOptions | None:
         if not self._options.cors_origins:
             return None
+        methods = apigateway.CorsHttpMethod
         return apigateway.CorsPreflightOptions(
             allow_origins=list(self._options.cors_origins),
-            allow_methods=[
-                apigateway.CorsHttpMethod.GET,
-                apigateway.CorsHttpMethod.POST,
-                apigateway.CorsHttpMethod.PATCH,
-                apigateway.CorsHttpMethod.DELETE,
-            ],
+            allow_methods=[methods.GET, methods.POST, methods.PATCH, methods.DELETE],
             allow_headers=_CORS_HEADERS,
             # What a refused writer should wait for, what an editor's `If-Match` should say, and how old a page is.
             expose_headers=["age", "etag", "retry-after"],
@@ -170,8 +152,9 @@ class MessageApi(Construct):
         if not isinstance(resource, apigateway.CfnStage):
             raise TypeError("the stage's resource is not its default child")
         # The L2 properties take interfaces that Python cannot fill with plain values, or know no single routes.
+        log_format = json.dumps({**_ACCESS_LOG_FORMAT, "caller": self._caller()})
         resource.access_log_settings = apigateway.CfnStage.AccessLogSettingsProperty(
-            destination_arn=access_log.log_group_arn, format=json.dumps(self._log_format())
+            destination_arn=access_log.log_group_arn, format=log_format
         )
         # A route that is added and has no limit yet gets the strictest.
         rate, burst = min(route.rate for route in routes), min(route.burst for route in routes)
@@ -183,22 +166,16 @@ class MessageApi(Construct):
         # Only routes that differ from the default. A stage that names a route which a failed deployment took away
         # cannot be rolled back, and stays in `UPDATE_ROLLBACK_FAILED`.
         own_settings = {
-            route.key: {
-                "ThrottlingRateLimit": route.rate,
-                "ThrottlingBurstLimit": route.burst,
-            }
+            route.key: {"ThrottlingRateLimit": route.rate, "ThrottlingBurstLimit": route.burst}
             for route in routes
             if (route.rate, route.burst) != (rate, burst)
         }
         resource.route_settings = own_settings or None
         return stage
 
-    def _log_format(self) -> dict[str, str]:
-        return {**_ACCESS_LOG_FORMAT, "caller": self._caller()}
-
     def _caller(self) -> str:
         if self._options.jwt_issuer is not None:
-            return _JWT_CALLER
+            return "$context.authorizer.claims.sub"
         if self._options.authorizer_arn is not None:
             return f"$context.authorizer.{self._options.sender_claim or 'principalId'}"
-        return _IAM_CALLER
+        return "$context.identity.userArn"

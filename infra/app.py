@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import aws_cdk as cdk
@@ -38,49 +38,34 @@ _FINDINGS = "ValidationFailed"
 _UNBUNDLED = "was synthesized with bundling=off: its dependency layer holds no packages, so it cannot be deployed"
 
 
-def build_app(
-    *,
-    environment: str | None = None,
-    options: Mapping[str, object] | str | None = None,
-    settings: Mapping[str, object] | str | None = None,
-    config: str | None = None,
-    outdir: str | None = None,
-    bundling: bool | None = None,
-    is_checked: bool = True,
-) -> cdk.App:
+def build_app(asked: Mapping[str, object], *, outdir: str | None = None, is_checked: bool = True) -> cdk.App:
     """Build the app; `synth()` on it writes the cloud assembly.
 
     Args:
-        environment: One of `ENVIRONMENT_NAMES` or a section of the file; None takes the context's, or `dev`.
-        options: Overrides of the environment's options, by name, or a JSON object of them; None takes the context's.
-        settings: Overrides of the functions' settings, likewise.
-        config: File of options and settings; None takes the context's, and `hotpartition.toml` where there is one.
+        asked: Values of the context, each stronger than the one that the CDK's command line passes.
+            `environment`: one of `ENVIRONMENT_NAMES` (`dev`) or a section of the file.
+            `config`: file of options and settings, by default `hotpartition.toml` where there is one.
+            `options`: overrides of the environment's options, by name, or a JSON object of them.
+            `settings`: overrides of the functions' settings, likewise.
+            `bundling`: whether the dependency layer has its content, `on` or `off`. Without it nothing is installed
+            and nothing can run; the CDK's command line refuses to deploy it.
         outdir: Where the assembly goes; None leaves it to the CDK.
-        bundling: Whether the dependency layer has its content; None takes the context's, and true without one.
-            Without it nothing is installed and nothing can run; the CDK's command line refuses to deploy it.
         is_checked: Whether the CDK's own rules, and those of AWS Solutions (cdk-nag), judge what would be deployed.
 
     Raises:
         ConfigurationError: when the context is wrong, or the dependency layer cannot be built.
     """
-    context: dict[str, Any] = {
-        "environment": environment,
-        "options": options,
-        "settings": settings,
-        "config": config,
-    }
-    asked = {key: value for key, value in context.items() if value is not None}
     app = cdk.App(
         analytics_reporting=False,
         builtin_cloud_formation_validation=is_checked,
         # The CLI passes cdk.json on; without it the same template must come out.
         context={**_project_context(), CACHE_KEY: str(CACHE)},
-        post_cli_context=asked,
+        post_cli_context=dict(asked),
         outdir=outdir,
         stack_traces=False,
     )
-    _check_context(app.node.get_all_context())
-    is_bundled = _read_bundling(_context(app, "bundling", "on")) if bundling is None else bundling
+    _check_keys([*asked, *filter(_OURS.fullmatch, app.node.get_all_context())])
+    is_bundled = _read_bundling(_context(app, "bundling", "on"))
     if not is_bundled:
         app.node.set_context(_BUNDLING_STACKS, [])
         app.node.set_context(_ERRORS_FAIL_SYNTHESIS, False)
@@ -127,16 +112,7 @@ def main(arguments: Sequence[str]) -> str | None:
     parser.add_argument("-o", "--output", metavar="FOLDER", help="where the cloud assembly goes")
     options = parser.parse_args(arguments)
     try:
-        context = _parse_context(options.context)
-        app = build_app(
-            environment=context.get("environment"),
-            options=context.get("options"),
-            settings=context.get("settings"),
-            config=context.get("config"),
-            outdir=options.output,
-            bundling=_read_bundling(context["bundling"]) if "bundling" in context else None,
-        )
-        app.synth()
+        build_app(dict(pair.partition("=")[::2] for pair in options.context), outdir=options.output).synth()
     except ConfigurationError as error:
         return str(error)
     except RuntimeError as error:
@@ -147,31 +123,14 @@ def main(arguments: Sequence[str]) -> str | None:
     return None
 
 
-def _parse_context(pairs: Sequence[str]) -> dict[str, str]:
-    context = dict(pair.partition("=")[::2] for pair in pairs)
-    for key in context:
-        _check_key(key)
-    return context
-
-
-def _check_context(context: Mapping[str, object]) -> None:
+def _check_keys(keys: Iterable[str]) -> None:
     """Refuse a mistyped key, which the CDK's command line would pass on and the app ignore."""
-    for key in context:
-        if _OURS.fullmatch(key):
-            _check_key(key)
-
-
-def _check_key(key: str) -> None:
-    if key not in _CONTEXT_KEYS:
-        raise ConfigurationError(unknown(f"context key {key!r}", _CONTEXT_KEYS))
+    for key in keys:
+        if key not in _CONTEXT_KEYS:
+            raise ConfigurationError(unknown(f"context key {key!r}", _CONTEXT_KEYS))
 
 
 def _read_bundling(value: object) -> bool:
-    """Read the switch `bundling`.
-
-    Raises:
-        ConfigurationError: when it is neither `on` nor `off`.
-    """
     if value not in ("on", "off"):
         raise ConfigurationError(
             f"bundling should be on or off, not {value!r}; off synthesizes without pip and network, and cannot be"
@@ -181,8 +140,7 @@ def _read_bundling(value: object) -> bool:
 
 
 def _project_context() -> dict[str, Any]:
-    configuration: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())
-    context: dict[str, Any] = configuration["context"]
+    context: dict[str, Any] = json.loads((ROOT / "cdk.json").read_text())["context"]
     return context
 
 

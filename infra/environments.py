@@ -292,11 +292,7 @@ LITE = Environment(
 
 
 def build_local(host: Host, environment: Environment = DEV) -> Environment:
-    """Build an environment that the local run reads: `dev` or `lite` on the host.
-
-    Raises:
-        ConfigurationError: when Lambda has no such processor.
-    """
+    """Build an environment that the local run reads: `dev` or `lite` on the host."""
     name = "local" if environment is DEV else f"local-{environment.name}"
     return run_on(host, environment).model_copy(update={"name": name})
 
@@ -307,15 +303,10 @@ def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) 
     Raises:
         ConfigurationError: when there is no such environment; names those that are allowed.
     """
+    for environment in (DEV, PROD, LITE, LARGE_ENVIRONMENT):
+        if environment.name == name:
+            return environment
     match name:
-        case "dev":
-            return DEV
-        case "prod":
-            return PROD
-        case "lite":
-            return LITE
-        case "large":
-            return LARGE_ENVIRONMENT
         case "local":
             return build_local(host)
         case "local-lite":

@@ -28,7 +28,6 @@ class InBand(Construct):
         messages: MessageTable,
         environment: Environment,
         settings: Mapping[str, str],
-        name: str,
     ) -> None:
         super().__init__(scope, id_)
         self._messages = messages
@@ -45,7 +44,7 @@ class InBand(Construct):
                 "timeless_prefix": COUNTER_PREFIX,
                 **settings,
             },
-            namespace=name,
+            namespace=cdk.Stack.of(self).stack_name,
         )
         self.operations = Operations(self, "Operations", functions=self.functions, journal=messages.journal)
         cdk.CfnOutput(self, "OperateFunctionName", value=self.operations.function.function_name)

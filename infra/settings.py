@@ -38,11 +38,7 @@ def read_overrides(value: object, functions: Mapping[str, type[Settings]] = FUNC
 
 
 def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
-    """Check that Lambda does not end a function before the function itself means to.
-
-    Raises:
-        ConfigurationError: naming each setting and its limit in this environment.
-    """
+    """Check that Lambda does not end a function before the function itself means to."""
     request_seconds = min(environment.writer.timeout_seconds, environment.reader.timeout_seconds)
     request = TimeLimit(
         "request_budget_ms",

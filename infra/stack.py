@@ -34,7 +34,6 @@ _TABLE_ACTIONS = (
 )
 """All that any function does with the table; the endpoint lets nothing else through."""
 
-
 _UNNAMED = "Default"
 """An id that the CDK leaves out of logical ids: they are as if all of it were made in the stack itself."""
 
@@ -49,15 +48,7 @@ class HotPartitionStack(cdk.Stack):
             description="hotpartition: spreads the writes of hot conversations over shards",
             termination_protection=environment.is_protected,
         )
-        self._messages = MessageTable(
-            self,
-            "Messages",
-            options=environment.table,
-            is_retained=environment.is_data_retained,
-            is_protected=environment.is_protected,
-            has_contributor_insights=environment.has_contributor_insights,
-            key_arn=environment.kms_key_arn,
-        )
+        self._messages = MessageTable(self, "Messages", environment=environment)
         self._beside = self._make_beside(environment, {**_wiring(environment), **overrides})
         self._messages_layer = self._beside.layers.add_package("Messages", "hotpartition: the messages API", MESSAGES)
         writer = self._make_writer(environment)
@@ -86,9 +77,7 @@ class HotPartitionStack(cdk.Stack):
     def _make_beside(self, environment: Environment, settings: Mapping[str, str]) -> HotPartition | InBand:
         if isinstance(environment, AdaptiveEnvironment):
             return self._make_hot_partition(environment, settings)
-        return InBand(
-            self, _UNNAMED, messages=self._messages, environment=environment, settings=settings, name=self.stack_name
-        )
+        return InBand(self, _UNNAMED, messages=self._messages, environment=environment, settings=settings)
 
     def _make_hot_partition(self, environment: AdaptiveEnvironment, settings: Mapping[str, str]) -> HotPartition:
         table = self._messages.table
@@ -109,11 +98,12 @@ class HotPartitionStack(cdk.Stack):
         )
         # The cluster's identity: another logical id is another, empty cluster.
         hot.registry.cluster.override_logical_id("Registry")
-        outputs = {
-            "RegistryEndpoint": f"{hot.registry.host}:{hot.registry.port}",
-            "ConsumeReportsFunctionName": hot.detection.consumer.function_name,
-        }
-        self._add_outputs(outputs)
+        self._add_outputs(
+            {
+                "RegistryEndpoint": f"{hot.registry.host}:{hot.registry.port}",
+                "ConsumeReportsFunctionName": hot.detection.consumer.function_name,
+            }
+        )
         return hot
 
     def _vended_log_name(self, name: str) -> str:
@@ -179,8 +169,7 @@ class HotPartitionStack(cdk.Stack):
             subjects={**self._beside.subjects(), Subject.API: api.api_id},
             functions={folder: function.function_name for folder, function in functions.items()},
             nodes=hot.registry.nodes_to_watch() if hot is not None else (),
-            options=environment.alarms,
-            has_dashboard=environment.has_dashboard,
+            options=environment,
         )
 
     def _add_outputs(self, outputs: Mapping[str, str]) -> None:

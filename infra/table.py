@@ -13,7 +13,7 @@ from hotpartition_cdk.rights import grant_table, only_attributes
 from hotpartition_messages.counters import COUNTER_ATTRIBUTES, COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
-from infra.environments import TableOptions
+from infra.environments import Environment, TableOptions
 
 READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"})
 
@@ -30,19 +30,10 @@ class MessageTable(Construct):
     read the journal may read messages.
     """
 
-    def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        options: TableOptions,
-        is_retained: bool,
-        is_protected: bool,
-        has_contributor_insights: bool,
-        key_arn: str | None,
-    ) -> None:
+    def __init__(self, scope: Construct, id_: str, *, environment: Environment) -> None:
         super().__init__(scope, id_)
-        insights = name_throttled_keys(has_contributor_insights)
+        options, key_arn = environment.table, environment.kms_key_arn
+        insights = name_throttled_keys(environment.has_contributor_insights)
         self.table = dynamodb.Table(
             self,
             "Table",
@@ -60,9 +51,9 @@ class MessageTable(Construct):
                 point_in_time_recovery_enabled=True
             ),
             contributor_insights_specification=insights,
-            deletion_protection=is_protected,
+            deletion_protection=environment.is_protected,
             # Retained: a stack that is deleted or renamed leaves the messages where they are.
-            removal_policy=keep(is_retained),
+            removal_policy=keep(environment.is_data_retained),
         )
         # Only routing items carry `routing_partition`, so nothing else is in the index or pays for it.
         self.table.add_global_secondary_index(

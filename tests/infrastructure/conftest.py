@@ -30,8 +30,8 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
         folder = tmp_path_factory.mktemp(name)
         # A file of its own, so that a `hotpartition.toml` of the project's user changes no test.
         (folder / "options.toml").write_text(chosen.get("config", ""))
-        arguments = {**chosen, "config": str(folder / "options.toml")}
-        build_app(**arguments, outdir=str(folder), bundling=False, is_checked=name in {"prod", "lite"}).synth()
+        asked = {**chosen, "config": str(folder / "options.toml"), "bundling": "off"}
+        build_app(asked, outdir=str(folder), is_checked=name in {"prod", "lite"}).synth()
         made[name] = Template.read(folder)
     return made
 

@@ -62,7 +62,7 @@ def test_the_command_says_what_it_lacks(monkeypatch, capsys):
 def test_the_command_needs_no_more_than_its_extra_brings():
     """Neither what functions have beside it, nor the extra of adaptive tables; boto3 not before it asks AWS."""
     others = dict.fromkeys(("aws_cdk", "aws_lambda_powertools", "boto3", "pycurl", "redis"))
-    code = f"import sys; sys.modules.update({others}); import hotpartition_cli.main"
+    code = f"import sys; sys.modules.update({others}); from hotpartition_cli import check, main, plan, rush"
     path = os.pathsep.join(map(str, dict.fromkeys(PACKAGES.values())))
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": path}, capture_output=True, text=True, check=False

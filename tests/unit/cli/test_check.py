@@ -140,10 +140,10 @@ def test_what_never_reaches_the_function_is_counted_by_itself():
     for response in (
         Response(503, {"message": "Service Unavailable"}),
         Response(429, {"message": "Too Many Requests"}),
-        Response(503, {"type": "throttled", "detail": "later"}),
+        *[Response(503, {"type": "throttled", "detail": "later"})] * 3,
     ):
         made.note(response)
-    assert (made.capped, made.throttled, made.failed) == (2, 1, 0)
+    assert (made.capped, made.throttled, made.failed) == (2, 3, 0)
 
 
 class Counting(Logged):

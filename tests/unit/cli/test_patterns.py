@@ -2,7 +2,7 @@
 
 import pytest
 
-from hotpartition_cli.patterns import Reads, Workload, choose_pattern
+from hotpartition_cli.patterns import Reads, Usage, choose_pattern
 
 
 @pytest.mark.parametrize(
@@ -26,8 +26,8 @@ from hotpartition_cli.patterns import Reads, Workload, choose_pattern
 )
 def test_the_pattern_follows_the_workload(described, name):
     """Shards by whether the peak is known, the hash by the reads, an index where the sort key is not the time."""
-    choice = choose_pattern(
-        Workload(**({"wcu_per_second": 5_000.0, "shard_count": 16, "reads": Reads.NEWEST} | described))
-    )
+    given = {"shard_count": 16, "reads": Reads.NEWEST} | described
+    count = given.pop("shard_count")
+    choice = choose_pattern(Usage(**given), 5_000.0, count)
     assert choice.name == name
     assert all(choice.reasons)
