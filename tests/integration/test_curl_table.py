@@ -155,6 +155,15 @@ def test_members_that_no_model_knows_are_left_out(opened, server):
     assert "Nonsense" not in CurlTable(opened()).put_item(Item=KEY)
 
 
+def test_what_cannot_be_read_is_boto3s_to_judge(opened, server):
+    """It gets it as its own first attempt."""
+    outcomes = []
+    for wrap in (lambda table: table, CurlTable):
+        server.script.append(Scripted(200, ["no object"]))
+        outcomes.append(outcome(lambda wrap=wrap: wrap(opened()).put_item(Item=KEY)))
+    assert outcomes[0] == outcomes[1]
+
+
 THROTTLED = error(
     "ProvisionedThroughputExceededException", ThrottlingReasons=[{"reason": "TableWriteKeyRangeThroughputExceeded"}]
 )

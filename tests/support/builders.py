@@ -24,12 +24,11 @@ from hotpartition.runtime.settings import OperateSettings
 from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.counters import COUNTER_PREFIX, CounterReader, CounterWriter
+from hotpartition_messages.counters import COUNTER_PREFIX, CounterReader, CounterWriter, build_counter_reader
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_reader import build_counter_reader
 from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.counters import FakeCounters
@@ -164,8 +163,9 @@ class World:
 
     def counter_reader(self, **values: float) -> CounterReader:
         settings, ends = settings_of(ReadSettings, **values), self.ends()
+        routes, budget_ms = self.reader(**values).gatherer.routes, settings.requests.request_budget_ms
         return build_counter_reader(
-            self.reader(**values), settings, self.counters, telemetry=ends.telemetry, clock=ends.clock
+            self.counters, routes, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms
         )
 
     def control_ends(self) -> ControlEnds:

@@ -23,9 +23,9 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.table import TimeBuckets, at_random, by_attribute, by_sort_key, fixed
-from hotpartition.table.hashing import Hashing
+from hotpartition.table.indexes import time_of_text
 from hotpartition.table.routes import Shards
-from hotpartition.table.time_buckets import time_of_text
+from hotpartition.table.sharding import Hashing
 from tools.patterns.model import (
     DEVICES,
     TEN_MINUTES,

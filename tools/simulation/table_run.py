@@ -35,8 +35,8 @@ from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table import at_random, by_attribute, by_sort_key
 from hotpartition.table.adaptive import AdaptiveRoutes
-from hotpartition.table.hashing import Hashing
 from hotpartition.table.routes import Shards, open_calls
+from hotpartition.table.sharding import Hashing
 from tools.history_checker import Finding, Seen
 from tools.request_tokens import RequestTokenError
 from tools.simulation.engine import (

@@ -53,10 +53,9 @@ from hotpartition.runtime.building_in_band import build_in_band_routes, build_in
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
 from hotpartition.table import ShardedTable
-from hotpartition.table.adaptive import AdaptiveRoutes
-from hotpartition.table.in_band import InBandRoutes
+from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
-from hotpartition_messages import Message, wiring_reader, wiring_writer
+from hotpartition_messages import Message, counters, wiring_writer
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
@@ -250,12 +249,12 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     """Build one environment of the read function, for its counters."""
     ends, messages = _build_reader(world, process, index)
     cells = DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell)
-    return wiring_reader.build_counter_reader(
-        messages,
-        world.settings.reader,
+    return counters.build_counter_reader(
         cells,
+        messages.gatherer.routes,
         telemetry=ends.telemetry,
         clock=ends.clock,
+        budget_ms=world.settings.reader.requests.request_budget_ms,
         summer=world.parts.summer,
     )
 

@@ -121,6 +121,18 @@ def test_every_change_leaves_one_copy_at_most(table, plain, is_put, is_batch):
     assert [stored["n"] for stored in plain.scan()["Items"]] == ([5] if is_put else [])
 
 
+def test_a_copy_that_was_changed_meanwhile_is_not_removed(table, plain, watched):
+    """It may be the item by now."""
+    key = {"PK": "room", "SK": "0001"}
+    table.put_item(Item={**key, "n": 1})
+    for _ in range(2):
+        table.update_item(Key=key, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+    plain.put_item(Item={**key, "n": 1, "hp_changes": 1})
+    once_before(watched, "TransactWriteItems", lambda: plain.put_item(Item={**key, "n": 7, "hp_changes": 3}))
+    table.update_item(Key=key, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
+    assert [(stored["PK"], stored["n"]) for stored in plain.scan()["Items"]] == [("room", 8)]
+
+
 def test_a_change_begins_anew_when_its_item_went_meanwhile(table, watched, plain):
     """An update of what was just deleted creates it, as boto3's would; it loses nothing."""
     table.put_item(Item={**KEY, "n": 1})

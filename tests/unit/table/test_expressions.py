@@ -13,10 +13,9 @@ from hotpartition.table.expressions import (
     read_key_condition,
     with_key_condition,
     without_key_condition,
+    write_conditions,
 )
-from hotpartition.table.schema import Schema
 
-SCHEMA = Schema("PK", "SK", "S", {})
 VALUES = {":p": "room", ":a": "1", ":b": "2"}
 
 
@@ -45,7 +44,7 @@ def text(expression: str, **names: str) -> dict:
     ],
 )
 def test_key_conditions_are_read(request_, expected):
-    assert read_key_condition(request_, SCHEMA, "SK") == KeyCondition("room", expected)
+    assert read_key_condition(write_conditions(request_), "PK", "SK") == KeyCondition("room", expected)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_key_conditions_are_read(request_, expected):
 def test_what_is_no_key_condition_is_not_guessed_at(expression):
     """DynamoDB says what is wrong with it."""
     with pytest.raises(UnreadableExpressionError):
-        read_key_condition(text(expression), SCHEMA, "SK")
+        read_key_condition(text(expression), "PK", "SK")
 
 
 @pytest.mark.parametrize(
@@ -90,7 +89,7 @@ def test_equalities_are_found_where_every_item_must_fulfil_them(expression, expe
         "ExpressionAttributeNames": {"#d": "device"},
         "ExpressionAttributeValues": VALUES,
     }
-    assert find_equality(request, "device") == expected
+    assert find_equality(write_conditions(request), "device") == expected
 
 
 @pytest.mark.parametrize(

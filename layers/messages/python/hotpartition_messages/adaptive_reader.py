@@ -15,13 +15,12 @@ from hotpartition.runtime.building import Ends
 from hotpartition.runtime.building_pages import build_reading
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.ends import connect_redis, open_ends
-from hotpartition_messages.counters import CounterReader, describe_counter_table
+from hotpartition_messages.counters import CounterReader, build_counter_reader, describe_counter_table
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
 from hotpartition_messages.settings import ReadSettings
-from hotpartition_messages.wiring_reader import build_counter_reader
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[MessageReader, CounterReader]:
@@ -40,7 +39,9 @@ def open_readers(
     store = DynamoDBItemStore(calls, describe_table(name), Message.from_item)
     messages = build_message_reader(ends, settings, store)
     cells = DynamoDBItemStore(calls, describe_counter_table(name), decode_cell)
-    return messages, build_counter_reader(messages, settings, cells, telemetry=telemetry, clock=ends.clock)
+    budget_ms = settings.requests.request_budget_ms
+    routes = messages.gatherer.routes
+    return messages, build_counter_reader(cells, routes, telemetry=telemetry, clock=ends.clock, budget_ms=budget_ms)
 
 
 def build_message_reader(

@@ -8,10 +8,7 @@ deletion puts a tombstone; nothing replaces a tombstone, and it never expires. W
 retry across a raise), one transaction gives all of them the new version. Where it lies only at a later choice, the same
 transaction puts the new version at its first choice, too: point reads stop there when they find something.
 
-Why nothing deleted comes back, and no edit is undone: a place that has a version keeps it or gets a higher one, since
-writes of new messages never replace anything. Of what readers find they choose the tombstone, else the highest version,
-and one of the places that they always ask has it. A retry of the write that is still under way can only add a copy of
-version 1, at a place of its own: it is never chosen. docs/architecture.md has the whole argument.
+docs/architecture.md says why nothing deleted comes back, and no edit is undone.
 """
 
 from __future__ import annotations
@@ -79,15 +76,7 @@ class MessageChanger:
         clock: Clock,
         budget_ms: float,
     ) -> None:
-        """Start with nothing changed.
-
-        Args:
-            messages: the job that writes them, whose store replaces the copies, and whose writer counts that.
-            gatherer: finds the copies.
-            telemetry: told of refusals.
-            clock: time and chance.
-            budget_ms: how long a change goes on trying.
-        """
+        """Start with nothing changed. The store of `messages` replaces the copies, and its writer counts that."""
         self._writer = messages.writer
         self._store = messages.store
         self._gatherer = gatherer
@@ -96,15 +85,9 @@ class MessageChanger:
         self._budget_ms = budget_ms
 
     def edit(self, target: Target, edit: Edit, *, remaining_ms: float = float("inf")) -> Message:
-        """Edit a message. One that has this content already stays as it is, so a repetition is safe.
+        """Edit a message, and return it as it is now. One that has this content already stays as it is.
 
-        Args:
-            target: which message.
-            edit: what is new about it.
-            remaining_ms: time the function has left; the budget never passes it.
-
-        Returns:
-            The message as it is now.
+        So a repetition is safe. `remaining_ms` is the time that the function has left.
 
         Raises:
             MessageNotFoundError: it is not stored, or has expired.
@@ -131,11 +114,7 @@ class MessageChanger:
         return self._change(target, decide, remaining_ms)
 
     def delete(self, target: Target, *, remaining_ms: float = float("inf")) -> None:
-        """Delete a message; one that is deleted already stays so, so a repetition is safe.
-
-        Args:
-            target: which message.
-            remaining_ms: time the function has left; the budget never passes it.
+        """Delete a message; one that is deleted already stays so, so a repetition is safe. Parameters as of `edit`.
 
         Raises:
             MessageNotFoundError: it is not stored, or has expired.

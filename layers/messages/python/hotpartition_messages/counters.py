@@ -13,10 +13,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hotpartition.core.counter_items import AMOUNT, build_addition, counter_size_bytes
+from hotpartition.core.backoff import Clock
+from hotpartition.core.counter_items import AMOUNT, Cell, build_addition, counter_size_bytes
+from hotpartition.core.ports import ItemStore, Telemetry
 from hotpartition.dynamodb.counter_store import describe_counters
 from hotpartition.dynamodb.table import TableForm
 from hotpartition.engine.counters import Adder, Summer
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.read_repair import ReadRepair
 from hotpartition_messages.keys import KEY_FORM, find_journal
 
 COUNTER_PREFIX = "counter/"
@@ -84,3 +88,19 @@ class CounterReader:
             MalformedGenerationError: its routing item cannot be read.
         """
         return self._summer.sum_up(build_counter_key(counter_id), is_strong=is_strong, remaining_ms=remaining_ms)
+
+
+def build_counter_reader(
+    cells: ItemStore[str, Cell],
+    routes: ReadRepair,
+    *,
+    telemetry: Telemetry,
+    clock: Clock,
+    budget_ms: float,
+    summer: type[Summer] = Summer,
+) -> CounterReader:
+    """Build the job that reads counters, by the routes of the one that reads messages."""
+    gatherer = Gatherer(
+        store=cells, routes=routes, telemetry=telemetry, clock=clock, budget_ms=budget_ms, form=KEY_FORM
+    )
+    return CounterReader(summer(gatherer, is_alone=True, form=KEY_FORM))

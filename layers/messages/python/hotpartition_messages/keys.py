@@ -21,7 +21,6 @@ from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition_messages.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms
 
 KEY_FORM = KeyForm("#", label="conversation_id")
-_LONGEST_SUFFIX_BYTES = KEY_FORM.longest_suffix_bytes
 MESSAGE_PREFIX = "m#"
 ROUTING_SORT_KEY = "r#"
 ROUTING_INDEX = "routing-index"
@@ -30,8 +29,6 @@ ROUTING_INDEX = "routing-index"
 MAX_CONVERSATION_ID_LENGTH = 256
 CONVERSATION_ID_PATTERN = r"^[A-Za-z0-9_.:@-]{1,256}$"
 CONVERSATION_ID_RULE = "1 to 256 characters out of A-Z a-z 0-9 _ . : @ -, and neither '.' nor '..'"
-
-_CONVERSATION_ID = re.compile(r"[A-Za-z0-9_.:@-]{1,256}")
 
 
 def parse_conversation_id(text: str) -> str:
@@ -42,7 +39,7 @@ def parse_conversation_id(text: str) -> str:
     Raises:
         InvalidRequestError: naming the rule.
     """
-    if not _CONVERSATION_ID.fullmatch(text) or text in {".", ".."}:
+    if not re.fullmatch(CONVERSATION_ID_PATTERN, text) or text in {".", ".."}:
         raise InvalidRequestError.of("conversation_id", f"should be {CONVERSATION_ID_RULE}")
     return text
 
@@ -71,13 +68,12 @@ def build_key(conversation_id: str, message_id: str) -> ItemKey[str]:
 def check_item_size(size_bytes: int) -> None:
     """Refuse an item too large for DynamoDB under its longest key, so that no retry across a raise becomes too large.
 
-    Args:
-        size_bytes: what DynamoDB counts for it at its base key.
+    `size_bytes` is what DynamoDB counts for it at its base key.
 
     Raises:
         ItemTooLargeError: it is.
     """
-    longest_bytes = size_bytes + _LONGEST_SUFFIX_BYTES
+    longest_bytes = size_bytes + KEY_FORM.longest_suffix_bytes
     if longest_bytes > ITEM_LIMIT_BYTES:
         raise ItemTooLargeError(longest_bytes, ITEM_LIMIT_BYTES)
 

@@ -30,19 +30,13 @@ _TO_PYTHON = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")  # the
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _UUID7 = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}", re.IGNORECASE)
 _RANDOM_BITS = 80
-_MAX_VALUE = (1 << 128) - 1
 
 MIN_MESSAGE_ID = "0" * 26
 MAX_MESSAGE_ID = "7" + "Z" * 25
 
 
 def mint_message_id(now_ms: int, random_bits: Callable[[int], int]) -> str:
-    """Make a new message id for this instant.
-
-    Args:
-        now_ms: Unix time in ms.
-        random_bits: returns so many random bits as an integer (`random.SystemRandom().getrandbits`).
-    """
+    """Make a new message id for this instant, Unix ms; `random_bits` returns that number of bits as an integer."""
     return _encode((now_ms << _RANDOM_BITS) | random_bits(_RANDOM_BITS))
 
 
@@ -85,13 +79,8 @@ def first_message_id_at(time_ms: int) -> str:
 
 def last_message_id_before(time_ms: int) -> str | None:
     """Return the largest id that is older than an instant, or None when there is none."""
-    return shift_message_id(first_message_id_at(time_ms), -1)
-
-
-def shift_message_id(message_id: str, step: int) -> str | None:
-    """Return the id a number of steps further in the order, or None when that is past the first or last id."""
-    value = _decode(message_id) + step
-    return _encode(value) if 0 <= value <= _MAX_VALUE else None
+    value = _decode(first_message_id_at(time_ms)) - 1
+    return _encode(value) if value >= 0 else None
 
 
 def _decode(message_id: str) -> int:

@@ -42,6 +42,8 @@ class ProblemKind:
         return {"type": f"urn:hotpartition:{self.name}", "title": title, "status": int(self.status)}
 
 
+_THROTTLED = "DynamoDB throttled the request (Table{}KeyRangeThroughputExceeded); repeat the request"
+
 INVALID_REQUEST = ProblemKind(
     name="invalid-request",
     status=HTTPStatus.BAD_REQUEST,
@@ -79,9 +81,7 @@ CHANGE_LATER = ProblemKind(
     name="retry-later",
     status=HTTPStatus.SERVICE_UNAVAILABLE,
     meaning="The message could not be changed within the budget, or nobody knows whether it was; repeat the request",
-    example={
-        "detail": "DynamoDB throttled the request (TableWriteKeyRangeThroughputExceeded); repeat the request",
-    },
+    example={"detail": _THROTTLED.format("Write")},
 )
 NO_SUCH_RESOURCE = ProblemKind(
     name="no-such-resource",
@@ -116,8 +116,7 @@ WRITE_LATER = ProblemKind(
     status=HTTPStatus.SERVICE_UNAVAILABLE,
     meaning="DynamoDB refused for the whole budget; repeat the request with this `message_id`",
     example={
-        "detail": "DynamoDB throttled the request (TableWriteKeyRangeThroughputExceeded); repeat the request with this "
-        "message_id: that is safe, whatever became of this attempt",
+        "detail": f"{_THROTTLED.format('Write')} with this message_id: that is safe, whatever became of this attempt",
         "message_id": EXAMPLE_MESSAGE["message_id"],
     },
 )
@@ -132,7 +131,7 @@ ADD_LATER = ProblemKind(
     status=HTTPStatus.SERVICE_UNAVAILABLE,
     meaning="DynamoDB refused for the whole budget; repeat the request, with the same token if it has one: it counts "
     "once",
-    example={"detail": "DynamoDB throttled the request (TableWriteKeyRangeThroughputExceeded); repeat the request"},
+    example={"detail": _THROTTLED.format("Write")},
 )
 OUTCOME_UNKNOWN = ProblemKind(
     name="outcome-unknown",
@@ -144,9 +143,7 @@ READ_LATER = ProblemKind(
     name="retry-later",
     status=HTTPStatus.SERVICE_UNAVAILABLE,
     meaning="A part of the response could not be read within the budget; repeat the request",
-    example={
-        "detail": "DynamoDB throttled the request (TableReadKeyRangeThroughputExceeded); repeat the request",
-    },
+    example={"detail": _THROTTLED.format("Read")},
 )
 UNREADABLE_ROUTE = ProblemKind(
     name="unreadable-route",

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     ValidationInfo,
@@ -22,6 +21,7 @@ from hotpartition_messages.requests import (
     ConversationPath,
     CounterPath,
     MessagePath,
+    Query,
     Request,
     find_header,
     parse_time_ms,
@@ -56,10 +56,8 @@ _Consistency = Annotated[
 ]
 
 
-class PageQuery(Request):
+class PageQuery(Query):
     """The query string of a page."""
-
-    model_config = ConfigDict(extra="forbid")
 
     limit: Annotated[int, BeforeValidator(_whole_number)] = Field(
         DEFAULT_LIMIT, ge=1, le=MAX_LIMIT, description="Messages on a page, at most."
@@ -71,18 +69,14 @@ class PageQuery(Request):
     consistency: _Consistency = "eventual"
 
 
-class MessageQuery(Request):
+class MessageQuery(Query):
     """The query string of one message."""
-
-    model_config = ConfigDict(extra="forbid")
 
     consistency: _Consistency = "eventual"
 
 
-class CounterQuery(Request):
+class CounterQuery(Query):
     """The query string of reading a counter."""
-
-    model_config = ConfigDict(extra="forbid")
 
     consistency: _Consistency = "strong"
 

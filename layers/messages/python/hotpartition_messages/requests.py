@@ -139,8 +139,8 @@ class MessagePath(ConversationPath):
     ]
 
 
-class NoQuery(Request):
-    """The query string of a request that has none."""
+class Query(Request):
+    """A query string: empty, unless a request has parameters. Others are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -191,7 +191,13 @@ def path_and_query(event: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
 
 
 def parse_body(event: Mapping[str, Any]) -> Any:
-    """Return the body's JSON; None, which is no message either, for what is no JSON."""
+    """Return the body's JSON; None, which is no message either, for what is no JSON.
+
+    Raises:
+        BodyTooLargeError: it is longer than that of any message that can be stored.
+        ItemTooLargeError: it cannot become an item.
+        ContentEncodingError: it is compressed.
+    """
     for name, value in (event.get("headers") or {}).items():
         if name.lower() == "content-encoding" and value.strip().lower() not in {"", "identity"}:
             raise ContentEncodingError

@@ -17,7 +17,6 @@ from pydantic_core import PydanticCustomError
 
 from hotpartition.errors import InvalidRequestError
 from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
-from hotpartition_messages.callers import MAX_SENDER_LENGTH, find_sender
 from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.counters import MAX_AMOUNT, NewAddition
 from hotpartition_messages.errors import NotTheSenderError
@@ -34,7 +33,7 @@ from hotpartition_messages.requests import (
     CounterPath,
     MessageId,
     MessagePath,
-    NoQuery,
+    Query,
     Request,
     find_header,
     leave_out_unknown,
@@ -44,6 +43,8 @@ from hotpartition_messages.requests import (
     validate,
 )
 from hotpartition_messages.writing import NewMessage
+
+MAX_SENDER_LENGTH = 256
 
 _EXAMPLE_BODY = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "attributes")}
 _ENTITY_TAGS = rf"^(\*|{ENTITY_TAG}( *, *{ENTITY_TAG})*)$"
@@ -187,7 +188,7 @@ class AddRequest(Request):
     """Add to a counter."""
 
     path: CounterPath
-    query: NoQuery
+    query: Query
     body: AdditionBody
 
 
@@ -195,7 +196,7 @@ class WriteRequest(Request):
     """Store a message."""
 
     path: ConversationPath
-    query: NoQuery
+    query: Query
     body: NewMessageBody
 
 
@@ -203,7 +204,7 @@ class MessageEditRequest(Request):
     """Edit a message."""
 
     path: MessagePath
-    query: NoQuery
+    query: Query
     header: ChangeHeader
     body: MessageEditBody
 
@@ -212,8 +213,26 @@ class MessageDeleteRequest(Request):
     """Delete a message."""
 
     path: MessagePath
-    query: NoQuery
+    query: Query
     header: ChangeHeader
+
+
+def find_sender(event: Mapping[str, Any], claim: str) -> str | None:
+    """Find who calls: a claim of the token that API Gateway has verified, or what a Lambda authorizer passed on.
+
+    `claim` names it; empty: the caller's identity does not matter, and None is returned.
+
+    Raises:
+        NotTheSenderError: the caller has no such claim, or one that cannot be a sender.
+    """
+    if not claim:
+        return None
+    authorizer = event["requestContext"].get("authorizer") or {}
+    known = (authorizer.get("jwt") or {}).get("claims") or authorizer.get("lambda") or {}
+    sender = known.get(claim)
+    if not isinstance(sender, str) or not 1 <= len(sender) <= MAX_SENDER_LENGTH:
+        raise NotTheSenderError(f"the caller's {claim} should be a text of 1 to {MAX_SENDER_LENGTH} characters")
+    return sender
 
 
 def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessage:
@@ -224,9 +243,7 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
     Raises:
         NotTheSenderError: the caller has no such claim, or the body names another sender.
         InvalidRequestError: naming every wrong field.
-        BodyTooLargeError: the body is longer than that of any message that can be stored.
-        ItemTooLargeError: the message cannot become an item.
-        ContentEncodingError: the body is compressed.
+        HotPartitionError: what `parse_body` raises.
     """
     sender = find_sender(event, sender_claim)
     body, unlisted = leave_out_unknown(parse_body(event), NewMessageBody)
@@ -252,9 +269,7 @@ def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Tar
     Raises:
         NotTheSenderError: the caller has no such claim.
         InvalidRequestError: naming every wrong field.
-        BodyTooLargeError: the body is longer than that of any message that can be stored.
-        ItemTooLargeError: the message cannot become an item.
-        ContentEncodingError: the body is compressed.
+        HotPartitionError: what `parse_body` raises.
     """
     sender = find_sender(event, sender_claim)
     body, unlisted = leave_out_unknown(parse_body(event), MessageEditBody)
@@ -298,8 +313,7 @@ def parse_addition(event: Mapping[str, Any]) -> NewAddition:
 
     Raises:
         InvalidRequestError: naming every wrong field.
-        BodyTooLargeError, ItemTooLargeError: the body is far longer than an addition.
-        ContentEncodingError: the body is compressed.
+        HotPartitionError: what `parse_body` raises.
     """
     body, unlisted = leave_out_unknown(parse_body(event), AdditionBody)
     request = validate(AddRequest, {**path_and_query(event), "body": body}, unlisted)

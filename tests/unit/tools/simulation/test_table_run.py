@@ -73,7 +73,9 @@ def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
 def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch):
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
     count = item_calls.count_change
-    monkeypatch.setattr(item_calls, "count_change", lambda request, marks: count(request, {**marks, "hp_changes": 0}))
+    monkeypatch.setattr(
+        item_calls, "count_change", lambda request, changes, marks: count(request, changes, {**marks, changes: 0})
+    )
     plan = build_fault_plan(late_share=0.5)
     runs = (run_table(aws, seed, seconds=8.0, plan=plan) for seed in (1, 2, 3, 4))
     assert any(breach.fault == "undone" for run in runs for breach in run.breaches)

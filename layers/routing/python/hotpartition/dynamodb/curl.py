@@ -74,6 +74,10 @@ class HttpResponse(NamedTuple):
     headers: Sequence[bytes] = ()
 
 
+Result = HttpResponse | StoreUnavailableError
+"""What came for a request."""
+
+
 class CurlCalls:
     """`DynamoDBCalls` over libcurl."""
 
@@ -106,10 +110,10 @@ class CurlCalls:
         credentials = self._credentials.get()
         transfers = self._take()
         try:
-            result = transfers.send(operation, _encode(request).encode(), credentials)
+            result = transfers.send(operation, request, credentials)
         finally:
             self._give_back(transfers)
-        outcome = self._read(result) if isinstance(result, HttpResponse) else result
+        outcome = self._read(result)
         if isinstance(outcome, RetryLaterError):
             raise outcome
         if isinstance(result, HttpResponse) and result.date is not None:
@@ -131,15 +135,15 @@ class CurlCalls:
         finally:
             self._give_back(transfers)
 
-    def exchange(self, requests: Sequence[tuple[str, bytes]]) -> list[HttpResponse | StoreUnavailableError]:
-        """Send requests at the same time, each an operation and a body, and return what came, whatever it means."""
+    def exchange(self, calls: Sequence[Call]) -> list[Result]:
+        """Send requests at the same time, and return what came, whatever it means."""
         credentials = self._credentials.get()
         transfers = self._take()
         try:
-            if len(requests) == 1:
-                return [transfers.send(*requests[0], credentials)]
-            handles = [transfers.start(*request, credentials) for request in requests]
-            came: dict[_Handle, HttpResponse | StoreUnavailableError] = {}
+            if len(calls) == 1:
+                return [transfers.send(*calls[0], credentials)]
+            handles = [transfers.start(*call, credentials) for call in calls]
+            came: dict[_Handle, Result] = {}
             while len(came) < len(handles):
                 came |= {handle: result for handle, result in transfers.wait(None) if handle in handles}
             return [came[handle] for handle in handles]
@@ -172,10 +176,12 @@ class CurlCalls:
         with self._lock:
             self._idle.append(transfers)
 
-    def _read(self, response: HttpResponse) -> Outcome:
-        """Read a whole response; what is worth repeating is returned, all else raised."""
+    def _read(self, result: Result) -> Outcome:
+        """Read what came; what is worth repeating is returned, all else raised."""
+        if isinstance(result, StoreUnavailableError):
+            return result
         try:
-            return read_response(response)
+            return read_response(result)
         except RetryLaterError as error:
             if isinstance(error, StaleSignatureError):
                 self._credentials.forget()
@@ -217,7 +223,7 @@ class _CurlRound:
         transfers: _Transfers,
         calls: Sequence[Call],
         credentials: Credentials,
-        read: Callable[[HttpResponse], Outcome],
+        read: Callable[[Result], Outcome],
     ) -> None:
         self._transfers = transfers
         self._calls = calls
@@ -226,19 +232,12 @@ class _CurlRound:
         self._attempts: dict[_Handle, Attempt] = {}
 
     def start(self, attempt: Attempt) -> None:
-        operation, request = self._calls[attempt.call]
-        body = _encode(request).encode()
-        self._attempts[self._transfers.start(operation, body, self._credentials)] = attempt
+        self._attempts[self._transfers.start(*self._calls[attempt.call], self._credentials)] = attempt
 
     def wait(self, timeout_seconds: float | None) -> list[tuple[Attempt, Outcome]]:
-        ended = [
-            (self._attempts.pop(handle), result)
-            for handle, result in self._transfers.wait(timeout_seconds)
-            if handle in self._attempts
-        ]
-        return [
-            (attempt, self._read(result) if isinstance(result, HttpResponse) else result) for attempt, result in ended
-        ]
+        ended = self._transfers.wait(timeout_seconds)
+        mine = [(self._attempts.pop(handle), result) for handle, result in ended if handle in self._attempts]
+        return [(attempt, self._read(result)) for attempt, result in mine]
 
     def abandon(self, attempt: Attempt) -> None:
         """Leave the transfer to end by itself, while later rounds run: to break it off would close its connection."""
@@ -277,7 +276,7 @@ class _Handle:
         curl.setopt(pycurl.WRITEFUNCTION, self.body.append)
         curl.setopt(pycurl.HEADERFUNCTION, self.headers.append)
 
-    def prepare(self, operation: str, body: bytes, credentials: Credentials) -> None:
+    def prepare(self, operation: str, request: Mapping[str, Any], credentials: Credentials) -> None:
         """Take the next request. REQUIRES: the last one has ended."""
         self.body.clear()
         self.headers.clear()
@@ -292,7 +291,7 @@ class _Handle:
         self.curl.setopt(pycurl.HTTPHEADER, headers)
         self.curl.setopt(pycurl.USERNAME, credentials.access_key)
         self.curl.setopt(pycurl.PASSWORD, credentials.secret_key)
-        self.curl.setopt(pycurl.POSTFIELDS, body)
+        self.curl.setopt(pycurl.POSTFIELDS, _encode(request).encode())
 
     def response(self) -> HttpResponse:
         """Return what came. REQUIRES: the request succeeded."""
@@ -320,26 +319,26 @@ class _Transfers:
         self.met_dead_connections = False
         """libcurl gave up after several connections that were closed meanwhile: the others are hardly better."""
 
-    def send(self, operation: str, body: bytes, credentials: Credentials) -> HttpResponse | StoreUnavailableError:
+    def send(self, operation: str, request: Mapping[str, Any], credentials: Credentials) -> Result:
         """Send a single request, and wait until it ends: on a connection of its own, for less CPU than a round."""
         if self._single is None:
             self._single = _Handle(self._target)
-        self._single.prepare(operation, body, credentials)
+        self._single.prepare(operation, request, credentials)
         try:
             self._single.curl.perform()
         except pycurl.error as error:
             return self._fail(*error.args)
         return self._single.response()
 
-    def start(self, operation: str, body: bytes, credentials: Credentials) -> _Handle:
+    def start(self, operation: str, request: Mapping[str, Any], credentials: Credentials) -> _Handle:
         """Begin to send a request."""
         handle = self._free.pop() if self._free else _Handle(self._target)
-        handle.prepare(operation, body, credentials)
+        handle.prepare(operation, request, credentials)
         self._multi.add_handle(handle.curl)
         self._running[handle.curl] = handle
         return handle
 
-    def wait(self, timeout_seconds: float | None) -> list[tuple[_Handle, HttpResponse | StoreUnavailableError]]:
+    def wait(self, timeout_seconds: float | None) -> list[tuple[_Handle, Result]]:
         """Wait until a request ends, or for about this long; what abandoned requests left is among the results.
 
         It may return nothing earlier than that. `timeout_seconds` is None for as long as the requests may take.
@@ -362,9 +361,9 @@ class _Transfers:
         if self._single is not None:
             self._single.curl.close()
 
-    def _take_ended(self) -> list[tuple[_Handle, HttpResponse | StoreUnavailableError]]:
+    def _take_ended(self) -> list[tuple[_Handle, Result]]:
         _, succeeded, failed = self._multi.info_read()
-        ended: list[tuple[_Handle, HttpResponse | StoreUnavailableError]] = []
+        ended: list[tuple[_Handle, Result]] = []
         for curl in succeeded:
             handle = self._free_handle(curl)
             ended.append((handle, handle.response()))

@@ -9,11 +9,9 @@ libcurl takes credentials, endpoint, region, time limits, proxy and certificates
 
 from __future__ import annotations
 
-import json
 import re
 import time
 import uuid
-import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -40,7 +38,8 @@ from botocore.exceptions import (
 from hotpartition.aws.credentials import Credentials
 from hotpartition.aws.environment import Certificates, find_certificates
 from hotpartition.dynamodb.calls import Call, Response
-from hotpartition.dynamodb.curl import CurlCalls, HttpResponse, Target
+from hotpartition.dynamodb.curl import CurlCalls, HttpResponse, Result, Target, read_response
+from hotpartition.dynamodb.python_values import VALUES_SENT, convert_values
 from hotpartition.errors import StoreUnavailableError
 
 _OPERATIONS = frozenset(
@@ -49,7 +48,6 @@ _OPERATIONS = frozenset(
         *("BatchGetItem", "BatchWriteItem", "TransactGetItems", "TransactWriteItems"),
     }
 )
-_VALUES = frozenset({"Item", "Key", "ExpressionAttributeValues", "ExclusiveStartKey"})
 _CONDITIONS = frozenset({"ConditionExpression", "FilterExpression", "KeyConditionExpression"})
 _UNREAD = frozenset(
     {"AttributeUpdates", "AttributesToGet", "ConditionalOperator", "Expected", "KeyConditions", "QueryFilter"}
@@ -70,7 +68,6 @@ _BEFORE_CONNECTED = re.compile("(Connection|Resolving|SSL connection) timed? ?ou
 RETRY_COST = 14
 """Most that botocore takes from its quota for a retry. Each success of its own gives one back."""
 
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 _serialize = TypeSerializer().serialize
 _first = local()
 """What the first attempt of the request that this thread hands to boto3 came to."""
@@ -127,7 +124,7 @@ class CurlClient:
         if self._owed or None in bodies:
             return [partial(self._let_boto3, call) for call in calls]
         came = self._calls.exchange(
-            [(call.operation, body) for call, body in zip(calls, bodies, strict=True) if body is not None]
+            [Call(call.operation, body) for call, body in zip(calls, bodies, strict=True) if body is not None]
         )
         return [partial(self._settle, call, result) for call, result in zip(calls, came, strict=True)]
 
@@ -135,14 +132,14 @@ class CurlClient:
         (settle,) = self.send_at_once([Call(operation, request)])
         return settle()
 
-    def _settle(self, call: Call, result: HttpResponse | StoreUnavailableError) -> Response:
+    def _settle(self, call: Call, result: Result) -> Response:
         if isinstance(result, HttpResponse) and result.status == _OK:
             content = _read(result, self._operations[call.operation].told)
             if content is not None:
                 return content
         return self._let_boto3(call, result)
 
-    def _let_boto3(self, call: Call, result: HttpResponse | StoreUnavailableError | None = None) -> Response:
+    def _let_boto3(self, call: Call, result: Result | None = None) -> Response:
         """Make a call through boto3, which takes `result` for what its first attempt came to."""
         self._owed = max(0, self._owed - 1)
         if result is not None:
@@ -157,7 +154,7 @@ class CurlClient:
             _first.outcome = None
         return response
 
-    def _build(self, operation: str, request: Mapping[str, Any]) -> bytes | None:
+    def _build(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Build a request's body; None where it does not look right, or is one that boto3 must convert."""
         described = self._operations[operation]
         if not described.required <= request.keys():
@@ -172,8 +169,6 @@ class CurlClient:
                 conditions.append(name)
             elif not _is_right(value, member):
                 return None
-            elif name in _VALUES:
-                built[name] = _dump_all(value)
             elif name in _CONVERTED:
                 built[name] = _CONVERTED[name](value)
             else:
@@ -181,7 +176,7 @@ class CurlClient:
         if conditions:
             _write_conditions(request, built, conditions)
         built |= {name: str(uuid.uuid4()) for name in described.tokens if name not in built}
-        return _encode(built).encode()
+        return built
 
 
 class CurlTable:
@@ -336,62 +331,41 @@ def _load_all(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _load(value) for name, value in values.items()}
 
 
-def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    return lambda values: [convert(each) for each in values]
+def _by_table(convert: Callable[[Any], Any], tables: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert what is asked of tables, whose names may be those of members."""
+    return {name: convert_values(part, convert) for name, part in tables.items()}
 
 
-def _of_parts(convert: Callable[[Any], Any], names: frozenset[str]) -> Callable[[Any], Any]:
-    """Convert the members of these names in each of the parts of one thing."""
-    return lambda parts: {
-        key: {name: convert(value) if name in names else value for name, value in part.items()}
-        for key, part in parts.items()
-    }
-
-
-def _of_tables(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Convert what is asked of tables: keys to get, or writes."""
-    keys, writes = _of_parts(_each(convert), frozenset({"Keys"})), _each(_of_parts(convert, _VALUES))
-    return lambda tables: {
-        name: writes(part) if isinstance(part, (list, tuple)) else keys({"": part})[""] for name, part in tables.items()
-    }
+def _load_responses(responses: Any) -> Any:
+    """Read the items of BatchGetItem, by table, or those of a transaction."""
+    if isinstance(responses, list):
+        return convert_values(responses, _load_all)
+    return {table: [_load_all(item) for item in items] for table, items in responses.items()}
 
 
 _CONVERTED: Mapping[str, Callable[[Any], Any]] = {
-    "RequestItems": _of_tables(_dump_all),
-    "TransactItems": _each(_of_parts(_dump_all, _VALUES)),
+    **dict.fromkeys(VALUES_SENT, _dump_all),
+    "RequestItems": partial(_by_table, _dump_all),
+    "TransactItems": partial(convert_values, convert=_dump_all),
 }
 _READ: Mapping[str, Callable[[Any], Any]] = {
-    "Item": _load_all,
-    "Attributes": _load_all,
-    "LastEvaluatedKey": _load_all,
-    "Items": _each(_load_all),
-    "UnprocessedKeys": _of_tables(_load_all),
-    "UnprocessedItems": _of_tables(_load_all),
+    **dict.fromkeys(("Item", "Attributes", "LastEvaluatedKey"), _load_all),
+    "Items": lambda items: [_load_all(item) for item in items],
+    "ItemCollectionMetrics": partial(convert_values, convert=_load_all),
+    "Responses": _load_responses,
+    **dict.fromkeys(("UnprocessedKeys", "UnprocessedItems"), partial(_by_table, _load_all)),
 }
 
 
 def _read(result: HttpResponse, told: frozenset[str]) -> Response | None:
     """Read a success; None where it was damaged on its way, or is not JSON."""
-    if result.checksum is not None and result.checksum != b"%d" % zlib.crc32(result.body):
-        return None
     try:
-        content = json.loads(result.body)
-    except ValueError:
-        return None
-    if not isinstance(content, dict):
+        content = read_response(result)
+    except StoreUnavailableError:
         return None
     response: Response = {
         name: _READ[name](value) if name in _READ else value for name, value in content.items() if name in told
     }
-    if "Responses" in content:
-        found = content["Responses"]
-        response["Responses"] = (
-            [{name: _load_all(value) for name, value in each.items()} for each in found]
-            if isinstance(found, list)
-            else {table: [_load_all(item) for item in items] for table, items in found.items()}
-        )
-    if metrics := content.get("ItemCollectionMetrics"):
-        response["ItemCollectionMetrics"] = _read_metrics(metrics)
     headers = _headers(result)
     request_id = {"RequestId": headers["x-amzn-requestid"]} if "x-amzn-requestid" in headers else {}
     response["ResponseMetadata"] = {
@@ -401,13 +375,6 @@ def _read(result: HttpResponse, told: frozenset[str]) -> Response | None:
         "RetryAttempts": 0,
     }
     return response
-
-
-def _read_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Read the metrics of one collection, or those of tables."""
-    if "ItemCollectionKey" in metrics:
-        return {**metrics, "ItemCollectionKey": _load_all(metrics["ItemCollectionKey"])}
-    return {table: [_read_metrics(each) for each in of_table] for table, of_table in metrics.items()}
 
 
 def _headers(result: HttpResponse) -> dict[str, str]:
@@ -423,7 +390,7 @@ class _Body(BytesIO):
         yield self.read()
 
 
-def _to_sdk(result: HttpResponse | StoreUnavailableError, endpoint: str) -> AWSResponse | Exception:
+def _to_sdk(result: Result, endpoint: str) -> AWSResponse | Exception:
     """Build what botocore's own session would have returned, or raised."""
     if isinstance(result, HttpResponse):
         headers: Any = HeadersDict(_headers(result))

@@ -91,12 +91,8 @@ class Folder:
     ) -> None:
         """Move nothing yet.
 
-        Args:
-            calls: the table's client.
-            form: the table.
-            clock: time and chance.
-            items_per_second: how many are noted, or moved, a second at most.
-            settle_seconds: REQUIRES: longer than any read or change of the table takes.
+        At most `items_per_second` are noted, or moved. REQUIRES: `settle_seconds` is longer than any read or change of
+        the table takes.
         """
         self._calls = calls
         self._form = form

@@ -105,15 +105,7 @@ def rebuild_journal(
 ) -> Rebuilt:
     """Add to the journal all generations that stored items need to be found.
 
-    Args:
-        calls: the table's client.
-        form: the table.
-        journal: the routes.
-        raiser: adds to them.
-        clock: time and chance.
-        by: who asks, for the record.
-        units_per_second: how many RCU a second the scan may take.
-        progress: told how many items were looked at.
+    The record names `by`. The scan may take `units_per_second` RCU; `progress` is told how many items it looked at.
 
     Raises:
         RetryLaterError: DynamoDB refused for a minute.

@@ -7,16 +7,14 @@
 `hotpartition` itself exports these names, too.
 """
 
-from hotpartition.table.adaptive import adaptive
+from hotpartition.table.adaptive import adaptive, in_band
+from hotpartition.table.client_table import curl
 from hotpartition.table.guarded import guard
-from hotpartition.table.hashing import at_random, by_attribute, by_sort_key
-from hotpartition.table.in_band import in_band
-from hotpartition.table.indexes import ShardedIndex
+from hotpartition.table.indexes import ShardedIndex, TimeBuckets
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
+from hotpartition.table.sharding import at_random, by_attribute, by_sort_key
 from hotpartition.table.table_like import TableLike
-from hotpartition.table.time_buckets import TimeBuckets
-from hotpartition.table.transports import curl
 
 __all__ = [
     "ShardedIndex",

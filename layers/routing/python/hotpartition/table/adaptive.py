@@ -1,8 +1,12 @@
-"""As many shards as the load asks for: the second way to say how many shards a partition key has.
+"""As many shards as the load asks for, found by a consumer (`adaptive`) or by what DynamoDB refuses (`in_band`).
 
-Needs what raises the routes (stream consumer, Redis, schedule) deployed beside the table. Redis away, a table works on:
-reads and changes ask the journal, as they do anyway, and puts that look for nothing (`append_only`) go where
-the last known route says.
+`adaptive` needs what raises the routes (stream consumer, Redis, schedule) deployed beside the table. Redis away, a
+table works on: reads and changes ask the journal, as they do anyway, and puts that look for nothing (`append_only`) go
+where the last known route says.
+
+`in_band` needs boto3, and nothing beside the table. Routing items and load items lie in the table itself where its sort
+keys are strings, or in a second table. A key that was never throttled costs what it costs without shards
+(`engine/in_band.py`).
 """
 
 from __future__ import annotations
@@ -11,29 +15,47 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import JournalReading, Telemetry
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.in_band import InBandCounting
+from hotpartition.engine.journal_reads import JournalReads
 from hotpartition.runtime.building import Ends, build_routes, build_writer
+from hotpartition.runtime.building_in_band import (
+    InBandEnds,
+    build_in_band_cooling,
+    build_in_band_routes,
+    build_in_band_writer,
+    open_in_band,
+)
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
-from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
-from hotpartition.table.routes import LoggedTelemetry, SharedSampler, TableRoutes, check_choices, find_place, open_calls
-from hotpartition.table.schema import Schema, attributes_size_bytes
-from hotpartition.table.unrouted import UnroutedItems
+from hotpartition.table.routes import (
+    LoggedTelemetry,
+    SharedSampler,
+    TableRoutes,
+    UnroutedItems,
+    check_choices,
+    find_place,
+    open_calls,
+)
+from hotpartition.table.schema import Schema
 
 REPORTS_PAUSE_SECONDS = 0.025
 """Between two sendings of reports: alone, each would take a fifth of a put's CPU. With it they still arrive within the
 detector's `REPORT_DELAY_MS`."""
 
+SettingsT = TypeVar("SettingsT", AdaptiveSettings, InBandSettings)
+
 
 @dataclass(frozen=True)
-class Adaptive:
-    """As many shards for each partition key as its load asks for."""
+class _ByLoad:
+    """What both ways are given."""
 
     choices: int = MAX_CHOICES
     telemetry: Telemetry | None = None
@@ -41,26 +63,34 @@ class Adaptive:
     settings: Mapping[str, object] = field(default_factory=dict)
     closing: bool = False
 
-    finds_read_heat: ClassVar[bool] = True
-
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
-        """Build the routes of a boto3 `Table`. Nothing is opened yet; REQUIRES: not before a snapshot is taken.
+    def read_settings(self, kind: type[SettingsT], table_name: str) -> SettingsT:
+        """Read the settings of a table.
 
         Raises:
             SettingsError: naming every setting that is missing or out of range.
         """
+        environ = os.environ if self.environ is None else self.environ
+        return kind.from_env(environ, **{**self.settings, "table_name": table_name})
+
+
+@dataclass(frozen=True)
+class Adaptive(_ByLoad):
+    """As many shards for each partition key as its load asks for."""
+
+    finds_read_heat: ClassVar[bool] = True
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+        """Build the routes of a boto3 `Table`. Nothing is opened yet; REQUIRES: not before a snapshot is taken."""
         # Only a table that adapts needs redis-py.
         from hotpartition.runtime.ends import connect_redis, open_ends  # noqa: PLC0415
 
-        environ = os.environ if self.environ is None else self.environ
-        settings = AdaptiveSettings.from_env(environ, **{**self.settings, "table_name": table.name})
+        settings = self.read_settings(AdaptiveSettings, table.name)
         telemetry = self.telemetry or LoggedTelemetry()
         place = find_place(settings, schema, "adaptive")
-        connection = connect_redis(settings.registry, telemetry, "table")
         ends = open_ends(
             settings,
             telemetry,
-            connection,
+            connect_redis(settings.registry, telemetry, "table"),
             repairs=True,
             clock=clock,
             pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
@@ -74,6 +104,22 @@ class Adaptive:
             choices=self.choices,
             budget_ms=budget_ms,
             closing=self.closing,
+        )
+
+
+@dataclass(frozen=True)
+class InBand(_ByLoad):
+    """As many shards for each partition key as what DynamoDB refuses asks for."""
+
+    finds_read_heat: ClassVar[bool] = False
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
+        """Build the routes of a boto3 `Table`."""
+        settings = self.read_settings(InBandSettings, table.name)
+        place = find_place(settings, schema, "in_band")
+        ends = open_in_band(open_calls(table), place, self.telemetry or LoggedTelemetry(), clock)
+        return InBandRoutes(
+            ends, settings, place=place, schema=schema, choices=self.choices, budget_ms=budget_ms, closing=self.closing
         )
 
 
@@ -111,6 +157,38 @@ def adaptive(
     return Adaptive(choices, telemetry, environ, settings, closing)
 
 
+def in_band(
+    *,
+    choices: int = MAX_CHOICES,
+    closing: bool = False,
+    telemetry: Telemetry | None = None,
+    environ: Mapping[str, str] | None = None,
+    **settings: object,
+) -> InBand:
+    """Spread a partition key over as many shards as its load asks for, as soon as DynamoDB refuses its writes.
+
+    Needs boto3 and nothing else. Writers need the right to update routing items and load items (docs/security.md).
+    Settings come from the environment or are given here by name, which comes first.
+
+    Args:
+        choices: how many of the shards may take one item: where its first one refuses, the next does.
+        closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
+            times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
+        telemetry: told of metrics and events; by default events are logged.
+        environ: read instead of the process's own variables.
+        settings: those of `InBandSettings`, by name: `journal_table_name` for routing and load items in a table of
+            their own, `max_shard_count` for the largest N.
+
+    Raises:
+        ValueError: `choices` is out of range.
+
+    Example:
+        >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=in_band())
+    """
+    check_choices(choices)
+    return InBand(choices, telemetry, environ, settings, closing)
+
+
 class AdaptiveRoutes(TableRoutes):
     """Routes that the journal holds and Redis tells. Safe under threads.
 
@@ -132,18 +210,7 @@ class AdaptiveRoutes(TableRoutes):
         budget_ms: float,
         closing: bool = False,
     ) -> None:
-        """Start knowing nothing.
-
-        Args:
-            ends: what the engine stands on.
-            settings: how much is kept and counted.
-            journal: confirms what Redis tells writers.
-            place: where the routing items lie.
-            schema: the table's keys.
-            choices: how many shards may hold an item under one N.
-            budget_ms: how long a write is tried for.
-            closing: whether positions are times of the present, so that keys that have cooled may be closed.
-        """
+        """Start knowing nothing; `journal` confirms what Redis tells writers."""
         self.choices = choices
         self.journal = place
         reading = build_routes(ends, settings)
@@ -169,6 +236,44 @@ class AdaptiveRoutes(TableRoutes):
             closing=closing,
         )
 
-    def size_of(self, attributes: Mapping[str, Any]) -> int:
-        """Implement `TableRoutes.size_of`."""
-        return attributes_size_bytes(attributes)
+
+class InBandRoutes(JournalReads, TableRoutes):
+    """Routes as the journal showed them to this process. Safe under threads."""
+
+    is_counted = True
+
+    def __init__(
+        self,
+        ends: InBandEnds,
+        settings: InBandSettings,
+        *,
+        place: JournalPlace,
+        schema: Schema,
+        choices: int,
+        budget_ms: float,
+        counting: type[InBandCounting] = InBandCounting,
+        closing: bool = False,
+    ) -> None:
+        """Start knowing nothing; `counting` finds what is hot."""
+        self.choices = choices
+        self.journal = place
+        routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+        super().__init__(routes, ends.telemetry, ends.clock.now_ms)
+        self.unrouted = UnroutedItems(ends.journal, schema.form, ends.telemetry, ends.clock.now_ms)
+        cooling = None
+        if closing:
+            cooling = build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing)
+        self.writer = build_in_band_writer(
+            ends,
+            routes,
+            load=settings.load,
+            size=settings.size,
+            form=schema.form,
+            budget_ms=budget_ms,
+            leases=settings.leases if closing else None,
+            max_entries=settings.requests.route_cache_entries,
+            choices=choices,
+            counting=counting,
+            is_raising=settings.raising.is_raising,
+            cooling=cooling,
+        )

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from hotpartition.core.backoff import MAX_DELAY_MS, try_for
+from hotpartition.core.backoff import MAX_DELAY_MS
 from hotpartition.core.capacity import write_units
-from hotpartition.errors import ThrottledError
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.item_store import StoredItem, locate, open_locator
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises
-from hotpartition.table.schema import Attributes, order_of
+from hotpartition.table.schema import order_of
 from hotpartition.table.sharding import Sharding, Target
 
 BATCH_WRITES = 25
@@ -63,16 +63,11 @@ class Batches:
     def _send(self, requests: Requests, built: Sequence[Built]) -> dict[Place, Attributes]:
         """Send stored writes, and return the owner's writes of what was left unprocessed, each once."""
         name = requests.table_name
-        items = {name: [each.stored for each in built]}
-
-        def send() -> Attributes:
-            try:
-                return requests.send_many("BatchWriteItem", RequestItems=items)
-            except ThrottledError:
-                self._note_refused(self._place_of(each.stored) for each in built)
-                raise
-
-        response = try_for(self._sharding.clock, self._sharding.budget_ms, send)
+        response = requests.send_patiently(
+            "BatchWriteItem",
+            lambda _: self._note_refused(self._place_of(each.stored) for each in built),
+            RequestItems={name: [each.stored for each in built]},
+        )
         unprocessed = {self._place_of(stored) for stored in response.get("UnprocessedItems", {}).get(name, ())}
         self._note_refused(unprocessed)
         return {self._place_of(each.write): each.write for each in built if self._place_of(each.stored) in unprocessed}

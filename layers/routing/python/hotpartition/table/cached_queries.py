@@ -35,14 +35,7 @@ class CachedQueries:
         counting: ReadCounting,
         now_ms: Callable[[], int],
     ) -> None:
-        """Start with nothing read.
-
-        Args:
-            routes: tells what is read-hot.
-            cache: keeps the pages of what is.
-            counting: told of each page and its units.
-            now_ms: Unix time in ms.
-        """
+        """Start with nothing read; `now_ms` returns Unix time in ms."""
         self._routes = routes
         self._cache = cache
         self._counting = counting
@@ -51,12 +44,7 @@ class CachedQueries:
     def read(
         self, collection: str, request: Mapping[str, Any], gather: Callable[[], tuple[Response, float]]
     ) -> Response:
-        """Read one page.
-
-        Args:
-            collection: whose page it is.
-            request: the query; each projection and limit is a page of its own.
-            gather: reads the page, and says how many RCU that took.
+        """Read one page, one for each projection and limit; `gather` reads it, and says how many RCU that took.
 
         Raises:
             ThrottledError: DynamoDB refused, and there is no page within the staleness bound.

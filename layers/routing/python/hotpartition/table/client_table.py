@@ -1,4 +1,4 @@
-"""A table of a boto3 *client*, in the shape of a boto3 `Table`: Python values instead of DynamoDB's typed ones."""
+"""How a `ShardedTable` reaches DynamoDB beside a boto3 `Table`: through a boto3 client, or past most of boto3."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hotpartition.dynamodb.calls import Response
 
 
 class ClientTable:
-    """As much of a boto3 `Table` as a `ShardedTable` uses: its methods, its name and what describes it."""
+    """A table of a boto3 *client*, with as much of a boto3 `Table` as a `ShardedTable` uses."""
 
     def __init__(self, client: Any, name: str) -> None:
         """Use the client as it is; its own values stay as they are for whoever else uses it.
@@ -76,3 +76,26 @@ class PythonValues:
         response = method(**params)
         self._injector.inject_attribute_value_output(response, model)
         return response
+
+
+Transport = Callable[[Any], Any]
+"""Wraps a boto3 `Table`, or what behaves like one."""
+
+
+def curl() -> Transport:
+    """Send requests about items through libcurl: less CPU, and all queries of a page on one thread.
+
+    Results, errors, credentials, endpoint, region and retries are those of the table that the `ShardedTable` is given.
+    botocore's event hooks do not run for what succeeds at once.
+
+    Raises:
+        ImportError: pycurl is not installed.
+
+    Example:
+        >>> ShardedTable(table, shards=fixed(16), transport=curl())
+    """
+    try:
+        from hotpartition.dynamodb.curl_client import CurlTable  # noqa: PLC0415 - pycurl is an extra of the package
+    except ModuleNotFoundError as error:
+        raise ImportError(f"curl() needs {error.name}: pip install 'hotpartition[curl]'", name=error.name) from error
+    return CurlTable

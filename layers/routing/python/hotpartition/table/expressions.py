@@ -11,13 +11,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
-from hotpartition.table.schema import CHANGES, Attributes, Schema
+from hotpartition.dynamodb.python_values import Attributes
 
-TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
+_TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
 
 
@@ -83,19 +84,60 @@ class _Tokens:
         return self._next == len(self._tokens)
 
 
+def write_conditions(request: Mapping[str, Any]) -> Attributes:
+    """Write conditions that are objects of boto3's as text, with placeholders of ours."""
+    builder = ConditionExpressionBuilder()
+    written = dict(request)
+    for parameter in ("KeyConditionExpression", "FilterExpression", "ConditionExpression"):
+        if isinstance(condition := request.get(parameter), ConditionBase):
+            built = builder.build_expression(condition, is_key_condition=parameter.startswith("Key"))
+            written[parameter] = _PLACEHOLDER_OF_BOTO3.sub(r"\1hpf", built.condition_expression)
+            names = {f"#hpf{name[2:]}": of for name, of in built.attribute_name_placeholders.items()}
+            values = {f":hpf{name[2:]}": of for name, of in built.attribute_value_placeholders.items()}
+            written = with_placeholders(written, names, values)
+    return written
+
+
+_PLACEHOLDER_OF_BOTO3 = re.compile(r"([#:])[nv](?=\d)")
+
+
+def with_placeholders(
+    request: Mapping[str, Any], names: Mapping[str, str], values: Mapping[str, Any] = MappingProxyType({})
+) -> Attributes:
+    """Add what placeholders stand for to a request."""
+    completed = dict(request)
+    for parameter, added in (("ExpressionAttributeNames", names), ("ExpressionAttributeValues", values)):
+        if added:
+            completed[parameter] = {**(request.get(parameter) or {}), **added}
+    return completed
+
+
+class Word(NamedTuple):
+    """A word or sign of an expression, and where it stands."""
+
+    text: str
+    start: int
+    end: int
+
+
+def read_words(text: str) -> list[Word]:
+    """Split an expression into its words, placeholders and signs, with their places."""
+    return [Word(found[1], found.start(1), found.end(1)) for found in _TOKEN.finditer(text)]
+
+
 def split(text: str) -> list[str]:
     """Split an expression into its words, placeholders and signs."""
-    return TOKEN.findall(text)
+    return _TOKEN.findall(text)
 
 
 def read_key_condition(
-    request: Mapping[str, Any], schema: Schema, sort: str, others: Sequence[str] = ()
+    request: Mapping[str, Any], partition: str, sort: str, others: Sequence[str] = ()
 ) -> KeyCondition:
-    """Read a query's `KeyConditionExpression`, object or text.
+    """Read the text of a query's `KeyConditionExpression`.
 
     Args:
         request: the query.
-        schema: the table's keys.
+        partition: the partition key.
         sort: the sort key that it may name: the table's or that of an index.
         others: the other keys of an index that has more.
 
@@ -104,8 +146,6 @@ def read_key_condition(
     """
     expression = request.get("KeyConditionExpression")
     names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
-    if isinstance(expression, ConditionBase):
-        expression, names, values = ConditionExpressionBuilder().build_expression(expression, is_key_condition=True)
     if not isinstance(expression, str):
         raise UnreadableExpressionError("there is no key condition")
     tokens = _Tokens(expression)
@@ -113,11 +153,11 @@ def read_key_condition(
     comparisons = {part.attribute: part for part in parts}
     if len(comparisons) < len(parts):
         raise UnreadableExpressionError("it has two conditions on one key")
-    partition, rest = comparisons.pop(schema.partition, None), comparisons.pop(sort, None)
+    whole, rest = comparisons.pop(partition, None), comparisons.pop(sort, None)
     more = tuple(comparisons.pop(name) for name in others if name in comparisons)
-    if not tokens.is_at_end or comparisons or partition is None or partition.operator != "=":
+    if not tokens.is_at_end or comparisons or whole is None or whole.operator != "=":
         raise UnreadableExpressionError("it does not say which partition key")
-    return KeyCondition(partition.operands[0], rest, more)
+    return KeyCondition(whole.operands[0], rest, more)
 
 
 def _read_conjunction(tokens: _Tokens, names: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Comparison]:
@@ -159,13 +199,12 @@ def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
     """
     expression = request.get("FilterExpression")
     names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
-    if isinstance(expression, ConditionBase):
-        expression, names, values = ConditionExpressionBuilder().build_expression(expression)
     if not isinstance(expression, str):
         return None
-    for part in _conjuncts(split(expression)):
-        if len(part) == 3 and part[1] == "=":  # name and value, in either order
-            name, _, value = part if part[2] in values else part[::-1]
+    for part in conjuncts(read_words(expression)):
+        told = [word.text for word in part]
+        if len(told) == 3 and told[1] == "=":  # name and value, in either order
+            name, _, value = told if told[2] in values else told[::-1]
             if names.get(name, name) == attribute and value in values:
                 return values[value]
     return None
@@ -199,24 +238,25 @@ def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
     return None
 
 
-def _conjuncts(tokens: list[str]) -> Iterator[list[str]]:
-    """Split at the ANDs outside of parentheses; nothing where there is an OR among them."""
-    parts: list[list[str]] = [[]]
-    depth = 0
-    for word in tokens:
-        depth += (word == "(") - (word == ")")
-        joint = word.upper() if depth == 0 else ""
+def conjuncts(words: Sequence[Word]) -> list[list[Word]]:
+    """Split at the ANDs, in parentheses too; what is joined by OR, or denied, stays together."""
+    parts: list[list[Word]] = [[]]
+    depth, is_range = 0, False
+    for word in words:
+        depth += (word.text == "(") - (word.text == ")")
+        joint = word.text.upper() if depth == 0 else ""
         if joint == "OR":
-            return
-        if joint == "AND":
+            return [list(words)]
+        if joint == "AND" and not is_range:
             parts.append([])
         else:
             parts[-1].append(word)
+        is_range = joint == "BETWEEN" or (is_range and joint != "AND")
+    found: list[list[Word]] = []
     for part in parts:
-        if is_enclosed(part):
-            yield from _conjuncts(part[1:-1])
-        else:
-            yield part
+        inside = is_enclosed([word.text for word in part])
+        found += conjuncts(part[1:-1]) if inside else [part]
+    return found
 
 
 def enclose(expression: str) -> str:
@@ -233,18 +273,9 @@ def is_enclosed(tokens: Sequence[str]) -> bool:
 
 
 def names_in(request: Mapping[str, Any], parameter: str) -> frozenset[str]:
-    """List the attribute names that a textual or object expression mentions, placeholders resolved."""
-    expression, names = _text_of(request, parameter)
-    return frozenset(names.get(token, token) for token in split(expression))
-
-
-def _text_of(request: Mapping[str, Any], parameter: str) -> tuple[str, Mapping[str, str]]:
-    """Return an expression as text, and the names that its placeholders stand for."""
-    expression = request.get(parameter)
-    names: Mapping[str, str] = request.get("ExpressionAttributeNames") or {}
-    if isinstance(expression, ConditionBase):
-        expression, names, _ = ConditionExpressionBuilder().build_expression(expression)
-    return expression or "", names
+    """List the attribute names that an expression mentions, placeholders resolved."""
+    names = request.get("ExpressionAttributeNames") or {}
+    return frozenset(names.get(token, token) for token in split(request.get(parameter) or ""))
 
 
 def only_condition(request: Mapping[str, Any]) -> Attributes:
@@ -260,8 +291,8 @@ def only_condition(request: Mapping[str, Any]) -> Attributes:
 
 def compares(request: Mapping[str, Any], parameter: str, attribute: str) -> bool:
     """Say whether an expression looks at an attribute's value, not only at whether the attribute exists."""
-    expression, names = _text_of(request, parameter)
-    words = ["", "", *split(expression)]
+    names = request.get("ExpressionAttributeNames") or {}
+    words = ["", "", *split(request.get(parameter) or "")]
     return any(
         names.get(word, word) == attribute
         and before != "."
@@ -284,11 +315,8 @@ def project_also(request: Mapping[str, Any], wanted: Iterable[str]) -> tuple[Att
     asked = {names.get(token, token) for before, token in pairwise(tokens) if before == ","}
     added = sorted(set(wanted) - asked)
     placeholders = {f"#hp{position}": name for position, name in enumerate(added)}
-    return {
-        **request,
-        "ProjectionExpression": ", ".join([expression, *placeholders]),
-        "ExpressionAttributeNames": {**names, **placeholders},
-    }, frozenset(added)
+    completed = {**request, "ProjectionExpression": ", ".join([expression, *placeholders])}
+    return with_placeholders(completed, placeholders), frozenset(added)
 
 
 _EXPRESSIONS = ("FilterExpression", "ProjectionExpression", "ConditionExpression", "UpdateExpression")
@@ -326,12 +354,7 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
         text += f" AND {other.write(f'#hpk{number}', list(operands))}"
         used_names[f"#hpk{number}"] = other.attribute
         used_values |= operands
-    return {
-        **request,
-        "KeyConditionExpression": text,
-        "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **used_names},
-        "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **used_values},
-    }
+    return with_placeholders({**request, "KeyConditionExpression": text}, used_names, used_values)
 
 
 _SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
@@ -339,69 +362,56 @@ _REMOVE = re.compile(r"(?<![#:.\w])REMOVE(?=\s)", re.IGNORECASE)
 _ADD = re.compile(r"(?<![#:.\w])ADD(?!\w)", re.IGNORECASE)
 
 
-def count_change(request: Attributes, marks: Mapping[str, int]) -> Attributes:
-    """Let an update count itself, and mark what it creates."""
-    additions = {CHANGES: 1, **marks}
-    names = {f"#hpn{position}": name for position, name in enumerate(additions)}
-    values = {f":hpn{position}": value for position, value in enumerate(additions.values())}
+def count_change(request: Attributes, changes: str, marks: Mapping[str, int]) -> Attributes:
+    """Let an update count itself in the attribute `changes`, and mark what it creates."""
+    additions = {changes: 1, **marks}
+    names, values = _place("n", additions)
     added = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
     expression = request.get("UpdateExpression")
     if expression and _ADD.search(expression):
         expression = _ADD.sub(f"ADD {added},", expression, count=1)
     else:
         expression = f"{expression or ''} ADD {added}".strip()
-    return {
-        **request,
-        "UpdateExpression": expression,
-        "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **names},
-        "ExpressionAttributeValues": {**(request.get("ExpressionAttributeValues") or {}), **values},
-    }
+    return with_placeholders({**request, "UpdateExpression": expression}, names, values)
 
 
 def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bool = False) -> Attributes:
     """Let an update set attributes of ours as well; `only_new`: where the item does not have them."""
     if not attributes:
         return request
-    kind = "k" if only_new else "i"
-    names = {f"#hp{kind}{position}": name for position, name in enumerate(attributes)}
-    values = {f":hp{kind}{position}": value for position, value in enumerate(attributes.values())}
+    names, values = _place("k" if only_new else "i", attributes)
     written = "{0} = if_not_exists({0}, {1})" if only_new else "{0} = {1}"
     added = ", ".join(written.format(name, value) for name, value in zip(names, values, strict=True))
     expression = request["UpdateExpression"]
-    is_setting = _SET.search(expression)
-    return {
-        **request,
-        "UpdateExpression": _SET.sub(f"SET {added},", expression, count=1)
-        if is_setting
-        else f"SET {added} {expression}",
-        "ExpressionAttributeNames": {**request["ExpressionAttributeNames"], **names},
-        "ExpressionAttributeValues": {**request["ExpressionAttributeValues"], **values},
-    }
+    if _SET.search(expression):
+        expression = _SET.sub(f"SET {added},", expression, count=1)
+    else:
+        expression = f"SET {added} {expression}"
+    return with_placeholders({**request, "UpdateExpression": expression}, names, values)
 
 
 def remove_also(request: Attributes, attributes: Sequence[str]) -> Attributes:
     """Let an update remove attributes of ours as well. REQUIRES: it removes others."""
     if not attributes:
         return request
-    names = {f"#hpr{position}": name for position, name in enumerate(attributes)}
+    names, _ = _place("r", dict.fromkeys(attributes))
     expression = _REMOVE.sub(f"REMOVE {', '.join(names)},", request["UpdateExpression"], count=1)
-    names |= request["ExpressionAttributeNames"]
-    return {**request, "UpdateExpression": expression, "ExpressionAttributeNames": names}
+    return with_placeholders({**request, "UpdateExpression": expression}, names)
+
+
+def _place(kind: str, attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
+    """Build placeholders for the names of attributes, and for their values."""
+    names = {f"#hp{kind}{position}": name for position, name in enumerate(attributes)}
+    return names, {f":hp{kind}{position}": value for position, value in enumerate(attributes.values())}
 
 
 def guard(request: Attributes, condition_of_ours: str, names: Mapping[str, str]) -> Attributes:
     """Add a condition of ours to the owner's, and ask for the item that fails it."""
+    request = write_conditions(request)
     condition = request.get("ConditionExpression")
-    owner_names, owner_values = request.get("ExpressionAttributeNames"), request.get("ExpressionAttributeValues")
-    if isinstance(condition, ConditionBase):
-        condition, built_names, built_values = ConditionExpressionBuilder().build_expression(condition)
-        owner_names, owner_values = {**(owner_names or {}), **built_names}, {**(owner_values or {}), **built_values}
     guarded = {
         **request,
         "ConditionExpression": f"{enclose(condition)} AND {condition_of_ours}" if condition else condition_of_ours,
-        "ExpressionAttributeNames": {**(owner_names or {}), **names},
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
-    if owner_values:
-        guarded["ExpressionAttributeValues"] = owner_values
-    return guarded
+    return with_placeholders(guarded, names)

@@ -7,16 +7,13 @@ on the owner's key. DynamoDB is sent a wider condition in its place.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
-
-from hotpartition.table.expressions import TOKEN, is_enclosed, split
-from hotpartition.table.schema import Attributes
+from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.table.expressions import conjuncts, read_words, split
 
 Test = Callable[[str], bool]
 """Says whether a filter keeps what has a partition key."""
@@ -27,14 +24,6 @@ class Filtered(NamedTuple):
 
     request: Attributes
     keeps: Test | None
-
-
-class _Word(NamedTuple):
-    """A word or sign of an expression, and where it stands."""
-
-    text: str
-    start: int
-    end: int
 
 
 _COMPARE: Mapping[str, Callable[[str, str], bool]] = {
@@ -57,13 +46,12 @@ def split_filter(request: Mapping[str, Any], partition: str) -> Filtered | None:
     """
     if not request.get("FilterExpression"):
         return Filtered(dict(request), None)
-    request = _as_text(request)
     text, names = request["FilterExpression"], request.get("ExpressionAttributeNames") or {}
     values: Mapping[str, Any] = request.get("ExpressionAttributeValues") or {}
-    words = [_Word(found[1], found.start(1), found.end(1)) for found in TOKEN.finditer(text)]
+    words = read_words(text)
     tests: list[Test] = []
     wider, end = "", 0
-    for part in _conjuncts(words):
+    for part in conjuncts(words):
         told = [word.text for word in part]
         keys = [key for before, key in pairwise(["", *told]) if before != "." and names.get(key, key) == partition]
         if not keys or (told[0] in _SAME_ON_SHARDS and told[2:3] == keys):
@@ -85,46 +73,8 @@ def split_filter(request: Mapping[str, Any], partition: str) -> Filtered | None:
     return Filtered(wide, lambda collection: all(test(collection) for test in tests))
 
 
-def _as_text(request: Mapping[str, Any]) -> Attributes:
-    """Write a filter that is an object as text, with placeholders of ours."""
-    expression = request["FilterExpression"]
-    if not isinstance(expression, ConditionBase):
-        return dict(request)
-    built = ConditionExpressionBuilder().build_expression(expression)
-    names = {f"#hpf{name[2:]}": of for name, of in built.attribute_name_placeholders.items()}
-    values = {f":hpf{name[2:]}": of for name, of in built.attribute_value_placeholders.items()}
-    values = {**(request.get("ExpressionAttributeValues") or {}), **values}
-    return {
-        **request,
-        "FilterExpression": re.sub(r"([#:])[nv](?=\d)", r"\1hpf", built.condition_expression),
-        "ExpressionAttributeNames": {**(request.get("ExpressionAttributeNames") or {}), **names},
-        **({"ExpressionAttributeValues": values} if values else {}),
-    }
-
-
 def _used(request: Mapping[str, Any]) -> set[str]:
     return {word for value in request.values() if isinstance(value, str) for word in split(value)}
-
-
-def _conjuncts(words: Sequence[_Word]) -> list[list[_Word]]:
-    """Split at the ANDs, in parentheses too; what is joined by OR, or denied, stays together."""
-    parts: list[list[_Word]] = [[]]
-    depth, is_range = 0, False
-    for word in words:
-        depth += (word.text == "(") - (word.text == ")")
-        joint = word.text.upper() if depth == 0 else ""
-        if joint == "OR":
-            return [list(words)]
-        if joint == "AND" and not is_range:
-            parts.append([])
-        else:
-            parts[-1].append(word)
-        is_range = joint == "BETWEEN" or (is_range and joint != "AND")
-    found: list[list[_Word]] = []
-    for part in parts:
-        inside = is_enclosed([word.text for word in part])
-        found += _conjuncts(part[1:-1]) if inside else [part]
-    return found
 
 
 def _read_test(told: Sequence[str], key: str, values: Mapping[str, Any]) -> tuple[Test, str] | None:

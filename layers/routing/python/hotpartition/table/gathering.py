@@ -24,11 +24,12 @@ from hotpartition.core.merge import (
     QueryResponse,
 )
 from hotpartition.core.route import Route
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.table.expressions import project_also
 from hotpartition.table.item_store import GENERATIONS, Query, StoredItem, TableStore
 from hotpartition.table.requests import Requests
-from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Place, order_of
+from hotpartition.table.schema import CHANGES, SHARDS, Place, order_of
 from hotpartition.table.sharding import Sharding
 
 REACHED = "hp_reached"

@@ -11,12 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.refused import refuse_options, refuse_statements
 from hotpartition.table.requests import without
-from hotpartition.table.schema import Attributes
 from hotpartition.table.transactions import get_in_transaction, write_in_transaction
 
 if TYPE_CHECKING:
+    from hotpartition.table.item_calls import ItemCalls
     from hotpartition.table.sharded_table import Parts, ShardedTable
 
 _OF_ONE_TABLE = frozenset({"put_item", "get_item", "update_item", "delete_item", "query", "scan"})
@@ -90,7 +91,7 @@ class GuardedClient:
         Raises:
             NotImplementedError: what cannot be promised, by name.
         """
-        return write_in_transaction(self._client, partial(self._find, operation="TransactWriteItems"), request)
+        return write_in_transaction(self._client, partial(self._find_items, "TransactWriteItems"), request)
 
     def transact_get_items(self, **request: Any) -> Attributes:
         """Read items of any tables as they are at one moment, as boto3's `transact_get_items`.
@@ -98,7 +99,7 @@ class GuardedClient:
         Raises:
             NotImplementedError: the items may lie at more places than one transaction reads.
         """
-        return get_in_transaction(self._client, partial(self._find, operation="TransactGetItems"), request)
+        return get_in_transaction(self._client, partial(self._find_items, "TransactGetItems"), request)
 
     def _call(self, method: str, **request: Any) -> Attributes:
         table = self._tables.get(_name_of(request.get("TableName")))
@@ -118,6 +119,10 @@ class GuardedClient:
         others = dict(request.get("RequestItems") or {})
         found = [(name, self._find(name, operation=operation)) for name in others if others[name]]
         return [(name, others.pop(name), parts) for name, parts in found if parts is not None], others
+
+    def _find_items(self, operation: str, table_name: object) -> ItemCalls | None:
+        parts = self._find(table_name, operation=operation)
+        return None if parts is None else parts.items
 
     def _find(self, table_name: object, *, operation: str) -> Parts | None:
         """Find what carries out calls on a table; None: it is not sharded."""

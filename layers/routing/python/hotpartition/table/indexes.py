@@ -13,19 +13,88 @@ What is written is taken out of whatever is returned.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, NamedTuple
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import choose_placement
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table.expressions import find_update
 from hotpartition.table.routes import Fixed, FixedRoutes
-from hotpartition.table.schema import Attributes, Index, Schema, text_of
-from hotpartition.table.time_buckets import TimeBuckets
+from hotpartition.table.schema import Index, Schema, text_of
+
+Granularity = Literal["minute", "hour", "day"]
+
+MAX_BUCKETS = 1_000
+"""One query asks no more: each costs a query for every shard, found or not."""
+
+_BUCKETS: Mapping[str, tuple[str, timedelta]] = {
+    "minute": ("%Y-%m-%dT%H:%M", timedelta(minutes=1)),
+    "hour": ("%Y-%m-%dT%H", timedelta(hours=1)),
+    "day": ("%Y-%m-%d", timedelta(days=1)),
+}
+"""The form of a bucket's name, and how long it lasts."""
+
+
+def time_of_text(sort_value: Any) -> datetime:
+    """Read the time that a sort key begins with: ISO 8601, up to the first `#`. Without an offset it is UTC.
+
+    Raises:
+        ValueError: it does not begin with a time.
+    """
+    if not isinstance(sort_value, str):
+        raise ValueError(f"{sort_value!r} is no text: TimeBuckets(time_of=…) tells how its time is read")  # noqa: TRY004
+    time = datetime.fromisoformat(sort_value.partition("#")[0])
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBuckets:
+    """A global index of a `ShardedTable` for ranges of time.
+
+    The table's sort key must grow with the time. The index is queried by the table's own keys:
+
+        table.query(IndexName="by-time", KeyConditionExpression=Key("PK").eq("room-1") & Key("SK").between(a, b))
+
+    Its hash key is a string. Its range key is the table's sort key, or an attribute of the same type.
+
+    Example:
+        >>> ShardedTable(table, shards=fixed(16), hashed=at_random(), indexes=[TimeBuckets("hour", index="by-time")])
+    """
+
+    granularity: Granularity
+    index: str
+    time_of: Callable[[Any], datetime] = time_of_text
+    """Tells the time of a sort key, or of a bound of a query."""
+
+    def __post_init__(self) -> None:
+        if self.granularity not in _BUCKETS:
+            raise ValueError(f"granularity should be one of {', '.join(_BUCKETS)}, not {self.granularity!r}")
+
+    def bucket_of(self, sort_value: Any) -> str:
+        """Return the name of the bucket that a sort key is in."""
+        return self.time_of(sort_value).astimezone(UTC).strftime(_BUCKETS[self.granularity][0])
+
+    def list_between(self, first: Any, last: Any) -> list[str]:
+        """List the buckets between two sort keys, oldest first.
+
+        Raises:
+            ValueError: they are more than one query may ask.
+        """
+        time, end = (self.time_of(each).astimezone(UTC) for each in (first, last))
+        form, length = _BUCKETS[self.granularity]
+        if (end - time) / length > MAX_BUCKETS:
+            raise ValueError(
+                f"a query of {(end - time) / length:,.0f} buckets: should be at most {MAX_BUCKETS:,}. Ask for a "
+                "shorter time, or choose larger buckets"
+            )
+        time = datetime.strptime(time.strftime(form), form).replace(tzinfo=UTC)
+        return [(time + step * length).strftime(form) for step in range((end - time) // length + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,38 +130,9 @@ class Changes(NamedTuple):
     removes: Sequence[str] = ()
 
 
-class KeptIndex(Protocol):
-    """An index of one table, bound to its keys."""
-
-    @property
-    def attributes(self) -> frozenset[str]:
-        """The attributes that are written for the index."""
-        ...
-
-    def check(self, item: Mapping[str, Any]) -> None:
-        """Refuse an item that the index cannot take.
-
-        Raises:
-            InvalidRequestError: naming the attribute.
-        """
-        ...
-
-    def keys_of(self, partition_key: str, item: Mapping[str, Any]) -> Attributes:
-        """Build what is written for the index into an item under this partition key."""
-        ...
-
-    def changes_of(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
-        """Build what an update of an item does for the index.
-
-        Raises:
-            InvalidRequestError: what the update does to the attribute cannot be read.
-        """
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class BucketIndex:
-    """`KeptIndex` of `TimeBuckets`."""
+    """The index of `TimeBuckets`, bound to the keys of one table. Methods as of `HashIndex`."""
 
     buckets: TimeBuckets
     names: Index
@@ -102,20 +142,20 @@ class BucketIndex:
 
     @property
     def attributes(self) -> frozenset[str]:
-        """Implement `KeptIndex.attributes`."""
+        """The attributes that are written for the index."""
         return frozenset({self.names.partition, self.names.sort or ""} - {self.sort})
 
     def check(self, item: Mapping[str, Any]) -> None:
-        """Implement `KeptIndex.check`: `keys_of` raises what the owner's `time_of` raises."""
+        """Refuse nothing: `keys_of` raises what the owner's `time_of` raises."""
 
     def keys_of(self, partition_key: str, item: Mapping[str, Any]) -> Attributes:
-        """Implement `KeptIndex.keys_of`."""
+        """Build what is written for the index into an item under this partition key."""
         sort_value = item[self.sort]
         keys = {self.names.partition: self.key_for(partition_key, self.buckets.bucket_of(sort_value))}
         return keys if self.names.sort == self.sort else {**keys, self.names.sort or "": sort_value}
 
     def changes_of(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
-        """Implement `KeptIndex.changes_of`: the key tells all."""
+        """Build what an update of an item does for the index: the key tells all."""
         del request
         return Changes(self.keys_of(partition_key, key))
 
@@ -143,7 +183,7 @@ class IndexSchema(Schema):
 
 @dataclass(frozen=True, slots=True)
 class HashIndex:
-    """`KeptIndex` of a `ShardedIndex`."""
+    """A `ShardedIndex`, bound to the keys of one table."""
 
     index: ShardedIndex
     names: Index
@@ -152,22 +192,30 @@ class HashIndex:
 
     @property
     def attributes(self) -> frozenset[str]:
-        """Implement `KeptIndex.attributes`."""
+        """The attributes that are written for the index."""
         return frozenset({self.names.partition})
 
     def check(self, item: Mapping[str, Any]) -> None:
-        """Implement `KeptIndex.check`."""
+        """Refuse an item that the index cannot take.
+
+        Raises:
+            InvalidRequestError: naming the attribute.
+        """
         if self.index.hash in item:
             self._check_value(item[self.index.hash])
 
     def keys_of(self, partition_key: str, item: Mapping[str, Any]) -> Attributes:
-        """Implement `KeptIndex.keys_of`."""
+        """Build what is written for the index into an item under this partition key."""
         if self.index.hash not in item:
             return {}
         return {self.names.partition: self._key_for(partition_key, item, item[self.index.hash])}
 
     def changes_of(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
-        """Implement `KeptIndex.changes_of`."""
+        """Build what an update of an item does for the index.
+
+        Raises:
+            InvalidRequestError: what the update does to the attribute cannot be read.
+        """
         name = self.index.hash
         update = find_update(request, name)
         if update is None:
@@ -183,8 +231,7 @@ class HashIndex:
 
     def build_routes(self, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
         """Build the routes of the index's own shards."""
-        shards = self.index.shards
-        return _IndexRoutes(shards.route, shards.written, choices=1, form=schema.form, clock=clock, budget_ms=budget_ms)
+        return _IndexRoutes(self.index.shards, schema.form, clock, budget_ms)
 
     def build_schema(self, schema: Schema) -> IndexSchema:
         """Describe the index as a table; `schema` is the table's, with all that is reserved."""
@@ -211,6 +258,10 @@ class HashIndex:
         return choose_placement(self.index.shards.written, key, self.schema.form).partition_key
 
 
+KeptIndex = BucketIndex | HashIndex
+"""An index of one table."""
+
+
 class _IndexRoutes(FixedRoutes):
     """Routes of an index: what items say of their N is about the table's."""
 
@@ -218,7 +269,7 @@ class _IndexRoutes(FixedRoutes):
         """Learn nothing."""
 
 
-def bind(index: ShardedIndex | TimeBuckets, schema: Schema) -> BucketIndex | HashIndex:
+def bind(index: ShardedIndex | TimeBuckets, schema: Schema) -> KeptIndex:
     """Find the keys of an index.
 
     Raises:

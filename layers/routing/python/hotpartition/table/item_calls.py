@@ -10,7 +10,7 @@ Should there be two copies, the one that was changed more often is the item; a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -22,6 +22,7 @@ from hotpartition.core.backoff import try_for
 from hotpartition.core.capacity import write_units
 from hotpartition.core.ports import JournalEntry
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError, ThrottledError
 from hotpartition.table.expressions import (
@@ -32,11 +33,13 @@ from hotpartition.table.expressions import (
     project_also,
     remove_also,
     set_also,
+    with_placeholders,
+    write_conditions,
 )
 from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
 from hotpartition.table.refused import refuse_expressions, refuse_parameters
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, Attributes, Place, is_text_of, order_of
+from hotpartition.table.schema import CHANGES, RESERVED, Place, is_text_of, order_of
 from hotpartition.table.sharding import Sharding, Target
 
 MAX_RACES = 20
@@ -65,6 +68,17 @@ class Change:
 
 class RaceLostError(Exception):
     """The item came or went between being located and being changed."""
+
+
+def until_not_lost(attempt: Callable[[], Attributes]) -> Attributes:
+    """Begin anew while the race is lost."""
+    lost: BaseException | None = None
+    for _ in range(MAX_RACES):
+        try:
+            return attempt()
+        except RaceLostError as error:
+            lost = error.__cause__
+    raise lost or AssertionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +112,7 @@ class Changer:
         if (place := self._sharding.sole_place_of(target)) is not None:
             marks = self._routes.marks_of(target.position) if place != target.collection else {}
             return self._shown(self._change_at(requests, change, target, place, exists=None, marks=marks))
-        lost: BaseException | None = None
-        for _ in range(MAX_RACES):
-            try:
-                return self._shown(self._change_once(requests, change, target))
-            except RaceLostError as error:
-                lost = error.__cause__
-        raise lost or AssertionError
+        return self._shown(until_not_lost(lambda: self._change_once(requests, change, target)))
 
     def prepare(self, requests: Requests, changes: Sequence[tuple[Change, Target]]) -> list[Prepared]:
         """Build what changes items where they are, or creates them where all others would who create them.
@@ -289,7 +297,7 @@ class Changer:
         else:
             request["Key"] = {**change.key, self._schema.partition: partition_key}
         if change.operation == "UpdateItem":
-            request = count_change(request, marks if exists is False else {})
+            request = count_change(request, CHANGES, marks if exists is False else {})
             changes = self._sharding.index_changes(partition_key, change.key, change.request)
             request = remove_also(set_also(request, changes.sets), changes.removes)
             request = set_also(request, marks if exists is None else {}, only_new=True)
@@ -315,18 +323,12 @@ class Changer:
             raise RaceLostError from error
 
     def _if_unchanged(self, table_name: str, copy: StoredItem) -> Attributes:
-        names = {"#hpp": self._schema.partition, "#hpc": CHANGES}
-        same = "#hpc = :hpc" if copy.changes else "attribute_exists(#hpp) AND attribute_not_exists(#hpc)"
-        used = names if not copy.changes else {"#hpc": CHANGES}
-        values = {"ExpressionAttributeValues": {":hpc": copy.changes}} if copy.changes else {}
-        key = self._schema.key_of(copy.attributes)
-        return {
-            "TableName": table_name,
-            "Key": key,
-            "ConditionExpression": same,
-            "ExpressionAttributeNames": used,
-            **values,
-        }
+        action = {"TableName": table_name, "Key": self._schema.key_of(copy.attributes)}
+        if copy.changes:
+            action["ConditionExpression"] = "#hpc = :hpc"
+            return with_placeholders(action, {"#hpc": CHANGES}, {":hpc": copy.changes})
+        action["ConditionExpression"] = "attribute_exists(#hpp) AND attribute_not_exists(#hpc)"
+        return with_placeholders(action, {"#hpp": self._schema.partition, "#hpc": CHANGES})
 
     def _shown(self, response: Attributes) -> Attributes:
         """Turn a response into the owner's."""
@@ -391,7 +393,7 @@ class ItemCalls:
         if not (self._schema.has_key(item) if is_put else self._schema.is_key(key)):
             return None
         self.sharding.refuse_reserved(item if is_put else key)
-        refuse_expressions(method, request, self._schema.partition)
+        refuse_expressions(method, write_conditions(request), self._schema.partition, RESERVED)
         if is_put:
             change = Change(operation, self._schema.key_of(item), without(request, "Item"), dict(item))
             return change, self.sharding.target_of_item(item)
@@ -467,11 +469,7 @@ class ItemCalls:
         return shown, store.metadata
 
     def _refuse_move(self, request: Request, target: Target) -> None:
-        """Refuse an update of the attribute that shards are chosen by: the item would have to move.
-
-        Raises:
-            InvalidRequestError: it is changed, or set to another value than the caller tells.
-        """
+        """Refuse an update of the attribute that shards are chosen by, but to the value that the caller tells."""
         attribute = self.sharding.hashing.attribute
         if attribute is None or (update := find_update(request, attribute)) is None:
             return

@@ -14,13 +14,14 @@ from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.calls import Call, date_of
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import RetryLaterError, ThrottledError
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
 from hotpartition.table.requests import Requests
-from hotpartition.table.schema import CHANGES, SHARDS, Attributes, Index, Place, Schema, order_of
+from hotpartition.table.schema import CHANGES, SHARDS, Index, Place, Schema, order_of
 from hotpartition.table.sharding import Sharding, Target
 
 GENERATIONS = "generations"
@@ -38,6 +39,11 @@ class StoredItem(NamedTuple):
     partition_key: str
     changes: int
     attributes: Attributes
+
+    @classmethod
+    def of(cls, item: Attributes, place: Place, schema: Schema) -> StoredItem:
+        """Read a copy that was stored at a place."""
+        return cls(place, item[schema.partition], int(item.get(CHANGES, 0)), item)
 
     @property
     def rank(self) -> tuple[int, int, str]:
@@ -106,9 +112,9 @@ class Query:
     """All other parameters, without the key condition."""
     limit: int | None
     newest_first: bool
-    start: Attributes | None
+    start: Attributes | None = None
     """Its `ExclusiveStartKey`."""
-    hashed: str | None
+    hashed: str | None = None
     """What the shards of all wanted items were chosen by, where that is known."""
     others: tuple[Comparison, ...] = ()
     """The parts of its key condition that are about an index's other keys."""
@@ -171,13 +177,8 @@ class TableStore:
     ) -> None:
         """Read nothing yet.
 
-        Args:
-            sharding: how the table is sharded.
-            requests: sends what this call needs.
-            options: the parameters of each query; or those of BatchGetItem for the table, without a query.
-            query: what the owner asked for.
-            executor: runs the queries of one round at the same time.
-            is_raised: whether a route is known of what the owner asks for.
+        `options` are the parameters of each query; or those of BatchGetItem for the table, without a query. `is_raised`
+        says whether a route is known of what the owner asks for.
         """
         self._sharding = sharding
         self._schema = sharding.schema
@@ -385,10 +386,7 @@ class TableStore:
 
     def _read_items(self, items: Sequence[Attributes]) -> tuple[StoredItem, ...]:
         self._sharding.routes.meet(items)
-        partition = self._schema.partition
-        return tuple(
-            [StoredItem(self.place_of(item), item[partition], int(item.get(CHANGES, 0)), item) for item in items]
-        )
+        return tuple([StoredItem.of(item, self.place_of(item), self._schema) for item in items])
 
     def place_of(self, item: Mapping[str, Any]) -> Place:
         """Return where an item, or a key of what is queried, lies in the order."""

@@ -7,9 +7,10 @@ from typing import Any
 
 from hotpartition.core.backoff import Budget
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import project_also
 from hotpartition.table.requests import Boto3Table, as_boto3_raises, without
-from hotpartition.table.schema import Attributes, order_of
+from hotpartition.table.schema import order_of
 
 Request = Mapping[str, Any]
 

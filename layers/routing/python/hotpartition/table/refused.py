@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table.expressions import compares, names_in
-from hotpartition.table.schema import RESERVED
 
 _EXPRESSIONS_INSTEAD = "is the form of 2012, which is not read here. Use {instead}"
 
@@ -55,7 +55,7 @@ def refuse_parameters(method: str, request: Mapping[str, Any]) -> None:
                 raise InvalidRequestError.of(placeholder, "is reserved for ShardedTable. Call it something else")
 
 
-def refuse_expressions(method: str, request: Mapping[str, Any], partition: str) -> None:
+def refuse_expressions(method: str, request: Mapping[str, Any], partition: str, reserved: AbstractSet[str]) -> None:
     """Refuse a change whose expressions look at the partition key's value, or name attributes of ours.
 
     Raises:
@@ -68,7 +68,7 @@ def refuse_expressions(method: str, request: Mapping[str, Any], partition: str) 
                 f"{method}({parameter}=…): it looks at the value of {partition}, which differs on shards. "
                 f"The item is the one that has this key anyway: leave it out, or use attribute_exists({partition})"
             )
-    for name in sorted(RESERVED & names_in(request, "UpdateExpression")):
+    for name in sorted(reserved & names_in(request, "UpdateExpression")):
         raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
 
 

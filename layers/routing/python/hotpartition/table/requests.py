@@ -157,9 +157,19 @@ class Requests:
         self.last_units = units or 1.0
         return response
 
-    def send_patiently(self, operation: str, **request: Any) -> Response:
+    def send_patiently(
+        self, operation: str, note_refused: Callable[[ThrottledError], None] = lambda _: None, **request: Any
+    ) -> Response:
         """Send one request as `send_many`, and send it again within the budget while DynamoDB throttles."""
-        return try_for(self._table.clock, self._table.budget_ms, partial(self.send_many, operation, **request))
+
+        def send() -> Response:
+            try:
+                return self.send_many(operation, **request)
+            except ThrottledError as error:
+                note_refused(error)
+                raise
+
+        return try_for(self._table.clock, self._table.budget_ms, send)
 
     def unprocessed(self) -> ClientError:
         """Build boto3's error for keys that a BatchGetItem left unprocessed."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, ClassVar, Protocol
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Protocol
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalReading, Telemetry
 from hotpartition.core.route import MAX_CHOICES, Generation, Route
 from hotpartition.core.sampler import Crossing, LoadSampler
 from hotpartition.dynamodb.calls import DynamoDBCalls
@@ -21,13 +22,64 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
+from hotpartition.errors import HotPartitionError
 from hotpartition.runtime.building import build_journal_place
 from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, JournalSettings
 from hotpartition.table.cached_queries import CachedQueries
-from hotpartition.table.schema import SHARDS, Schema
-from hotpartition.table.unrouted import UnroutedItems
+from hotpartition.table.schema import SHARDS, Schema, attributes_size_bytes
+
+LOOK_PAUSE_MS = 60_000
+"""Between two looks at the journal, so that scans cost what they cost without shards, but for a read unit a minute."""
 
 _logger = logging.getLogger(__name__)
+
+
+class UnroutedItems:
+    """Notices items on shards that the journal does not name: it was lost, or another one is read. Safe under threads.
+
+    Reads of a partition key ask only what its route names, so they never meet such items. Scans, and queries of indexes
+    that are not sharded, show stored keys: of those, one partition key a minute is compared.
+    """
+
+    def __init__(self, journal: JournalReading, form: KeyForm, telemetry: Telemetry, now_ms: Callable[[], int]) -> None:
+        self._journal = journal
+        self._form = form
+        self._telemetry = telemetry
+        self._now_ms = now_ms
+        self._lock = Lock()
+        self._known: dict[str, int] = {}
+        """Of each partition key that was looked up: from which shard on nothing need be looked up again."""
+        self._next_look_ms = 0
+
+    def meet(self, partition_keys: Iterable[str]) -> None:
+        """Take in the keys of stored items; a warning is logged once for each of which items lie on unknown shards."""
+        met: dict[str, int] = {}
+        for key in partition_keys:
+            collection, shard = self._form.parse(key)
+            if shard is not None and shard >= max(self._known.get(collection, 0), met.get(collection, 0)):
+                met[collection] = shard + 1
+        if not met or not self._may_look():
+            return
+        collection, least = next(iter(met.items()))
+        try:
+            count = self._journal.get(collection, is_strong=True).route.max_shard_count
+        except HotPartitionError:
+            return  # whoever reads that key hears of it
+        self._known[collection] = max(least, count)
+        if count < least:
+            self._telemetry.count(MetricName.ITEMS_UNROUTED)
+            _logger.warning(
+                "items lie on shards that the journal does not name: reads miss them. Rebuild the journal",
+                extra={"collection": collection, "shard": least - 1, "shards_named": count},
+            )
+
+    def _may_look(self) -> bool:
+        with self._lock:
+            now_ms = self._now_ms()
+            if now_ms < self._next_look_ms:
+                return False
+            self._next_look_ms = now_ms + LOOK_PAUSE_MS
+            return True
 
 
 class TableRoutes(ReadRepair):
@@ -60,8 +112,7 @@ class TableRoutes(ReadRepair):
 
     def size_of(self, attributes: Mapping[str, Any]) -> int:
         """Return the bytes of a new item that are counted; 0 where they are not."""
-        del attributes
-        return 0
+        return attributes_size_bytes(attributes) if self.is_counted else 0
 
 
 class Shards(Protocol):
@@ -83,26 +134,16 @@ class FixedRoutes(TableRoutes):
     then on it is looked there too, and a warning is logged, once for each N.
     """
 
-    def __init__(
-        self, route: Route, written: Route, *, choices: int, form: KeyForm, clock: Clock, budget_ms: float
-    ) -> None:
-        """Place items as the code says; what is written is counted nowhere.
-
-        Args:
-            route: all generations that items may have been written under.
-            written: those that new items are written under.
-            choices: how many shards may hold an item under one N.
-            form: how partition keys are built.
-            clock: time and chance.
-            budget_ms: how long a write goes on trying.
-        """
+    def __init__(self, shards: Fixed, form: KeyForm, clock: Clock, budget_ms: float) -> None:
+        """Count nothing that is written."""
         telemetry = LoggedTelemetry()
         super().__init__(registry=None, routes=self, background=None, telemetry=telemetry, now_ms=clock.now_ms)
-        self.choices = choices
-        self.is_folding = bool(route) and not written
+        self.choices = shards.choices
+        self.has_base = shards.has_base
+        self.is_folding = bool(shards.route) and not shards.written
         self.left_sort_key = JournalSettings.defaults().journal_sort_key if self.is_folding else None
-        self._written = written
-        self._route = route
+        self._written = shards.written
+        self._route = shards.route
         self._lock = Lock()
         self.writer = Writer(
             routes=self,
@@ -111,7 +152,7 @@ class FixedRoutes(TableRoutes):
             clock=clock,
             budget_ms=budget_ms,
             form=form,
-            choices=choices,
+            choices=shards.choices,
         )
 
     def get(self, collection: str) -> Route:
@@ -197,11 +238,7 @@ class Fixed:
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
         """Build the routes of a table, whichever it is."""
         del table
-        routes = FixedRoutes(
-            self.route, self.written, choices=self.choices, form=schema.form, clock=clock, budget_ms=budget_ms
-        )
-        routes.has_base = self.has_base
-        return routes
+        return FixedRoutes(self, schema.form, clock, budget_ms)
 
 
 def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0, only_shards: bool = False) -> Fixed:

@@ -26,6 +26,7 @@ from hotpartition.core.capacity import (
     text_size_bytes,
 )
 from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.dynamodb.table import NOTED
 
 CHANGES = "hp_changes"
@@ -34,9 +35,6 @@ RESERVED = frozenset({CHANGES, SHARDS, NOTED})
 
 Place = tuple[Any, ...]
 """Where an item lies in its collection's order: what its sort key compares as; in an index, both sort keys."""
-Attributes = dict[str, Any]
-"""An item, a key or a request as boto3's `Table` takes and gives them: Python values."""
-
 _TYPES: dict[str, tuple[type, ...]] = {"S": (str,), "N": (int, Decimal), "B": (bytes, bytearray, Binary)}
 
 

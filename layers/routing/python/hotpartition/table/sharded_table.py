@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from decimal import Decimal
 from functools import partial
 from threading import Lock
@@ -17,11 +18,9 @@ from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
 from hotpartition.table.batches import Batches
-from hotpartition.table.client_table import ClientTable
-from hotpartition.table.gathering import PageReader
+from hotpartition.table.client_table import ClientTable, Transport
 from hotpartition.table.guarded import Guarded, GuardedClient
-from hotpartition.table.hashing import Hashing, by_sort_key
-from hotpartition.table.indexes import ShardedIndex, bind
+from hotpartition.table.indexes import ShardedIndex, TimeBuckets, bind
 from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.plain_table import PlainTable
@@ -29,49 +28,73 @@ from hotpartition.table.refused import check_arguments, refuse_method
 from hotpartition.table.requests import Boto3Table
 from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
-from hotpartition.table.sharding import Position, Sharding
-from hotpartition.table.time_buckets import TimeBuckets
-from hotpartition.table.transports import Transport
+from hotpartition.table.sharding import Hashing, Position, Sharding, by_sort_key
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_dynamodb.literals import TableStatusType
     from mypy_boto3_dynamodb.service_resource import DynamoDBResourceMeta, Table
     from mypy_boto3_dynamodb.type_defs import (
+        AttributeDefinitionTypeDef,
+        BillingModeSummaryTypeDef,
         DeleteItemInputTableDeleteItemTypeDef,
         DeleteItemOutputTableTypeDef,
+        DeleteTableOutputTypeDef,
         GetItemInputTableGetItemTypeDef,
         GetItemOutputTableTypeDef,
+        GlobalSecondaryIndexDescriptionTypeDef,
+        KeySchemaElementTypeDef,
+        LocalSecondaryIndexDescriptionTypeDef,
         PutItemInputTablePutItemTypeDef,
         PutItemOutputTableTypeDef,
         QueryInputTableQueryTypeDef,
         QueryOutputTableTypeDef,
         ScanInputTableScanTypeDef,
         ScanOutputTableTypeDef,
+        StreamSpecificationTypeDef,
         UpdateItemInputTableUpdateItemTypeDef,
         UpdateItemOutputTableTypeDef,
     )
 
-    from hotpartition.table.table_like import Described
+    class Described:
+        """What a boto3 `Table` says of itself, which a `ShardedTable` passes on."""
 
-    class GetItem(GetItemInputTableGetItemTypeDef, total=False):
-        """boto3's parameters, and ours."""
+        attribute_definitions: list[AttributeDefinitionTypeDef]
+        billing_mode_summary: BillingModeSummaryTypeDef
+        creation_date_time: datetime
+        global_secondary_indexes: list[GlobalSecondaryIndexDescriptionTypeDef]
+        item_count: int
+        key_schema: list[KeySchemaElementTypeDef]
+        latest_stream_arn: str
+        local_secondary_indexes: list[LocalSecondaryIndexDescriptionTypeDef]
+        stream_specification: StreamSpecificationTypeDef
+        table_arn: str
+        table_id: str
+        table_name: str
+        table_size_bytes: int
+        table_status: TableStatusType
+        delete: Callable[[], DeleteTableOutputTypeDef]
+        load: Callable[[], None]
+        reload: Callable[[], None]
+        wait_until_exists: Callable[[], None]
+        wait_until_not_exists: Callable[[], None]
+
+    class Hashed(TypedDict, total=False):
+        """The value of the attribute that shards are chosen by."""
 
         Hashed: str | int | Decimal | bytes
 
-    class UpdateItem(UpdateItemInputTableUpdateItemTypeDef, total=False):
+    class GetItem(GetItemInputTableGetItemTypeDef, Hashed):
         """boto3's parameters, and ours."""
 
-        Hashed: str | int | Decimal | bytes
-
-    class DeleteItem(DeleteItemInputTableDeleteItemTypeDef, total=False):
+    class UpdateItem(UpdateItemInputTableUpdateItemTypeDef, Hashed):
         """boto3's parameters, and ours."""
 
-        Hashed: str | int | Decimal | bytes
-
-    class Query(QueryInputTableQueryTypeDef, total=False):
+    class DeleteItem(DeleteItemInputTableDeleteItemTypeDef, Hashed):
         """boto3's parameters, and ours."""
 
-        Hashed: str | int | Decimal | bytes
+    class Query(QueryInputTableQueryTypeDef, Hashed):
+        """boto3's parameters, and ours."""
 
     class GetItems(TypedDict, total=False):
         """What all items are read by."""
@@ -402,16 +425,12 @@ class ShardedTable(Described):
         executor = self._open_executor(config.max_pool_connections)
         return Parts(
             items=ItemCalls(table, sharding, changer, executor),
-            pages=PageCalls(table, sharding, PageReader(sharding, executor)),
+            pages=PageCalls(table, sharding, executor),
             batches=Batches(table, sharding, append_only=self._append_only),
         )
 
     def _build_plain(self, reached: Any) -> Parts:
-        """Build what carries out the calls on a table without a sort key.
-
-        Raises:
-            NotImplementedError: it shall keep an index.
-        """
+        """Build what carries out the calls on a table without a sort key, which keeps no index."""
         if self._indexes:
             raise NotImplementedError(f"{self.name} has no sort key, so no index is kept. Leave out indexes=")
         table = Boto3Table(table=reached, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)

@@ -7,59 +7,25 @@ Only type checkers read these classes. They need `boto3-stubs[dynamodb]`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
 from typing import TYPE_CHECKING, Protocol, Unpack
 
 if TYPE_CHECKING:
     from boto3.dynamodb.table import BatchWriter
-    from mypy_boto3_dynamodb.literals import TableStatusType
     from mypy_boto3_dynamodb.service_resource import DynamoDBResourceMeta
     from mypy_boto3_dynamodb.type_defs import (
-        AttributeDefinitionTypeDef,
-        BillingModeSummaryTypeDef,
         DeleteItemInputTableDeleteItemTypeDef,
         DeleteItemOutputTableTypeDef,
-        DeleteTableOutputTypeDef,
         GetItemInputTableGetItemTypeDef,
         GetItemOutputTableTypeDef,
-        GlobalSecondaryIndexDescriptionTypeDef,
-        KeySchemaElementTypeDef,
-        LocalSecondaryIndexDescriptionTypeDef,
         PutItemInputTablePutItemTypeDef,
         PutItemOutputTableTypeDef,
         QueryInputTableQueryTypeDef,
         QueryOutputTableTypeDef,
         ScanInputTableScanTypeDef,
         ScanOutputTableTypeDef,
-        StreamSpecificationTypeDef,
         UpdateItemInputTableUpdateItemTypeDef,
         UpdateItemOutputTableTypeDef,
     )
-
-
-class Described:
-    """For type checkers: what a boto3 `Table` says of itself, which a `ShardedTable` passes on."""
-
-    attribute_definitions: list[AttributeDefinitionTypeDef]
-    billing_mode_summary: BillingModeSummaryTypeDef
-    creation_date_time: datetime
-    global_secondary_indexes: list[GlobalSecondaryIndexDescriptionTypeDef]
-    item_count: int
-    key_schema: list[KeySchemaElementTypeDef]
-    latest_stream_arn: str
-    local_secondary_indexes: list[LocalSecondaryIndexDescriptionTypeDef]
-    stream_specification: StreamSpecificationTypeDef
-    table_arn: str
-    table_id: str
-    table_name: str
-    table_size_bytes: int
-    table_status: TableStatusType
-    delete: Callable[[], DeleteTableOutputTypeDef]
-    load: Callable[[], None]
-    reload: Callable[[], None]
-    wait_until_exists: Callable[[], None]
-    wait_until_not_exists: Callable[[], None]
 
 
 class TableLike(Protocol):

@@ -10,15 +10,16 @@ An item that came or went meanwhile starts this anew. Actions on other tables ar
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
-from hotpartition.core.backoff import try_for
 from hotpartition.core.route import Route, candidate_keys
+from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.errors import ThrottledError
 from hotpartition.table.expressions import project_also
-from hotpartition.table.item_calls import MAX_RACES, Change, ItemCalls, Prepared, RaceLostError
+from hotpartition.table.item_calls import MAX_RACES, Change, ItemCalls, Prepared, RaceLostError, until_not_lost
 from hotpartition.table.item_store import (
     StoredItem,
     attributes_of_ours,
@@ -29,13 +30,9 @@ from hotpartition.table.item_store import (
 )
 from hotpartition.table.refused import refuse_options, refuse_parameters
 from hotpartition.table.requests import Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, Attributes
 from hotpartition.table.sharding import Target
 
-if TYPE_CHECKING:
-    from hotpartition.table.sharded_table import Parts
-
-Find = Callable[[object], "Parts | None"]
+Find = Callable[[object], ItemCalls | None]
 """Finds what carries out the calls on a sharded table, by its name."""
 
 ACTIONS = 100
@@ -106,14 +103,8 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
         message = "Transaction request cannot include multiple operations on one item"
         raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "TransactWriteItems")
     calls = _Calls(request)
-    lost: BaseException | None = None
     with as_boto3_raises():
-        for _ in range(MAX_RACES):
-            try:
-                return calls.finish(_write_once(calls, actions, writes))
-            except RaceLostError as error:
-                lost = error.__cause__
-    raise lost or AssertionError
+        return calls.finish(until_not_lost(partial(_write_once, calls, actions, writes)))
 
 
 def _read_action(find: Find, index: int, action: Any) -> list[_Write]:
@@ -123,11 +114,11 @@ def _read_action(find: Find, index: int, action: Any) -> list[_Write]:
         return []
     (kind,) = kinds
     body = action[kind]
-    parts = find(body.get("TableName"))
-    if parts is None or (kind == "ConditionCheck" and not body.get("ConditionExpression")):
+    items = find(body.get("TableName"))
+    if items is None or (kind == "ConditionCheck" and not body.get("ConditionExpression")):
         return []
-    understood = parts.items.read_change("transact_write_items", _OPERATIONS[kind], without(body, "TableName"))
-    return [_Write(index, kind, body["TableName"], parts.items, *understood)] if understood else []
+    understood = items.read_change("transact_write_items", _OPERATIONS[kind], without(body, "TableName"))
+    return [_Write(index, kind, body["TableName"], items, *understood)] if understood else []
 
 
 def _write_once(calls: _Calls, actions: Sequence[Any], writes: Sequence[_Write]) -> Attributes:
@@ -145,19 +136,15 @@ def _write_once(calls: _Calls, actions: Sequence[Any], writes: Sequence[_Write])
     for write in writes:
         built[write.at] = {write.kind: {"TableName": write.table_name, **prepared[write.at].request}}
         write.items.changer.count(write.target, write.change, 2, factor=2)
-    sharding, sender = writes[0].items.sharding, calls.of(writes[0].items)
 
-    def send() -> Attributes:
-        try:
-            return sender.send_many("TransactWriteItems", is_counted=False, TransactItems=built)
-        except ThrottledError as error:
-            for write, reason in _reasons(writes, error.__cause__):
-                if reason.get("Code") in {"ThrottlingError", "ProvisionedThroughputExceeded"}:
-                    write.items.changer.note_refused(prepared[write.at])
-            raise
+    def note_refused(error: ThrottledError) -> None:
+        for write, reason in _reasons(writes, error.__cause__):
+            if reason.get("Code") in {"ThrottlingError", "ProvisionedThroughputExceeded"}:
+                write.items.changer.note_refused(prepared[write.at])
 
+    sender = calls.of(writes[0].items)
     try:
-        return try_for(sharding.clock, sharding.budget_ms, send)
+        return sender.send_patiently("TransactWriteItems", note_refused, is_counted=False, TransactItems=built)
     except ClientError as error:
         failed = [
             (write, reason)
@@ -185,7 +172,7 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
         ClientError: as boto3's.
     """
     actions: Sequence[Any] = request.get("TransactItems") or ()
-    ours = {index: parts.items for index, action in enumerate(actions) if (parts := _find_read(find, action))}
+    ours = {index: items for index, action in enumerate(actions) if (items := _find_read(find, action))}
     if not ours:
         passed: Attributes = client.transact_get_items(**request)
         return passed
@@ -204,11 +191,11 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
     raise client.exceptions.TransactionCanceledException(facts, "TransactGetItems")
 
 
-def _find_read(find: Find, action: Any) -> Parts | None:
+def _find_read(find: Find, action: Any) -> ItemCalls | None:
     """Find the sharded table of an action, if it names an item; what is wrong with another, DynamoDB says best."""
     body: Any = action.get("Get") if isinstance(action, Mapping) else None
-    parts = None if body is None else find(body.get("TableName"))
-    return parts if parts is not None and parts.items.sharding.schema.is_key(body.get("Key")) else None
+    items = None if body is None else find(body.get("TableName"))
+    return items if items is not None and items.sharding.schema.is_key(body.get("Key")) else None
 
 
 def _seek(calls: _Calls, items: ItemCalls, gets: Sequence[Attributes]) -> list[_Read]:
@@ -272,7 +259,7 @@ def _read_item(read: _Read, given: Sequence[tuple[Attributes, Attributes | None]
     """Return what a transaction gives of an item; None: it came or went, or its collection was raised meanwhile."""
     schema, collection = read.items.sharding.schema, read.target.collection
     copies = [
-        StoredItem(read.target.sort_key, item[schema.partition], int(item.get(CHANGES, 0)), item)
+        StoredItem.of(item, read.target.sort_key, schema)
         for get, item in given
         if item is not None and get in read.gets
     ]
