@@ -128,7 +128,7 @@ def test_a_copy_that_was_changed_meanwhile_is_not_removed(table, plain, watched)
     for _ in range(2):
         table.update_item(Key=key, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
     plain.put_item(Item={**key, "n": 1, "hp_changes": 1})
-    once_before(watched, "TransactWriteItems", lambda: plain.put_item(Item={**key, "n": 7, "hp_changes": 3}))
+    watched.once_before("TransactWriteItems", lambda: plain.put_item(Item={**key, "n": 7, "hp_changes": 3}))
     table.update_item(Key=key, UpdateExpression="ADD n :n", ExpressionAttributeValues={":n": 1})
     assert [(stored["PK"], stored["n"]) for stored in plain.scan()["Items"]] == [("room", 8)]
 
