@@ -24,7 +24,7 @@ WARM_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True)
 class CloseTimes:
-    """The times of the protocol, in ms. REQUIRES: no writer has a longer lease than who closes believes."""
+    """The times of the protocol, in ms. REQUIRES: no writer of the fleet has a lease longer than `lease_ms`."""
 
     lease_ms: int
     margin_ms: int

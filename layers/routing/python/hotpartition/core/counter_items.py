@@ -40,7 +40,7 @@ class Cell(NamedTuple):
 class Addition(NamedTuple):
     """An addition that counts once: DynamoDB's own token for it, the cell that it goes to, and how much it adds.
 
-    Where it goes and what it adds is all that its request is made of, so whoever knows both builds the same request.
+    The cell and the amount determine the request, so every process builds the same one.
     """
 
     request_token: str

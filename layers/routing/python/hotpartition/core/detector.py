@@ -1,7 +1,7 @@
 """The detector: from the fleet's reports and the known route to a decision, as a pure function.
 
 State is `(slot, source, collection) -> values`, written by assignment, so redelivered, reordered and doubled
-reports change nothing, and whoever reads the same stream comes to the same decision.
+reports change nothing, and all consumers that read the same stream decide the same.
 
 Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
 serve it. It is hot at once when one second of slots exceeds `hot_at_once_wcu` for each of these keys, and hot when
@@ -48,11 +48,11 @@ EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
 EVIDENCE_MIN_SAMPLES = 4
 """Fewer are a few large items: two of those on one shard are too much for it, on any number (decision 30)."""
 EVIDENCE_MIN_SLOTS = 2
-"""Throttles in so many different slots of the last two seconds are not a passing burst."""
+"""Slots of the last two seconds that must have throttles; in fewer they may be a passing burst."""
 EVIDENCE_LOAD_SHARE = 0.4
 """Own load, as a share of what the route is sized for, below which a throttle is a neighbour's doing."""
 EVIDENCE_THROTTLED_SHARE = 0.05
-"""Of the own load; who was refused by all choices is stored a moment later, and pages pay for more shards for ever."""
+"""Share of the own load; below it, throttled writes are stored a moment later, and new shards would cost every page."""
 EVIDENCE_PAUSE_MS = 5_000
 
 ROUNDING_MARGIN = 1 - 1e-9
@@ -83,7 +83,7 @@ class Reason(StrEnum):
 
     RAISED = "raised"
     UNLUCKY_PARTITION = "unlucky-partition"  # raised: throttled although the load is covered
-    SIZING = "sizing"  # hot; the slot that tells the size is not over yet
+    SIZING = "sizing"  # hot; the slot that sets the size is not over yet
     COVERED = "covered"  # more than a base key serves, and the route's shards serve it
     AT_CAP = "at-cap"
     TOO_MANY = "too-many"  # hot, and the hour's raises are used up
@@ -259,7 +259,7 @@ class CollectionReports:
         return True
 
     def _is_quiet_around(self, number: int, quiet_wcu: float) -> bool:
-        """Say whether no second of slots that a slot belongs to has more than so many WCU."""
+        """Say whether no second of slots that includes this slot has more than `quiet_wcu`."""
         around = range(number - SLOTS_PER_SECOND + 1, number + SLOTS_PER_SECOND)
         wcu = [slot.wcu if (slot := self._slots.get(n)) else 0.0 for n in around]
         return all(sum(wcu[first : first + SLOTS_PER_SECOND]) <= quiet_wcu for first in range(SLOTS_PER_SECOND))
@@ -412,7 +412,7 @@ class _LoadClass:
         return tuple([shares[s].wcu if s in shares else 0.0 for s in range(first_slot, last_slot + 1)])
 
     def is_at_most(self, wcu: float) -> bool:
-        """Say whether all of it together is surely no more than so many WCU."""
+        """Say whether the sum of all shares is at most `wcu`, whatever the rounding."""
         return sum([share.wcu for share in self._shares.values()]) <= wcu * ROUNDING_MARGIN
 
 
@@ -505,7 +505,7 @@ def _judge_throttles(
 ) -> Decision:
     current = slot_of(now_ms)
     last_second = load.sum(current - SLOTS_PER_SECOND, current - 1)
-    # Only what was placed under the present N tells something about the present shards.
+    # Only writes placed under the present N are evidence about the present shards.
     evidence = [
         s
         for s in load.samples(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
@@ -657,7 +657,7 @@ class ReportWindow:
         return list(self._loud)
 
     def list_warm(self, wcu_per_second: float, now_ms_of: Callable[[str], int]) -> Sequence[str]:
-        """List the collections whose mean load was so much or more in five seconds, until their reports were read."""
+        """List the collections with a mean load of `wcu_per_second` or more over five seconds, up to what was read."""
         known = self._collections.items()
         return [c for c, reports in known if reports.mean_wcu(slot_of(now_ms_of(c))) >= wcu_per_second]
 

@@ -48,8 +48,8 @@ SHORT_SLOTS = 4
 """In windows of at most this many slots the load may still rise, or its counting: a last slot with more sets the size.
 It is whole if there was something to count in the slot before it."""
 LOAD_PLACES = 3
-"""Load items of a collection. All processes use the first; it may lie on the very partition that is hot, though, or on
-another that is: who is refused there goes to the next one, as all others are who are."""
+"""Load items of a collection. All processes use the first. Where its partition is hot and refuses, each process uses
+the next one."""
 KEPT_SLOTS = 16
 """How long a slot is kept: longer than any window looks back."""
 MAX_SLOTS_AHEAD = 8
@@ -112,7 +112,7 @@ def decide_in_band(
     now_ms: int,
     raised_at_ms: int | None = None,
 ) -> Decision:
-    """Decide about the load class of an item that is written now. Whoever sees the same load decides the same.
+    """Decide about the load class of an item that is written now. All processes that see the same load decide the same.
 
     Args:
         collection: whose load it is.

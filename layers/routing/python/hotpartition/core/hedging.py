@@ -24,7 +24,7 @@ MAX_SAVED_HEDGES = 4.0
 """Hedges that may be saved up, so that a cold start or a pause does not allow a burst."""
 LATENCY_WINDOW = 256
 MIN_LATENCIES = 32
-"""Below so many recent latencies nobody can say what is slow."""
+"""With fewer recent latencies it is not known which call is slow."""
 MIN_DELAY_SECONDS = 0.002
 STRAGGLERS_SHARE = 1 / 8
 MIN_STRAGGLERS = 2
@@ -175,7 +175,7 @@ class RoundState(Generic[ResultT]):
         self._due.pop(attempt.call, None)
         if other is not None:
             self.running.discard(other)
-            self._learn(other, now)  # it took at least so long
+            self._learn(other, now)  # it took at least this long
         return other
 
     def _next_straggler(self) -> int | None:

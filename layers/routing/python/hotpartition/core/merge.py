@@ -27,7 +27,7 @@ each would sum up to far more than it saves in second questions."""
 SECOND_ROUND_ITEMS = 0.25
 """What a second round reads of each shard, on average: left for it of the above."""
 MOST_HIDDEN = 1000
-"""A page ends early behind so many items that are not shown: a read is bounded, however many were deleted."""
+"""A page ends early after this many items that are not shown, so that reads stay bounded where many were deleted."""
 SMALL_PAGE = 50
 """Smaller pages may read as much as this one: their items share read units, so another question costs more."""
 
@@ -57,7 +57,7 @@ ItemT = TypeVar("ItemT", bound=MergeItem[Any])
 
 
 PositionOf = Callable[[KeyT], int | None]
-"""Tells the position of a sort key, or of a bound that need not be one; None: it cannot be told."""
+"""Returns the position of a sort key, or of a bound that need not be one; None: it is unknown."""
 
 
 NO_LIMIT = 2**31 - 1
@@ -181,7 +181,7 @@ class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
     """Asks each key once, and ends the page where the first of them was read to: nothing past it is certain yet."""
 
     limits: Mapping[str, int] | None = None
-    """Asks these keys, for so many items each; None: all that can hold items of the range, for its limit."""
+    """The keys to ask, and for how many items each; None: all that can hold items of the range, for its limit."""
     read: dict[str, QueryResponse[KeyT, ItemT]] = field(default_factory=dict)
     """What was read of each key."""
 
@@ -313,14 +313,14 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
 
     @property
     def _want(self) -> int:
-        """One more than the page holds: the extra one tells whether there is a next page."""
+        """One more than the page holds: the extra one shows whether there is a next page."""
         return self.range.limit + 1
 
     def _sorted_keys(self) -> list[KeyT]:
         return sorted(self._found, reverse=self.range.newest_first)
 
     def _edge(self) -> KeyT | None:
-        """The last sort key that matters, if so many are known already. What is past it cannot be on the page."""
+        """The last sort key that matters; None: too few are known. Items past it cannot be on the page."""
         sort_keys = self._sorted_keys()
         end = self._find_edge(sort_keys)
         return None if end is None else sort_keys[end]
@@ -403,7 +403,7 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
         state = self._keys[key]
         room = self._want - sum(1 for i in self._found if state.reached and self._precedes(i, state.reached))
         if self._has_hidden:
-            # What is not shown takes no room: how much of a key that is, only reading on can tell.
+            # Items that are not shown take no room; how many a key has is known only by reading on.
             room = max(room, min(2 * state.asked, MOST_HIDDEN))
         if edge is not None or live == 1:
             return max(1, room)
@@ -417,7 +417,7 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
 
 
 def cut_page(page: Page[KeyT, ItemT], count: int) -> Page[KeyT, ItemT]:
-    """End a page behind so many of its items, one at least: before the next one, as any page does."""
+    """End a page after `count` of its items (at least one), where its next page will begin."""
     count = max(1, count)
     if count >= len(page.items):
         return page
@@ -453,7 +453,7 @@ def narrow_newest(page: Page[KeyT, ItemT], limit: int, is_shown: Callable[[ItemT
 def _find_end(count: int, limit: int, shows: Callable[[int], bool]) -> int | None:
     """Find where a page ends among what was read in its order: before the first item that is too many; None: nowhere.
 
-    `shows` says of each whether it belongs on a page; so many that do not end it as well.
+    `shows` says of each whether it belongs on a page; `MOST_HIDDEN` that do not end it as well.
     """
     shown = 0
     for index in range(count):

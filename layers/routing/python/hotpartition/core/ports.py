@@ -27,7 +27,7 @@ class JournalEntry:
     """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item).
 
     `date_ms` is the `Date` of the response that showed it, a whole second of DynamoDB's clock as Unix ms; None where it
-    had none, or where nobody asked for it.
+    had none, or was not asked for.
 
     While it `is_folding`, items are moved to the base key, one by one.
     """
@@ -42,8 +42,8 @@ class JournalEntry:
 class Fetched(Generic[KeyT, ItemT]):
     """The outcome of one round of queries, in their order; what failed is there as its error.
 
-    `journal` is None where it was not asked for. `hedged` is how many queries were asked a second time, for being slow.
-    `units` is what those that succeeded took, in RCU, each of them once.
+    `journal` is None where it was not asked for. `hedged` is how many slow queries were sent twice. `units` is the RCU
+    of the successful ones, each counted once.
     """
 
     responses: tuple[QueryResponse[KeyT, ItemT] | RetryLaterError, ...]
@@ -100,7 +100,7 @@ class ItemStore(Protocol[KeyT, ItemT]):
 
 
 class CounterStore(Protocol):
-    """The items of counters, for who adds to them. Fails closed: an addition is acknowledged only after it was made.
+    """The items of counters, to add to them. Fails closed: an addition is acknowledged only after it was made.
 
     Both methods make one attempt, and raise `ThrottledError` where nothing was counted.
     """
@@ -109,7 +109,7 @@ class CounterStore(Protocol):
         """Add to a shard's item for additions without a token.
 
         Raises:
-            OutcomeUnknownError: nobody knows whether it was counted.
+            OutcomeUnknownError: it may have been counted, or not.
         """
         ...
 
@@ -120,7 +120,7 @@ class CounterStore(Protocol):
             True when it was counted there, now or before; False when the token is bound to another request.
 
         Raises:
-            StoreUnavailableError: nobody knows.
+            StoreUnavailableError: it may have been counted, or not.
         """
         ...
 
@@ -156,7 +156,7 @@ class LoadItems(Protocol):
 
 
 class JournalReading(Protocol):
-    """The routes as DynamoDB holds them, for who only reads them. Fails closed.
+    """The routes as DynamoDB holds them, only to read them. Fails closed.
 
     Every method raises `ThrottledError` or `StoreUnavailableError` after one attempt, and
     `MalformedGenerationError` where a stored route cannot be read.
@@ -183,7 +183,7 @@ class Journal(JournalReading, Protocol):
             pause_ms: how long the route must not have grown; where it has, nothing is added.
 
         Returns:
-            The route as it is afterwards.
+            The new route.
         """
         ...
 
@@ -202,7 +202,7 @@ class Journal(JournalReading, Protocol):
             seen: adds nothing if the route has grown since; None: it may have.
 
         Returns:
-            The route as it is afterwards, with its `date_ms`; None: it has grown, so nothing was added.
+            The new route, with its `date_ms`; None: it has grown, so nothing was added.
         """
         ...
 
@@ -244,7 +244,7 @@ class Registry(Protocol):
         ...
 
     def mark_warm(self, collection: str, keep_ms: int) -> None:
-        """Say that a collection is warm, for so many ms of Redis's clock; without that, it may be closed."""
+        """Mark a collection as warm for `keep_ms` of Redis's clock; one without the mark may be closed."""
         ...
 
     def is_warm(self, collection: str) -> bool:
@@ -252,11 +252,11 @@ class Registry(Protocol):
         ...
 
     def closing_cursor(self) -> str | None:
-        """Return up to where routing items were looked through for what has cooled; None: nobody has kept it."""
+        """Return the cursor up to which routing items were searched for cooled ones; None: none is kept."""
         ...
 
     def keep_closing_cursor(self, cursor: str) -> None:
-        """Keep that for the next minute."""
+        """Keep the cursor for the next minute."""
         ...
 
     def count_raise(self) -> int:
@@ -317,8 +317,8 @@ class PageStore(Protocol):
 class RoutingItem:
     """A routing item as operators see it.
 
-    `route` is None when a generation cannot be read; `members` are the generations as stored. `raises` says who or
-    what added them, as far as that was recorded.
+    `route` is None when a generation cannot be read; `members` are the generations as stored. `raises` says what added
+    them, or which operator, as far as that was recorded.
     """
 
     collection: str
@@ -396,7 +396,7 @@ class ReportSource(Protocol):
         ...
 
     def announce(self, started_ms: int, share: Share = WHOLE) -> None:
-        """Tell other consumers that one of this share, started at this time, is at work; the latest start wins."""
+        """Announce a consumer of this share, started at this time, to the others; the latest start wins."""
         ...
 
     def latest_start_ms(self, share: Share = WHOLE) -> int | None:

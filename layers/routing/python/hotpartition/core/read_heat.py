@@ -166,7 +166,7 @@ def decide_reads(
 
 
 def _sums(values: Sequence[float], width: int) -> list[float]:
-    """Sum up each run of so many values."""
+    """Sum up each run of `width` values."""
     totals = list(accumulate(values, initial=0.0))
     return [end - start for start, end in zip(totals, totals[width:], strict=False)]
 

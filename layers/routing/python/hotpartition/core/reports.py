@@ -1,4 +1,4 @@
-"""Reports: what environments tell the consumer through the stream, and how an entry is read back.
+"""Reports: load that environments send to the consumer through the stream, and how an entry is read back.
 
 An entry's text is eight parts with `|` between them, a format shared by all versions that may run at once.
 

@@ -4,8 +4,8 @@ A route is a set of generations `(n, since)` and of closes. Items at positions f
 shards. A close at c begins a new era: N(t) is the largest n among the generations with `c <= since <= t`, where c is
 the last close at or before t. Within an era N never falls, neither with t nor as its generations grow. That is what
 makes every older route safe to write with: a reader that knows a larger set looks in every place that a smaller one
-could have chosen. Closes make N smaller, so who reads obeys only confirmed ones, and only those that the journal showed
-beside the items; who writes obeys announced ones too, and under a lease (docs/architecture.md).
+could have chosen. Closes make N smaller. So readers obey only confirmed ones, and only those that the journal showed
+beside the items; writers obey announced ones too, under a lease (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.errors import MalformedGenerationError
 
 MAX_SETTLED_MEMBERS = 192
-"""A route of so many generations and closes is closed no more, and raises of it are completed at its latest closes
-only: what is left up to the journal's and Redis's limit is for raises."""
+"""From this many generations and closes on, a route is closed no more, and raises of it are completed at its latest
+closes only: the rest, up to the journal's and Redis's limit, is for raises."""
 PRESENT_CLOSES = 2
 """The last closes: the one that the present era began with, and the one that is pending."""
 
@@ -67,7 +67,7 @@ class Close:
     is_confirmed: bool
 
     def encode(self) -> str:
-        """Build the stored form: a storage contract, pinned by golden tests. Who knows no closes refuses it."""
+        """Build the stored form: a storage contract, pinned by golden tests. Versions without closes refuse it."""
         return f"{'closed' if self.is_confirmed else 'closing'}@{self.at_ms}"
 
 
@@ -144,7 +144,7 @@ class Route:
 
     @cached_property
     def as_announced(self) -> Route:
-        """The view of who writes: announced closes count like confirmed ones. It covers this route."""
+        """The route for writers: announced closes count like confirmed ones. It covers this route."""
         closes = self.closes | {Close(close.at_ms, True) for close in self.closes}
         return self if closes == self.closes else Route(self.generations, closes)
 
@@ -358,7 +358,7 @@ def next_candidates(
         form: how partition keys are built.
         asked: the keys that have responded.
         is_found: whether one of them holds it.
-        everywhere: whether all choices are asked at once, found or not: for who must know of every copy.
+        everywhere: whether all choices are asked at once, found or not, to learn of every copy.
         choices: how many shards may hold it under one N.
 
     Returns:

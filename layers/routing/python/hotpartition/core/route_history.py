@@ -1,4 +1,4 @@
-"""The history of a route: who or what raised it, kept beside its generations for operators. Pure.
+"""The history of a route: the cause of each raise, kept beside its generations for operators. Pure.
 
 A routing item's string set `raises` has one short member for each raise, about 45 bytes:
 
@@ -33,7 +33,7 @@ _MAX_SECONDS = 253_402_300_799  # the end of 9999, the last that can be shown
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a route was raised: a word, the load that decided (WCU/s), and who asked for it."""
+    """Why a route was raised: a word, the load that decided (WCU/s), and the operator that asked for it."""
 
     reason: str
     rate_wcu_per_second: int | None = None

@@ -22,7 +22,7 @@ SLOT_MS = 250
 """Length of a slot, aligned to wall time. Part of the report format: all environments must agree on it."""
 
 MAX_TRACKED_COLLECTIONS = 4096
-"""Collections counted in one slot before sampling goes on write by write (see `LoadSampler`)."""
+"""Collections counted in one slot before sampling goes on write by write, as `LoadSampler` says."""
 
 
 def slot_of(time_ms: int) -> int:
@@ -157,7 +157,7 @@ class ReadSampler:
         self._reported: dict[str, tuple[float, float]] = {}
 
     def record(self, collection: str, rcu: float, now_ms: int) -> ReadCrossing | None:
-        """Count one page that was asked for, whoever served it.
+        """Count one requested page, whether a cache or DynamoDB served it.
 
         Args:
             collection: whose page it is.

@@ -57,5 +57,5 @@ WHOLE = Share()
 
 
 def list_shares(consumers: int) -> tuple[Share, ...]:
-    """List the shares of so many consumers."""
+    """List the shares of all `consumers`."""
     return tuple(Share(index, consumers) for index in range(consumers))

@@ -34,7 +34,7 @@ class CloseStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A close under way, and the routing item as it was seen last. If refused, `refusal` is set and `close` is None."""
+    """A close under way, and the routing item as last seen. If refused, `refusal` is set and `close` is None."""
 
     collection: str
     step: CloseStep
@@ -65,7 +65,7 @@ class Closer:
         Args:
             journal: the truth.
             raiser: how the journal is repeated, and what puts routes into the registry.
-            telemetry: told of what was confirmed, and of what stays void.
+            telemetry: gets what was confirmed, and what stays void.
             times: those of the fleet's writers.
             has_positions: whether positions are times, Unix ms; otherwise nothing is closed.
             timeless_prefix: what the partition keys of counters begin with; they have no positions.
@@ -92,7 +92,7 @@ class Closer:
         Args:
             collection: which one.
             cause: why, for operators.
-            grown_by_ms: it is not closed if its route has grown later, Unix ms: who decided did not know of it.
+            grown_by_ms: it is not closed if its route has grown after this, Unix ms: the decision did not know of it.
         """
         entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
         is_timed = self.has_positions(collection)

@@ -74,7 +74,7 @@ class Adder:
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
-            OutcomeUnknownError: nobody knows whether it was counted.
+            OutcomeUnknownError: it may have been counted, or not.
             RetryLaterError: it was not counted: DynamoDB refused for the whole budget.
         """
         self._writer.write(
@@ -89,13 +89,13 @@ class Adder:
         )
 
     def _draw(self) -> str:
-        """Draw what the choices follow from: nobody looks for an addition without a token, so any shard will do."""
+        """Draw a text to choose shards by: an addition without a token is never looked up, so any will do."""
         return repr(self._clock.random())
 
     def add_once(
         self, collection: str, addition: Addition, *, size_bytes: int, remaining_ms: float = float("inf")
     ) -> None:
-        """Make an addition, unless it was made before, by whomever: exact for ten minutes.
+        """Make an addition, unless any process made it before: exact for ten minutes.
 
         Args:
             collection: the counter's key.
@@ -105,7 +105,7 @@ class Adder:
 
         Raises:
             TokenReusedError: the token stands for another amount.
-            RetryLaterError: DynamoDB refused for the whole budget, or nobody knows; repeating it is safe.
+            RetryLaterError: DynamoDB refused for the whole budget, or the outcome is unknown; repeating it is safe.
         """
         now_ms = self._clock.now_ms()
         deadline_ms = now_ms + min(self._budget_ms, remaining_ms)

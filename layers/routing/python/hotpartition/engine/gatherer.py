@@ -95,7 +95,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         Args:
             store: the items.
             routes: what reads begin with.
-            telemetry: told of what is wrong.
+            telemetry: gets faults.
             clock: time and chance.
             budget_ms: how long a read goes on trying.
             form: how partition keys are built.
@@ -103,8 +103,8 @@ class Gatherer(Generic[KeyT, ItemT]):
             choices: how many shards may hold an item under one N.
             has_journal: whether routing items say where items lie; otherwise `routes` learn it from the items.
             budget_from_refusal: whether the budget counts from the first refusal, not from the call.
-            counting: told of each page and what it took; None: pages are not counted. Single items never are, since no
-                cache of pages would help them.
+            counting: gets each page and its cost; None: pages are not counted. Single items never are, since no cache
+                of pages would help them.
         """
         self._store = store
         self._counting = counting
@@ -202,7 +202,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         Args:
             keys: which items. REQUIRES: each once.
             is_strong: whether the read is strongly consistent, the journal's included.
-            everywhere: asks all choices at once, found or not: for who must know of every copy.
+            everywhere: asks all choices at once, found or not, to learn of every copy.
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
@@ -244,7 +244,7 @@ class Gatherer(Generic[KeyT, ItemT]):
 
     @contextmanager
     def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:
-        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        """Name the collection whose routing item must be repaired; the read fails, since it could be incomplete."""
         try:
             yield
         except MalformedGenerationError as error:

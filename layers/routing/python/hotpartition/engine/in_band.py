@@ -41,7 +41,7 @@ FIRST_SAMPLE_WCU = 10.0
 `MAX_SAMPLE_WCU`, to find out whether they decided for too few shards."""
 MAX_MARKS = 1_000
 RAISE_PAUSE_MS = 1_000
-"""Least time between two raises of one key, whoever makes them: DynamoDB sees to it."""
+"""Least time between two raises of one key, by any process: DynamoDB checks it."""
 RAISE_BUDGET_MS = 200
 """How long a raise is tried, within the write that decided it: others try as well. The routing item may share the
 partition that is hot."""
@@ -97,7 +97,7 @@ class InBandCounting:
             loads: the fleet's load items.
             raiser: carries out raises.
             store_clock: DynamoDB's time; slots follow it.
-            telemetry: told of decisions and refusals.
+            telemetry: gets decisions and refusals.
             clock: time and chance.
             thresholds: `hot_at_once_wcu` is what one key serves.
             is_raising: whether hot keys are raised, and not only counted.

@@ -63,7 +63,7 @@ class InBandCooling:
             loads: the fleet's load items.
             closer: carries out closes.
             store_clock: DynamoDB's time; buckets follow it.
-            telemetry: told of samples that were lost.
+            telemetry: gets samples that were lost.
             clock: time and chance.
             key_wcu: what one key serves, in WCU/s.
             close_after_ms: how long a bucket is.

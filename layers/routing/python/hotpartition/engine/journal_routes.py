@@ -43,7 +43,7 @@ class JournalRoutes:
 
         Args:
             journal: has the routes.
-            telemetry: told when it does not respond.
+            telemetry: gets failures of the journal.
             random: returns uniform numbers in [0, 1).
             max_entries: how many routes are kept.
         """
@@ -63,7 +63,7 @@ class JournalRoutes:
         return self._look_up(collection, now_ms) if known else EMPTY_ROUTE
 
     def peek(self, collection: str) -> Route:
-        """Return the route as known, whatever its age: for reads, which see the journal anyway."""
+        """Return the last known route, whatever its age: for reads, which see the journal anyway."""
         return self._cache.peek(collection)
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:

@@ -1,10 +1,9 @@
 """Leases: what lets a writer place an item on a shard although routes may be closed.
 
 An item of time t may lie on a shard only if the writer's last strongly consistent read of the journal happened at a
-time v with t - v < D. v is DynamoDB's: the `Date` of the response. So whoever confirms a close knows that each writer
-of items behind it has seen the announcement (`core/closes.py`). The rule is about the item's own time: a frozen
-process, a late put or a wrong local clock changes nothing. In any doubt the item goes to the base key, which every read
-asks.
+time v with t - v < D. v is DynamoDB's: the `Date` of the response. So when a close is confirmed, each writer of items
+behind it has seen the announcement (`core/closes.py`). The rule is about the item's own time: a frozen process, a late
+put or a wrong local clock changes nothing. In any doubt the item goes to the base key, which every read asks.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class Leases:
 
         Args:
             journal: the truth, which is read strongly consistent once a lease and collection.
-            telemetry: told of writes that found none.
+            telemetry: gets writes that found no lease.
             times: how long a lease is, and how much the clocks of DynamoDB's servers may differ.
             now_ms: Unix time by the process's clock.
             max_entries: how many collections have one.
@@ -85,8 +84,8 @@ class Leases:
             key: which item; one without a position may sort behind any close, and belongs there.
             route: what the journal has shown of the collection's route.
             learn: takes in what the journal shows now.
-            confirmed: what a strongly consistent read has just shown to who creates an item only if there is none. All
-                of them must choose the same place: it is their lease.
+            confirmed: the result of a strongly consistent read just now, for a write that creates an item only if there
+                is none. All such writes must choose the same place: this read is their lease.
 
         Raises:
             RetryLaterError: `confirmed` is no lease, so the others may choose another place.

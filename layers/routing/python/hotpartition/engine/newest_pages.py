@@ -1,4 +1,4 @@
-"""Newest pages, eventually consistent: those of read-hot collections through the page cache, all others as ever."""
+"""Newest pages, eventually consistent: those of read-hot collections through the page cache, all others without it."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class NewestPages(Generic[ItemT]):
 
         Args:
             gatherer: reads and merges the items.
-            routes: tells what is read-hot; those of `gatherer`.
-            cache: keeps the pages of what is.
+            routes: says which collections are read-hot; those of `gatherer`.
+            cache: keeps the pages of read-hot collections.
             limits: the limits that pages are cached with, ascending: a page of fewer items is a part of one of them.
             now_ms: Unix time in ms.
-            counting: told of each page that is served from the cache, as `gatherer`'s is of those that it reads.
+            counting: gets each page that is served from the cache, as `gatherer`'s gets those that it reads.
         """
         self._gatherer = gatherer
         self._counting = counting

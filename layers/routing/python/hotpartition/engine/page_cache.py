@@ -33,8 +33,8 @@ WAIT_MS = 100.0
 WAIT_STEP_MS = 20.0
 """Mean time between two looks while it waits."""
 REFUSED_MS = 1_000.0
-"""For how long after DynamoDB refused a page an environment reads it only with the lease: what all of them read for
-themselves keeps the partitions busy, and who has the lease from reading the page for all."""
+"""For how long after DynamoDB refused a page an environment reads it only with the lease: reads by all environments
+would keep the partitions busy and so refuse the one that holds the lease."""
 MAX_REFUSALS = 1_000
 """Pages of which that is remembered."""
 MAX_PAGE_BYTES = 1_048_576
@@ -54,13 +54,13 @@ class PageCodec(Protocol[PageT]):
         """Read a page.
 
         Raises:
-            MalformedPageError: the text is none that `encode` wrote.
+            MalformedPageError: `encode` did not write this text.
         """
         ...
 
 
 class Filled(NamedTuple, Generic[PageT]):
-    """A page as it was read from DynamoDB, and the read units that this took."""
+    """A page read from DynamoDB, and the read units that this took."""
 
     page: PageT
     units: float
@@ -251,7 +251,7 @@ class PageCache(Generic[PageT]):
             origin = Origin.WAITED
 
     def _ask(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
-        """Read this environment's copy in Redis; None where there is none that can be read."""
+        """Read this environment's copy in Redis; None where it is missing or cannot be read."""
         asked_at_ms = self._now_ms()
         try:
             found = self._store.get(*key, choose_page_copy(self._environment_id, copies))

@@ -1,7 +1,7 @@
 """Raising a route: the journal first, the registry second. All raises go this way.
 
-Sets only grow and merge by union, so a raise that is repeated, interrupted or made twice at once does no harm. What
-fails between the two steps leaves the journal ahead: readers see it there, and the registry is brought up to it later.
+Sets only grow and merge by union, so a raise that is repeated, interrupted or made twice at once does no harm. A
+failure between both leaves the journal ahead: readers see it there, and the registry is brought up to it later.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Raiser:
         Args:
             journal: the truth.
             registry: its copy; None: the journal is all there is.
-            telemetry: told of refusals.
+            telemetry: gets refusals.
             clock: time and chance.
             budget_ms: how long a journal that refuses is asked again, unless a call says until when.
         """
@@ -79,7 +79,7 @@ class Raiser:
             generations: what is added, at least one.
             cause: why, for operators.
             deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `budget_ms`.
-            pause_ms: how long the route must not have grown; where it has, it is left as it is.
+            pause_ms: how long the route must not have grown; where it has, it is left unchanged.
 
         Raises:
             MalformedGenerationError: the stored route cannot be read.

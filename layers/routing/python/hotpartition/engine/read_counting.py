@@ -15,8 +15,8 @@ class ReadCounting:
 
     A page that crosses a sampling point is reported beside the request. Which units a page takes is known once it was
     read, so that its report overlaps what is left of the request: an environment that is frozen before the report has
-    left sends it with its next request. Such reports are late, or too late to count; who serves many pages is not
-    frozen for long.
+    left sends it with its next request. Such reports are late, or too late to count; an environment that serves many
+    pages is not frozen for long.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class ReadCounting:
         self._now_ms = now_ms
 
     def count(self, collection: str, rcu: float) -> None:
-        """Count one page, whoever served it."""
+        """Count one page, whether a cache or DynamoDB served it."""
         # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)

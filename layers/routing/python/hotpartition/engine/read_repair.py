@@ -1,4 +1,4 @@
-"""Read repair: the journal has the last word on a route that Redis told, and Redis is repaired where it knows less."""
+"""Read repair: the journal overrules a route from Redis, and Redis is repaired where it knows less."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class ReadRepair:
         """Start with nothing read.
 
         Args:
-            registry: repaired where it knows less than the journal; None: left as it is.
+            registry: repaired where it knows less than the journal; None: nothing is repaired.
             routes: what reads begin with; learns what the journal showed.
             background: repairs beside the request; None without a registry.
-            telemetry: told of what differs.
+            telemetry: gets the differences.
             now_ms: Unix time in ms.
         """
         self._registry = registry
@@ -46,7 +46,7 @@ class ReadRepair:
         self._now_ms = now_ms
 
     def get(self, collection: str) -> Route:
-        """Return what Redis tells, or the last route known."""
+        """Return the route in Redis, or the last route known."""
         return self._routes.get_route(collection, self._now_ms())
 
     def compare(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
@@ -72,7 +72,7 @@ class ReadRepair:
         return entry.route
 
     def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
-        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        """Name the collection whose routing item must be repaired; the read fails, since it could be incomplete."""
         self.telemetry.count(MetricName.JOURNAL_MALFORMED)
         self.telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 

@@ -28,9 +28,8 @@ from hotpartition.errors import (
 TTL_JITTER = 0.2
 """Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""
 BRIEF_TTL_SECONDS = 0.25
-"""TTL of what is learned while news may be about to come. A refused writer asks just before the raise and is told the
-old route; with a whole TTL that would be what all of them use until it ends, so that relief came a whole TTL later
-(decision 24)."""
+"""TTL of what is learned while news may be about to come. A refused writer asks just before the raise and gets the old
+route; with a whole TTL, all writers would use it until it ends, and the raise would help only then (decision 24)."""
 EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
 LOOKUP_PAUSE_MS = 100
@@ -38,8 +37,8 @@ LOOKUP_PAUSE_MS = 100
 MAX_LOOKUP_PAUSE_MS = 60_000
 """The pause doubles up to this while Redis shows what the journal does not: invented generations cost little."""
 COPIES_KNOWN_MS = 60_000
-"""For how long a collection counts as read-hot once Redis cannot tell any more: as long as it would itself. An
-environment's own cached pages keep a rush from DynamoDB then."""
+"""For how long a collection counts as read-hot after Redis stops responding: as long as in Redis itself. Each
+environment's own cached pages then keep a rush from DynamoDB."""
 MAX_UNCONFIRMED = 1_000
 """Collections of which such generations are remembered."""
 
@@ -62,7 +61,7 @@ _NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PA
 
 
 class RouteCache:
-    """Routes by collection, at most so many. Knows neither clock nor store.
+    """Routes by collection, at most `max_entries`. Knows neither clock nor store.
 
     The one that was learned longest ago goes first. A route in use is learned again each time its TTL ends, so that is
     the least recently used one to within a TTL, and looking an entry up changes nothing: it may be done at any time,
@@ -89,7 +88,7 @@ class RouteCache:
         return None if entry is None or now_ms >= entry[1] else entry[0]
 
     def copies_of(self, collection: str, now_ms: int) -> int:
-        """Return in how many copies Redis holds the newest page, as it was last told; 0: not read-hot, or not known."""
+        """Return the last known number of copies of the newest page in Redis; 0: not read-hot, or not known."""
         entry = self._entries.get(collection)
         return 0 if entry is None or now_ms >= entry.fresh_until_ms + COPIES_KNOWN_MS else entry.copies
 
@@ -141,7 +140,7 @@ class RouteCache:
 
 
 class Routes(Protocol):
-    """The routes as a process knows them: `RouteSource`, or what code told. Safe under threads."""
+    """The routes as a process knows them: from `RouteSource`, or set by code. Safe under threads."""
 
     def get_route(self, collection: str, now_ms: int) -> Route:
         """Return a collection's route."""
@@ -152,7 +151,7 @@ class Routes(Protocol):
         ...
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
-        """Return the route as it is after all choices refused: the collection may have been raised meanwhile."""
+        """Return the route anew after all choices refused: the collection may have been raised meanwhile."""
         ...
 
 
@@ -161,7 +160,7 @@ class RouteSource:
 
     With a journal, as writers have it, no generation is returned that the journal has not shown to this environment:
     what Redis shows beyond that is looked up there, once, and remembered in the cache. Without one, as readers have it,
-    Redis's word is returned as it is.
+    the route in Redis is returned unchecked.
 
     It never fails: while Redis is away it returns what is known, at worst the empty route, which is right for writing
     and which readers complete from the journal. Safe for use by several threads; those that miss the same route at the
@@ -182,7 +181,7 @@ class RouteSource:
         Args:
             cache: the environment's own routes.
             registry: the fleet's routes.
-            telemetry: told when the registry is away.
+            telemetry: gets failures of the registry.
             timer: a monotonic clock in seconds, for what a look-up costs.
             journal: what confirms the registry's routes; also asked after a throttle while the registry is away.
         """
@@ -271,7 +270,7 @@ class RouteSource:
         return ReadRoute(self._registry.get(collection))
 
     def _confirm(self, collection: str, told: Route, now_ms: int) -> tuple[Route, bool]:
-        """Return what may be used of a route that Redis told.
+        """Return the part of a route from Redis that may be used.
 
         Returns:
             The route; and False when the journal was asked just now and did not show all of it, or did not respond.

@@ -101,12 +101,12 @@ class ReportedWrites:
         return throttled
 
     def alarm(self, collection: str, now_ms: int) -> None:
-        """Implement `WriteCounting.alarm`: the load tells, not what was refused."""
+        """Implement `WriteCounting.alarm`: nothing, since decisions follow the load, not refusals."""
         del collection, now_ms
 
 
 class Uncounted:
-    """`WriteCounting` where nobody asks what is hot."""
+    """`WriteCounting` where hot keys are not looked for."""
 
     def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> None:
         """Implement `WriteCounting.offered`."""

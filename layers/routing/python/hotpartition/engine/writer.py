@@ -33,9 +33,9 @@ FoundT = TypeVar("FoundT")
 """What a write may find in its place."""
 
 Put = Callable[[str], FoundT | None]
-"""Makes one attempt at a partition key: None when it was made; else what is there already, left as it is.
+"""Makes one attempt at a partition key: None when it was made; else the item that is there already, unchanged.
 
-It raises `ThrottledError`, or `StoreUnavailableError` when nobody knows what became of it.
+It raises `ThrottledError`, or `StoreUnavailableError` when its outcome is unknown.
 """
 Find = Callable[[Sequence[str]], FoundT | None]
 """Looks for the item under partition keys; None: none of them has it. It raises as `Put` does."""
@@ -82,7 +82,7 @@ class Writer:
         Args:
             routes: the collections' routes, confirmed by the journal.
             counting: takes in what is offered, and what was refused.
-            telemetry: told of refusals.
+            telemetry: gets refusals.
             clock: time and chance.
             budget_ms: how long a write goes on trying.
             form: how partition keys are built.
@@ -121,22 +121,22 @@ class Writer:
             put: makes one attempt.
             find: looks for the item at all its choices, before it is put anywhere but at its first one.
             size_bytes: what DynamoDB counts for the item at its base key.
-            may_be_stored: False when the caller knows that nobody has tried to store it yet; then `find` is only used
-                once an attempt's outcome is unknown.
+            may_be_stored: False when the caller knows that it was never tried before; then `find` is only used once an
+                attempt's outcome is unknown.
             remaining_ms: time the caller has left; the budget never passes it.
             choices: how many shards may take it, if not as many as the table's items have.
-            confirmed: for who creates an item on condition that there is none, and so must meet all others who do: what
-                the journal has just shown, strongly consistent. The item is placed by that as well.
+            confirmed: for a write on condition that there is no item: what a strongly consistent read of the journal
+                has just shown. All such writes must choose the same place, by this as well.
             factor: how many times its units the write costs: 2 in a transaction.
             draw: draws another `hashed` once all choices refused; only for what is never looked up.
             is_timed: whether reads obey closes; False: they ask all shards that there ever were.
 
         Returns:
-            None when it was stored by this call; else what is stored under this key, left as it is.
+            None when it was stored by this call; else the item that is stored under this key, unchanged.
 
         Raises:
-            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's. Or it is not known
-                where all who create it meet.
+            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's. Or the place where all
+                conditional writes of it meet is not known.
         """
         now_ms = self._clock.now_ms()
         write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed, confirmed)
@@ -192,7 +192,7 @@ class Writer:
         return placement
 
     def meet(self, key: ItemKey[str], confirmed: JournalEntry) -> Placement:
-        """Choose the partition key where all who create an item on condition meet; `confirmed` as of `write`.
+        """Choose the partition key where all conditional writes of an item meet; `confirmed` as of `write`.
 
         Raises:
             RetryLaterError: nothing says where.
@@ -225,7 +225,7 @@ class Writer:
         return choose_placements(write.usable, write.key, self._form, choices=write.choices)
 
     def _find_usable(self, key: ItemKey[KeyT], route: Route, confirmed: JournalEntry | None = None) -> Route:
-        """Return what an item may be placed by. Announced closes are obeyed, even where nobody should announce any."""
+        """Return the route that an item may be placed by. Announced closes always count, even without leases."""
         if self._leases is None:
             return route.as_announced
         return self._leases.route_for(key, route, self.routes.learn, confirmed)
@@ -258,7 +258,7 @@ class Writer:
                 if not write.untried:
                     raise
             except StoreUnavailableError:
-                # Nobody knows whether it was stored: a repetition here finds out, another place would not.
+                # It may have been stored: a repetition here finds out, another place would not.
                 write.may_be_stored = True
                 raise
 
