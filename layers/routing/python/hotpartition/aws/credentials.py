@@ -39,7 +39,7 @@ class CredentialSource(Protocol):
 
 
 class FixedCredentials:
-    """Credentials that stay as they are."""
+    """Credentials that never change."""
 
     def __init__(self, credentials: Credentials) -> None:
         if any(set(part) & {"\r", "\n"} for part in credentials):

@@ -50,7 +50,7 @@ def find_dynamodb_endpoint(environ: Mapping[str, str], configured: str, region: 
 
 
 def find_certificates(environ: Mapping[str, str]) -> Certificates:
-    """Find whom to trust: `AWS_CA_BUNDLE`, else the machine's authorities, else those that botocore ships.
+    """Find the trusted authorities: `AWS_CA_BUNDLE`, else the machine's, else those that botocore ships.
 
     libcurl's own build looks where its builder's machine had them, and some small images have none at all.
     """

@@ -39,7 +39,7 @@ MAX_ROWS = 1_000
 """Routes in one response: at most some 500 bytes each, far below Lambda's 6 MB."""
 MAX_CURSOR_LENGTH = 2_000
 PART_MS = 15_000
-"""How long one part of a long command works, so that whoever waits sees it go on."""
+"""How long one part of a long command works, so that the operator sees progress."""
 STOP_MARGIN_MS = 10_000
 """Time kept before the timeout for a part's last page of routes, should every item need a second try."""
 
@@ -87,7 +87,7 @@ class RouteCommand(_Command):
 
 
 class RaiseCommand(_Command):
-    """A raise by hand; `since_ms` is Unix time, by default a few seconds ago; `by` says who asks."""
+    """A raise by hand; `since_ms` is Unix time, by default a few seconds ago; `by` names the operator."""
 
     command: Literal["raise"]
     conversation_id: str
@@ -97,7 +97,7 @@ class RaiseCommand(_Command):
 
 
 class CloseCommand(_Command):
-    """A close by hand; `timed` says that positions are times where nobody knows; `by` says who asks."""
+    """A close by hand; `timed` says that positions are times where this is not known; `by` names the operator."""
 
     command: Literal["close"]
     conversation_id: str

@@ -1,7 +1,7 @@
 """The consumer job: read the report streams, decide, raise. Started each minute; runs until its successor is at work.
 
 There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
-assignment, whoever reads them comes to the same decisions, and a raise done twice is a raise done once. So a crash, an
+assignment, every reader of them decides the same, and a raise done twice is a raise done once. So a crash, an
 overlap or a zombie consumer changes nothing (docs/architecture.md).
 
 Several consumers may divide the streams (`core/shares.py`). Each has its own successors. When their number changes, a
@@ -216,7 +216,7 @@ class Consumer:
     def _may_raise(self, decision: Decision, *, is_refused: bool) -> bool:
         """Count a raise of the hour, and say whether it may be made; where Redis cannot count it, it may.
 
-        What only keeps N is not counted: nobody can provoke more of it than there are closes.
+        Raises that only keep N are not counted: there are at most as many as closes.
         """
         if not self._max_raises_per_hour or decision.keeps_n:
             return bool(self._max_raises_per_hour)

@@ -3,8 +3,8 @@
 A collection is warm while its mean load of five seconds is half of what makes it hot, or more. A warm one has a mark in
 Redis that ends after `close_after_seconds` without renewal; a raised one without a mark is closed. So a mark that is
 lost costs a close too early, and another raise with the next rush, and nothing else. Nothing is closed while load may
-be there that nobody sees: while a stream cannot be read or a share has no consumer, and for one TTL of the marks after
-Redis lost anything or the first consumer started.
+be unseen: while a stream cannot be read or a share has no consumer, and for one TTL of the marks after Redis lost
+anything or the first consumer started.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MISSING_MS = 180_000
 EVERYTHING = ""
 """What is marked warm in place of every collection, after Redis has lost marks."""
 BEGINNING = "-"
-"""Cursor of the first routing item. Where there is no cursor, nobody has looked yet."""
+"""Cursor of the first routing item. Without a cursor, no consumer has looked yet."""
 
 
 @dataclass(frozen=True, slots=True)

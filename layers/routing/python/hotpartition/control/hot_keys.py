@@ -1,4 +1,4 @@
-"""Which keys are hot now: as the fleet's reports tell it (`ReportedHeat`), or its load items (`LoadItemHeat`)."""
+"""Which keys are hot now, by the fleet's reports (`ReportedHeat`) or its load items (`LoadItemHeat`)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class HotList:
     could not be read to its end, `streams_unavailable` counts those of `streams` that Redis gave nothing of.
     In band there are neither streams nor consumers, `active` counts the raised keys with a load, and `is_complete` is
     False where not all raised keys were looked at.
-    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: nobody knows.
+    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: unknown.
     """
 
     rows: tuple[RouteRow, ...]
@@ -76,7 +76,7 @@ class HotList:
 
     @property
     def consumer_started_ms(self) -> int | None:
-        """The oldest of these starts, since one missing consumer is one too many; None: nobody knows of one."""
+        """The oldest of these starts, since one missing consumer is one too many; None: none is known."""
         known = [start for start in self.consumers_started_ms if start is not None]
         return min(known, default=None) if len(known) == len(self.consumers_started_ms) else None
 

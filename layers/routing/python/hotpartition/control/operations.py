@@ -33,7 +33,7 @@ MIN_SHARD_COUNT = 2
 """One shard would serve no more than the base key does."""
 
 SINCE_AGO_MS = 5_000
-"""How far before now a raise by hand begins unless told: messages whose ids clients minted a moment ago are with it."""
+"""How far before now a raise by hand begins by default: it includes messages whose ids clients minted a moment ago."""
 MAX_SINCE_AHEAD_MS = 24 * 3_600_000
 """A generation is for ever, so a `since` that is far ahead is taken for a mistake."""
 HELD_MS = 24 * 3_600_000
@@ -68,7 +68,7 @@ class RaiseByHand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationsLimits:
-    """What the other functions are set to, as far as an operator is told of it."""
+    """The settings of the other functions that are shown to an operator."""
 
     max_shard_count: int
     route_cache_seconds: float
@@ -102,7 +102,7 @@ class Operations:
         """List some routes of the journal, without their heat.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
             RetryLaterError: the journal could not be read.
         """
         now_ms = self._clock.now_ms()
@@ -112,7 +112,7 @@ class Operations:
         return RoutePage(tuple(rows), following)
 
     def show_route(self, collection: str) -> RouteState:
-        """Compare one collection's route in both places, and say who or what made it.
+        """Compare one collection's route in both places, and show the causes of its raises.
 
         Without a registry nothing contradicts the journal: it is `EQUAL` unless it is malformed.
 
@@ -136,7 +136,7 @@ class Operations:
     def raise_by_hand(
         self, collection: str, shard_count: int, *, since_ms: int | None = None, by: str | None = None
     ) -> RaiseByHand:
-        """Spread a collection's messages from an instant on over so many shards; if it has as many, change nothing.
+        """Spread a collection's messages from an instant on over `shard_count` shards, unless it has them.
 
         Raises:
             InvalidRequestError: naming every wrong field.
@@ -182,7 +182,7 @@ class Operations:
             collection: which one.
             is_dry_run: whether it is only said what would be done.
             is_timed: the operator says that its positions are times, where that is not known here.
-            by: who asks.
+            by: the operator.
 
         Raises:
             InvalidRequestError: the collection is malformed, or nothing is closed here.

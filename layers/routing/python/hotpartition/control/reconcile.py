@@ -102,7 +102,7 @@ class Reconciler:
             budget_ms: time after which the part ends.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
             RegistryUnavailableError: Redis did not respond.
             RetryLaterError: the journal could not be read.
         """
@@ -128,7 +128,7 @@ class Reconciler:
         """Put every route of the journal into the registry, a part at a time, and at the end state that it is whole.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
             RegistryUnavailableError: Redis did not respond; what is there already stays.
             RetryLaterError: the journal could not be read.
         """

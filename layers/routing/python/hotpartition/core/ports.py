@@ -343,7 +343,7 @@ class RoutingItems(Protocol):
             At most `limit` items, and the cursor of the next page; None after the last one.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
         """
         ...
 
@@ -361,7 +361,7 @@ class RegistryListing(Protocol):
         Whatever is in Redis during the whole listing is listed. None as cursor: the first page, and after the last.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
         """
         ...
 

@@ -78,7 +78,7 @@ class CoalescingCounter:
             max_additions: how many additions wait, at most: the last flushes all, and its caller waits for that.
             clock: time.
             environ: read instead of the process's own variables.
-            wait: waits for an event, or for so many seconds; says whether it happened.
+            wait: waits for an event, or for a number of seconds; returns whether it happened.
 
         Raises:
             RuntimeError: the process is a Lambda function.

@@ -62,7 +62,7 @@ class Boto3Call:
         self._client = client
 
     def __call__(self, operation: str, request: Mapping[str, Any]) -> Response:
-        """Implement `DynamoDBCalls.call`. What the SDK finds wrong with a request is a bug, and stays as it is."""
+        """Implement `DynamoDBCalls.call`. The SDK's own errors about a request are bugs, and are raised unchanged."""
         send = getattr(self._client, xform_name(operation))
         try:
             response: Response = send(**request)

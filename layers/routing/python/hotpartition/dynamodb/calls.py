@@ -1,7 +1,7 @@
-"""What the DynamoDB adapters need of a client: requests in DynamoDB's own JSON form, responses or errors of ours.
+"""The client that the DynamoDB adapters need: it sends requests in DynamoDB's JSON form, and raises `errors.py`'s.
 
 Two clients implement it, chosen by the setting `dynamodb_client`: `curl.py` (libcurl), and `boto3_client.py` on threads
-(the SDK). Both build their errors here, so they tell the same things apart. Sources: DynamoDB Developer Guide,
+(the SDK). Both build their errors here, so they distinguish the same cases. Sources: DynamoDB Developer Guide,
 "Low-level API" and "Error handling"; the service model that botocore ships.
 """
 

@@ -1,9 +1,9 @@
 """DynamoDB through libcurl: the client `curl`.
 
 libcurl signs requests (SigV4), keeps connections, verifies TLS, follows the proxies that its environment variables
-name, and bounds how long a request may take. Here a request becomes JSON, and a response becomes a response or an error
-of ours. Several requests share one thread, which waits for all of them at once; a single one has a handle, and so a
-connection, of its own, which takes less CPU.
+name, and bounds how long a request may take. Here a request becomes JSON, and a response is decoded or becomes one of
+the errors of `errors.py`. Several requests share one thread, which waits for all of them at once; a single one has a
+handle, and so a connection, of its own, which takes less CPU.
 
 **What is repeated.** A server may close an idle connection while a request is on its way to it. libcurl sends a request
 again, on another connection, when one that had served before failed without a line of a response. That is safe
@@ -11,7 +11,7 @@ whatever became of the first: reads change nothing, our puts are conditional on 
 second finds what the first stored, and says so), and our updates add to sets. Nothing else is repeated here; the jobs
 do that within their budgets.
 
-**What is checked.** libcurl tells whether a response is whole. Its CRC-32, as DynamoDB gives it, and its JSON are
+**What is checked.** libcurl checks that a response is whole. Its CRC-32, as DynamoDB gives it, and its JSON are
 checked here. What fails any of these is no response (`StoreUnavailableError`).
 """
 
@@ -62,7 +62,7 @@ class Target(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """A whole response, as it came. `checksum` and `date` are DynamoDB's own, None where there is none.
+    """A whole response, not decoded. `checksum` and `date` are DynamoDB's own, None where they are missing.
 
     `headers` are its lines.
     """
@@ -341,7 +341,7 @@ class _Transfers:
     def wait(self, timeout_seconds: float | None) -> list[tuple[_Handle, Result]]:
         """Wait until a request ends, or for about this long; what abandoned requests left is among the results.
 
-        It may return nothing earlier than that. `timeout_seconds` is None for as long as the requests may take.
+        It may return earlier, with nothing. `timeout_seconds` None: as long as the requests may take.
         """
         self._multi.perform()
         ended = self._take_ended()

@@ -47,11 +47,11 @@ class DynamoDBItemStore(Generic[ItemT]):
         """Store an item unless its key is taken: one attempt.
 
         Returns:
-            None when stored; else the item that is already there, left as it is.
+            None when stored; else the item that is already there, unchanged.
 
         Raises:
             ThrottledError: DynamoDB refused for a limit.
-            StoreUnavailableError: nobody knows whether it was stored.
+            StoreUnavailableError: it may have been stored, or not.
             ItemTooLargeError: it passes DynamoDB's limit.
         """
         request = {
@@ -81,7 +81,7 @@ class DynamoDBItemStore(Generic[ItemT]):
 
         Raises:
             ThrottledError: DynamoDB refused for a limit.
-            StoreUnavailableError: nobody knows whether they were replaced.
+            StoreUnavailableError: they may have been replaced, or not.
             ItemTooLargeError: one passes DynamoDB's limit.
         """
         puts = [self._build_replacement(replacement) for replacement in replacements]
@@ -244,7 +244,7 @@ def _is_empty_part(outcome: Outcome) -> bool:
 
 
 def _units_of(outcome: Outcome, least: float) -> float:
-    """Tell what a call took, in RCU; where that is not told, as of the journal, the least that any takes."""
+    """Return the RCU that a call took; `least` where its response does not say, as for the journal."""
     if isinstance(outcome, RetryLaterError):
         return 0.0
     units: float = outcome.get("ConsumedCapacity", {}).get("CapacityUnits", least)

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """Who asks Redis. The name is part of the user's name."""
+    """The roles of Redis users. The name is part of the user's name."""
 
     WRITER = "writer"
     READER = "reader"
@@ -37,6 +37,6 @@ _CLUSTER_COMMANDS = ("asking", "cluster|slots")
 
 
 def build_rights(roles: Iterable[Role], table_name: str) -> str:
-    """Build the rules of a user who may do what these roles may, on the keys of one table (`*`: of every table)."""
+    """Build the rules of a user with the rights of these roles, on the keys of one table (`*`: of every table)."""
     commands = {command for role in roles for command in COMMANDS[role]} | {*_CLUSTER_COMMANDS}
     return f"~hp:{table_name}:* resetchannels -@all {' '.join(f'+{command}' for command in sorted(commands))}"

@@ -73,7 +73,7 @@ _KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMM
 """The commands in use on keys, and where in each the key stands."""
 
 ACCESS = build_rights(Role, "*")
-"""What a user must be allowed who is all functions at once, as ACL SETUSER and ElastiCache's access strings say it."""
+"""The rights of one user for all functions, as ACL SETUSER and ElastiCache's access strings write them."""
 
 SLOT_COUNT = 16384
 SENTINEL_COUNT = 64
@@ -163,7 +163,7 @@ class _Watch(NamedTuple):
 
 
 def _plain(watch: _Watch) -> type[Connection]:
-    """Build redis-py's connection, which tells how long it took to connect. It is asked to before each command."""
+    """Build redis-py's connection, which reports how long it took to connect. Each command calls `connect` first."""
 
     class Plain(Connection):
         def connect(self) -> None:
@@ -204,7 +204,7 @@ def _watched(watch: _Watch, connect: Callable[[], None]) -> None:
     try:
         connect()
     except _REFUSALS:
-        raise  # which is told as what it is
+        raise  # which is reported as a refusal
     except (RedisError, OSError) as error:
         watch.tell(Connected(watch.now_ms() - started_ms, watch.limit_ms, error))
         raise

@@ -1,4 +1,4 @@
-"""How a connection to Redis says who it is: a token of IAM, or a password from a file.
+"""How a connection authenticates to Redis: with a token of IAM, or a password from a file.
 
 redis-py asks a `CredentialProvider` each time it opens a connection, and only then. That is all the renewal that
 ElastiCache needs: a token is looked at once, when the connection authenticates. ElastiCache closes a connection of IAM
@@ -52,7 +52,7 @@ class IamCredentials(CredentialProvider):
             cache_name: the replication group id, in any case.
             user: the ElastiCache user's name, which is its id as well.
             region: the cache's region.
-            find_credentials: see `CredentialSource.get`.
+            find_credentials: `CredentialSource.get`.
             now_seconds: wall clock. Not a monotonic one, which stands still in a frozen environment.
         """
         self._host = cache_name.lower()

@@ -122,7 +122,7 @@ class RedisReportSource:
     """`ReportSource` on a Redis cluster."""
 
     def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry | None = None) -> None:
-        """Use a connection; `telemetry` is told of what is none of ours."""
+        """Use a connection; `telemetry` gets foreign data."""
         self._connection = connection
         self._table_name = table_name
         self._telemetry = telemetry

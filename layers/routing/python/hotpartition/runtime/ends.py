@@ -115,7 +115,7 @@ def connect_redis(
 
 
 def _find_certificates(settings: RegistrySettings) -> Certificates:
-    """Find whom to trust: as DynamoDB's client does, unless a file is named."""
+    """Find the trusted authorities: as DynamoDB's client does, unless a file is named."""
     if settings.registry_ca_file:
         return Certificates(file=settings.registry_ca_file)
     return find_certificates(os.environ) if settings.registry_tls else Certificates()

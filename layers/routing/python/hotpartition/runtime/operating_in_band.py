@@ -26,7 +26,7 @@ from hotpartition.runtime.thresholds import find_close_times
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
     """Build the jobs of the operations function."""
-    # Brings libcurl, which who operates a table from the command line need not have.
+    # Imports libcurl, which the command line need not have.
     from hotpartition.runtime.calls import open_calls  # noqa: PLC0415
 
     settings = InBandOperateSettings.from_env(environ)

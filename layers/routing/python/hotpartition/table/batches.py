@@ -23,7 +23,7 @@ Place = tuple[str, Any]
 
 
 class Built(NamedTuple):
-    """A write as it is stored, and the owner's write that it was built of."""
+    """A stored write, and the owner's write that it was built from."""
 
     stored: Attributes
     write: Attributes
@@ -138,7 +138,7 @@ class Batches:
         return self._put(item, placement.partition_key, marks)
 
     def _count(self, target: Target, attributes: Attributes) -> None:
-        """Count a write that goes where its item lies, by the item that is given: DynamoDB tells no more of a batch."""
+        """Count a write that goes where its item lies, by the size of the given item: a batch shows no more."""
         units = write_units(self._routes.size_of(attributes))
         self._routes.writer.count(target, units)
 

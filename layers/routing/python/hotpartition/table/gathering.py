@@ -64,8 +64,8 @@ class PageReader:
 class _PagePlan:
     """`Plan` of a page: with a limit as `PageMerge` plans it; without one, or once a response was cut, each key once.
 
-    One key alone is asked for what the owner asks for, no more. A limit that counts what a filter drops tells nothing
-    of several keys: then nothing is asked.
+    A single key is asked for exactly what the owner asks for. With several keys, a limit that counts filtered items as
+    well cannot be applied to each: then nothing is asked.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class _Reading:
     def _filtered_page(self) -> Attributes:
         """Read a page whose limit counts what a filter drops as well.
 
-        First without the filter, which tells which of the page's items lie at each place; then so many with it.
+        First without the filter, to count the page's items at each place; then that many with it.
         """
         names = {f"#hp{position}": name for position, name in enumerate(self._kept)}
         keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}

@@ -94,7 +94,7 @@ class GuardedClient:
         return write_in_transaction(self._client, partial(self._find_items, "TransactWriteItems"), request)
 
     def transact_get_items(self, **request: Any) -> Attributes:
-        """Read items of any tables as they are at one moment, as boto3's `transact_get_items`.
+        """Read items of any tables at one moment, as boto3's `transact_get_items`.
 
         Raises:
             NotImplementedError: the items may lie at more places than one transaction reads.

@@ -70,7 +70,7 @@ class TimeBuckets:
     granularity: Granularity
     index: str
     time_of: Callable[[Any], datetime] = time_of_text
-    """Tells the time of a sort key, or of a bound of a query."""
+    """Returns the time of a sort key, or of a bound of a query."""
 
     def __post_init__(self) -> None:
         if self.granularity not in _BUCKETS:
@@ -155,7 +155,7 @@ class BucketIndex:
         return keys if self.names.sort == self.sort else {**keys, self.names.sort or "": sort_value}
 
     def changes_of(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
-        """Build what an update of an item does for the index: the key tells all."""
+        """Build what an update of an item does for the index: it follows from the key."""
         del request
         return Changes(self.keys_of(partition_key, key))
 

@@ -132,7 +132,7 @@ class Query:
 
     @property
     def is_sorted_otherwise(self) -> bool:
-        """Whether what is queried is sorted by another attribute than positions are told by."""
+        """Whether the query is sorted by another attribute than the one that gives positions."""
         return "IndexName" in self.request and self.bucket is None
 
     def sorted_by(self, schema: Schema) -> list[str]:
@@ -300,7 +300,7 @@ class TableStore:
     def _fill_place(
         self, query: KeyQuery[Place], response: QueryResponse[Place, StoredItem]
     ) -> QueryResponse[Place, StoredItem] | RetryLaterError:
-        """Complete a response whose limit counted the routing item; nobody is told that key."""
+        """Complete a response whose limit counted the routing item, whose key is never shown."""
         left = query.limit - len(response.items)
         if response.reached is None or response.is_cut:
             return response

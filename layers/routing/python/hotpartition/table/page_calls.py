@@ -113,7 +113,7 @@ class PageCalls:
             )
 
     def _hashed(self, request: Request) -> str | None:
-        """Return what the shards of all wanted items were chosen by, where the call tells it."""
+        """Return the text that chose the shards of all wanted items, where the call gives it."""
         wanted, attribute = request.get("Hashed"), self._sharding.hashing.attribute
         if wanted is None and attribute is not None:
             wanted = find_equality(request, attribute)
@@ -191,7 +191,7 @@ class ValueCalls:
         Raises:
             ValueError: `ExclusiveStartKey` is no `LastEvaluatedKey` of such a query.
         """
-        del hashed  # it tells shards of the table
+        del hashed  # it selects shards of the table
         names, hash_name = self._index.names, self._index.index.hash
         try:
             condition = read_key_condition(request, hash_name, names.sort or "")

@@ -105,7 +105,7 @@ class Requests:
         self._consumed: list[Mapping[str, Any]] = []
         self._units: list[float] = []
         self.last_units = 1.0
-        """What the last request consumed of the table itself, where it was told."""
+        """Units that the last request consumed of the table itself, if its response says."""
         self.was_retried = False
         """Whether the client itself tried the last request again."""
 
@@ -180,12 +180,12 @@ class Requests:
 
     @property
     def units(self) -> float:
-        """What all requests together consumed of the tables themselves, where it was told."""
+        """Units that all requests together consumed of the tables themselves, if their responses say."""
         return sum(self._units)
 
     @property
     def consumed(self) -> list[Response]:
-        """What the call's owner asked to be told, one sum for each table."""
+        """The consumed capacity that the call's owner asked for, one sum for each table."""
         by_table: dict[str, list[Mapping[str, Any]]] = {}
         for part in self._consumed:
             by_table.setdefault(part.get("TableName", ""), []).append(part)

@@ -44,7 +44,7 @@ SCALARS = tuple(kind for kinds in _TYPES.values() for kind in kinds)
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: the names of its keys. `sort` is None where it has none.
+    """A secondary index: the names of its keys. `sort` is None for an index without a sort key.
 
     Where it has several of a kind, `partition` is the table's partition key if that is one of them.
     """
@@ -129,7 +129,7 @@ class Schema:
         return {self.partition: item[self.partition], self.sort: item[self.sort]}
 
     def marks_of_change(self, item: Mapping[str, Any]) -> dict[str, int]:
-        """Return the attributes of ours that a stored item has once it is put or changed in its place."""
+        """Return the added attributes that a stored item has once it is put or changed in its place."""
         marks = {SHARDS: int(item[SHARDS])} if SHARDS in item else {}
         return {**marks, CHANGES: int(item.get(CHANGES, 0)) + 1}
 

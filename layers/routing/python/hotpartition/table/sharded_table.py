@@ -126,7 +126,7 @@ class Parts:
 class ShardedTable(Described):
     """A boto3 `Table` whose partition keys are spread over shards. Safe under threads.
 
-    Keys go in and come out as their owner writes them: which shard an item lies on, nobody sees. Methods, parameters
+    Keys go in and come out as their owner writes them: the shard of an item is never shown. Methods, parameters
     and results are boto3's; what is not about items is passed on to the table. So is everything where the table has no
     sort key: each item has a partition key of its own then.
 
@@ -157,8 +157,8 @@ class ShardedTable(Described):
                 clients with few retries of their own are quicker: `Config(retries={"total_max_attempts": 1})`.
             shards: how many shards a partition key has: `fixed(n)`, `in_band()` or `adaptive()`.
             hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
-            position: tells the position of a sort key, an integer that never falls as the sort key grows: its time, for
-                instance. With it, generations can begin at a position.
+            position: returns the position of a sort key, an integer that never falls as the sort key grows: its time,
+                for instance. With it, generations can begin at a position.
             indexes: global indexes that are sharded, `ShardedIndex("by-status", hash="status", shards=fixed(8))`, or
                 kept for ranges of time, `TimeBuckets("hour", index="by-time")`.
             time_buckets: one of `indexes`.
@@ -217,8 +217,8 @@ class ShardedTable(Described):
             request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
 
         Raises:
-            InvalidRequestError: the partition key ends like a shard's; or the item is new, and nothing tells where it
-                shall go.
+            InvalidRequestError: the partition key ends like a shard's; or the item is new, and nothing says where it
+                goes.
 
         Example:
             >>> table.update_item(
@@ -308,7 +308,7 @@ class ShardedTable(Described):
     def scan(self, **request: Unpack[ScanInputTableScanTypeDef]) -> ScanOutputTableTypeDef:
         """Read a page of the whole table, or of an index: as boto3's `scan`.
 
-        `LastEvaluatedKey` is for going on, no key to look at: it names the place as it is stored.
+        `LastEvaluatedKey` is only for the next page: it names the stored place, not an owner's key.
 
         Example:
             >>> table.scan(Limit=100)["Items"]
@@ -326,7 +326,7 @@ class ShardedTable(Described):
         return read_pages(self.scan, request)
 
     def logical_key(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Turn a key as it is stored, or a whole item, into its owner's key: for consumers of streams, and exports.
+        """Turn a stored key, or a whole item, into its owner's key: for consumers of streams, and exports.
 
         Args:
             stored: in DynamoDB's own form (`{"PK": {"S": "room#_3"}, ...}`) or as Python values; returned in the same.
@@ -343,7 +343,7 @@ class ShardedTable(Described):
         return None if item is None else {name: value for name, value in item.items() if name in parts.items.key}
 
     def logical_item(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Turn an item as it is stored into its owner's, without the attributes that are added: as `logical_key`.
+        """Turn a stored item into its owner's, without the added attributes: as `logical_key`.
 
         Example:
             >>> table.logical_item(record["dynamodb"]["NewImage"])

@@ -1,6 +1,6 @@
 """Transactions over sharded tables: every item is located, then one transaction does it all, if none has moved.
 
-    write: each action where its item lies, on condition that it still does; or where all who would create it meet, on
+    write: each action where its item lies, on condition that it still does; or where every call would create it, on
            condition that it is not there
     read:  each item where it was found; one that was not, at every place where it can be, and its journal with it
 
@@ -79,7 +79,7 @@ class _Calls:
         return self._requests[items]
 
     def finish(self, response: Attributes) -> Attributes:
-        """Put into the response what its owner asked to be told."""
+        """Put the consumed capacity that its owner asked for into the response."""
         consumed = [part for requests in self._requests.values() for part in requests.consumed]
         return {**response, "ConsumedCapacity": consumed} if consumed else response
 
@@ -89,7 +89,7 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
 
     Raises:
         NotImplementedError: naming what cannot be honoured.
-        InvalidRequestError: an item does not exist, and nothing tells where it would.
+        InvalidRequestError: an item does not exist, and nothing says where to create it.
         ClientError: as boto3's, the failure of the owner's conditions among them.
     """
     actions: Sequence[Any] = request.get("TransactItems") or ()
@@ -108,7 +108,7 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
 
 
 def _read_action(find: Find, index: int, action: Any) -> list[_Write]:
-    """Read an action on a sharded table; nothing for any other, and for one that DynamoDB refuses as it is."""
+    """Read an action on a sharded table; nothing for any other, and for one that DynamoDB itself refuses."""
     kinds = _OPERATIONS.keys() & action.keys() if isinstance(action, Mapping) else ()
     if len(kinds) != 1:
         return []
