@@ -77,7 +77,7 @@ _MAX_NAME_CHARACTERS = 200
 
 
 def respond(routes: Mapping[str, Serve], event: Event, context: Any) -> Response:
-    """Serve a request by the route that API Gateway has matched; an error that clients may see becomes a problem."""
+    """Serve a request by the route that API Gateway has matched; errors for clients become problem responses."""
     serve = routes.get(event["routeKey"])
     if serve is None:
         return problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"])

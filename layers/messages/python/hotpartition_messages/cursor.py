@@ -68,7 +68,7 @@ def parse_cursor(text: str, conversation_id: str, *, newest_first: bool | None) 
 
 def _check(conversation_id: str, position: bytes, *, newest_first: bool) -> bytes:
     order = "newest" if newest_first else "oldest"
-    # A conversation id from outside may hold what no encoding takes; none of ours does.
+    # A conversation id of a request may hold text that no encoding takes; a stored one never does.
     text = f"{conversation_id}#{order}#".encode(errors="replace") + position
     return hashlib.blake2b(text, digest_size=_CHECK_BYTES).digest()
 

@@ -78,7 +78,7 @@ def first_message_id_at(time_ms: int) -> str:
 
 
 def last_message_id_before(time_ms: int) -> str | None:
-    """Return the largest id that is older than an instant, or None when there is none."""
+    """Return the largest id that is older than an instant, or None if no id is."""
     value = _decode(first_message_id_at(time_ms)) - 1
     return _encode(value) if value >= 0 else None
 

@@ -78,7 +78,7 @@ class Message:
 
     @cached_property
     def json(self) -> str:
-        """The message as clients see it: no key, no shard."""
+        """The message as JSON for clients: without key and shard."""
         document = {
             "conversation_id": self.conversation_id,
             "message_id": self.message_id,
@@ -101,7 +101,7 @@ class Message:
 
     @property
     def etag(self) -> str:
-        """What tells this state of the message from every other, as HTTP has it."""
+        """The HTTP entity tag of this state of the message."""
         return f'"{self.version}-{self.digest_content()[:8]}"'
 
     def is_shown_at(self, now_ms: int) -> bool:
@@ -115,7 +115,7 @@ class Message:
         return blake2b(content, digest_size=16).hexdigest()
 
     def edit(self, *, body: str, stored_attributes: AttributeValue, edited_at: str) -> Message:
-        """Build the message as it is after an edit."""
+        """Build the edited message."""
         return replace(
             self,
             body=body,

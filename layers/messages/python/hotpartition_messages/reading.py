@@ -165,7 +165,7 @@ class MessageReader:
 
 
 def _etag_of(page: Page[str, Message]) -> str:
-    """Tell pages that show different messages, or different versions of them, apart.
+    """Build the entity tag of a page; it changes with the messages shown and their versions.
 
     It is weak: cursor and `settled_until` count from when a page was read. Those of an older one serve as well.
     """

@@ -48,7 +48,7 @@ class MessageStore(ItemStore[str, Message], Protocol):
         """Store a message unless its key is taken: one attempt.
 
         Returns:
-            None when stored; else the message that is already there, left as it is.
+            None when stored; else the message that is already there, unchanged.
         """
         ...
 
