@@ -1,4 +1,4 @@
-"""HTTP to a stack's messages API: signed with the caller's AWS credentials, with their token, or as it is."""
+"""HTTP to a stack's messages API: signed with the caller's AWS credentials, with their token, or with neither."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECTIONS = 16
 TIMEOUT_SECONDS = 10.0
 
 Authorize = Callable[[str, str, bytes, Mapping[str, str]], Mapping[str, str]]
-"""Takes method, URL, body and headers, and returns the headers that say who asks."""
+"""Takes method, URL, body and headers, and returns the headers that authenticate the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Api:
         """Send a request once.
 
         Raises:
-            FailedError: nobody responded.
+            FailedError: there was no response.
         """
         url = self.url + path
         body = b"" if content is None else json.dumps(content).encode()

@@ -81,8 +81,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
     """Read a command and its options.
 
     Returns:
-        What was given; `function` (for `check`: `stack`), `url` and `table`, of which a command that asks somebody
-        has exactly one.
+        The options. A command that sends requests has one of `function` (for `check`: `stack`), `url` and `table`.
 
     Raises:
         UsageError: saying what is wrong.
@@ -117,7 +116,7 @@ def parse_since(text: str) -> int:
 def _choose_target(
     way: str, name: str | None, url: str | None, environ: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """Choose whom to ask: an option before the environment."""
+    """Choose where requests go: an option before the environment."""
     variable, source = _SOURCES[way]
     if name and url and way != "function":
         raise UsageError(f"--{way} and --url name two places; give one of them")

@@ -19,7 +19,7 @@ OPERATIONS = "operate"
 
 
 class UrlCaller:
-    """Calls a function of a local run through its control API: the operations function, unless told otherwise."""
+    """Calls a function of a local run through its control API: the operations function by default."""
 
     def __init__(self, url: str, function: str = OPERATIONS) -> None:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
@@ -96,7 +96,7 @@ class LambdaCaller:
 
 
 def _parse_message(body: bytes) -> str:
-    """Read what the control API says of a name that it does not know; nothing, if somebody else responded."""
+    """Read the control API's message about a name that it does not know; empty, if another server responded."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):

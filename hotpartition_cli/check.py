@@ -26,7 +26,7 @@ SHARD_COUNT = 4
 """N of the raise by hand."""
 SHARD_MESSAGES = 8
 CACHE_SECONDS = 2.5
-"""After so long writers know of a raise by hand (the setting `route_cache_seconds`, 2 s)."""
+"""Time after which writers know of a raise by hand (the setting `route_cache_seconds`, 2 s)."""
 DEFAULT_HOT_WCU = 800.0
 LOAD_FACTOR = 2.5
 """The load against what is hot over five seconds (`hot_sustained_wcu`): more than enough to be hot at once."""
@@ -46,7 +46,7 @@ MAX_CONNECT_SHARE = 0.5
 MAX_FAILED_CONNECTS = 0.1
 PAGE_MESSAGES = 100
 KEPT = timedelta(days=1)
-"""After so long DynamoDB removes the messages of a check (TTL)."""
+"""TTL of the messages of a check."""
 MAX_LISTED = 3
 
 
@@ -86,7 +86,7 @@ class SkippedError(Exception):
 
 
 def has_messages(stack: Stack) -> bool:
-    """Say whether a stack is the messages', with an API and functions of ours behind it, and not somebody else's."""
+    """Say whether a stack is the messages application, with its API and functions, and not another one."""
     return "write_message" in stack.functions
 
 
@@ -512,7 +512,7 @@ def _age_seconds(hot: Mapping[str, Any]) -> float | None:
 
 
 def _refusal(line: LogLine) -> str:
-    """Say what a line tells of a refusal or an error; empty for any other line."""
+    """Return what a line says of a refusal or an error; empty for any other line."""
     if line.get("message") == "registry refuses this function":
         return f"{line.get('reason')} (user {line.get('user')})"
     if line.get("errorType"):

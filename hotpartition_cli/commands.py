@@ -35,7 +35,7 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     """Ask for every route, with its heat, hottest first."""
     hot = call({"command": "hot", "limit": MAX_HOT})
     rows = {row["conversation_id"]: row for row in hot["routes"]}
-    # Who is not among all that reported is neither written nor read; unless there are more than one response holds.
+    # A conversation without a report is neither written nor read, unless one response cannot hold all that have one.
     is_all = hot["is_complete"] and hot["active"] <= MAX_HOT
     nothing = ("wcu_per_second", "throttled_share", "rcu_per_second", "pages_per_second")
     idle = dict.fromkeys(nothing, 0.0) if is_all else {}

@@ -54,7 +54,7 @@ class Screen:
         """Print a response as people read it."""
         view = VIEWS[command](document)
         for part in view.renderables if isinstance(view, Group) else [view]:
-            # A sentence stays one line where somebody may search for it.
+            # In a file or a pipe a sentence stays one line, so that it can be searched for.
             self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
 
     def say(self, sentence: str) -> None:
@@ -73,7 +73,7 @@ class Screen:
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Show how far a long command is, where somebody looks."""
+        """Show the progress of a long command, on a terminal."""
         if self.as_json or not self.errors.is_terminal:
             yield lambda _: None
             return
@@ -82,7 +82,7 @@ class Screen:
 
 
 def connect(options: argparse.Namespace) -> Caller:
-    """Reach whom the options name."""
+    """Connect to the function, URL or table that the options name."""
     if getattr(options, "table", None):
         from hotpartition_cli.tables import TableCaller  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ def run(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Run a command and return its exit status."""
-    # argparse has not told yet, and a wrong option should be told in JSON as well.
+    # argparse has not run yet, and a wrong option should be reported in JSON as well.
     screen = Screen(as_json="--json" in arguments)
     try:
         options = parse_arguments(arguments, environ)
@@ -142,7 +142,7 @@ def run(
     except KeyboardInterrupt:
         return Status.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; what is still buffered would complain once more at the end.
+        # The reader of the output has closed it; buffered output would fail once more at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.FAILED
 
@@ -256,7 +256,7 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Cal
 
 
 def _name_caller(name: str | None) -> str:
-    """Say who asks: as they call themselves, or the name they are logged in by."""
+    """Return the given name of the caller, or the name they are logged in by."""
     if name is None:
         try:
             user = getpass.getuser()

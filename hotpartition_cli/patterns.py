@@ -47,7 +47,7 @@ class Choice:
 
 
 def choose_pattern(usage: Usage, wcu_per_second: float, shard_count: int) -> Choice:
-    """Name the pattern for a partition key that takes this load at its peak, for which so many shards are planned."""
+    """Name the pattern for a partition key with this load at its peak and this planned shard count."""
     if not shard_count:
         return Choice("one key", "", ("one partition key serves this load: nothing needs sharding",))
     shards, why_shards = _choose_shards(usage, shard_count)

@@ -35,7 +35,7 @@ _CONVERSATION = "room-1"
 
 
 def default_thresholds() -> Thresholds:
-    """Take the settings' own defaults: as the stack sizes unless told otherwise."""
+    """Take the settings' own defaults, by which the stack sizes by default."""
     return build_thresholds(ConsumerSettings.defaults())
 
 

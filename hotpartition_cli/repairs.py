@@ -58,7 +58,7 @@ class OwnTable:
     is_messages: bool
     """Whether it is a messages stack's, by its sparse index."""
     place: JournalPlace | None
-    """Where its routing items lie; None where the table is read as it is."""
+    """Where its routing items lie; None where the table is read without routes."""
     region: str
 
     @property

@@ -45,7 +45,7 @@ def open_session(region: str | None, profile: str | None) -> Any:
     """Find credentials and region as every AWS tool does.
 
     Raises:
-        ToolError: there are none.
+        ToolError: credentials or region are missing.
     """
     import boto3  # noqa: PLC0415
 

@@ -115,7 +115,7 @@ class AwsStack:
         return LambdaCaller(self._functions[function], self._lambda, self._region, of=function)(event)
 
     def find_concurrency(self) -> int | None:
-        """Implement `Stack.find_concurrency`; whoever checks need not have the right to ask."""
+        """Implement `Stack.find_concurrency`; the caller of `check` may lack the right to ask."""
         try:
             settings = translated(self._lambda.get_account_settings)
         except ToolError:
