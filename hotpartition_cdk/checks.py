@@ -32,7 +32,7 @@ def check_name(name: str, place: str) -> None:
 
 
 def check_receiver(options: CommonOptions, place: str) -> None:
-    """Check that the alarms of what outlives its stack reach somebody."""
+    """Check that the alarms of a stack whose data outlives it have a receiver."""
     alarms: AlarmOptions = options.alarms
     if options.is_data_retained and alarms.email is None and alarms.topic_arn is None and not alarms.is_silent:
         raise ConfigurationError(
@@ -52,7 +52,7 @@ def check_kinds(place: str, table: object, lists: Mapping[str, object]) -> None:
 
 
 def check_table(scope: Construct, table: dynamodb.ITable, indexes: Sequence[str], *, holds_routes: bool) -> None:
-    """Check the table's place, its keys and its indexes, as far as they are known here."""
+    """Check the table's account and region, its keys and its indexes, as far as they are known here."""
     stack, place = cdk.Stack.of(scope), table.node.path
     if not cdk.Token.is_unresolved(table.table_arn):
         _, _, _, region, account, _ = table.table_arn.split(":", 5)

@@ -160,7 +160,7 @@ class RegistrySize(Options):
 
 
 class AlarmOptions(Options):
-    """Who receives alarms."""
+    """The receivers of alarms."""
 
     email: EmailAddress | None = Field(
         default=None, description="address that gets alarms by a topic of the stack; it must be confirmed once"

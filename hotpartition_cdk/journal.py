@@ -1,4 +1,4 @@
-"""Where the routes of a table's hot keys are stored, and who may read and raise them."""
+"""The table of the routes of hot keys, and the rights to read and raise them."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Journal:
     def grant_raise(self, grantee: iam.IGrantable) -> None:
         """Allow reading routing items, and updates that name their attributes and no others.
 
-        Without a condition on `dynamodb:ReturnValues`: who may update the journal may read it anyway.
+        Without a condition on `dynamodb:ReturnValues`: the grantee may read the journal anyway.
         """
         grant_table(grantee, self.table, ["dynamodb:GetItem"])
         condition = only_attributes((*self.keys, *ROUTING_ATTRIBUTES))

@@ -1,4 +1,4 @@
-"""Alarms, who receives them, and the dashboard."""
+"""Alarms, their receivers, and the dashboard."""
 
 from __future__ import annotations
 

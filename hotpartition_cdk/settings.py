@@ -40,9 +40,9 @@ def read_overrides(
     """Read overrides, by setting name.
 
     Args:
-        overrides: What was asked for.
-        functions: The settings of the functions there are.
-        wired: Names that nobody overrides.
+        overrides: The requested values.
+        functions: The settings of all functions.
+        wired: Names that cannot be overridden.
 
     Returns:
         Each setting's text as it goes into the environment, in the order of the names.
