@@ -28,7 +28,7 @@ LEAST_UNRESERVED = 10
 MOST_UNRESERVED = 100
 """Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: no call says which before it refuses."""
 DEFAULT_VPCS = 5
-"""VPCs of an account and region, where nobody asked for more (VPC quota `L-F678F1CE`)."""
+"""VPCs of an account and region by default (VPC quota `L-F678F1CE`)."""
 
 FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
 """What a stack is in after its creation or its deletion failed: it can only be deleted."""

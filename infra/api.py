@@ -33,7 +33,7 @@ _ACCESS_LOG_FORMAT = {
     "authorizer_error": "$context.authorizer.error",
     "response_bytes": "$context.responseLength",
 }
-"""The route and not the path: conversation ids may say who talks to whom."""
+"""The route and not the path: conversation ids may name people."""
 
 _AUTHORIZER_IDENTITY = ["$request.header.Authorization", "$context.routeKey"]
 """What a decision of a Lambda authorizer is kept under: one on reading does not hold for writing."""
@@ -86,7 +86,7 @@ class MessageApi(Construct):
             description="hotpartition: messages of conversations, and counters",
             create_default_stage=False,
             default_authorizer=self._authorizer(),
-            # Whoever puts a firewall before a domain wants no way around it.
+            # A firewall before a domain must not be bypassed.
             disable_execute_api_endpoint=options.domain is not None or None,
             cors_preflight=self._cors(),
         )

@@ -95,7 +95,7 @@ class TableOptions(Options):
 
 
 class ApiOptions(Options):
-    """Who may call the API, from where, and how often.
+    """The allowed callers of the API, their origins, and their rates.
 
     The account's default quota is 10,000 requests a second, and Lambda's default concurrency of 1,000 is usually
     reached before.
@@ -163,7 +163,7 @@ class ApiOptions(Options):
 
 
 class ApiAlarmOptions(AlarmOptions):
-    """Who receives alarms, and what is slow."""
+    """The receivers of alarms, and which latency is slow."""
 
     slow_ms: RequestMs = Field(description="latency that 1 % of the API's requests may exceed, in ms")
 
