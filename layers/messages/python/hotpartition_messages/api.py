@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from hotpartition_messages.reading import PageRequest, PageResult
 
 Event = Mapping[str, Any]
-"""What API Gateway sends (HTTP API, payload 2.0)."""
+"""An event of API Gateway (HTTP API, payload 2.0)."""
 Response = dict[str, Any]
-"""What API Gateway takes."""
+"""A response to API Gateway."""
 Serve = Callable[[Event, Any], Response]
 """Serves a request: its event, and Lambda's context."""
 

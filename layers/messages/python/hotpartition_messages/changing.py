@@ -1,4 +1,4 @@
-"""Edits and deletes messages where they are stored, and no copy of an older version wins over what was done.
+"""Edits and deletes messages where they are stored; no copy of an older version wins over the change.
 
     locate every copy (strong, journal included) ─> the one that counts ─> put its next version in its place,
                                                                            if it is still the one that was found
@@ -132,7 +132,7 @@ class MessageChanger:
         self._change(target, decide, remaining_ms)
 
     def _change(self, target: Target, decide: Callable[[Message], Message | None], remaining_ms: float) -> Message:
-        """Put what is decided of a message in its place; decide anew when it was changed meanwhile."""
+        """Replace a message by the decided one; decide anew when it was changed meanwhile."""
         budget_ms = min(self._budget_ms, remaining_ms)
         deadline_ms = self._clock.now_ms() + budget_ms
         budget = Budget(self._clock, budget_ms)
@@ -165,7 +165,7 @@ class MessageChanger:
         remaining_ms: float,
         unsure_of: int | None,
     ) -> tuple[Located[Message], Message, Message | None]:
-        """Find the copies of a message, the one that counts, and what is to take its place (None: nothing).
+        """Find the copies of a message, the one that counts, and its replacement (None: nothing).
 
         `unsure_of` is the version that an attempt of this request may have replaced, since it had no response. It may
         have succeeded before the state that now forbids the change, so no response may say the opposite.

@@ -26,14 +26,14 @@ from hotpartition_messages.keys import KEY_FORM, find_journal
 COUNTER_PREFIX = "counter/"
 COUNTER_NAME = "c"
 COUNTER_ATTRIBUTES = ("pk", "sk", AMOUNT)
-"""Every attribute of a counter's item: what an addition may name, and no more."""
+"""Every attribute of a counter's item: an addition may name no others."""
 MAX_AMOUNT = 1_000_000_000
 """Of one addition, up or down. The sum has 38 digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewAddition:
-    """What a client asks to add. REQUIRES: checked. With a token, it counts once."""
+    """A requested addition. REQUIRES: checked. With a token, it counts once."""
 
     counter_id: str
     amount: int

@@ -1,4 +1,4 @@
-"""The keys of messages: what is stored where, and which conversation ids are allowed.
+"""The keys of messages, and the conversation ids that are allowed.
 
 | item | `pk` | `sk` |
 |---|---|---|

@@ -23,7 +23,7 @@ MESSAGE_ID_PATTERN = (
     r"^([0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}"
     r"|[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-7[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12})$"
 )
-"""What `parse_message_id` takes, for the API's description."""
+"""The texts that `parse_message_id` takes, for the API's description."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32
 _TO_PYTHON = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")  # the digits of `int(text, 32)`

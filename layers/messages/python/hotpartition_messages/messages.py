@@ -40,7 +40,7 @@ MESSAGE_ATTRIBUTES = (
     *("pk", "sk", "conversation_id", "message_id", "sender", "body", "sent_at", "attributes"),
     *(TTL_ATTRIBUTE, "version", "edited_at", "first_content", "deleted_at"),
 )
-"""Every attribute of a message item, as described above: what may be put, and no more."""
+"""Every attribute of a message item, as described above; no others may be put."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Message:
 
     @property
     def rank(self) -> tuple[bool, int, str, str, str]:
-        """What orders copies, so that every reader chooses the same one: a tombstone, else the highest version."""
+        """Orders copies, so that every reader chooses the same one: a tombstone, else the highest version."""
         content = self.sender, self.body, repr(sorted(self.attributes.items()))
         return self.deleted_at is None, -self.version, *content
 

@@ -27,7 +27,7 @@ _CONVERSATION = "room-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is to be written and read: messages a second, an item's stored size, and messages on a page."""
+    """The planned writes and reads: messages a second, an item's stored size, and messages on a page."""
 
     messages_per_second: float
     item_bytes: int

@@ -1,4 +1,4 @@
-"""What clients may ask of the read function: pages, messages, counters."""
+"""The requests to the read function: pages, messages, counters."""
 
 from __future__ import annotations
 

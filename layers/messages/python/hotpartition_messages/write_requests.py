@@ -1,4 +1,4 @@
-"""What clients may ask of the write function: messages to store, to edit and to delete, additions to counters."""
+"""The requests to the write function: messages to store, to edit and to delete, additions to counters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ENTITY_TAGS = rf"^(\*|{ENTITY_TAG}( *, *{ENTITY_TAG})*)$"
 
 
 def _parse_expiry_s(text: object) -> object:
-    """Parse an RFC 3339 time to Unix seconds, rounded up: what expires is shown until then."""
+    """Parse an RFC 3339 time to Unix seconds, rounded up: a message is shown until then."""
     return -(-parse_time_ms(text if isinstance(text, str) else "") // 1000)
 
 
@@ -236,7 +236,7 @@ def find_sender(event: Mapping[str, Any], claim: str) -> str | None:
 
 
 def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessage:
-    """Read what is to be stored from an event.
+    """Read the message to store from an event.
 
     `sender_claim` names the caller's claim that is the sender; empty: the body names the sender.
 
@@ -309,7 +309,7 @@ def _target(path: MessagePath, header: ChangeHeader, sender: str | None) -> Targ
 
 
 def parse_addition(event: Mapping[str, Any]) -> NewAddition:
-    """Read from an event what is to be added to which counter.
+    """Read an addition and its counter from an event.
 
     Raises:
         InvalidRequestError: naming every wrong field.
