@@ -1,4 +1,4 @@
-"""The command line: options, help and what is checked before anybody is called."""
+"""The command line: options, help and the checks before any request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as our own error, in one sentence."""
+    """Raises parse errors as `UsageError`, in one sentence."""
 
     commands: Mapping[str, argparse.ArgumentParser] = MappingProxyType({})
 

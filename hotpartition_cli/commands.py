@@ -1,4 +1,4 @@
-"""What each command asks of the operations function, and which exit status its response earns. Prints nothing."""
+"""Each command: its requests to the operations function, and the exit status of its response. Prints nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A command's response, as its JSON shows it, and the exit status; `complaint` says what was not to be learned."""
+    """A command's response, as its JSON shows it, and the exit status; `complaint` names missing data."""
 
     document: Mapping[str, Any]
     status: Status = Status.FINE
@@ -108,7 +108,7 @@ def rebuild_registry(call: Caller, progress: Progress) -> Outcome:
 
 
 def _parts(call: Caller, command: Mapping[str, object]) -> Iterator[dict[str, Any]]:
-    """Ask for one part after another until there are no more."""
+    """Ask for one part after another, to the last one."""
     cursor = None
     while True:
         part = call({**command, "cursor": cursor})

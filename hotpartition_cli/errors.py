@@ -1,4 +1,4 @@
-"""What can go wrong for a person at the command line, and the exit status that says so.
+"""Errors of the command line, and their exit statuses.
 
 ToolError
 ├── UsageError       2: the command is wrong

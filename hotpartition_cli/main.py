@@ -1,6 +1,6 @@
 """Runs one command: asks, prints a table or JSON, and returns the exit status.
 
-What one command alone needs is imported with it: `hot` should not wait for what `plan` reckons with.
+Imports that only one command needs stand in it: `hot` should not wait for those of `plan`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hotpartition_cli.stacks import Stack
 
 PIPED_WIDTH = 120
-"""Columns of a table that is no terminal's."""
+"""Columns of a table outside a terminal."""
 
 
 class Screen:
@@ -180,7 +180,7 @@ def _ask(call: Caller, options: argparse.Namespace, progress: Progress, by: str)
 
 
 def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> int:
-    """Show what is hot, again and again; Ctrl-C ends it and is no error."""
+    """Show the hot keys again and again; Ctrl-C ends it and is not an error."""
     outcome = commands.show_hot(call, limit=options.limit)
     if options.once:
         return _show(screen, "watch", outcome)

@@ -10,7 +10,7 @@ from hotpartition.core.route import MAX_CHOICES
 KEY_LIMIT_WCU = 1_000
 """What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
 TRUSTED_WCU = 800.0
-"""What one key is trusted with for long: the threshold of the stack's own detection."""
+"""Lasting load that one key is planned for: the threshold of the stack's own detection."""
 
 
 class Reads(StrEnum):

@@ -40,7 +40,7 @@ from hotpartition_messages.keys import (
 )
 
 SORT_KEY, RANDOM = "sort-key", "random"
-"""What `--hashed` takes beside the name of an attribute."""
+"""Values of `--hashed` beside the name of an attribute."""
 _RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
 
 
@@ -53,7 +53,7 @@ class OwnTable:
     clock: Clock
     partition_key: str
     sort_key: str
-    """Empty: it has none."""
+    """Empty: the table has no sort key."""
     index_keys: tuple[str, ...]
     is_messages: bool
     """Whether it is a messages stack's, by its sparse index."""
@@ -105,7 +105,7 @@ def repair(
     """Carry out `rebuild-journal`, `fold` or `copy-back`.
 
     Raises:
-        ToolError: what went wrong, with the way out.
+        ToolError: with the reason and the way out.
     """
     has_journal = options.command != "copy-back" and not getattr(options, "shard_count", None)
     table = open_table(options, environ, sleep, has_journal=has_journal)

@@ -105,7 +105,7 @@ def make_rush(
 
 
 def parse_rush(conversation_id: str, wcu_per_second: float, seconds: float) -> Rush:
-    """Check what is asked for; the error says what is wrong and what is allowed."""
+    """Check the request; the error says what is wrong and what is allowed."""
     if not MESSAGE_WCU <= wcu_per_second <= 20_000:
         raise UsageError(f"--wcu should be from {MESSAGE_WCU} to 20000 WCU/s, not {wcu_per_second:g}")
     if not 1 <= seconds <= 600:

@@ -32,7 +32,7 @@ _CREDENTIAL_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a call is about: a function, a stack or a log group, the right that it takes, and where its name stands."""
+    """The subject of a call: a function, a stack or a log group, the right that it takes, and where its name stands."""
 
     service: str
     kind: str
@@ -68,7 +68,7 @@ def translated(call: Callable[[], Any], subject: Subject | None = None, region: 
     """Call the SDK, or the library, whose errors have the SDK's own as their cause.
 
     Raises:
-        ToolError: what went wrong, with the way out.
+        ToolError: with the reason and the way out.
     """
     from botocore import exceptions as sdk  # noqa: PLC0415
 

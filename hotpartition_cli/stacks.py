@@ -33,7 +33,7 @@ _MAX_LINES = 2_000
 
 
 class Stack(Protocol):
-    """A stack that is checked. What goes wrong in a call is a `ToolError`."""
+    """A stack that is checked. Failed calls raise `ToolError`."""
 
     name: str
     functions: tuple[str, ...]

@@ -153,14 +153,14 @@ def view_verification(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_rebuild(document: Mapping[str, Any]) -> RenderableType:
-    """Say what was put into the registry."""
+    """Show the routes put into the registry."""
     parts: list[RenderableType] = [Text(f"{document['routes']:,} routes of the journal are in the registry.", "green")]
     parts += [Text(f"{id_}: its routing item cannot be read", "red") for id_ in document["malformed"]]
     return Group(*parts)
 
 
 def view_plan(document: Mapping[str, Any]) -> RenderableType:
-    """Show a plan beside what is without it."""
+    """Show a plan beside the present state."""
     n, page = document["shard_count"], document["page"]
     load = f"{document['messages_per_second']:,g} messages/s of {document['item_bytes']:,} bytes"
     cost = f"{document['wcu_per_message']} WCU each: {document['wcu_per_second']:,g} WCU/s"
@@ -204,7 +204,7 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_rush(document: Mapping[str, Any]) -> RenderableType:
-    """Say what became of the messages, and of the conversation, and whether the load was what was asked for."""
+    """Show the outcome for messages and conversation, and whether the requested load was reached."""
     count = document["shard_count"]
     sent = MESSAGE_WCU * (document["stored"] + document["throttled"] + document["failed"]) / document["seconds"]
     is_less = sent < FULL_LOAD_SHARE * document["offered_wcu_per_second"]
@@ -218,7 +218,7 @@ def view_rush(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_check(document: Mapping[str, Any]) -> RenderableType:
-    """Show each step: what was expected, what came, how long it took."""
+    """Show each step: its expectation, its outcome and its time."""
     table = _table(("", "left"), ("tried", "left"), ("expected", "left"), ("came", "left"), "s")
     for step in document["steps"]:
         mark, style = _RESULTS[step["result"]]
