@@ -1,4 +1,4 @@
-"""Every alarm as plain data: what it watches, what it means, and the runbook's section of the same name.
+"""Every alarm as plain data: its metrics, its meaning, and the runbook's section of the same name.
 
 `monitoring.py` makes CloudWatch alarms of it; tests hold the documents to it. Thresholds are for "a person should
 look", not for "something happened": a rush is throttled for a second or two before it is cured, which rings nothing.
@@ -29,7 +29,7 @@ MAX_METRICS = 10
 
 
 class Subject(StrEnum):
-    """What a dimension's value is the name of; known only to CloudFormation."""
+    """The resource that a dimension's value names; known only to CloudFormation."""
 
     TABLE = "{table}"
     JOURNAL = "{journal}"
@@ -41,12 +41,12 @@ class Subject(StrEnum):
 
 
 class Severity(StrEnum):
-    """What an alarm asks of people; its value begins the alarm's description."""
+    """How soon people must act; its value begins the alarm's description."""
 
     WAKE = "Wake somebody."
     """Requests are refused now, pages could have gaps, or a rush would not be noticed."""
     LOOK = "Look tomorrow."
-    """What clients notice of it, if anything, has an alarm of its own that wakes."""
+    """Its effects on clients, if any, have an alarm of their own that wakes."""
 
 
 class Combination(StrEnum):
@@ -83,12 +83,12 @@ class Alarm:
 
     Attributes:
         name: Its name after the stack's, and the heading of its section in the runbook.
-        meaning: What is the matter when it rings, in a sentence or two.
-        metrics: What it watches.
+        meaning: The problem that it reports, in a sentence or two.
+        metrics: The watched metrics.
         severity: Whether it can wait until tomorrow.
         combination: How several become one.
         threshold: At least this rings; with `is_lack`, less than this does.
-        is_lack: Whether too little is what is wrong. Then no data is wrong as well.
+        is_lack: Whether it rings for too little. Then it rings for missing data as well.
         period_minutes: How long each value is gathered.
         periods: How many values are looked at.
         breaching: How many of them must be wrong; 0 stands for all.
@@ -146,7 +146,7 @@ def list_alarms(
 
 
 def base_name(alarm: Alarm) -> str:
-    """Strip the number that an alarm over many nodes carries: its section has none."""
+    """Strip the number that an alarm over many nodes carries: its section has no number."""
     return alarm.name.rstrip("0123456789")
 
 
@@ -409,4 +409,4 @@ _OF_A_NODE = (
         metrics=(_node("IamAuthenticationThrottling", "Sum", CacheNodeId="0001"),),
     ),
 )
-"""What is watched of each node of the registry."""
+"""The watched metrics of each node of the registry."""

@@ -1,7 +1,7 @@
 """Builds what the layers hold, for the functions' Python and architecture, without Docker.
 
-The dependency layer: what the functions use of the locked packages. The layers of sources: the library, and what
-is built on it. All with bytecode where an interpreter of the functions' version is at hand. What is built stays in a
+The dependency layer: what the functions use of the locked packages. The layers of sources: the library, and code built
+on it. All with bytecode where an interpreter of the functions' version is at hand. A built layer stays in a
 cache, in a folder named by everything that it depends on, with a digest of its content. A folder whose content is what
 was built is taken, so a second synthesis needs neither network nor pip; one that was changed since is built again.
 """

@@ -1,4 +1,4 @@
-"""What does not fit is refused while synthesizing, in one sentence each: AWS would say so minutes later, or never."""
+"""Refuses wrong arguments while synthesizing, in one sentence each: AWS would do so minutes later, or never."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def claim_function(scope: Construct, function: lambda_.Function) -> Construct:
     """Make the place below a function for what a HotPartition makes for it.
 
     Raises:
-        ConfigurationError: it is no function of this app, or another HotPartition has it.
+        ConfigurationError: it is not a function of this app, or another HotPartition has it.
     """
     if not isinstance(function, lambda_.Function):
         raise ConfigurationError(
@@ -142,7 +142,7 @@ def claim_function(scope: Construct, function: lambda_.Function) -> Construct:
 
 
 def check_policies(function: lambda_.Function) -> None:
-    """Check that what was just granted stands in a policy: an immutable role drops it, and says nothing."""
+    """Check that a right just granted stands in a policy: an immutable role drops it silently."""
     role = function.role
     if role is None or not any(role.node.try_find_child(id_) for id_ in ("DefaultPolicy", "Policy")):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The options of what is deployed beside a table, each with its unit and its reason.
+"""The options of the deployment beside a table, each with its unit and its reason.
 
 This module and `bundle` import no CDK, so that building a layer does not start its Node.js process.
 """
@@ -21,7 +21,7 @@ Architecture = Literal["arm64", "x86_64"]
 
 PythonVersion = Literal["3.13", "3.14"]
 PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
-"""What the functions may run on: Lambda's current Pythons, the newest last."""
+"""The allowed runtimes of the functions: Lambda's current Pythons, the newest last."""
 
 TESTED_PYTHON: PythonVersion = "3.13"
 """The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
@@ -302,7 +302,7 @@ class HotPartitionOptions(CommonOptions):
 
     @property
     def consumers_concurrency(self) -> int:
-        """Count what is reserved for all consumers together."""
+        """Count the concurrency reserved for all consumers together."""
         return self.consumers * self.consumer_concurrency
 
     @model_validator(mode="after")
@@ -356,7 +356,7 @@ PRODUCTION = SMALL.model_copy(
         ),
     }
 )
-"""No single point of failure, and what is the truth outlives the stack.
+"""No single point of failure, and the data outlives the stack.
 
 Example:
     >>> PRODUCTION.registry.shard_count, PRODUCTION.is_data_retained

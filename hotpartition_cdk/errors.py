@@ -1,4 +1,4 @@
-"""What can be wrong with a deployment before CloudFormation sees it."""
+"""Errors of a deployment that are found before CloudFormation sees it."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from hotpartition_cdk.rights import grant_table, only_attributes, only_keys
 _KEY = "pk"
 
 JOURNAL_PREFIX = "hp-routes-"
-"""What the name of a journal's table begins with; that of the table that it is for follows."""
+"""The prefix of the name of a journal's table; the name of the table that it is for follows."""
 
 _LONGEST_TABLE_NAME = 255 - len(JOURNAL_PREFIX)
 """DynamoDB takes 255 characters."""
@@ -78,7 +78,7 @@ class Journal:
         iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[index_arn])
 
     def grant_load_update(self, grantee: iam.IGrantable) -> None:
-        """Allow changing load items, whose keys are no routing item's; their attributes are named after times."""
+        """Allow changing load items, whose keys differ from routing items'; their attributes are named after times."""
         grant_table(grantee, self.table, ["dynamodb:UpdateItem"], only_keys(f"{LOAD_PREFIX}*"))
 
 

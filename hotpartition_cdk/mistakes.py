@@ -1,4 +1,4 @@
-"""Says what is wrong with the values of a pydantic model: one sentence each, with what is allowed."""
+"""Describes the wrong values of a pydantic model: one sentence each, with the allowed values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def list_mistakes(error: ValidationError, model: type[BaseModel], name_of: Calla
     """List what a model refused.
 
     Args:
-        error: What the model raised.
+        error: The error of the model.
         model: The model.
         name_of: How a person calls a field, given its path, such as `registry.node_type`.
     """
