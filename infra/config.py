@@ -1,4 +1,4 @@
-"""What a deployment changes: the optional file of options and settings, and their overrides by context.
+"""Changes by a deployment: the optional file of options and settings, and their overrides by context.
 
 The file is TOML (or JSON) with a section for each environment:
 
@@ -106,7 +106,7 @@ def _call_section(file_name: str, section: str, path: str) -> str:
 
 
 def _check_section(called: str, name: str, changes: Changes) -> list[str]:
-    """Say what is wrong with an environment of the user's."""
+    """Describe the mistakes in an environment of the user's."""
     if name in ENVIRONMENT_NAMES:
         return [f"{called} has a base, which only environments of another name have"] if changes.base else []
     if changes.base is None:

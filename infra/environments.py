@@ -37,7 +37,7 @@ DEFAULT_ENVIRONMENT = "dev"
 ENVIRONMENT_NAMES = ("dev", "prod", "lite", "large", "local", "local-lite")
 
 PROJECT = "hotpartition"
-"""What every stack's name begins with."""
+"""The prefix of every stack's name."""
 
 API_SECONDS = 30
 """An HTTP API gives up on a function after 30 s (API Gateway quotas)."""
@@ -212,7 +212,7 @@ class Environment(CommonOptions):
 
     @property
     def reserved_concurrency(self) -> int:
-        """Count what is reserved for all functions together."""
+        """Count the concurrency reserved for all functions together."""
         return sum(size.reserved_concurrency or 0 for size in (self.writer, self.reader))
 
     @property
@@ -239,7 +239,7 @@ class AdaptiveEnvironment(Environment, HotPartitionOptions):
 
     @property
     def reserved_concurrency(self) -> int:
-        """Count what is reserved for all functions together, consumers included."""
+        """Count the concurrency reserved for all functions together, consumers included."""
         return super().reserved_concurrency + self.consumers_concurrency
 
 
@@ -272,7 +272,7 @@ PROD = LARGE_ENVIRONMENT.model_copy(
     update={
         "name": "prod",
         "consumer": PRODUCTION.consumer,
-        # Durable, as in `large`: Redis with an append-only file is what was asked for.
+        # Durable, as in `large`: Redis with an append-only file was required.
         "registry": LARGE.registry.model_copy(update={"shard_count": 1}),
     }
 )

@@ -1,4 +1,4 @@
-"""What stands beside the table where writers find hot conversations themselves."""
+"""The resources beside the table where writers find hot conversations themselves."""
 
 from __future__ import annotations
 
