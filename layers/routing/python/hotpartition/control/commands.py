@@ -11,7 +11,7 @@
 | `rebuild-registry` | `cursor` | a part of the journal's routes put into the registry |
 
 A `cursor` in a response that is not null asks for the next part. What cannot be done is a response as well:
-`{"error": {"kind", "message", "fields"}}`, `fields` naming what is wrong with the command.
+`{"error": {"kind", "message", "fields"}}`, `fields` naming the wrong ones of the command.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ STOP_MARGIN_MS = 10_000
 
 
 class Check(Protocol):
-    """Compares what is stored twice, a part at a time: `Reconciler`, or what stands for it without a registry."""
+    """Compares registry and journal, a part at a time: `Reconciler`, or its replacement without a registry."""
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes."""
@@ -65,7 +65,7 @@ Limit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 
 
 class HotCommand(_Command):
-    """What is hot."""
+    """The hot keys."""
 
     command: Literal["hot"]
     limit: Limit = 20

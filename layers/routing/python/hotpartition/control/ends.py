@@ -1,4 +1,4 @@
-"""What consumer, operations and reconciliation stand on."""
+"""The adapters that consumer, operations and reconciliation use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class JournalEnds:
     clock: Clock
     form: KeyForm
     timeless_prefix: str = ""
-    """What the partition keys of counters begin with."""
+    """The prefix of counters' partition keys."""
 
     def build_raiser(self) -> Raiser:
         """Build what raises routes."""

@@ -1,4 +1,4 @@
-"""What is left to check where there is no registry: that every route of the journal can be read."""
+"""The check that is left without a registry: that every route of the journal can be read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operations job: what an operator asks of the running system, and the raise that an operator may make.
+"""The operations job: an operator's questions to the running system, and raises and closes by hand.
 
 Nothing here is on a request's path. A raise by hand goes the way of all raises, the journal first and the registry
 second: repeated, interrupted or done by two people at once, it does no harm.
@@ -54,7 +54,7 @@ class RoutePage:
 
 @dataclass(frozen=True, slots=True)
 class RaiseByHand:
-    """What a raise by hand did. `shard_count_before` is the least N of the messages from `generation.since_ms` on."""
+    """A raise by hand's result. `shard_count_before` is the least N of the messages from `generation.since_ms` on."""
 
     collection: str
     generation: Generation
@@ -95,7 +95,7 @@ class Operations:
         self._raiser = ends.build_raiser()
 
     def list_hot(self, limit: int) -> HotList:
-        """List what is hot, as `HotKeys.list_hot` does."""
+        """List the hot keys, as `HotKeys.list_hot` does."""
         return self._hot_keys.list_hot(limit)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
@@ -126,7 +126,7 @@ class Operations:
             known = EMPTY_ROUTE if item is None else item.route
             return RouteState(collection, item, None, compare(item, known), self._clock.now_ms())
         try:
-            # Before the journal: what the registry knows later would look as if it were ahead.
+            # Before the journal: read later, the registry could look as if it were ahead.
             registry: Route | None = self._registry.get(collection)
         except RegistryUnavailableError:
             registry = None
@@ -150,7 +150,7 @@ class Operations:
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
         route = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True)).route
         starts = (since_ms, *[missing.since_ms for missing in route.complete_raise([generation])])
-        # As writers place: what a pending close would undo is no raise that holds.
+        # As writers place: a raise that a pending close would undo does not hold.
         before = min(route.as_announced.shard_count_at(start) for start in starts)
         is_changed = shard_count > before
         if is_changed:
@@ -246,7 +246,7 @@ class Operations:
         return "until it is closed: a day from then at the earliest, or once its load was high and is low again"
 
     def _hold(self, collection: str, keep_ms: int) -> None:
-        """Keep the consumer from closing what was raised for an event that has not begun."""
+        """Keep the consumer from closing a collection that was raised for an event that has not begun."""
         if self._registry is None or not self._is_closing or keep_ms <= 0:
             return
         try:

@@ -129,7 +129,7 @@ class Reconciler:
 
         Raises:
             InvalidRequestError: the cursor is not valid.
-            RegistryUnavailableError: Redis did not respond; what is there already stays.
+            RegistryUnavailableError: Redis did not respond; routes put there already stay.
             RetryLaterError: the journal could not be read.
         """
         deadline_ms = self._clock.now_ms() + budget_ms

@@ -29,7 +29,7 @@ class Unread:
 
 @dataclass(slots=True)
 class _Cursor:
-    """How far one stream was read, and when: what a decision calls now, however long the calls before it took."""
+    """How far one stream was read, and when: decisions take this time as now, however long earlier calls took."""
 
     after_id: str
     read_at_ms: int
@@ -79,7 +79,7 @@ class StreamReader:
         return cursor.read_at_ms if cursor else self.read_at_ms
 
     def read(self) -> Unread:
-        """Read what is new in all streams; one that is away does not keep the others waiting."""
+        """Read new entries of all streams; one that is away does not delay the others."""
         unread = Unread(set(), set())
         for stream, cursor in self._cursors.items():
             try:

@@ -1,4 +1,4 @@
-"""What DynamoDB charges: item sizes in bytes and capacity units.
+"""DynamoDB's charges: item sizes in bytes and capacity units.
 
 Source: DynamoDB Developer Guide, "DynamoDB item sizes and formats" and "Read and write operations". Items are in
 the API's own form, attribute name to `{type: value}`, as both the functions and the local proxy hold them.

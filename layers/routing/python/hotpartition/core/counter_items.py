@@ -22,7 +22,7 @@ _LARGEST_AMOUNT_BYTES = number_size_bytes("9" * 38) + 1
 
 
 class Cell(NamedTuple):
-    """What one item of a counter has counted."""
+    """The sum in one item of a counter."""
 
     sort_key: str
     amount: int

@@ -56,7 +56,7 @@ EVIDENCE_THROTTLED_SHARE = 0.05
 EVIDENCE_PAUSE_MS = 5_000
 
 ROUNDING_MARGIN = 1 - 1e-9
-"""A sum of floats depends on their order; what is left out of judging must be below the thresholds in any."""
+"""A sum of floats depends on their order; a load that is not judged must be below the thresholds in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one load class of one collection, and why.
+    """The decision about one load class of one collection, and its reason.
 
     `generation` is set when the route is to be raised; `rate_wcu_per_second` is the load that decided, `per_slot_wcu`
     the slots it came from (oldest first), `shard_count` the m of the load class, `later_wcu_per_second` the load of
@@ -149,7 +149,7 @@ class _Share(NamedTuple):
 
 
 _Crossing = tuple[float, int, int, bool]
-"""What of a report is kept: its value in WCU, position in ms, N and whether it was throttled.
+"""The kept part of a report: its value in WCU, position in ms, N and whether it was throttled.
 
 A plain tuple, without the names that the dictionaries above it hold: a busy consumer keeps half a million of them.
 """
@@ -184,7 +184,7 @@ class _Slot:
             self.is_throttled = True
 
     def _insert(self, source: str, known: tuple[_Crossing, ...], crossing: _Crossing) -> bool:
-        """Add what is not the source's largest value, or is a repetition; say whether that changes anything."""
+        """Add a value that is not the source's largest, or a repetition; say whether that changes anything."""
         at = bisect_left(known, crossing[0], key=_value_of)
         is_repetition = known[at][0] == crossing[0]
         if is_repetition and not crossing[3]:
@@ -225,7 +225,7 @@ class CollectionReports:
         self._highest_wcu = 0.0
         # no second of slots that ends later is loud
         self._loud_slot = -1
-        # none is older
+        # no slot is older
         self.first_slot = 0
 
     def add(self, report: WriteReport) -> None:
@@ -234,7 +234,7 @@ class CollectionReports:
         self.add_crossing(number, source, (value, position, shard_count, is_throttled), 0.0)
 
     def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
-        """Take in what is kept of a report.
+        """Take in the kept part of a report.
 
         Returns:
             Whether it was throttled, or its slot belongs to a second of slots with more than `quiet_wcu`.
@@ -265,7 +265,7 @@ class CollectionReports:
         return all(sum(wcu[first : first + SLOTS_PER_SECOND]) <= quiet_wcu for first in range(SLOTS_PER_SECOND))
 
     def forget_before(self, slot: int) -> None:
-        """Drop what is older than a slot."""
+        """Drop all slots before this one."""
         if self.first_slot >= slot:
             return
         for dropped in [s for s in self._slots if s < slot]:
@@ -304,8 +304,8 @@ def decide(
 
     Args:
         collection: whose reports these are.
-        reports: what is known of its load.
-        route: what the journal holds for it, as far as known. A stale route can only lead to a raise that is
+        reports: its known load.
+        route: its route in the journal, as far as known. A stale route can only lead to a raise that is
             already there, or is larger than needed.
         thresholds: when it is hot, and how it is sized.
         now_ms: Unix time in ms.
@@ -367,7 +367,7 @@ def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[
     for slot, share in shares:
         first, last = bisect_right(starts, share.first_time_ms), bisect_right(starts, share.last_time_ms)
         lowest = counts[first]
-        # Without closes N(t) never falls: what lies between is the same.
+        # Without closes N(t) never falls: it is the same in between.
         if first == last or (lowest == counts[last] and not route.closes):
             classes.setdefault(lowest, {})[slot] = share
             continue
@@ -605,7 +605,7 @@ class ReportWindow:
         """Start empty.
 
         Args:
-            thresholds: what `to_judge` leaves out collections by; without them it lists all.
+            thresholds: `to_judge` leaves out collections below them; None: it lists all.
         """
         self._quiet_wcu = -1.0
         if thresholds is not None:
@@ -657,7 +657,7 @@ class ReportWindow:
         return list(self._loud)
 
     def list_warm(self, wcu_per_second: float, now_ms_of: Callable[[str], int]) -> Sequence[str]:
-        """List the collections with a mean load of `wcu_per_second` or more over five seconds, up to what was read."""
+        """List the collections with a mean load of `wcu_per_second` or more over five seconds, up to the last read."""
         known = self._collections.items()
         return [c for c, reports in known if reports.mean_wcu(slot_of(now_ms_of(c))) >= wcu_per_second]
 

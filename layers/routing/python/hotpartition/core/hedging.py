@@ -1,7 +1,7 @@
 """Hedged requests: a query that takes longer than most is asked a second time, and the first response is taken.
 
 One read waits for the slowest of all its shards, so at N = 16 a delay that hits one query in a hundred hits one read in
-seven. Source: Dean, Barroso, "The Tail at Scale", CACM 56 (2013). What hedges add is bounded by a budget, so that a
+seven. Source: Dean, Barroso, "The Tail at Scale", CACM 56 (2013). A budget bounds the added load, so that a
 DynamoDB that is slow everywhere is not asked twice for everything.
 """
 
@@ -92,7 +92,7 @@ class Transport(Protocol[ResultT_co]):
         """Wait until attempts end, or for this long; return those that ended with what became of them.
 
         Raises:
-            Exception: what an attempt ran into that repeating it would not cure; the round ends with it.
+            Exception: an attempt failed in a way that a repetition would not cure; the round ends with it.
         """
         ...
 

@@ -47,7 +47,7 @@ class KeyForm:
         return collection + self.suffixes[shard_index]
 
     def parse(self, partition_key: str) -> tuple[str, int | None]:
-        """Split a partition key into its collection and shard index; a base key has none."""
+        """Split a partition key into its collection and shard index; a base key has no index."""
         collection, separator, index = partition_key.rpartition(self.separator)
         if not (separator and _is_shard_index(index)):
             return partition_key, None

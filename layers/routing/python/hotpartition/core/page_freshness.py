@@ -42,7 +42,7 @@ class PageLimits:
 
     @property
     def keep_ms(self) -> int:
-        """For how long after the lease Redis keeps a page: what environments leave of the bound."""
+        """For how long after the lease Redis keeps a page: the bound without the environments' part."""
         return int(self.bound_ms - self.l1_ms)
 
     @property

@@ -1,4 +1,4 @@
-"""What the three jobs need from the outside, as Protocols.
+"""The interfaces that the three jobs need from outside, as Protocols.
 
 Adapters for DynamoDB and Redis implement them in `dynamodb/` and `redis/`; the tests and the simulator bring their
 own. Each says whether it fails open (the job goes on without) or closed (it does not).
@@ -144,7 +144,7 @@ class LoadItems(Protocol):
     def add_to_bucket(
         self, collection: str, bucket: int, wcu: float, *, stale: Sequence[int] = ()
     ) -> Mapping[int, float]:
-        """Add a sample of a raised collection's load to a bucket of minutes, take others away, and return what is left.
+        """Add a sample of a raised collection's load to a bucket of minutes, take others away, and return the rest.
 
         It raises as `add` does.
         """
@@ -177,7 +177,7 @@ class Journal(JournalReading, Protocol):
 
         Args:
             collection: whose route grows.
-            generations: what is added, at least one.
+            generations: at least one.
             cause: why, for operators.
             now_ms: Unix time in ms.
             pause_ms: how long the route must not have grown; where it has, nothing is added.
@@ -196,7 +196,7 @@ class Journal(JournalReading, Protocol):
 
         Args:
             collection: whose route grows.
-            close: what is added.
+            close: the announcement or confirmation.
             cause: why, for operators.
             now_ms: Unix time in ms.
             seen: adds nothing if the route has grown since; None: it may have.
@@ -224,14 +224,14 @@ class Registry(Protocol):
         """Read a route; one that Redis does not know is empty. Members that cannot be read are left out.
 
         Raises:
-            RegistryForeignError: what lies there is no route at all.
+            RegistryForeignError: the value there is not a route.
         """
         ...
 
     def get_for_reading(self, collection: str) -> ReadRoute:
         """Read a route as `get` does, and whether the collection is read-hot, in one round trip.
 
-        A mark that cannot be read is taken for none.
+        A mark that cannot be read is ignored.
         """
         ...
 
@@ -296,7 +296,7 @@ class PageStore(Protocol):
         """Read one copy of a page, and how long ago its lease was taken, in ms of the store's clock.
 
         Raises:
-            MalformedPageError: what lies there is not a page.
+            MalformedPageError: the value there is not a page.
         """
         ...
 
@@ -379,7 +379,7 @@ class ReportSink(Protocol):
 
 
 class StreamEntry(NamedTuple):
-    """One stream entry: its id, and its text; empty where it has none."""
+    """One stream entry: its id, and its text; empty if that is missing."""
 
     entry_id: str
     text: str
@@ -416,7 +416,7 @@ class Telemetry(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write out what was counted; a request does so at its end, a long run now and then."""
+        """Write the counts out; a request does so at its end, a long run now and then."""
         ...
 
 

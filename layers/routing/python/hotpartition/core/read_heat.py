@@ -1,8 +1,7 @@
 """The detector of read heat: from the fleet's read reports to a decision, as a pure function.
 
-State is `(slot, source, collection) -> (RCU, pages)`, written by assignment, as the write detector's. What is counted
-is offered load: what the pages take, or would take were they not cached. So a cache that works does not cool what it
-serves.
+State is `(slot, source, collection) -> (RCU, pages)`, written by assignment, as the write detector's. It counts offered
+load: the RCU of pages, cached or not. So a cache that works does not cool the pages that it serves.
 
 A collection is read-hot at once when one second of slots exceeds `hot_at_once_rcu`, and when the mean of five seconds
 exceeds `hot_sustained_rcu`. It stays so until no five seconds within the horizon had a mean above `cooled_rcu`, which
@@ -54,7 +53,7 @@ class ReadReason(StrEnum):
 
 
 class Trigger(StrEnum):
-    """What makes a collection read-hot, or keeps it so."""
+    """Why a collection is read-hot."""
 
     AT_ONCE = "at-once"
     SUSTAINED = "sustained"
@@ -63,7 +62,7 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReadDecision:
-    """What was decided about the reads of one collection, and why.
+    """The decision about the reads of one collection, and its reason.
 
     `copies` is in how many copies its newest page is to be kept, 0 unless it is read-hot. `rcu_per_second` is the
     load of the hottest second of late where `trigger` says at once, else of the hottest five seconds; pages are always
@@ -118,7 +117,7 @@ class CollectionReads:
         return slot.rcu
 
     def forget_before(self, slot: int) -> None:
-        """Drop what is older than a slot."""
+        """Drop all slots before this one."""
         for dropped in [number for number in self._slots if number < slot]:
             del self._slots[dropped]
 
@@ -138,8 +137,8 @@ def decide_reads(
 
     Args:
         collection: whose reports these are.
-        reads: what is known of its load.
-        copies: what was decided before, as far as known; 0: it was not read-hot.
+        reads: its known load.
+        copies: the last decision, as far as known; 0: it was not read-hot.
         thresholds: when it is hot, and how many copies it gets.
         now_ms: Unix time in ms.
     """
@@ -178,11 +177,11 @@ class ReadWindow:
         """Start empty.
 
         Args:
-            thresholds: what `to_judge` leaves out collections by; without them it lists all.
+            thresholds: `to_judge` leaves out collections below them; None: it lists all.
         """
         self._quiet_rcu = -1.0
         if thresholds is not None:
-            # What is above a threshold for a second, or in the mean of five, has a slot with more than this.
+            # A load above a threshold for a second, or in the mean of five, has a slot with more than this.
             lowest = min(thresholds.hot_at_once_rcu, thresholds.hot_sustained_rcu, thresholds.cooled_rcu)
             self._quiet_rcu = lowest / SLOTS_PER_SECOND * ROUNDING_MARGIN
         self._collections: dict[str, CollectionReads] = {}

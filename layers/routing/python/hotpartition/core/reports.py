@@ -62,7 +62,7 @@ class WriteReport(NamedTuple):
         """Parse a stream entry.
 
         Raises:
-            MalformedReportError: saying what is wrong with it.
+            MalformedReportError: with the reason.
         """
         parts = text.split(_SEPARATOR, _PARTS - 1)
         if parts[0] != FORMAT:
@@ -87,7 +87,7 @@ class WriteReport(NamedTuple):
 
 
 class ReadReport(NamedTuple):
-    """One sampled crossing of reads: what a source has counted in a slot so far, up to sampling."""
+    """One sampled crossing of reads: the count of a source in a slot so far, up to sampling."""
 
     collection: str
     slot: int
@@ -110,7 +110,7 @@ class ReadReport(NamedTuple):
         """Parse a stream entry.
 
         Raises:
-            MalformedReportError: saying what is wrong with it.
+            MalformedReportError: with the reason.
         """
         parts = text.split(_SEPARATOR, _READ_PARTS - 1)
         if parts[0] != READ_FORMAT or len(parts) != _READ_PARTS:

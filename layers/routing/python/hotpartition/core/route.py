@@ -247,7 +247,7 @@ def choose_shards(hashed: str, shard_count: int, *, choices: int = MAX_CHOICES) 
     """Choose the shards that may hold an item under one N, in the order in which they are tried.
 
     They are distinct, so two shards give two choices and one gives one. Given the first, the second is any other shard
-    with the same odds, and so is the third given both: what one shard refuses spreads over all others. Pinned by golden
+    with the same odds, and so is the third given both: items that one shard refuses go to all others. Pinned by golden
     values, as `stable_hash` is.
     """
     first = stable_hash(hashed) % shard_count
@@ -319,9 +319,9 @@ def keys_of_hashed(
     only those.
 
     Args:
-        route: what is known of the collection.
+        route: the known route.
         collection: of which collection.
-        hashed: what their shards are chosen by; None: that is not known.
+        hashed: the text that chooses their shards; None: unknown.
         until_position: how far they lie, at most; None: without bound.
         form: how partition keys are built.
         choices: 1 leaves out where an item lies only when its first choice refused it.
@@ -353,7 +353,7 @@ def next_candidates(
     """List the partition keys that a point read asks next: first choices, and the others if nothing was found there.
 
     Args:
-        route: what is known of the collection by now.
+        route: the known route.
         key: which item.
         form: how partition keys are built.
         asked: the keys that have responded.
@@ -362,7 +362,7 @@ def next_candidates(
         choices: how many shards may hold it under one N.
 
     Returns:
-        None of them: what was not found is not stored.
+        Empty: the item is not stored.
     """
     for looked_at in (choices,) if everywhere else (1,) if is_found else (1, choices):
         keys = candidate_keys(route, key, form, choices=looked_at)

@@ -45,7 +45,7 @@ class RouteEvidence:
 
         Args:
             shard_index: on which one.
-            hashed: what it was chosen by; None: reads of the item ask all shards anyway.
+            hashed: the text that chose its shard; None: reads of the item ask all shards anyway.
             position: the item's.
         """
         item = _Item(hashed, shard_index, position)
@@ -76,7 +76,7 @@ class RouteEvidence:
         self._unhashed = []
 
     def _explain(self, least: int) -> None:
-        """Explain what is unexplained, by as few N as can be: the one that explains most comes first.
+        """Explain the unexplained items, by as few N as can be: the one that explains most comes first.
 
         An N that explains fewer items than `least` waits for more items, which distinguish it from others.
         """

@@ -153,7 +153,7 @@ class ReadSampler:
         self._environment_id = environment_id
         self._lock = Lock()
         self._slot = -1
-        # by collection: what was reported in this slot, in RCU and in pages
+        # by collection: the load reported in this slot, in RCU and in pages
         self._reported: dict[str, tuple[float, float]] = {}
 
     def record(self, collection: str, rcu: float, now_ms: int) -> ReadCrossing | None:
@@ -161,7 +161,7 @@ class ReadSampler:
 
         Args:
             collection: whose page it is.
-            rcu: what it costs to read from DynamoDB, more than 0.
+            rcu: the cost of reading it from DynamoDB, more than 0.
             now_ms: Unix time.
 
         Returns:
