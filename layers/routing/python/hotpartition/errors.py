@@ -43,7 +43,7 @@ class HotPartitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a request: the field, and what is allowed there."""
+    """One mistake in a request: the field, and the values allowed there."""
 
     field: str
     message: str
@@ -53,7 +53,7 @@ class InvalidRequestError(HotPartitionError):
     """The request itself cannot be served; repeating it will not help."""
 
     def __init__(self, problems: Sequence[Problem], *, more: int = 0) -> None:
-        """Name what is wrong; `more` is how many further problems are not listed."""
+        """Name the problems; `more` is how many further ones are not listed."""
         listed = "; ".join(f"{p.field}: {p.message}" for p in problems)
         super().__init__(f"{listed}; and {more} more" if more else listed)
         self.problems = tuple(problems)
@@ -143,7 +143,7 @@ class StoreRefusedError(HotPartitionError):
 
 
 class ConditionFailedError(StoreRefusedError):
-    """A write's condition does not hold; `item` is what is stored there, None where DynamoDB did not say."""
+    """A write's condition does not hold; `item` is the stored item, None where DynamoDB did not say."""
 
     def __init__(self, item: Mapping[str, Any] | None, explanation: str = "") -> None:
         super().__init__("ConditionalCheckFailedException", explanation)

@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Counting(Protocol):
-    """What additions are handed on to: `ShardedCounter`."""
+    """The receiver of additions: `ShardedCounter`."""
 
     def add(self, key: str, amount: int = 1, token: str | None = None) -> None:
         """Add to a counter, once under a token."""
@@ -46,14 +46,14 @@ class _Batch:
 class CoalescingCounter:
     """Sums additions up in the process, and adds the sums every 100 ms or 100 additions. For long-lived processes.
 
-    **What can be lost:** what was added since the last flush, at most 100 ms and 100 additions, if the process is
+    **What can be lost:** additions since the last flush, at most 100 ms and 100 additions, if the process is
     killed. While DynamoDB refuses, a flush keeps its amounts and tries again, and a killed process loses all that waits
     then. Each batch is added with a token of its own, so a flush whose response was lost counts once. A batch that
     could not be confirmed for nine minutes is given up and logged: it may be counted or not.
 
     `add` never fails for DynamoDB's sake, and reads lag by what waits here. Flushed at the interpreter's exit, by
     `with`, and by `close`. Safe under threads; after a fork, only the parent's additions are flushed: make one in each
-    process. Not for Lambda, which freezes a process between two requests: what waits would be late by minutes, or lost.
+    process. Not for Lambda, which freezes a process between two requests: additions would be late by minutes, or lost.
 
     Example:
         >>> views = CoalescingCounter(ShardedCounter(table, fixed(16)))
@@ -73,8 +73,8 @@ class CoalescingCounter:
         """Start with nothing added.
 
         Args:
-            counter: what the sums are added to.
-            interval_seconds: how long an addition waits, at most, while DynamoDB takes what is flushed.
+            counter: gets the sums.
+            interval_seconds: how long an addition waits, at most, while DynamoDB takes flushes.
             max_additions: how many additions wait, at most: the last flushes all, and its caller waits for that.
             clock: time.
             environ: read instead of the process's own variables.
@@ -138,7 +138,7 @@ class CoalescingCounter:
         return self._flush(is_waiting=True)
 
     def close(self) -> None:
-        """Flush, and take nothing more. What could not be flushed then is lost, and logged.
+        """Flush, and take nothing more. Amounts that could not be flushed then are lost, and logged.
 
         Example:
             >>> views.close()
@@ -148,7 +148,7 @@ class CoalescingCounter:
                 return
             self._is_closed.set()
         atexit.unregister(self.close)
-        # Twice: a batch that waited for its confirmation goes first, then what was added behind it.
+        # Twice: a batch that waited for its confirmation goes first, then the additions behind it.
         if not self.flush() and not self.flush():
             lost = {key: batch.amount for key, batch in self._batches.items()}
             for key, amount in self._sums.items():
@@ -164,7 +164,7 @@ class CoalescingCounter:
         self.close()
 
     def _start(self) -> None:
-        """Begin to flush: with the first addition, so that what is made before a fork works behind it."""
+        """Begin to flush: with the first addition, so that an instance made before a fork works after it."""
         atexit.register(self.close)
         self._thread = Thread(target=self._flush_regularly, name="hotpartition-counter-flush", daemon=True)
         self._thread.start()

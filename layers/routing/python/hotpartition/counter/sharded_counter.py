@@ -37,7 +37,7 @@ MAX_NAME_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What carries out the calls."""
+    """Carries out the calls."""
 
     schema: Schema
     adder: Adder
@@ -71,7 +71,7 @@ class ShardedCounter:
         Args:
             table: a boto3 `Table` with a partition key and a sort key, both of type S.
             shards: how many shards a counter has: `fixed(n)`, `in_band()` or `adaptive()`.
-            name: what is counted: a key has one counter for each name. Sort keys that begin with it and `#` are its.
+            name: the thing counted: a key has one counter for each name. Sort keys that begin with it and `#` are its.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance.
 
@@ -167,7 +167,7 @@ class ShardedCounter:
 
     @property
     def _parts(self) -> _Parts:
-        """What carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
+        """Carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
         with self._lock:
             if self._built is None:
                 self._built = self._build()

@@ -56,7 +56,7 @@ def create_client(
 
 
 class Boto3Call:
-    """Sends one request through boto3's client: what `ThreadedCalls` is built over."""
+    """Sends one request through boto3's client, for `ThreadedCalls`."""
 
     def __init__(self, client: DynamoDBClient) -> None:
         self._client = client

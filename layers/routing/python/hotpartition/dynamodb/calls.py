@@ -28,7 +28,7 @@ Response = dict[str, Any]
 """A response of DynamoDB's, as boto3 shows it too: attribute values keep their types (`{"S": "text"}`)."""
 
 Outcome = Response | RetryLaterError
-"""What became of one call of a round."""
+"""The outcome of one call of a round."""
 
 
 class Call(NamedTuple):
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What became of calls that ran at the same time, in their order, and how many were asked a second time."""
+    """The outcomes of calls that ran at the same time, in their order, and how many were sent a second time."""
 
     outcomes: list[Outcome]
     hedged: int = 0
@@ -98,7 +98,7 @@ _STALE = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired", "
 _SKEWED = ("Signature expired", "Signature not yet current")
 _SERVER_ERROR_STATUS = 500
 _TRANSIENT_STATUS = frozenset({408, 429})
-"""What something on the way to DynamoDB says when it has no time: DynamoDB itself uses neither."""
+"""Statuses of an overloaded proxy on the way to DynamoDB, which itself uses neither."""
 
 
 def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping[str, Any]) -> HotPartitionError:

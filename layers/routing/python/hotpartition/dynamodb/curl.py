@@ -5,14 +5,14 @@ name, and bounds how long a request may take. Here a request becomes JSON, and a
 the errors of `errors.py`. Several requests share one thread, which waits for all of them at once; a single one has a
 handle, and so a connection, of its own, which takes less CPU.
 
-**What is repeated.** A server may close an idle connection while a request is on its way to it. libcurl sends a request
+**Repetitions.** A server may close an idle connection while a request is on its way to it. libcurl sends a request
 again, on another connection, when one that had served before failed without a line of a response. That is safe
 whatever became of the first: reads change nothing, our puts are conditional on a key that holds the message's id (the
 second finds what the first stored, and says so), and our updates add to sets. Nothing else is repeated here; the jobs
 do that within their budgets.
 
-**What is checked.** libcurl checks that a response is whole. Its CRC-32, as DynamoDB gives it, and its JSON are
-checked here. What fails any of these is no response (`StoreUnavailableError`).
+**Checks.** libcurl checks that a response is whole. Its CRC-32, as DynamoDB gives it, and its JSON are
+checked here. A response that fails any of these is unusable (`StoreUnavailableError`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HttpResponse(NamedTuple):
 
 
 Result = HttpResponse | StoreUnavailableError
-"""What came for a request."""
+"""The outcome of a request."""
 
 
 class CurlCalls:
@@ -177,7 +177,7 @@ class CurlCalls:
             self._idle.append(transfers)
 
     def _read(self, result: Result) -> Outcome:
-        """Read what came; what is worth repeating is returned, all else raised."""
+        """Read a result; errors worth repeating are returned, all others raised."""
         if isinstance(result, StoreUnavailableError):
             return result
         try:
@@ -354,7 +354,7 @@ class _Transfers:
         return self._take_ended()
 
     def close(self) -> None:
-        """Close all connections, and what is under way on them."""
+        """Close all connections, and the requests on them."""
         for curl in self._running:
             self._multi.remove_handle(curl)
         self._multi.close()
@@ -372,7 +372,7 @@ class _Transfers:
 
     def _fail(self, code: int, explanation: str) -> StoreUnavailableError:
         self.met_dead_connections |= code in _DEAD
-        # Clients of the API read this: what exactly happened is in the cause.
+        # Clients of the API read this: the details are in the cause.
         unavailable = StoreUnavailableError(f"DynamoDB did not respond (curl error {code})")
         unavailable.__cause__ = pycurl.error(code, explanation)
         return unavailable

@@ -1,8 +1,8 @@
 """A boto3 client whose requests about items go through libcurl: with Python values, as the client of a resource.
 
-What succeeds takes the short way: no hooks, no validation by model, no typed values in between. All else is boto3's own
-work. A request that does not look right is sent by boto3's client. A response that is no success, and an error of
-libcurl's, are handed to boto3's client as those of its first attempt: so errors, retries and their waits are its own.
+Successful requests take the short way: no hooks, no validation by model, no typed values in between. All else is
+boto3's own work. Its client sends requests that do not look right. An error response, and an error of libcurl's, are
+handed to it as those of its first attempt: so errors, retries and their waits are its own.
 
 libcurl takes credentials, endpoint, region, time limits, proxy and certificates from the client.
 """
@@ -70,7 +70,7 @@ RETRY_COST = 14
 
 _serialize = TypeSerializer().serialize
 _first = local()
-"""What the first attempt of the request that this thread hands to boto3 came to."""
+"""The outcome of the first attempt of the request that this thread hands to boto3."""
 
 
 class _Member(NamedTuple):
@@ -81,7 +81,7 @@ class _Member(NamedTuple):
 
 
 class _Operation(NamedTuple):
-    """What boto3's model says of an operation."""
+    """An operation in boto3's model."""
 
     members: Mapping[str, _Member]
     required: frozenset[str]
@@ -119,7 +119,7 @@ class CurlClient:
         return getattr(self._client, name)
 
     def send_at_once(self, calls: Sequence[Call]) -> list[Callable[[], Response]]:
-        """Send requests at the same time, on this thread; each of what is returned gives a response, or raises."""
+        """Send requests at the same time, on this thread; each returned function gives a response, or raises."""
         bodies = [self._build(*call) for call in calls]
         if self._owed or None in bodies:
             return [partial(self._let_boto3, call) for call in calls]
@@ -332,7 +332,7 @@ def _load_all(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_table(convert: Callable[[Any], Any], tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert what is asked of tables, whose names may be those of members."""
+    """Convert requests by table, whose names may be those of members."""
     return {name: convert_values(part, convert) for name, part in tables.items()}
 
 

@@ -8,7 +8,7 @@ it. So the mark (`folding` in the routing item) makes each read ask the base key
 call takes. So reads that began before the mark end before the first move, and so do writes that looked for an item
 before it was there, and would create it on a shard; reads after the mark is gone begin after the last move.
 
-Nothing is kept between runs. What lies on a shard is still to be moved, so a run that was killed is started again. The
+Nothing is kept between runs. Items on shards are still to be moved, so a run that was killed is started again. The
 mark names its run, and each transaction checks it: of two runs, the later one goes on.
 
 Where items are deleted for good, each gets an attribute when it is noted (`hp_noted`: the run). Otherwise an item that
@@ -44,7 +44,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class FoldForm:
-    """What is to be known of a table whose items are moved.
+    """The properties of a table whose items are moved.
 
     Attributes:
         table_name: its name.
@@ -290,7 +290,7 @@ class Folder:
         return {**guard, "ConditionExpression": condition, "ExpressionAttributeNames": names}
 
     def _rank(self, item: Item) -> tuple[bool, int]:
-        """Rank a copy as readers do: what is deleted stays so, else the one that was changed most."""
+        """Rank a copy as readers do: a deleted one first, else the one that was changed most."""
         return bool(self._form.tombstone) and self._form.tombstone in item, self._changes_of(item)
 
     def _changes_of(self, item: Item) -> int:

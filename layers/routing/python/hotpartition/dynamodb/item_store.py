@@ -130,7 +130,7 @@ class DynamoDBItemStore(Generic[ItemT]):
         calls = [self._build_query(query, is_strong=is_strong, with_journal=query is carrier) for query in queries]
         if journal_of is not None and carrier is None:
             calls.append(self._table.journal.build_get(journal_of, is_strong=is_strong))
-        # What was never hot costs what it costs without us: only a sharded collection's reads are asked for twice.
+        # A collection that was never hot costs nothing more: only a sharded one's reads are sent twice.
         parse = self._table.keys.parse
         outcomes, hedged = self._run(calls, is_hedged=any(parse(q.partition_key)[1] is not None for q in queries))
         journal: JournalEntry | RetryLaterError | None = None

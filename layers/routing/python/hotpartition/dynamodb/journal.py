@@ -141,7 +141,7 @@ class DynamoDBJournal:
 def _keep_pause(since: str) -> _Guard:
     """Build what keeps a raise away from an item that has grown from a time on, or is full."""
     return _Guard(
-        # What lies in the future was written by a broken clock, and holds nothing up.
+        # A time in the future was written by a broken clock, and delays nothing.
         "NOT updated_at BETWEEN :since AND :updated_at"
         " AND (attribute_not_exists(generations) OR size(generations) < :most)",
         {":since": {"S": since}, ":most": {"N": str(MAX_GENERATIONS)}},

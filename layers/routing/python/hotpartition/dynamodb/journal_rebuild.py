@@ -51,7 +51,7 @@ class ScanForm:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What was looked at, and how many routes grew. `unreadable` are collections with a routing item to be repaired."""
+    """How much was read, and how many routes grew. `unreadable` are collections with a routing item to be repaired."""
 
     items: int = 0
     collections: int = 0

@@ -65,10 +65,10 @@ class Closer:
         Args:
             journal: the truth.
             raiser: how the journal is repeated, and what puts routes into the registry.
-            telemetry: gets what was confirmed, and what stays void.
+            telemetry: gets confirmed closes, and void ones.
             times: those of the fleet's writers.
             has_positions: whether positions are times, Unix ms; otherwise nothing is closed.
-            timeless_prefix: what the partition keys of counters begin with; they have no positions.
+            timeless_prefix: the prefix of counters' partition keys; they have no positions.
         """
         self._journal = journal
         self._raiser = raiser
@@ -104,7 +104,7 @@ class Closer:
         return Closing(collection, CloseStep.PLANNED, entry, cause, planned)
 
     def announce(self, closing: Closing) -> Closing:
-        """Add the announcement that was planned, unless the route has grown since; what was refused is left."""
+        """Add the planned announcement, unless the route has grown since; a refused close is left unchanged."""
         close, seen = closing.close, closing.entry
         if closing.step is not CloseStep.PLANNED or close is None:
             return closing
@@ -122,7 +122,7 @@ class Closer:
         return replace(closing, step=CloseStep.VOID, entry=entry)
 
     def confirm(self, closing: Closing) -> Closing:
-        """Confirm what was announced early enough, however long ago that was, and put the route into the registry."""
+        """Confirm a close announced early enough, however long ago, and put the route into the registry."""
         close = closing.close
         if closing.step is not CloseStep.ANNOUNCED or close is None:
             return closing

@@ -26,7 +26,7 @@ from hotpartition.engine.writer import Writer
 from hotpartition.errors import RetryLaterError, TokenReusedError
 
 TRANSACTION_FACTOR = 2
-"""What a transaction costs, in the units of a plain write."""
+"""The cost of a transaction, in units of a plain write."""
 _ITEMS = CELLS + 2
 """More than a shard of a counter has items."""
 
@@ -70,7 +70,7 @@ class Adder:
         Args:
             collection: the counter's key.
             amount: what is added.
-            size_bytes: what DynamoDB counts for its item at its base key.
+            size_bytes: of its item at its base key, as DynamoDB counts.
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
@@ -99,8 +99,8 @@ class Adder:
 
         Args:
             collection: the counter's key.
-            addition: what is added, under which token.
-            size_bytes: what DynamoDB counts for its item at its base key.
+            addition: the amount, and its token.
+            size_bytes: of its item at its base key, as DynamoDB counts.
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
@@ -132,8 +132,8 @@ class Adder:
         """Find the request that the token is bound to, and send that one again.
 
         It is among the candidates under every generation that the journal has. A place that refuses for its load says
-        nothing, nor does one whose response was lost: those are asked again. What no candidate takes, in two walks, was
-        another amount: during the first, another attempt may have been under way at a place that was asked already.
+        nothing, nor does one whose response was lost: those are asked again. If no candidate takes it, in two walks, it
+        was another amount: during the first, another attempt may have been under way at a place that was asked already.
         """
         ruled_out: set[str] = set()
         is_last_walk = False

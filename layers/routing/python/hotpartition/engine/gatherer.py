@@ -31,7 +31,7 @@ NOTHING_CONFIRMED = JournalEntry()
 class Located(Generic[ItemT]):
     """The stored copies of one item, nearly always one or none, and the route that says where others could lie.
 
-    `confirmed` is what the journal showed, if it was read strongly consistent: what a new item may be placed by.
+    `confirmed` is the journal's route, if it was read strongly consistent: a new item may be placed by it.
     """
 
     copies: tuple[Copy[ItemT], ...]
@@ -94,7 +94,7 @@ class Gatherer(Generic[KeyT, ItemT]):
 
         Args:
             store: the items.
-            routes: what reads begin with.
+            routes: the routes that reads begin with.
             telemetry: gets faults.
             clock: time and chance.
             budget_ms: how long a read goes on trying.
@@ -161,7 +161,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         """Read what a plan asks for, round by round, until it has nothing left to ask.
 
         Args:
-            plan: what is read.
+            plan: the queries.
             collection: whose items.
             is_strong: whether the read is strongly consistent, the journal's included.
             remaining_ms: time the caller has left; the budget never passes it.
@@ -262,7 +262,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             if not queries and not wants_journal:
                 if not reading.is_folding or is_base_last:
                     return route
-                # What was moved to the base key after its response, and before a shard's, is on neither of them.
+                # An item moved to the base key after its response, and before a shard's, is on neither of them.
                 plan.forget(collection)
                 is_base_last = True
                 continue
@@ -309,7 +309,7 @@ class Gatherer(Generic[KeyT, ItemT]):
                 return journal
             self._telemetry.count(MetricName.READS_RETRIED, len(failures))
             if not reading.budget.wait():
-                # What was refused counts as offered, at least what each query takes.
+                # Refused reads count as offered, with the least that each query takes.
                 reading.units += len(failures) * read_units(0, is_strong=is_strong)
                 raise failures[0]
             queries = failed
@@ -334,7 +334,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         return places
 
     def _look_at_base_again(self, searches: Sequence[_Search[KeyT, ItemT]], budget: Budget, *, is_strong: bool) -> None:
-        """Read the base key last, of what is being moved there: it may have come there after the first look."""
+        """Read the base key last, while items are moved there: they may have come there after the first look."""
         folding = [search for search in searches if search.is_folding and len(search.asked) > 1]
         places = {(search.key.collection, search.key.sort_key): search for search in folding}
         if not places:

@@ -61,7 +61,7 @@ class _Mark:
     left_wcu: float
     """Until the next sample."""
     stale: Sequence[Cell] = ()
-    """What the next sample takes out of the load item."""
+    """The WCU that the next sample removes from the load item."""
     place: int = 0
     """Which load item it goes to."""
     rests_until_ms: int = 0
@@ -70,7 +70,7 @@ class _Mark:
 
 
 class InBandCounting:
-    """`WriteCounting` of marked keys, which raises what is hot. Safe under threads."""
+    """`WriteCounting` of marked keys, which raises hot ones. Safe under threads."""
 
     first_sample_wcu = FIRST_SAMPLE_WCU
     sample_wcu = MAX_SAMPLE_WCU
@@ -92,7 +92,7 @@ class InBandCounting:
         """Start with nothing marked.
 
         Args:
-            routes: what is known of the routes; learns what is raised.
+            routes: the known routes; learns raises.
             journal: confirms a decision before it is carried out.
             loads: the fleet's load items.
             raiser: carries out raises.
@@ -182,7 +182,7 @@ class InBandCounting:
                 return None
             is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
             distance = self.first_sample_wcu if is_deciding else self.sample_wcu
-            # So that each WCU has the same chance: what is left is uniform between 0 and the distance.
+            # So that each WCU has the same chance: the rest is uniform between 0 and the distance.
             mark.left_wcu *= distance / mark.distance_wcu
             mark.distance_wcu = distance
             mark.left_wcu -= wcu

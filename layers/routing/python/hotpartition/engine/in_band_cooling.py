@@ -1,8 +1,8 @@
-"""Closing in band: what has cooled is closed by the process that renews its lease on it and finds it cool.
+"""Closing in band: a cooled key is closed by a process that finds it cool while it renews its lease on it.
 
 Writers of a raised key add samples of its load to its load item, in buckets as long as `close_after_seconds`: some one
 per cent more writes for it. A key is cool when a whole bucket since its last raise, and what there is of the present
-one, had less than half of what one key serves. What is not counted closes a key too early: a cost, and nothing else.
+one, had less than half of what one key serves. Uncounted writes close a key too early: a cost, and nothing else.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class InBandCooling:
             store_clock: DynamoDB's time; buckets follow it.
             telemetry: gets samples that were lost.
             clock: time and chance.
-            key_wcu: what one key serves, in WCU/s.
+            key_wcu: the load that one key serves, in WCU/s.
             close_after_ms: how long a bucket is.
         """
         self._loads = loads

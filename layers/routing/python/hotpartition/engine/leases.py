@@ -1,4 +1,4 @@
-"""Leases: what lets a writer place an item on a shard although routes may be closed.
+"""Leases: they let a writer place an item on a shard although routes may be closed.
 
 An item of time t may lie on a shard only if the writer's last strongly consistent read of the journal happened at a
 time v with t - v < D. v is DynamoDB's: the `Date` of the response. So when a close is confirmed, each writer of items
@@ -33,7 +33,7 @@ Learn = Callable[[str, Route, int], Route]
 
 
 class _Lease(NamedTuple):
-    """What the journal showed, and when: by DynamoDB's clock, and by the process's."""
+    """The journal's route, and when it was read: by DynamoDB's clock, and by the process's."""
 
     route: Route
     date_ms: int
@@ -82,7 +82,7 @@ class Leases:
 
         Args:
             key: which item; one without a position may sort behind any close, and belongs there.
-            route: what the journal has shown of the collection's route.
+            route: the collection's route as the journal has shown it.
             learn: takes in what the journal shows now.
             confirmed: the result of a strongly consistent read just now, for a write that creates an item only if there
                 is none. All such writes must choose the same place: this read is their lease.

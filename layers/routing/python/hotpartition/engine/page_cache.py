@@ -106,7 +106,7 @@ class _Entry(NamedTuple, Generic[PageT]):
 
 
 class _Refusal(NamedTuple):
-    """What DynamoDB refused a read with, and until when it is not read without the lease."""
+    """The error of a refused read, and until when the page is not read without the lease."""
 
     error: RetryLaterError
     until_ms: float

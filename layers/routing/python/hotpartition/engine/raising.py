@@ -26,7 +26,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a raise left behind: the routing item, whether the registry has it, and whether the item is of this raise.
+    """The result of a raise: the routing item, whether the registry has it, and whether this raise changed the item.
 
     It is not, where another one came first and `pause_ms` kept this one away.
     """
@@ -76,7 +76,7 @@ class Raiser:
 
         Args:
             collection: whose route grows.
-            generations: what is added, at least one.
+            generations: at least one.
             cause: why, for operators.
             deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `budget_ms`.
             pause_ms: how long the route must not have grown; where it has, it is left unchanged.

@@ -34,7 +34,7 @@ class ReadRepair:
 
         Args:
             registry: repaired where it knows less than the journal; None: nothing is repaired.
-            routes: what reads begin with; learns what the journal showed.
+            routes: the routes that reads begin with; learns those of the journal.
             background: repairs beside the request; None without a registry.
             telemetry: gets the differences.
             now_ms: Unix time in ms.
@@ -54,8 +54,8 @@ class ReadRepair:
 
         Args:
             collection: whose route it is.
-            hint: what `get` returned before the journal was read.
-            entry: what the journal showed.
+            hint: the route that `get` returned before the journal was read.
+            entry: the journal's routing item.
             is_strong: whether the journal was read strongly consistent.
         """
         if not hint.covers(entry.route):

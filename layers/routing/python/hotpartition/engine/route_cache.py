@@ -28,7 +28,7 @@ from hotpartition.errors import (
 TTL_JITTER = 0.2
 """Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""
 BRIEF_TTL_SECONDS = 0.25
-"""TTL of what is learned while news may be about to come. A refused writer asks just before the raise and gets the old
+"""TTL of a route that may change soon. A refused writer asks just before the raise and gets the old
 route; with a whole TTL, all writers would use it until it ends, and the raise would help only then (decision 24)."""
 EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
@@ -107,7 +107,7 @@ class RouteCache:
         cost_ms: float = 0.0,
         is_brief: bool = False,
     ) -> Route:
-        """Merge what was learned into the entry, and make it fresh. REQUIRES: one thread at a time.
+        """Merge a route into the entry, and make it fresh. REQUIRES: one thread at a time.
 
         An entry's TTL ends a little early, at random, by about what its refresh costs; so environments that learned a
         route together do not ask for it again together. Source: Vattani, Chierichetti, Lowenstein, "Optimal
@@ -116,10 +116,10 @@ class RouteCache:
 
         Args:
             collection: whose route it is.
-            route: what was learned.
+            route: the new one.
             now_ms: Unix time.
             copies: in how many copies Redis holds the newest page; None: as known.
-            cost_ms: what asking for it took.
+            cost_ms: how long asking for it took.
             is_brief: whether news may be about to come, so that it is fresh for less long.
 
         Returns:
@@ -147,7 +147,7 @@ class Routes(Protocol):
         ...
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:
-        """Take in a route that the journal showed, and return what is known then."""
+        """Take in a route that the journal showed, and return the known route then."""
         ...
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
@@ -162,7 +162,7 @@ class RouteSource:
     what Redis shows beyond that is looked up there, once, and remembered in the cache. Without one, as readers have it,
     the route in Redis is returned unchecked.
 
-    It never fails: while Redis is away it returns what is known, at worst the empty route, which is right for writing
+    It never fails: while Redis is away it returns the known route, at worst the empty route, which is right for writing
     and which readers complete from the journal. Safe for use by several threads; those that miss the same route at the
     same time share one look-up.
     """
@@ -183,7 +183,7 @@ class RouteSource:
             registry: the fleet's routes.
             telemetry: gets failures of the registry.
             timer: a monotonic clock in seconds, for what a look-up costs.
-            journal: what confirms the registry's routes; also asked after a throttle while the registry is away.
+            journal: confirms the registry's routes; also asked after a throttle while the registry is away.
         """
         self._cache = cache
         self._registry = registry
@@ -264,7 +264,7 @@ class RouteSource:
             return self._cache.learn(collection, route, now_ms, copies=copies, cost_ms=cost_ms, is_brief=is_brief)
 
     def _look_up(self, collection: str) -> ReadRoute:
-        """Ask Redis in one round trip; what is read-hot does not matter to writers."""
+        """Ask Redis in one round trip; writers do not need the read-hot mark."""
         if self._journal is None:
             return self._registry.get_for_reading(collection)
         return ReadRoute(self._registry.get(collection))

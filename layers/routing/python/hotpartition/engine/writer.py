@@ -3,9 +3,9 @@
     route (cache, Redis, or the last known) ──> choices ──> one attempt at one key ──> acknowledged
                                                   │ counted as offered (`write_counting.py`)
 
-What the first choice refuses goes to the next one at once; when all refused, the write waits, takes the route again and
-begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. What a write is
-made of, its caller knows: `put` makes one attempt at one partition key.
+A write that the first choice refuses goes to the next one at once; when all refused, it waits, takes the route again
+and begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. The caller
+provides the request: `put` makes one attempt at one partition key.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hotpartition.errors import RetryLaterError, StoreUnavailableError, Throttle
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
 
 FoundT = TypeVar("FoundT")
-"""What a write may find in its place."""
+"""The item that a write may find in its place."""
 
 Put = Callable[[str], FoundT | None]
 """Makes one attempt at a partition key: None when it was made; else the item that is there already, unchanged.
@@ -55,7 +55,7 @@ class _Write(Generic[FoundT]):
     confirmed: JournalEntry | None
     route: Route = EMPTY_ROUTE
     usable: Route = EMPTY_ROUTE
-    """What it may be placed by, of `route`."""
+    """The part of `route` that it may be placed by."""
     placements: tuple[Placement, ...] = ()
     """Its first choice; all of them, once the others matter."""
     untried: list[Placement] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Writer:
 
         Args:
             routes: the collections' routes, confirmed by the journal.
-            counting: takes in what is offered, and what was refused.
+            counting: counts offered and refused writes.
             telemetry: gets refusals.
             clock: time and chance.
             budget_ms: how long a write goes on trying.
@@ -114,13 +114,13 @@ class Writer:
         draw: Callable[[], str] | None = None,
         is_timed: bool = True,
     ) -> FoundT | None:
-        """Store an item, or find what is stored in its place already.
+        """Store an item, or find the one that is stored in its place already.
 
         Args:
             key: which item.
             put: makes one attempt.
             find: looks for the item at all its choices, before it is put anywhere but at its first one.
-            size_bytes: what DynamoDB counts for the item at its base key.
+            size_bytes: of the item at its base key, as DynamoDB counts.
             may_be_stored: False when the caller knows that it was never tried before; then `find` is only used once an
                 attempt's outcome is unknown.
             remaining_ms: time the caller has left; the budget never passes it.
@@ -128,7 +128,7 @@ class Writer:
             confirmed: for a write on condition that there is no item: what a strongly consistent read of the journal
                 has just shown. All such writes must choose the same place, by this as well.
             factor: how many times its units the write costs: 2 in a transaction.
-            draw: draws another `hashed` once all choices refused; only for what is never looked up.
+            draw: draws another `hashed` once all choices refused; only for items that are never looked up.
             is_timed: whether reads obey closes; False: they ask all shards that there ever were.
 
         Returns:
@@ -178,7 +178,7 @@ class Writer:
 
         Args:
             key: which item.
-            size_bytes: what DynamoDB counts for the item at its base key.
+            size_bytes: of the item at its base key, as DynamoDB counts.
             is_repeated: whether a batch before left it unprocessed, so that it was counted.
         """
         now_ms = self._clock.now_ms()
@@ -211,7 +211,7 @@ class Writer:
         self._counting.offered(key, wcu, 0, self._clock.now_ms())
 
     def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
-        """Begin anew under a route. What refused a moment ago is tried last."""
+        """Begin anew under a route. Places that refused a moment ago are tried last."""
         if write.confirmed is not None:
             route = route.union(write.confirmed.route)
         write.usable = self._find_usable(write.key, route, write.confirmed) if write.is_timed else route.as_announced

@@ -67,7 +67,7 @@ from hotpartition.redis.acl import COMMANDS, Role, build_rights
 ResultT = TypeVar("ResultT")
 
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
-"""What another try with the same user, password and rights would meet again."""
+"""Errors that another try with the same user, password and rights would meet again."""
 
 _KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMMANDS[Role.CONSUMER], 1) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
@@ -154,7 +154,7 @@ class Connected(NamedTuple):
 
 
 class _Watch(NamedTuple):
-    """What a connection needs beside redis-py's own options, which admit nothing else."""
+    """Values that a connection needs beside redis-py's own options, which admit no others."""
 
     now_ms: Callable[[], float]
     limit_ms: float

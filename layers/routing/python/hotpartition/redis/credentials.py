@@ -2,7 +2,7 @@
 
 redis-py asks a `CredentialProvider` each time it opens a connection, and only then. That is all the renewal that
 ElastiCache needs: a token is looked at once, when the connection authenticates. ElastiCache closes a connection of IAM
-12 hours later; what is sent through it next opens another, with a token of that time. So no open connection is ever
+12 hours later; the next command opens another, with a token of that time. So no open connection is ever
 authenticated again, and a changed password is taken up by the next connection.
 
 Sources: "Authenticating with IAM", ElastiCache User Guide; Signature Version 4, "Authenticating requests: query".

@@ -103,7 +103,7 @@ class RedisPageStore:
 
 
 _GONE = -2
-"""What Redis says of the TTL of a field that is not there."""
+"""Redis's value for the TTL of a field that is not there."""
 
 
 def _number_of(response: Any) -> int:

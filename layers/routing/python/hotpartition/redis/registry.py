@@ -1,6 +1,6 @@
-"""The registry in Redis: routes as sets that only grow under SADD, and what is read-hot. Keys: `cluster.py`.
+"""The registry in Redis: routes as sets that only grow under SADD, and read-hot marks. Keys: `cluster.py`.
 
-Anything may lie in Redis. What cannot be read is left out, counted and logged: the registry is a hint.
+Anything may lie in Redis. A value that cannot be read is left out, counted and logged: the registry is a hint.
 """
 
 from __future__ import annotations

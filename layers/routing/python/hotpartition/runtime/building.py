@@ -51,7 +51,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """What an engine stands on, beside the store of its items."""
+    """The adapters of an engine, beside the store of its items."""
 
     registry: Registry
     repairs: Registry | None
@@ -65,7 +65,7 @@ class Ends:
     page_store: PageStore | None = None
     """The fleet's cached pages; None: pages are not cached."""
     environment_id: str
-    """Unique in the fleet. Made on the first request: SnapStart clones what is made earlier."""
+    """Unique in the fleet. Made on the first request: SnapStart clones earlier values."""
     parts: Parts = Parts()
 
 

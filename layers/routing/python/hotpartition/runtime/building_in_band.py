@@ -27,7 +27,7 @@ from hotpartition.runtime.thresholds import find_close_times
 
 
 class InBandEnds(NamedTuple):
-    """What such an engine stands on, beside the store of its items."""
+    """The adapters of such an engine, beside the store of its items."""
 
     journal: Journal
     loads: LoadItems

@@ -19,7 +19,7 @@ from hotpartition.runtime.settings import PageSettings, ReaderSettings
 
 
 class Reading(NamedTuple, Generic[ItemT]):
-    """What reads the items of a table. `newest` is None where pages are not cached."""
+    """The readers of a table's items. `newest` is None where pages are not cached."""
 
     gatherer: Gatherer[str, ItemT]
     newest: NewestPages[ItemT] | None

@@ -61,7 +61,7 @@ def open_in_band_operations(
     """Build the jobs over a client of DynamoDB.
 
     `close_times`: those of the table's writers, None: nothing is closed; `has_positions`: whether positions are times;
-    `timeless_prefix`: what counters' keys begin with; `run_all` is as `LoadItemHeat` takes it.
+    `timeless_prefix`: the prefix of counters' keys; `run_all` is as `LoadItemHeat` takes it.
     """
     opened = open_in_band(calls, place, telemetry, clock)
     ends = JournalEnds(

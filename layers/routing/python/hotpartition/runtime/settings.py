@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hotpartition.runtime.declaring import Settings, flag, number, text, variable_name, whole
 
 DYNAMODB_CLIENTS = ("curl", "boto3")
-"""What can speak to DynamoDB; `dynamodb/clients.py` opens it."""
+"""The DynamoDB clients; `dynamodb/clients.py` opens them."""
 
 
 class StoreSettings(Settings):
@@ -117,7 +117,7 @@ class SamplingSettings(Settings):
 
 
 class PageSettings(Settings):
-    """How pages are counted, and how newest pages of what is read-hot are cached."""
+    """How pages are counted, and how newest pages of read-hot keys are cached."""
 
     read_sampling_distance_rcu = number(
         "Read units of one conversation's pages between two reports.", 100.0, least=0.001, most=100_000.0
@@ -232,7 +232,7 @@ class SizeSettings(Settings):
 
 
 class HeatSettings(Settings):
-    """What is hot: the consumer decides by it, and operations shows it."""
+    """When a key is hot: the consumer decides by it, and operations shows it."""
 
     hot_sustained_wcu = number(
         "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
@@ -249,7 +249,7 @@ class HeatSettings(Settings):
 
 
 class LoadSettings(Settings):
-    """What one key serves: it decides when a route is raised, and how far."""
+    """The load that one key serves: it decides when a route is raised, and how far."""
 
     hot_at_once_wcu = number(
         "Load of one second that is hot at once, in WCU/s for each key that serves it.",
@@ -368,7 +368,7 @@ class ConsumerSettings(Settings):
 
 
 class OperateSettings(Settings):
-    """Settings of the operations function: what it must know of the others."""
+    """Settings of the operations function: those of the others that it needs."""
 
     store: StoreSettings
     registry: RegistrySettings
