@@ -2,7 +2,8 @@
 
 Its text holds the message id that the last page ended with, the time at which the walk over the pages began, and a
 check value over both, the conversation and the order. So it stays valid across raises, page sizes and consistency, and
-one that was issued for something else is refused. It is no secret and no permission: the check value catches mistakes,
+one that was issued for something else is refused. It is neither a secret nor a permission: the check value catches
+mistakes,
 not attackers.
 """
 

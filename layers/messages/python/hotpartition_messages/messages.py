@@ -155,7 +155,7 @@ class Message:
         """Build the stored item at its place.
 
         Raises:
-            InvalidRequestError: sender or body is no valid Unicode.
+            InvalidRequestError: sender or body is not valid Unicode.
         """
         return {"pk": {"S": partition_key}, **self.to_attributes()}
 
@@ -163,7 +163,7 @@ class Message:
         """Build the stored item without its partition key.
 
         Raises:
-            InvalidRequestError: sender or body is no valid Unicode.
+            InvalidRequestError: sender or body is not valid Unicode.
         """
         item: dict[str, AttributeValue] = {
             "sk": {"S": self.sort_key},

@@ -85,7 +85,7 @@ class MessageWriter:
 
         Raises:
             InvalidRequestError: its id lies too far ahead.
-            InvalidRequestError: sender or body is no valid Unicode.
+            InvalidRequestError: sender or body is not valid Unicode.
             ItemTooLargeError: the item would pass DynamoDB's limit.
             MessageConflictError: its id is taken, at the same place, by other content.
             MessageGoneError: it was deleted, as far as its place shows, or it would have expired already.

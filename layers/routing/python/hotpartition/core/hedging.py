@@ -97,7 +97,7 @@ class Transport(Protocol[ResultT_co]):
         ...
 
     def abandon(self, attempt: Attempt) -> None:
-        """Forget an attempt, if it has not ended: nobody waits for it any more, and `wait` does not return it."""
+        """Forget an attempt, if it has not ended: its result is not needed any more, and `wait` does not return it."""
         ...
 
 

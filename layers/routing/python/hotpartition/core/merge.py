@@ -66,7 +66,7 @@ NO_LIMIT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class PageRange(Generic[KeyT]):
-    """The items that a page is taken from, by sort key: `first` and `last` are inclusive, `None` is no bound.
+    """The items that a page is taken from, by sort key: `first` and `last` are inclusive, `None` means no bound.
 
     `after` is where the last page ended: only what follows it, in the page's order, is wanted. REQUIRES: it lies within
     `first` and `last`.

@@ -109,7 +109,7 @@ class CoalescingCounter:
         """Add to a counter, soon.
 
         Raises:
-            InvalidRequestError: the amount is no whole number.
+            InvalidRequestError: the amount is not a whole number.
             RuntimeError: it was closed.
 
         Example:

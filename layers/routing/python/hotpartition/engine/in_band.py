@@ -3,7 +3,7 @@
     refused ──> alarm: mark the key for some seconds ──> samples of its load, added to its load item
                 └ look it up in the journal                 └ the response has the fleet's load ──> hot? raise
 
-An alarm is no evidence: it names a partition, not a key, and a neighbour may heat it. The evidence is the load on this
+An alarm is not evidence: it names a partition, not a key, and a neighbour may heat it. The evidence is the load on this
 very key. A key whose writes were never refused is neither marked nor sampled nor looked up. Everything is done within
 the requests that notice it: nothing runs beside them.
 """
@@ -146,13 +146,13 @@ class InBandCounting:
             report = self.offered(key, wcu, shard_count, now_ms)
         if report is None or report.is_throttled or not shard_count or not error.is_key_range:
             return report
-        # Two huge items are no evidence: no throttled sample stands for more than others do.
+        # Two huge items are not evidence: no throttled sample stands for more than others do.
         wcu = min(report.value_wcu, MAX_SAMPLE_WCU)
         self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), wcu)
         return report._replace(is_throttled=True)
 
     def alarm(self, collection: str, now_ms: int) -> None:
-        """Implement `WriteCounting.alarm`: BatchWriteItem gives no reason, so what it leaves is no evidence."""
+        """Implement `WriteCounting.alarm`: BatchWriteItem gives no reason, so unprocessed items are not evidence."""
         self._mark(collection, now_ms)
 
     def _mark(self, collection: str, now_ms: int) -> bool:

@@ -88,7 +88,7 @@ class Leases:
                 is none. All such writes must choose the same place: this read is their lease.
 
         Raises:
-            RetryLaterError: `confirmed` is no lease, so the others may choose another place.
+            RetryLaterError: `confirmed` is not a lease, so the others may choose another place.
         """
         route = route.as_announced if key.position else EMPTY_ROUTE
         if not route.shard_count_at(key.position):

@@ -270,7 +270,7 @@ class Writer:
         """
         try:
             found = write.find([p.partition_key for p in write.placements])
-        except ThrottledError as error:  # which is no refusal of the put
+        except ThrottledError as error:  # which is not a refusal of the put
             raise StoreUnavailableError("the other choices could not be looked at") from error
         write.may_be_stored = False
         return found

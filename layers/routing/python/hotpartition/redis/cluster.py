@@ -330,7 +330,7 @@ class RedisConnection:
             node = _node_of(client, key)
             self._check_cooldown(node)
             return command(client)
-        # RedisClusterException, which says that no node could be reached, is no RedisError.
+        # RedisClusterException, which says that no node could be reached, is not a RedisError.
         except (RedisError, RedisClusterException, OSError) as error:
             refusal = _refusal_in(error)
             if _is_wrong_type(error):

@@ -55,7 +55,7 @@ SettingsT = TypeVar("SettingsT", AdaptiveSettings, InBandSettings)
 
 @dataclass(frozen=True)
 class _ByLoad:
-    """What both ways are given."""
+    """The options of both ways."""
 
     choices: int = MAX_CHOICES
     telemetry: Telemetry | None = None
@@ -254,7 +254,7 @@ class InBandRoutes(JournalReads, TableRoutes):
         counting: type[InBandCounting] = InBandCounting,
         closing: bool = False,
     ) -> None:
-        """Start knowing nothing; `counting` finds what is hot."""
+        """Start knowing nothing; `counting` finds hot keys."""
         self.choices = choices
         self.journal = place
         routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)

@@ -141,7 +141,7 @@ def read_key_condition(
         others: the other keys of an index that has more.
 
     Raises:
-        UnreadableExpressionError: it is no condition on these keys.
+        UnreadableExpressionError: it is not a condition on these keys.
     """
     expression = request.get("KeyConditionExpression")
     names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
@@ -210,7 +210,7 @@ def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
 
 
 class Update(NamedTuple):
-    """What an `UpdateExpression` does to one attribute; `is_plain`: it sets it to `value`."""
+    """The change of one attribute by an `UpdateExpression`; `is_plain`: it sets it to `value`."""
 
     is_plain: bool
     value: Any = None
@@ -238,7 +238,7 @@ def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
 
 
 def conjuncts(words: Sequence[Word]) -> list[list[Word]]:
-    """Split at the ANDs, in parentheses too; what is joined by OR, or denied, stays together."""
+    """Split at the ANDs, in parentheses too; parts joined by OR, or denied, stay together."""
     parts: list[list[Word]] = [[]]
     depth, is_range = 0, False
     for word in words:

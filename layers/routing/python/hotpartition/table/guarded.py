@@ -28,7 +28,7 @@ class GuardedClient:
     """A boto3 client that takes and gives Python values. Safe under threads if that is."""
 
     def __init__(self, client: Any, tables: Iterable[ShardedTable]) -> None:
-        """Lead what is done to items of these tables through them; everything else passes."""
+        """Lead calls about items of these tables through them; everything else passes."""
         self._client = client
         self._tables = {table.name: table for table in tables}
 
@@ -89,7 +89,7 @@ class GuardedClient:
         """Change items of any tables in one transaction, as boto3's `transact_write_items`.
 
         Raises:
-            NotImplementedError: what cannot be promised, by name.
+            NotImplementedError: naming the call that cannot be honoured.
         """
         return write_in_transaction(self._client, partial(self._find_items, "TransactWriteItems"), request)
 
@@ -115,7 +115,7 @@ class GuardedClient:
         return response
 
     def _split(self, request: Mapping[str, Any], operation: str) -> tuple[list[tuple[str, Any, Parts]], Attributes]:
-        """Split a batch into what is asked of each sharded table, by the name that it is given, and the rest."""
+        """Split a batch into the requests of each sharded table, by the given name, and the rest."""
         others = dict(request.get("RequestItems") or {})
         found = [(name, self._find(name, operation=operation)) for name in others if others[name]]
         return [(name, others.pop(name), parts) for name, parts in found if parts is not None], others
@@ -162,7 +162,7 @@ def guard(resource: Any, *tables: ShardedTable) -> Any:
         tables: the sharded tables. One client of several takes transactions over them all.
 
     Raises:
-        TypeError: it is no resource of DynamoDB.
+        TypeError: it is not a resource of DynamoDB.
 
     Example:
         >>> dynamodb = guard(boto3.resource("dynamodb"), ShardedTable(table, shards=fixed(16)))

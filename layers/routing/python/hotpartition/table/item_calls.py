@@ -384,7 +384,7 @@ class ItemCalls:
 
         Raises:
             NotImplementedError: naming what cannot be honoured.
-            InvalidRequestError: it names what is reserved, or would move the item.
+            InvalidRequestError: it names a reserved attribute, or would move the item.
         """
         refuse_parameters(method, request)
         item: Any = request.get("Item")

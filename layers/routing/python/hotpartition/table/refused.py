@@ -1,4 +1,4 @@
-"""What a `ShardedTable` cannot honour, and what to do instead: refused by name, never passed on raw."""
+"""Calls that a `ShardedTable` cannot honour, with alternatives: refused by name, never passed on raw."""
 
 from __future__ import annotations
 

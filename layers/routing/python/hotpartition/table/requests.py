@@ -44,7 +44,7 @@ class Boto3Table:
         return response
 
     def let_refuse(self, method: str, request: Mapping[str, Any], reason: object = "it names no key") -> Response:
-        """Let DynamoDB refuse what is wrong with a call, in its own words.
+        """Let DynamoDB refuse a wrong call, in its own words.
 
         Raises:
             NotImplementedError: DynamoDB finds nothing wrong with it.
@@ -73,7 +73,7 @@ class Boto3Table:
             raise
 
     def let_client_refuse(self, method: str, request: Mapping[str, Any]) -> None:
-        """Let DynamoDB refuse what is wrong with a call of the client, in its own words.
+        """Let DynamoDB refuse a wrong call of the client, in its own words.
 
         Raises:
             NotImplementedError: DynamoDB finds nothing wrong with it.
@@ -87,7 +87,7 @@ class AtOnce(Protocol):
     """A client that sends several requests on one thread."""
 
     def send_at_once(self, calls: Sequence[Call]) -> list[Callable[[], Response]]:
-        """Send requests; each of what is returned gives a response, or raises."""
+        """Send requests; each returned function gives a response, or raises."""
         ...
 
 
@@ -137,7 +137,7 @@ class Requests:
         return [future.result() for future in [executor.submit(_attempt, send) for send in sends]]
 
     def _take(self, send: Callable[[], Response]) -> Response:
-        """Take in a response, or what was raised in its place."""
+        """Take in a response, or the error raised in its place."""
         try:
             response = send()
         except ClientError as error:

@@ -116,10 +116,10 @@ class TableRoutes(ReadRepair):
 
 
 class Shards(Protocol):
-    """How many shards a partition key has: what `fixed()`, `in_band()` and `adaptive()` return."""
+    """How many shards a partition key has: the result of `fixed()`, `in_band()` and `adaptive()`."""
 
     finds_read_heat: ClassVar[bool]
-    """Whether it is known what is read-hot."""
+    """Whether read-hot keys are known."""
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
         """Build the routes of a boto3 `Table`."""
@@ -156,7 +156,7 @@ class FixedRoutes(TableRoutes):
         )
 
     def get(self, collection: str) -> Route:
-        """Return what reads begin with: more than what is written under, where there is more to read."""
+        """Return the route that reads begin with: larger than that of writes, where there are more shards to read."""
         del collection
         return self._route
 
@@ -248,8 +248,8 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0, o
     leaves all items there, for a table of which only an index is sharded.
 
     More shards later: name all numbers that were ever used, `fixed(4, 16)`. With positions (`position=`), a number can
-    hold from a position on, `fixed(4, (16, since))`: then reads of what is older ask fewer shards. A number is never
-    lowered: what lies on the shards that it left out could not be found.
+    hold from a position on, `fixed(4, (16, since))`: then reads of older items ask fewer shards. A number is never
+    lowered: items on the shards left out could not be found.
 
     Args:
         shards: the number of shards, at first and after each raise; each alone, or with the position since when.

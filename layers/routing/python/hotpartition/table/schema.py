@@ -34,12 +34,12 @@ SHARDS = "hp_shards"
 RESERVED = frozenset({CHANGES, SHARDS, NOTED})
 
 Place = tuple[Any, ...]
-"""Where an item lies in its collection's order: what its sort key compares as; in an index, both sort keys."""
+"""Where an item lies in its collection's order: its sort key in comparable form; in an index, both sort keys."""
 _TYPES: dict[str, tuple[type, ...]] = {"S": (str,), "N": (int, Decimal), "B": (bytes, bytearray, Binary)}
 
 
 SCALARS = tuple(kind for kinds in _TYPES.values() for kind in kinds)
-"""What keys can be, and what shards can be chosen by."""
+"""The types of keys, and of values that choose shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Schema:
         """Read the keys of a boto3 `Table`, which asks DynamoDB (`DescribeTable`) once. REQUIRES: it has a sort key.
 
         Raises:
-            NotImplementedError: a table whose partition key is no string.
+            NotImplementedError: the partition key of a table is not a string.
         """
         types = {entry["AttributeName"]: entry["AttributeType"] for entry in table.attribute_definitions}
         names = _key_names(table.key_schema, "")
@@ -174,7 +174,7 @@ def text_of(value: Any) -> str:
     """Build the text of a value that the shard is chosen by: equal values have equal texts.
 
     Raises:
-        TypeError: it is no string, number or binary.
+        TypeError: it is not a string, number or binary.
     """
     if isinstance(value, str):
         return value

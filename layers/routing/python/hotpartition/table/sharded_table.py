@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
 
     class Described:
-        """What a boto3 `Table` says of itself, which a `ShardedTable` passes on."""
+        """Attributes of a boto3 `Table` that a `ShardedTable` passes on."""
 
         attribute_definitions: list[AttributeDefinitionTypeDef]
         billing_mode_summary: BillingModeSummaryTypeDef
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
         """boto3's parameters, and ours."""
 
     class GetItems(TypedDict, total=False):
-        """What all items are read by."""
+        """Parameters of reading several items."""
 
         ConsistentRead: bool
         ProjectionExpression: str
@@ -115,7 +115,7 @@ REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, ran
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What carries out the calls."""
+    """Carries out the calls."""
 
     items: ItemCalls
     pages: PageCalls
@@ -126,8 +126,8 @@ class Parts:
 class ShardedTable(Described):
     """A boto3 `Table` whose partition keys are spread over shards. Safe under threads.
 
-    Keys go in and come out as their owner writes them: the shard of an item is never shown. Methods, parameters
-    and results are boto3's; what is not about items is passed on to the table. So is everything where the table has no
+    Keys go in and come out as their owner writes them: the shard of an item is never shown. Methods, parameters and
+    results are boto3's. Calls that are not about items are passed on to the table, and so are all calls if it has no
     sort key: each item has a partition key of its own then.
 
     Example:
@@ -156,7 +156,7 @@ class ShardedTable(Described):
             table: a boto3 `Table`, with whatever retries, endpoint and credentials. As this class tries again itself,
                 clients with few retries of their own are quicker: `Config(retries={"total_max_attempts": 1})`.
             shards: how many shards a partition key has: `fixed(n)`, `in_band()` or `adaptive()`.
-            hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
+            hashed: how the shard is chosen: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
             position: returns the position of a sort key, an integer that never falls as the sort key grows: its time,
                 for instance. With it, generations can begin at a position.
             indexes: global indexes that are sharded, `ShardedIndex("by-status", hash="status", shards=fixed(8))`, or
@@ -283,7 +283,7 @@ class ShardedTable(Described):
                 shards of that value are asked then, and `ScannedCount` and `Limit` count what lies there.
 
         Raises:
-            NotImplementedError: what cannot be honoured, by name; `cache`, unless shards are `adaptive()`.
+            NotImplementedError: naming what cannot be honoured; `cache`, unless shards are `adaptive()`.
 
         Example:
             >>> page = table.query(KeyConditionExpression=Key("PK").eq("room-1") & Key("SK").gt("0001"), Limit=20)
@@ -332,7 +332,7 @@ class ShardedTable(Described):
             stored: in DynamoDB's own form (`{"PK": {"S": "room#_3"}, ...}`) or as Python values; returned in the same.
 
         Returns:
-            None for what is no item of the table's owner: routing and load items, and a missing image.
+            None for routing and load items, which are not the owner's, and for a missing image.
 
         Example:
             >>> table.logical_key({"PK": {"S": "room-1#_3"}, "SK": {"S": "0001"}})
@@ -373,10 +373,10 @@ class ShardedTable(Described):
         guarded: Any = Guarded(meta, client=GuardedClient(meta.client, [self]))
         return cast("DynamoDBResourceMeta", guarded)
 
-    if not TYPE_CHECKING:  # for type checkers, a name that is refused is no name
+    if not TYPE_CHECKING:  # for type checkers, refused names do not exist
 
         def __getattr__(self, name: str) -> Any:
-            """Pass on what is not about items: `key_schema`, `load`, `wait_until_exists` and the rest."""
+            """Pass on attributes that are not about items: `key_schema`, `load`, `wait_until_exists` and the rest."""
             refuse_method(name)
             if name.startswith("_"):
                 raise AttributeError(name)

@@ -1,4 +1,4 @@
-"""What a shard is chosen by; and all axes of one `ShardedTable`: from its owner's items to where they can be."""
+"""How shards are chosen; and all axes of one `ShardedTable`: from its owner's items to where they can be."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ByAttribute:
         """Return the text for an item that is put.
 
         Raises:
-            InvalidRequestError: the item does not have the attribute, or it is no string, number or binary.
+            InvalidRequestError: the item does not have the attribute, or it is not a string, number or binary.
         """
         if self.attribute not in item:
             told = self.of_key(schema, item)
@@ -82,7 +82,7 @@ class ByAttribute:
         """Return the text for a value that the attribute of an item is given.
 
         Raises:
-            InvalidRequestError: it is no string, number or binary, or another value than its key gives.
+            InvalidRequestError: it is not a string, number or binary, or another value than its key gives.
         """
         try:
             text = text_of(value)
@@ -220,14 +220,14 @@ class Sharding:
         return {**schema.without_ours(stored), schema.partition: {"S": collection} if is_typed else collection}
 
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
-        """Build what is stored in an item for its indexes, under a partition key."""
+        """Build the attributes that an item has for its indexes, under a partition key."""
         return {name: key for each in self.indexes for name, key in each.keys_of(partition_key, attributes).items()}
 
     def index_changes(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
         """Build what an update sets and removes for the item's indexes.
 
         Raises:
-            InvalidRequestError: what it does to an attribute that an index is kept by cannot be read.
+            InvalidRequestError: its change of an attribute of an index cannot be read.
         """
         changes = [each.changes_of(partition_key, key, request) for each in self.indexes]
         sets = {name: value for each in changes for name, value in each.sets.items()}
@@ -254,7 +254,7 @@ class Sharding:
         """Refuse an item with reserved attributes, or with the sort key of a routing item.
 
         Raises:
-            InvalidRequestError: naming what is reserved.
+            InvalidRequestError: naming the reserved value.
         """
         for name in sorted(self.schema.reserved & item.keys()):
             raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")

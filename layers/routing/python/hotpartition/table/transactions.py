@@ -53,11 +53,11 @@ class _Write(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """An item that is read: what reads it at each of its places, and whether it was found there before."""
+    """An item that is read: the reads at each of its places, and whether it was found there before."""
 
     gets: list[Attributes]
     routing: Attributes | None
-    """What reads the journal beside one that was not found."""
+    """The read of the journal beside an item that was not found."""
     items: ItemCalls
     route: Route
     target: Target
@@ -66,7 +66,7 @@ class _Read(NamedTuple):
 
 
 class _Calls:
-    """What one transaction sends: for each table its requests, which sum up what they consume."""
+    """The requests of one transaction by table, which sum up the capacity that they consume."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
@@ -192,7 +192,7 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
 
 
 def _find_read(find: Find, action: Any) -> ItemCalls | None:
-    """Find the sharded table of an action, if it names an item; what is wrong with another, DynamoDB says best."""
+    """Find the sharded table of an action, if it names an item; DynamoDB describes the mistakes of others best."""
     body: Any = action.get("Get") if isinstance(action, Mapping) else None
     items = None if body is None else find(body.get("TableName"))
     return items if items is not None and items.sharding.schema.is_key(body.get("Key")) else None
