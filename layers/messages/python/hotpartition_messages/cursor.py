@@ -2,8 +2,7 @@
 
 Its text holds the message id that the last page ended with, the time at which the walk over the pages began, and a
 check value over both, the conversation and the order. So it stays valid across raises, page sizes and consistency, and
-one that was issued for something else is refused. It is neither a secret nor a permission: the check value catches
-mistakes,
+one that was issued for something else is refused. It is not a secret, nor a permission: the check value catches errors,
 not attackers.
 """
 

@@ -602,11 +602,7 @@ class ReportWindow:
     """
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
-        """Start empty.
-
-        Args:
-            thresholds: `to_judge` leaves out collections below them; None: it lists all.
-        """
+        """Start empty. `to_judge` leaves out collections below the `thresholds`; None: it lists all."""
         self._quiet_wcu = -1.0
         if thresholds is not None:
             self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * ROUNDING_MARGIN

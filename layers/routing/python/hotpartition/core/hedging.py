@@ -38,11 +38,7 @@ class HedgePolicy:
     """Says after which delay to ask again, from recent latencies, and whether the budget allows it. Thread-safe."""
 
     def __init__(self, *, quantile: float) -> None:
-        """Start without experience.
-
-        Args:
-            quantile: the share of recent queries that were faster than the delay.
-        """
+        """Start without experience; `quantile` is the share of recent queries that were faster than the delay."""
         self._quantile = quantile
         self._latencies: deque[float] = deque(maxlen=LATENCY_WINDOW)
         self._allowance = 0.0
@@ -108,12 +104,7 @@ class RoundState(Generic[ResultT]):
     """
 
     def __init__(self, count: int, policy: HedgePolicy | None) -> None:
-        """Begin a round.
-
-        Args:
-            count: how many calls it has.
-            policy: when to hedge; None for never.
-        """
+        """Begin a round of `count` calls; `policy` None: it never hedges."""
         self._policy = policy
         self._delay = policy.delay_seconds() if policy else None
         self._results: dict[int, ResultT | RetryLaterError] = {}

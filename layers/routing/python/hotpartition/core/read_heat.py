@@ -174,11 +174,7 @@ class ReadWindow:
     """All read reports within the horizon, by collection."""
 
     def __init__(self, thresholds: ReadThresholds | None = None) -> None:
-        """Start empty.
-
-        Args:
-            thresholds: `to_judge` leaves out collections below them; None: it lists all.
-        """
+        """Start empty. `to_judge` leaves out collections below the `thresholds`; None: it lists all."""
         self._quiet_rcu = -1.0
         if thresholds is not None:
             # A load above a threshold for a second, or in the mean of five, has a slot with more than this.

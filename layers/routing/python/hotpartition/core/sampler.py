@@ -62,12 +62,8 @@ class LoadSampler:
     ) -> None:
         """Start with no counts.
 
-        Args:
-            environment_id: unique in the fleet, made on the environment's first request (SnapStart clones what is
-                made earlier).
-            sampling_distance_wcu: z, in WCU.
-            random: returns uniform numbers in [0, 1).
-            max_tracked: collections counted in one slot.
+        `environment_id` is unique in the fleet and made on the environment's first request, since SnapStart clones
+        earlier values. `random` returns uniform numbers in [0, 1).
         """
         self._environment_id = environment_id
         self._z = sampling_distance_wcu

@@ -60,15 +60,10 @@ class Closer:
         has_positions: bool = True,
         timeless_prefix: str = "",
     ) -> None:
-        """Close nothing yet.
+        """Use the `times` of the fleet's writers.
 
-        Args:
-            journal: the truth.
-            raiser: how the journal is repeated, and what puts routes into the registry.
-            telemetry: gets confirmed closes, and void ones.
-            times: those of the fleet's writers.
-            has_positions: whether positions are times, Unix ms; otherwise nothing is closed.
-            timeless_prefix: the prefix of counters' partition keys; they have no positions.
+        Without `has_positions` (times in Unix ms) nothing is closed, nor are counters, whose partition keys begin with
+        `timeless_prefix`.
         """
         self._journal = journal
         self._raiser = raiser

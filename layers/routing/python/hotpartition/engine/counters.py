@@ -45,17 +45,7 @@ class Adder:
         budget_ms: float,
         choices: int = MAX_CHOICES,
     ) -> None:
-        """Start with nothing added.
-
-        Args:
-            writer: places additions, and counts their units.
-            store: makes them.
-            journal: names every place where a token may be bound.
-            form: how partition keys are built.
-            clock: time and chance.
-            budget_ms: how long an addition goes on trying.
-            choices: how many shards may take one.
-        """
+        """Start with nothing added; `journal` names every place where a token may be bound."""
         self._writer = writer
         self._store = store
         self._journal = journal
@@ -174,11 +164,7 @@ class Summer:
     def __init__(self, gatherer: Gatherer[str, Cell], *, is_alone: bool, form: KeyForm) -> None:
         """Start with nothing read.
 
-        Args:
-            gatherer: reads the counters' items.
-            is_alone: whether nothing else lies under the partition keys, so that the base key's query shows the
-                routing item for free.
-            form: how partition keys are built.
+        `is_alone`: nothing else lies under the partition keys, so the base key's query shows the routing item for free.
         """
         self._gatherer = gatherer
         self._is_alone = is_alone

@@ -92,19 +92,9 @@ class Gatherer(Generic[KeyT, ItemT]):
     ) -> None:
         """Start with nothing read.
 
-        Args:
-            store: the items.
-            routes: the routes that reads begin with.
-            telemetry: gets faults.
-            clock: time and chance.
-            budget_ms: how long a read goes on trying.
-            form: how partition keys are built.
-            position_of: the position of a sort key, or of a bound.
-            choices: how many shards may hold an item under one N.
-            has_journal: whether routing items say where items lie; otherwise `routes` learn it from the items.
-            budget_from_refusal: whether the budget counts from the first refusal, not from the call.
-            counting: gets each page and its cost; None: pages are not counted. Single items never are, since no cache
-                of pages would help them.
+        Without `has_journal`, no routing items say where items lie, and `routes` learn it from the items.
+        `budget_from_refusal`: the budget counts from the first refusal, not from the call. `counting` gets each page
+        and its cost; None: pages are not counted. Single items never are, since no cache of pages would help them.
         """
         self._store = store
         self._counting = counting

@@ -91,17 +91,8 @@ class InBandCounting:
     ) -> None:
         """Start with nothing marked.
 
-        Args:
-            routes: the known routes; learns raises.
-            journal: confirms a decision before it is carried out.
-            loads: the fleet's load items.
-            raiser: carries out raises.
-            store_clock: DynamoDB's time; slots follow it.
-            telemetry: gets decisions and refusals.
-            clock: time and chance.
-            thresholds: `hot_at_once_wcu` is what one key serves.
-            is_raising: whether hot keys are raised, and not only counted.
-            cooling: counts the writes to raised keys; None: nothing is closed.
+        `journal` confirms a decision before it is carried out; `routes` learn raises. Without `is_raising`, hot keys
+        are only counted. `cooling` counts the writes to raised keys; None: nothing is closed.
         """
         self._routes = routes
         self._journal = journal

@@ -57,17 +57,7 @@ class InBandCooling:
         key_wcu: float,
         close_after_ms: int,
     ) -> None:
-        """Start with nothing counted.
-
-        Args:
-            loads: the fleet's load items.
-            closer: carries out closes.
-            store_clock: DynamoDB's time; buckets follow it.
-            telemetry: gets samples that were lost.
-            clock: time and chance.
-            key_wcu: the load that one key serves, in WCU/s.
-            close_after_ms: how long a bucket is.
-        """
+        """Start with nothing counted; one key serves `key_wcu` WCU/s, and a bucket lasts `close_after_ms`."""
         self._loads = loads
         self._closer = closer
         self._store_clock = store_clock

@@ -39,14 +39,7 @@ class JournalRoutes:
     def __init__(
         self, *, journal: JournalReading, telemetry: Telemetry, random: Callable[[], float], max_entries: int
     ) -> None:
-        """Start knowing nothing.
-
-        Args:
-            journal: has the routes.
-            telemetry: gets failures of the journal.
-            random: returns uniform numbers in [0, 1).
-            max_entries: how many routes are kept.
-        """
+        """Start knowing nothing; `random` returns uniform numbers in [0, 1)."""
         self._journal = journal
         self._telemetry = telemetry
         self._cache = RouteCache(ttl_seconds=REFRESH_SECONDS, max_entries=max_entries, random=random)

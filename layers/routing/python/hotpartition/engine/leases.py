@@ -52,15 +52,7 @@ class Leases:
         now_ms: Callable[[], int],
         max_entries: int,
     ) -> None:
-        """Start without any.
-
-        Args:
-            journal: the truth, which is read strongly consistent once a lease and collection.
-            telemetry: gets writes that found no lease.
-            times: how long a lease is, and how much the clocks of DynamoDB's servers may differ.
-            now_ms: Unix time by the process's clock.
-            max_entries: how many collections have one.
-        """
+        """Start without any; `journal` is read strongly consistent once a lease and collection."""
         self._journal = journal
         self._telemetry = telemetry
         self._times = times
@@ -84,8 +76,8 @@ class Leases:
             key: which item; one without a position may sort behind any close, and belongs there.
             route: the collection's route as the journal has shown it.
             learn: takes in what the journal shows now.
-            confirmed: the result of a strongly consistent read just now, for a write that creates an item only if there
-                is none. All such writes must choose the same place: this read is their lease.
+            confirmed: the result of a strongly consistent read just now, for a write that creates an item only where it
+                is missing. All such writes must choose the same place: this read is their lease.
 
         Raises:
             RetryLaterError: `confirmed` is not a lease, so the others may choose another place.

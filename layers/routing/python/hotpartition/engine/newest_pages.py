@@ -38,15 +38,10 @@ class NewestPages(Generic[ItemT]):
         now_ms: Callable[[], int],
         counting: ReadCounting | None = None,
     ) -> None:
-        """Start with nothing read.
+        """Start with nothing read; `routes` are those of `gatherer`.
 
-        Args:
-            gatherer: reads and merges the items.
-            routes: says which collections are read-hot; those of `gatherer`.
-            cache: keeps the pages of read-hot collections.
-            limits: the limits that pages are cached with, ascending: a page of fewer items is a part of one of them.
-            now_ms: Unix time in ms.
-            counting: gets each page that is served from the cache, as `gatherer`'s gets those that it reads.
+        `counting` gets each page served from the cache. `limits`, ascending, are those that pages are cached with: a
+        page of fewer items is a part of one of them.
         """
         self._gatherer = gatherer
         self._counting = counting

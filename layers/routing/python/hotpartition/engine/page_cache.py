@@ -160,16 +160,9 @@ class PageCache(Generic[PageT]):
     ) -> None:
         """Start empty.
 
-        Args:
-            store: the fleet's pages.
-            codec: how pages are written there.
-            limits: TTL and staleness bound.
-            telemetry: gets where pages came from, and how old they were.
-            clock: waits and chance; its time is not used.
-            timer: a monotonic clock, in seconds.
-            environment_id: unique in the fleet; it decides which copy is read.
-            max_entries: how many pages the environment keeps.
-            max_bytes: how many bytes of them, as written in Redis.
+        `timer` is a monotonic clock in seconds; `clock` only waits and draws. `environment_id`, unique in the fleet,
+        decides which copy is read. The environment keeps `max_entries` pages of together `max_bytes`, as written in
+        Redis.
         """
         self._store = store
         self._codec = codec

@@ -48,14 +48,9 @@ class Raiser:
         clock: Clock,
         budget_ms: float = RAISE_BUDGET_MS,
     ) -> None:
-        """Raise nothing yet.
+        """Raise nothing yet. Without a `registry`, the journal is the only store.
 
-        Args:
-            journal: the truth.
-            registry: its copy; None: the journal is all there is.
-            telemetry: gets refusals.
-            clock: time and chance.
-            budget_ms: how long a journal that refuses is asked again, unless a call says until when.
+        A journal that refuses is asked again for `budget_ms`, unless a call says until when.
         """
         self._budget_ms = budget_ms
         self._journal = journal

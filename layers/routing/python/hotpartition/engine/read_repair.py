@@ -30,15 +30,7 @@ class ReadRepair:
         telemetry: Telemetry,
         now_ms: Callable[[], int],
     ) -> None:
-        """Start with nothing read.
-
-        Args:
-            registry: repaired where it knows less than the journal; None: nothing is repaired.
-            routes: the routes that reads begin with; learns those of the journal.
-            background: repairs beside the request; None without a registry.
-            telemetry: gets the differences.
-            now_ms: Unix time in ms.
-        """
+        """Start with nothing read; without `registry` and `background` nothing is repaired."""
         self._registry = registry
         self._routes = routes
         self._background = background

@@ -69,12 +69,10 @@ class RouteCache:
     """
 
     def __init__(self, *, ttl_seconds: float, max_entries: int, random: Callable[[], float]) -> None:
-        """Start empty.
+        """Start empty; `random` returns uniform numbers in [0, 1).
 
-        Args:
-            ttl_seconds: how long an entry is fresh; each entry's TTL is shortened at random by up to a fifth.
-            max_entries: how many are kept, fresh or not.
-            random: returns uniform numbers in [0, 1).
+        An entry is fresh for `ttl_seconds`, shortened at random by up to a fifth. `max_entries` counts fresh entries
+        and others.
         """
         self._ttl_ms = ttl_seconds * 1000
         self._max_entries = max_entries
@@ -176,14 +174,9 @@ class RouteSource:
         timer: Callable[[], float],
         journal: JournalReading | None = None,
     ) -> None:
-        """Start knowing nothing.
+        """Start knowing nothing; `timer` is a monotonic clock in seconds.
 
-        Args:
-            cache: the environment's own routes.
-            registry: the fleet's routes.
-            telemetry: gets failures of the registry.
-            timer: a monotonic clock in seconds, for what a look-up costs.
-            journal: confirms the registry's routes; also asked after a throttle while the registry is away.
+        `journal` confirms the registry's routes; it is also asked after a throttle while the registry is away.
         """
         self._cache = cache
         self._registry = registry

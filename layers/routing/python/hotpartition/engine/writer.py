@@ -77,17 +77,9 @@ class Writer:
         choices: int = MAX_CHOICES,
         leases: Leases | None = None,
     ) -> None:
-        """Start with nothing written.
+        """Start with nothing written. `routes` are confirmed by the journal.
 
-        Args:
-            routes: the collections' routes, confirmed by the journal.
-            counting: counts offered and refused writes.
-            telemetry: gets refusals.
-            clock: time and chance.
-            budget_ms: how long a write goes on trying.
-            form: how partition keys are built.
-            choices: how many shards may hold an item under one N.
-            leases: say which routes items may be placed by; None: nothing is closed.
+        `leases` say which routes items may be placed by; None: nothing is closed.
         """
         self.routes = routes
         self._leases = leases

@@ -48,12 +48,8 @@ class IamCredentials(CredentialProvider):
     ) -> None:
         """Remember what to sign; nothing is signed before the first connection.
 
-        Args:
-            cache_name: the replication group id, in any case.
-            user: the ElastiCache user's name, which is its id as well.
-            region: the cache's region.
-            find_credentials: `CredentialSource.get`.
-            now_seconds: wall clock. Not a monotonic one, which stands still in a frozen environment.
+        `cache_name` is the replication group id, in any case; `user` the ElastiCache user's name, which is its id as
+        well. `now_seconds` is the wall clock: a monotonic one stands still in a frozen environment.
         """
         self._host = cache_name.lower()
         self._user = user
