@@ -22,7 +22,7 @@ each other's alarms. Their one dimension is `service`, the function's folder."""
 
 WRITER = "write_message"
 READER = "read_messages"
-"""The functions that count what one function alone counts: those of the messages API."""
+"""The functions with metrics that no other function has: those of the messages API."""
 
 MAX_METRICS = 10
 """An alarm on an expression takes no more metrics (CloudWatch, "Metric math")."""
@@ -66,7 +66,7 @@ class Metric:
         namespace: CloudWatch's namespace, or `OWN_NAMESPACE`.
         name: CloudWatch's name.
         statistic: `Sum`, `Maximum`, `p99` …
-        dimensions: Name to value, or to what the value names.
+        dimensions: Name to value, or to the resource that the value names.
         subject: Which function (its folder) or node (its number, from 0) a dimension names.
     """
 
@@ -106,7 +106,7 @@ class Alarm:
     breaching: int = 0
 
     def describe(self, runbook: str = RUNBOOK) -> str:
-        """Write what CloudWatch shows and sends, with the alarm's section of the runbook."""
+        """Write the text that CloudWatch shows and sends, with the alarm's section of the runbook."""
         return f"{self.severity} {self.meaning} See {runbook}#{base_name(self).lower()}"
 
 

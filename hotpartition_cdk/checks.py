@@ -23,7 +23,7 @@ _CLAIM = "HotPartition"
 
 
 def check_name(name: str, place: str) -> None:
-    """Check what alarms, Redis users, dashboard and metrics are called after."""
+    """Check the name after which alarms, Redis users, dashboard and metrics are called."""
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise ConfigurationError(
             f"{place} has the name {name!r}, after which Redis users are called: give small letters, digits and single"
@@ -123,7 +123,7 @@ def claim_table(scope: Construct, table: dynamodb.ITable, detection: str) -> Non
 
 
 def claim_function(scope: Construct, function: lambda_.Function) -> Construct:
-    """Make the place below a function for what a HotPartition makes for it.
+    """Make the place below a function for the constructs that a HotPartition makes for it.
 
     Raises:
         ConfigurationError: it is not a function of this app, or another HotPartition has it.

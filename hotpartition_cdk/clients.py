@@ -144,7 +144,7 @@ class Clients:
 
 
 def grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Sequence[str], kind: Kind) -> None:
-    """Allow what `ShardedTable` does with the items."""
+    """Allow the actions of `ShardedTable` on the items."""
     grant_table(function, table, ACTIONS[kind])
     check_policies(function)
     if indexes:

@@ -48,7 +48,7 @@ PARAMETER_FAMILY = "valkey9"
 the account compares it with `aws elasticache describe-cache-engine-versions --engine valkey`."""
 
 LONGEST_NAME = 31
-"""Of what alarms, Redis users, dashboard and metrics are called after."""
+"""Of the name after which alarms, Redis users, dashboard and metrics are called."""
 
 _USER_PREFIX = 26
 """A Redis user's id has at most 40 characters (ElastiCache, `CreateUser`): part of a name, four digits that stand for
@@ -102,7 +102,7 @@ ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
 
 
 def user_prefix(name: str) -> str:
-    """Shorten a name to what the ids of its Redis users begin with."""
+    """Shorten a name to the prefix of the ids of its Redis users."""
     return name[:_USER_PREFIX].rstrip("-")
 
 
@@ -138,7 +138,7 @@ class RegistrySize(Options):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse what ElastiCache would refuse only after minutes of deploying."""
+        """Refuse values that ElastiCache would refuse only after minutes of deploying."""
         if self.is_multi_az and self.replicas_per_shard == 0:
             raise ValueError("a registry over several zones (is_multi_az) needs a replica per shard")
         if self.is_authenticated and not self.is_encrypted_in_transit:

@@ -32,7 +32,7 @@ _others = sys.excepthook
 
 
 def say_in_a_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Write what ends the app: for a `ConfigurationError`, where the app asked for it and what to change."""
+    """Write the error that ends the app: for a `ConfigurationError`, where the app asked for it and what to change."""
     if not isinstance(error, ConfigurationError):
         _others(kind, error, trace)
         return

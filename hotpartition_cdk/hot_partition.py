@@ -249,7 +249,7 @@ class HotPartition(Construct):
         ).journal()
 
     def subjects(self) -> dict[str, str]:
-        """Name what the alarms watch."""
+        """Name the resources that the alarms watch."""
         return {
             Subject.TABLE: self.table.table_name,
             Subject.JOURNAL: self.journal.table.table_name,

@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def list_mistakes(error: ValidationError, model: type[BaseModel], name_of: Callable[[str], str]) -> list[str]:
-    """List what a model refused.
+    """List the mistakes that a model refused.
 
     Args:
         error: The error of the model.
@@ -34,7 +34,7 @@ def list_mistakes(error: ValidationError, model: type[BaseModel], name_of: Calla
 
 
 def describe(model: type[BaseModel], path: str) -> str:
-    """Describe what a field of a model may be."""
+    """Describe the allowed values of a model's field."""
     return _describe(_walk(model.model_json_schema(), path.split("."))[-1])
 
 

@@ -119,7 +119,7 @@ class Network(Construct):
         )
 
     def _log_refused_traffic(self, log_keeping: LogKeeping) -> None:
-        """Log what a security group refused: next to nothing, unless something is wrong or an intruder tries."""
+        """Log the packets that a security group refused: hardly any, unless something is wrong or an intruder tries."""
         self.vpc.add_flow_log(
             "RefusedTraffic",
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_keeping.make_group(self, "RefusedTrafficLog")),

@@ -1,7 +1,7 @@
 """The files of the locked packages that layers omit, because no function uses them (`docs/decisions/0028`).
 
 Paths are relative to the folder that holds the packages. A path that a later release no longer has is no error: the
-tests bound the layer's size and run every function from what is left.
+tests bound the layer's size and run every function from the rest.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _INSTALLED = (
     "**/tests",
     *(f"*.dist-info/{name}" for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")),
 )
-"""What only the machine that installs uses: scripts, its bytecode, tests, and what pip notes for itself. METADATA
+"""Files for the installing machine only: scripts, its bytecode, tests, and pip's own notes. METADATA
 stays, for importlib.metadata."""
 
 NOT_COMPILED = (
@@ -84,7 +84,7 @@ PRUNING = (sorted(KEPT_SERVICES), DROPPED, _DROPPED_FILES, NOT_COMPILED)
 
 
 def prune(packages: Path) -> None:
-    """Take out what no function uses, and compress botocore's list of endpoints, which it also reads so."""
+    """Remove the files that no function uses, and compress botocore's list of endpoints, which it also reads so."""
     for name in DROPPED:
         _remove(packages / name)
     services = packages / "botocore" / "data"

@@ -50,7 +50,7 @@ class RegistryUsers:
 class Registry(Construct):
     """A Valkey cluster that only the functions reach, each as a user of its own.
 
-    What it holds is a copy or a hint, never the truth, so losing all of it loses no message. It goes with its stack,
+    Its data is a copy or a hint, never the truth, so losing all of it loses no message. It goes with its stack,
     also where data is retained: kept, it would hold on to subnets and groups that CloudFormation then cannot delete.
 
     Users authenticate with IAM: a function signs a token with its role's credentials, and there is no password. A

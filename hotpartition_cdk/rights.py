@@ -1,4 +1,4 @@
-"""Rights on a table: actions by name, and on its key what DynamoDB asks of its callers."""
+"""Rights on a table: actions by name, and the rights on its key that DynamoDB requires of callers."""
 
 from __future__ import annotations
 

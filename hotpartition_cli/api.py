@@ -29,7 +29,7 @@ class Response:
     etag: str | None = None
 
     def __str__(self) -> str:
-        """Give the status, and what the API says of an error."""
+        """Return the status, and the API's description of an error."""
         said = self.document if isinstance(self.document, dict) else {}
         detail = said.get("detail") or said.get("message")
         return f"{self.status} ({detail})" if detail and self.status >= 400 else f"{self.status}"

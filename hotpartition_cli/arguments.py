@@ -295,7 +295,7 @@ def _add_credentials(parser: _Parser) -> None:
 
 
 def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
-    """Add what fills the registry, and what works on a table itself."""
+    """Add the commands that fill the registry, and those that work on a table itself."""
     add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
     own = _add_table("the table", is_required=True)
     _add_credentials(own)

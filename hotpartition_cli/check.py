@@ -78,7 +78,7 @@ class Limits:
 
 
 class UnmetError(Exception):
-    """Something else came than was expected; the message says what."""
+    """The outcome was not the expected one; the message says which."""
 
 
 class SkippedError(Exception):
@@ -456,7 +456,7 @@ class _Check:
 
 
 def judge_load(made: Rushed, rush: Rush, state: Mapping[str, Any] | None, *, senders: int, free: int | None) -> str:
-    """Say what came of a load; `state` is the route that it raised, if it did.
+    """Report the outcome of a load; `state` is the route that it raised, if it did.
 
     Raises:
         UnmetError: writes failed, or the load was not raised.

@@ -12,7 +12,7 @@ MAX_HOT = 1_000
 """Conversations whose load one response holds."""
 
 Caller = Callable[[Mapping[str, object]], dict[str, Any]]
-"""Sends a command to the operations function, or does its work; raises `ToolError` with what went wrong."""
+"""Sends a command to the operations function, or does its work; raises `ToolError` with the reason."""
 
 Progress = Callable[[str], None]
 

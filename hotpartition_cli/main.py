@@ -66,7 +66,7 @@ class Screen:
         self.errors.print(f"hotpartition: {sentence}", markup=False, style="red")
 
     def complain(self, error: ToolError) -> None:
-        """Print what went wrong instead of a response: a sentence for a person, and an object for a program."""
+        """Print an error instead of a response: a sentence for a person, and an object for a program."""
         self.warn(str(error))
         if self.as_json:
             print(json.dumps({"error": {"kind": error.kind, "message": str(error)}}), flush=True)
@@ -202,7 +202,7 @@ def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Cal
 def _look_again(
     call: Caller, options: argparse.Namespace, sleep: Callable[[float], None]
 ) -> Iterator[Outcome | FailedError]:
-    """Wait and ask, for ever; what fails is given as well, and tried again the next time."""
+    """Wait and ask, for ever; a failure is given as well, and tried again the next time."""
     while True:
         sleep(options.every)
         try:
@@ -236,7 +236,7 @@ def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outc
 
 
 def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> Outcome:
-    """Try a stack from end to end; what that costs at most is said beforehand."""
+    """Try a stack from end to end; its highest cost is shown first."""
     from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most  # noqa: PLC0415
 
     limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)

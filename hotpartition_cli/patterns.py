@@ -8,7 +8,7 @@ from enum import StrEnum
 from hotpartition.core.route import MAX_CHOICES
 
 KEY_LIMIT_WCU = 1_000
-"""What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
+"""Units that one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
 TRUSTED_WCU = 800.0
 """Lasting load that one key is planned for: the threshold of the stack's own detection."""
 

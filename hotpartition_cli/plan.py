@@ -1,6 +1,6 @@
 """Plans for a load: N, WCU, and the RCU of a page before and after. Pure, local.
 
-How many keys: every WCU that DynamoDB charges, divided by what one key takes. With DynamoDB's limit of 1,000 WCU/s that
+How many keys: every WCU that DynamoDB charges, divided by those of one key. With DynamoDB's limit of 1,000 WCU/s that
 gives the least number that can work, with no room for growth or for shards that share a partition; the stack sizes with
 both (`detector.size_route`), so it chooses more. `hotpartition_messages.page_costs` counts the cost of a page.
 """

@@ -215,7 +215,7 @@ def _fold(table: OwnTable, options: argparse.Namespace, progress: Progress) -> O
 
 
 def _copy_back(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:
-    """Put into a table what only a copy of it has: routes first, as in every raise."""
+    """Put into a table the items that only a copy of it has: routes first, as in every raise."""
     routes = items = 0
     unreadable: list[str] = []
     for item in _scan(table, options.source):
@@ -243,7 +243,7 @@ def _has_sets(item: Item) -> bool:
 
 
 def _add_route(table: OwnTable, item: Item) -> None:
-    """Add what a routing item has to its like. Load items have nothing that is worth it."""
+    """Add a routing item to the one of the same key. Load items hold nothing worth it."""
     names = [table.partition_key, *([table.sort_key] if table.sort_key else [])]
     added = {name: value for name, value in item.items() if "SS" in value}
     replaced = {name: value for name, value in item.items() if "S" in value and name not in {*names, FOLDING}}

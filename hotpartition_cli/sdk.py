@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 70.0
-"""Longer than the operations function may run, so that it is the function that says what went wrong."""
+"""Longer than the operations function may run, so that the function itself reports the error."""
 
 _NOT_FOUND = frozenset({"ResourceNotFoundException", "ValidationError"})
 """CloudFormation calls a stack that does not exist a wrong parameter."""

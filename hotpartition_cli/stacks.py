@@ -86,7 +86,7 @@ class AwsStack:
     log_delay_seconds = 10.0
 
     def __init__(self, name: str, *, outputs: Mapping[str, str], session: Any, token: str | None) -> None:
-        """Open the clients. `token` is what the API's JWT authorizer takes; None: requests are signed (IAM)."""
+        """Open the clients. `token` is for the API's JWT authorizer; None: requests are signed (IAM)."""
         self.name = name
         self._lambda = open_client(session, "lambda")
         self._logs = open_client(session, "logs")

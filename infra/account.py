@@ -1,4 +1,4 @@
-"""Looks whether the account has what a deployment needs, before CloudFormation finds out after minutes.
+"""Checks that the account is ready for a deployment, before CloudFormation finds out after minutes.
 
 `python -m infra.account --environment dev` prints the stack's name, and `unprotected` where it is to be deployed
 without protection first; or it names each missing thing in a sentence.
@@ -56,7 +56,7 @@ class Findings:
 
 
 def look(environment: Environment, client: Client, *, qualifier: str) -> Findings:
-    """Look at the account and its region, with the bootstrap's qualifier; what may not be looked at is a doubt."""
+    """Look at the account and its region, with the bootstrap's qualifier; a part that may not be read is a doubt."""
     findings = Findings()
     try:
         identity = client("sts").get_caller_identity()
@@ -151,7 +151,7 @@ def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
 
 
 def _say_what_is_left(findings: Findings, cloudformation: Any, name: str, status: str) -> None:
-    """Name what a failed creation or deletion left behind, with the commands that remove it, data last of all."""
+    """Name the remains of a failed creation or deletion, with the commands that remove them, data last of all."""
     # A deleted stack kept these on purpose.
     gone = {"DELETE_COMPLETE", "DELETE_SKIPPED"} if status == "DELETE_FAILED" else {"DELETE_COMPLETE"}
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)

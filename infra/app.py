@@ -50,7 +50,7 @@ def build_app(asked: Mapping[str, object], *, outdir: str | None = None, is_chec
             `bundling`: whether the dependency layer has its content, `on` or `off`. Without it nothing is installed
             and nothing can run; the CDK's command line refuses to deploy it.
         outdir: Where the assembly goes; None leaves it to the CDK.
-        is_checked: Whether the CDK's own rules, and those of AWS Solutions (cdk-nag), judge what would be deployed.
+        is_checked: Whether the CDK's own rules, and those of AWS Solutions (cdk-nag), judge the template.
 
     Raises:
         ConfigurationError: when the context is wrong, or the dependency layer cannot be built.

@@ -9,7 +9,7 @@ The file is TOML (or JSON) with a section for each environment:
     [prod.settings]
     max_shard_count = 256
 
-`options` are what `environments.py` declares, `settings` are those of the functions. A section of another name is an
+`options` are those of `environments.py`, `settings` are those of the functions. A section of another name is an
 environment of your own, which begins as its `base`:
 
     [staging]
@@ -53,7 +53,7 @@ class Changes(Options):
 
 
 def load_environment(name: object, root: Path) -> Environment:
-    """Find an environment with the options of the project's file, for what needs no context.
+    """Find an environment with the options of the project's file, for callers without a context.
 
     Raises:
         ConfigurationError: when there is no such environment, or the file is wrong.
@@ -63,7 +63,7 @@ def load_environment(name: object, root: Path) -> Environment:
 
 
 def read_environment(name: object, place: object, root: Path) -> tuple[Environment, Changes]:
-    """Find an environment, and what the file changes in it.
+    """Find an environment, and the changes by the file.
 
     The place is that of the file, seen from the root; None takes `hotpartition.toml` where there is one.
 

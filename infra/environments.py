@@ -84,7 +84,7 @@ class TableOptions(Options):
     """Throughput of the on-demand table.
 
     `None` leaves it to DynamoDB: a new table takes 4,000 writes and 12,000 reads a second, then up to twice its last
-    peak. A maximum guards the bill: what exceeds it is throttled. Warm throughput opens partitions in advance of a
+    peak. A maximum guards the bill: requests above it are throttled. Warm throughput opens partitions in advance of a
     known event, for a one-time price; it can be raised, not lowered.
     """
 
@@ -222,7 +222,7 @@ class Environment(CommonOptions):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse what AWS would refuse only after minutes of deploying."""
+        """Refuse values that AWS would refuse only after minutes of deploying."""
         if len(self.stack_name) > LONGEST_NAME:
             raise ValueError(
                 f"the stack's name {self.stack_name} has more than {LONGEST_NAME} characters: choose a shorter"
@@ -246,7 +246,7 @@ class AdaptiveEnvironment(Environment, HotPartitionOptions):
 DEV = AdaptiveEnvironment(
     **dict(SMALL, alarms=ApiAlarmOptions(slow_ms=3000)),  # there are more cold starts
     name="dev",
-    # A request writes one item and sends at most one report; what counts is the cold start, nearly all of it imports.
+    # A request writes one item and sends at most one report; the cold start decides, nearly all of it imports.
     writer=RequestFunctionSize(memory_mb=1024, timeout_seconds=10),
     # A page of a raised conversation parses the responses of many queries: it takes a whole CPU.
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),

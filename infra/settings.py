@@ -25,7 +25,7 @@ def settings_of(environment: Environment) -> Mapping[str, type[Settings]]:
 
 
 def read_overrides(value: object, functions: Mapping[str, type[Settings]] = FUNCTION_SETTINGS) -> dict[str, str]:
-    """Read the overrides: a JSON object, or what one parses to, of setting name to value, for these functions.
+    """Read the overrides: a JSON object, or a parsed one, of setting name to value, for these functions.
 
     Returns:
         Each setting's text as it goes into the environment, in the order of the names.

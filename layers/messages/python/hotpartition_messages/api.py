@@ -1,4 +1,4 @@
-"""HTTP for the two functions: a table of routes, responses, and problem documents for what may go wrong."""
+"""HTTP for the two functions: a table of routes, responses, and problem documents for errors."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def problem_response(
         document["errors"] = [{"field": problem.field, "message": problem.message} for problem in errors]
     if message_id:
         document["message_id"] = message_id
-    # Escaped to ASCII: a refused field's name may hold what no encoding takes.
+    # Escaped to ASCII: a refused field's name may hold text that no encoding takes.
     return build_response(kind.status, json.dumps(document), kind.headers, content_type=PROBLEM_JSON)
 
 

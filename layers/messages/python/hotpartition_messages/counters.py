@@ -81,7 +81,7 @@ class CounterReader:
         self._summer = summer
 
     def read(self, counter_id: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
-        """Return what a counter has counted, strongly consistent or not; 0 for one that was never added to.
+        """Return the sum of a counter, strongly consistent or not; 0 for one that was never added to.
 
         Raises:
             RetryLaterError: a part of it could not be read within the budget.

@@ -14,7 +14,7 @@ from hotpartition.errors import HotPartitionError
 
 
 class _MessageError(HotPartitionError):
-    """Something is wrong with one message; `detail` says what."""
+    """An error of one message; `detail` describes it."""
 
     detail: str
 

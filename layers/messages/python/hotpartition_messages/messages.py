@@ -68,7 +68,7 @@ class Message:
 
     @cached_property
     def sort_key(self) -> str:
-        """The message's sort key: what pages are sorted by."""
+        """The message's sort key, which sorts pages."""
         return build_sort_key(self.message_id)
 
     @cached_property
@@ -201,7 +201,7 @@ _LATER_TEXTS = ("edited_at", "first_content", "deleted_at")
 
 
 def _read_later(item: Item) -> dict[str, Any]:
-    """Read what only messages have that expire, were edited or deleted."""
+    """Read the attributes that only messages have that expire, were edited or deleted."""
     if TTL_ATTRIBUTE not in item and "version" not in item:
         return {}
     later: dict[str, Any] = {name: item[name]["S"] for name in _LATER_TEXTS if name in item}

@@ -1,4 +1,4 @@
-"""Requests: their way from an HTTP API event to checked values, and what the models of several share.
+"""Requests: their way from an HTTP API event to checked values, and the parts that several models share.
 
 Size comes before work: a body that cannot become an item is refused by its length, then by a count of its separators,
 before it is parsed; attributes are measured while they are encoded, once.

@@ -140,7 +140,7 @@ class Consumer:
         while True:
             now_ms = self._clock.now_ms()
             has_caught_up = not reader.read().streams
-            # The successor announces itself only when it knows what its predecessor knows.
+            # The successor announces itself only when it knows as much as its predecessor.
             if has_caught_up and not has_announced:
                 has_announced = self._announce(started_ms, share)
             self._decide(state)
@@ -259,7 +259,7 @@ class Consumer:
         self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
-        """Raise a route; what Redis does not take now, `_push` repeats."""
+        """Raise a route; `_push` repeats what Redis does not take now."""
         collection = decision.collection
         load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
         cause = Cause(decision.reason, rate_wcu_per_second=load)
@@ -278,7 +278,7 @@ class Consumer:
         self._telemetry.count(MetricName.RAISES)
 
     def _push(self, state: _State) -> None:
-        """Bring Redis up to the journal; what fails is tried again next time."""
+        """Bring Redis up to the journal; failures are tried again next time."""
         for collection in sorted(state.to_push):
             if not self._raiser.publish(collection, state.routes[collection].route):
                 return

@@ -26,11 +26,11 @@ class JournalEnds:
     """The prefix of counters' partition keys."""
 
     def build_raiser(self) -> Raiser:
-        """Build what raises routes."""
+        """Build the `Raiser`."""
         return Raiser(journal=self.journal, registry=self.registry, telemetry=self.telemetry, clock=self.clock)
 
     def build_closer(self, times: CloseTimes, *, has_positions: bool = True) -> Closer:
-        """Build what closes routes."""
+        """Build the `Closer`."""
         return Closer(
             journal=self.journal,
             raiser=self.build_raiser(),

@@ -183,7 +183,7 @@ class ReportedHeat:
         return loads
 
     def _rank(self, load: Load) -> float:
-        """Compare loads of both kinds: each as a share of what makes a collection hot."""
+        """Compare loads of both kinds: each as a share of the threshold."""
         limits = self._limits
         writes, reads = load.writes.wcu_per_second, load.reads.rcu_per_second
         return max(writes / limits.hot_sustained_wcu, reads / limits.hot_sustained_rcu)
@@ -194,7 +194,7 @@ class ReportedHeat:
         return None if stream in unread.streams else Load()
 
     def _read_reports(self, now_ms: int) -> tuple[StreamReader, Unread]:
-        """Read what the fleet reported of late; a stream that is away is left out."""
+        """Read the fleet's recent reports; a stream that is away is left out."""
         count = self._limits.stream_partitions
         reader = StreamReader(
             self._ends,

@@ -180,7 +180,7 @@ class Operations:
 
         Args:
             collection: which one.
-            is_dry_run: whether it is only said what would be done.
+            is_dry_run: whether the close is only planned.
             is_timed: the operator says that its positions are times, where that is not known here.
             by: the operator.
 
@@ -265,7 +265,7 @@ class Operations:
         return try_for(self._clock, RETRY_BUDGET_MS, call)
 
     def _check_raise(self, collection: str, shard_count: int, since_ms: int, now_ms: int) -> None:
-        """Check what a raise by hand is to do.
+        """Check the values of a raise by hand.
 
         Raises:
             InvalidRequestError: naming every wrong field.

@@ -54,7 +54,7 @@ class ReadMarker:
                 self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has left the horizon."""
+        """Drop reports that have left the horizon."""
         self.window.forget(now_ms)
         loud = set(self.window.to_judge())
         self._marks = {c: mark for c, mark in self._marks.items() if mark.copies or c in loud}
@@ -73,7 +73,7 @@ class ReadMarker:
         self._log(decision, mark, now_ms)
 
     def _ask(self, collection: str) -> int:
-        """Ask what an earlier consumer decided, once: copies never become fewer while it is hot."""
+        """Ask for an earlier consumer's decision, once: copies never become fewer while it is hot."""
         try:
             return self._registry.get_for_reading(collection).copies
         except RegistryForeignError:

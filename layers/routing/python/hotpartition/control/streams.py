@@ -36,7 +36,7 @@ class _Cursor:
 
 
 class StreamReader:
-    """Reads streams, each from where it was left. Counts what it left out; names it in metrics and logs if `is_named`.
+    """Reads streams, each from where it was left. Counts skipped entries; metrics and logs name them if `is_named`.
 
     Reports go to the window of their kind. `most_reads` bounds the reads of one stream at a time.
     """
@@ -125,7 +125,7 @@ class StreamReader:
                 self._leave_out()
 
     def _take_other(self, entry_id: str, text: str, now_ms: int, reason: str) -> None:
-        """Take in a report of reads, or skip what is not a report, as `reason` says."""
+        """Take in a report of reads, or skip an entry that is not a report, as `reason` says."""
         if not ReadReport.is_one(text):
             self._skip(entry_id, reason)
             return

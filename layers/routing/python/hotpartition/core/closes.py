@@ -19,7 +19,7 @@ from hotpartition.core.route import MAX_SETTLED_MEMBERS, Close, Route
 from hotpartition.core.store_clock import SECOND_MS
 
 WARM_SHARE = 0.5
-"""Of what makes a key hot: with less it has cooled."""
+"""Share of the hot threshold: with less load a key has cooled."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How a counter is spread: the items of its shards, and what makes an addition with a token one addition. Pure.
+"""How a counter is spread: the items of its shards, and how an addition with a token counts once. Pure.
 
 Each shard of a counter has one item for additions without a token, and `CELLS` items, its cells, for those with one:
 two transactions on one item at the same time exclude each other, where two plain additions do not. All forms here are
@@ -16,7 +16,7 @@ from hotpartition.core.capacity import number_size_bytes, text_size_bytes
 CELLS = 16
 """Items of a shard that take additions with a token. In a power of two, each token has the same odds."""
 AMOUNT = "counted"
-"""The attribute that holds what an item has counted."""
+"""The attribute with the sum that an item has counted."""
 
 _LARGEST_AMOUNT_BYTES = number_size_bytes("9" * 38) + 1
 

@@ -72,14 +72,14 @@ class Thresholds:
 def size_route(wcu_per_second: float, thresholds: Thresholds) -> int:
     """Size a route: how many shards a load is to have, at least 2, whatever the cap is.
 
-    Several shards can fall onto one physical partition and be more than it takes; what it refuses goes to the
+    Several shards can fall onto one physical partition and be more than it takes; refused writes go to the
     messages' next choices, so that N grows with the load and not with its square (decision 31 has the figures).
     """
     return max(2, ceil(wcu_per_second / thresholds.target_shard_wcu))
 
 
 class Reason(StrEnum):
-    """Why a decision is what it is."""
+    """The reason of a decision."""
 
     RAISED = "raised"
     UNLUCKY_PARTITION = "unlucky-partition"  # raised: throttled although the load is covered
@@ -115,7 +115,7 @@ class Decision:
 
     @property
     def keeps_n(self) -> bool:
-        """Whether the raise only keeps N what it is, behind a pending close."""
+        """Whether the raise only keeps N unchanged, behind a pending close."""
         return self.generation is not None and self.generation.shard_count == self.shard_count
 
 
@@ -129,12 +129,12 @@ class _Sample(NamedTuple):
     is_throttled: bool
 
 
-# Skips what a named tuple does to its arguments, which takes longer than making the tuple.
+# Skips a named tuple's handling of its arguments, which takes longer than making the tuple.
 _new_tuple = tuple.__new__
 
 
 class _Share(NamedTuple):
-    """Samples of one slot, and what they amount to."""
+    """Samples of one slot, and their sum."""
 
     samples: tuple[_Sample, ...]
     wcu: float
@@ -287,7 +287,7 @@ class CollectionReports:
         return bool(self._slots)
 
     def shares(self, since_slot: int) -> list[tuple[int, _Share]]:
-        """List what each slot from one on amounts to, oldest first."""
+        """List the sums of the slots from one on, oldest first."""
         return [(number, self._slots[number].share(number)) for number in sorted(self._slots) if number >= since_slot]
 
 
@@ -323,7 +323,7 @@ def decide(
         load.is_backfill = route.shard_count_at(None) > load.shard_count
     decisions = [_judge(collection, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
-    # A raise holds behind the pending close by itself; what it leaves there is decided in the next pass.
+    # A raise holds behind the pending close by itself; the rest is decided in the next pass.
     if route.closes and not any(d.generation for d in urgent):
         warm_wcu = thresholds.hot_sustained_wcu * WARM_SHARE
         if kept := keep_open(collection, reports.mean_wcu(current), route, warm_wcu, now_ms=now_ms):
@@ -359,7 +359,7 @@ def keep_open(collection: str, wcu_per_second: float, route: Route, warm_wcu: fl
 
 
 def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:
-    """Split what slots amount to by the N(t) of their messages: load class -> slot -> share."""
+    """Split the sums of slots by the N(t) of their messages: load class -> slot -> share."""
     starts = [since for since, _ in reversed(route.steps)]
     # The N(t) before the first of them, and from each of them on.
     counts = [0, *(shard_count for _, shard_count in reversed(route.steps))]
@@ -632,7 +632,7 @@ class ReportWindow:
         return True
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has left the horizon."""
+        """Drop slots that have left the horizon."""
         oldest = slot_of(now_ms) - HORIZON_SLOTS
         aged = [(c, reports) for c, reports in self._collections.items() if reports.first_slot < oldest]
         for collection, reports in aged:

@@ -1,4 +1,4 @@
-"""The fleet's own load on one key, as its load item shows it, and what follows from it. Pure.
+"""The fleet's own load on one key, from its load item, and the decision that follows. Pure.
 
 Load item: one for each collection that was throttled of late, under a partition key of its own (never the hot one),
 and up to two more where that is throttled too.
@@ -118,7 +118,7 @@ def decide_in_band(
         collection: whose load it is.
         load: as the load item shows it.
         route: its route in the journal.
-        thresholds: `hot_at_once_wcu` is what one key serves.
+        thresholds: `hot_at_once_wcu` is the load that one key serves.
         position: the item's.
         now_ms: DynamoDB's time, Unix ms.
         raised_at_ms: when the route last grew, Unix ms.

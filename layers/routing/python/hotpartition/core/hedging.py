@@ -85,7 +85,7 @@ class Transport(Protocol[ResultT_co]):
         ...
 
     def wait(self, timeout_seconds: float | None) -> Sequence[tuple[Attempt, ResultT_co | RetryLaterError]]:
-        """Wait until attempts end, or for this long; return those that ended with what became of them.
+        """Wait until attempts end, or for this long; return those that ended, with their outcomes.
 
         Raises:
             Exception: an attempt failed in a way that a repetition would not cure; the round ends with it.
@@ -148,7 +148,7 @@ class RoundState(Generic[ResultT]):
         return self._run(Attempt(call, now, is_hedge=True))
 
     def end(self, attempt: Attempt, result: ResultT | RetryLaterError, now: float) -> Attempt | None:
-        """Take in what became of an attempt; a failed one counts only when its call has no other attempt.
+        """Take in the outcome of an attempt; a failed one counts only when its call has no other attempt.
 
         Returns:
             The call's other attempt, if it is not needed any more.

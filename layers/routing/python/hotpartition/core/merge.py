@@ -111,7 +111,7 @@ class Page(Generic[KeyT, ItemT]):
     """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content.
 
     `last` is the sort key that the page ends with, shown or not: the next page begins behind it. `hidden` are the items
-    that lie between the others and are not shown. `units` is what reading it took, in RCU.
+    that lie between the others and are not shown. `units` is the RCU of reading it.
     """
 
     items: tuple[ItemT, ...]

@@ -3,7 +3,7 @@
 A page's age counts from before its read began. Two limits hold for it: after the TTL it is read anew, after the
 staleness bound it is not served. Two clocks measure it, and no process's wall clock does. **Redis's**: the lease to
 read the page says when it was taken, and the page expires a fixed time after that, however late it arrives. **An
-environment's monotonic clock**: for `PageLimits.l1_ms` after it asked, it serves what Redis gave it. The two times
+environment's monotonic clock**: for `PageLimits.l1_ms` after it asked, it serves the page from Redis. The two times
 together are the bound.
 """
 
@@ -22,7 +22,7 @@ EARLY_REFRESH_BETA = 1.0
 MOST_EARLY = 0.5
 """Share of its TTL by which a page is refreshed early at most, however long its read takes."""
 L1_SHARE = 0.25
-"""For how much of the TTL an environment keeps what Redis gave it."""
+"""For how much of the TTL an environment keeps a page from Redis."""
 LEASE_MS = 250
 """For how long no other environment fills the cache. The lease is never given back: the fleet fills at most four times
 a second, and a holder that dies costs no more than this."""
@@ -37,7 +37,7 @@ class PageLimits:
 
     @property
     def l1_ms(self) -> float:
-        """How long an environment may serve what Redis gave it."""
+        """How long an environment may serve a page from Redis."""
         return self.ttl_ms * L1_SHARE
 
     @property

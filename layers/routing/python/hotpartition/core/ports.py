@@ -40,7 +40,7 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[KeyT, ItemT]):
-    """The outcome of one round of queries, in their order; what failed is there as its error.
+    """The outcome of one round of queries, in their order; a failed one is there as its error.
 
     `journal` is None where it was not asked for. `hedged` is how many slow queries were sent twice. `units` is the RCU
     of the successful ones, each counted once.
@@ -89,9 +89,9 @@ class ItemStore(Protocol[KeyT, ItemT]):
     def get(
         self, places: Sequence[tuple[str, KeyT]], *, is_strong: bool, journals_of: Sequence[str] = ()
     ) -> Got[ItemT]:
-        """Read what lies at partition keys and sort keys, and the routing items of collections.
+        """Read items by partition keys and sort keys, and the routing items of collections.
 
-        What DynamoDB leaves unprocessed is asked for again, never taken for absent.
+        Unprocessed keys are asked for again, never taken for absent.
 
         Raises:
             MalformedGenerationError: a routing item cannot be read; its `collection` is named.
@@ -129,7 +129,7 @@ class LoadItems(Protocol):
     """The load items of a table (`fleet_load.py`). Fails open: a sample that cannot be added is not counted."""
 
     def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
-        """Add a sample to one of a collection's load items, take cells away from it, and return what it holds then.
+        """Add a sample to one of a collection's load items, take cells away from it, and return its new content.
 
         Raises:
             RetryLaterError: after one attempt.
@@ -264,7 +264,7 @@ class Registry(Protocol):
         ...
 
     def is_whole(self) -> bool:
-        """Say whether Redis still holds what it was given: False once any part of it was emptied."""
+        """Say whether Redis still holds all of its data: False once any part of it was emptied."""
         ...
 
     def mark_whole(self) -> None:
@@ -421,7 +421,7 @@ class Telemetry(Protocol):
 
 
 class Background(Protocol):
-    """Runs small best-effort work beside the request: never waits, and drops what it cannot take."""
+    """Runs small best-effort work beside the request: never waits, and drops work that it cannot take."""
 
     def submit(self, work: Callable[[], None]) -> bool:
         """Hand work over.

@@ -45,7 +45,7 @@ class ReadThresholds:
 
 
 class ReadReason(StrEnum):
-    """Why a decision about reads is what it is."""
+    """The reason of a decision about reads."""
 
     READ_HOT = "read-hot"
     COOLED = "cooled"  # it was read-hot, and is not any more
@@ -109,7 +109,7 @@ class CollectionReads:
         self._slots: dict[int, _Slot] = {}
 
     def add(self, report: ReadReport) -> float:
-        """Take a report in; a repetition changes nothing. Return what its slot amounts to by now, in RCU."""
+        """Take a report in; a repetition changes nothing. Return the sum of its slot by now, in RCU."""
         slot = self._slots.get(report.slot)
         if slot is None:
             slot = self._slots[report.slot] = _Slot()
@@ -200,7 +200,7 @@ class ReadWindow:
         return True
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has left the horizon."""
+        """Drop slots that have left the horizon."""
         oldest = slot_of(now_ms) - HORIZON_SLOTS
         for reads in self._collections.values():
             reads.forget_before(oldest)

@@ -7,9 +7,9 @@ An entry's text is eight parts with `|` between them, a format shared by all ver
 | format | `2` |
 | collection | in which `|` and `%` are written as `%7C` and `%25` |
 | slot | Unix time in ms of the environment's clock, divided by 250, rounded down |
-| value | what the source counted of this collection in this slot, up to sampling, in WCU |
+| value | load that the source counted of this collection in this slot, up to sampling, in WCU |
 | position | of the sampled item (messages: its time, Unix ms) |
-| N | what it was placed under; 0 is the base key |
+| N | that it was placed under; 0 is the base key |
 | throttled | `1` when the write was throttled, else `0` |
 | source | the environment, or a part of it, that counted; the last part, so it may contain anything |
 

@@ -130,11 +130,11 @@ class Route:
         return other.generations <= self.generations and other.closes <= self.closes
 
     def minus(self, other: Route) -> frozenset[Member]:
-        """List what this view knows and the other does not."""
+        """List the members that this view has and the other does not."""
         return self.members - other.members
 
     def checked_by(self, journal: Route) -> Route:
-        """Return what a read may go by, given this hint: the generations of both, and the journal's closes.
+        """Return the route that a read may use, given this hint: the generations of both, and the journal's closes.
 
         A close that only a hint knows may be invented.
         """
@@ -149,7 +149,7 @@ class Route:
         return self if closes == self.closes else Route(self.generations, closes)
 
     def complete_raise(self, added: Iterable[Generation]) -> frozenset[Generation]:
-        """List what a raise must still add to hold behind the closes after its beginning.
+        """List the generations that a raise must still add to hold behind the closes after its beginning.
 
         Those are the confirmed ones, latest first while there is room, and the last ones, announced or not.
         """
@@ -166,7 +166,7 @@ class Route:
         return frozenset(wanted)
 
     def undone_after(self, position: int) -> Generation | None:
-        """Return what a raise must add so that N stays what it is before the next close behind a position."""
+        """Return the generations that a raise must add to keep N before the next close behind a position."""
         at_ms = min([close.at_ms for close in self.closes if close.at_ms > position], default=None)
         if at_ms is None or self.shard_count_at(at_ms) >= (before := self.shard_count_at(at_ms - 1)):
             return None
@@ -268,7 +268,7 @@ def choose_shards(hashed: str, shard_count: int, *, choices: int = MAX_CHOICES) 
 def choose_placement(route: Route, key: ItemKey[KeyT], form: KeyForm) -> Placement:
     """Choose the first partition key to try for a write. Any older route gives one that readers still look at.
 
-    REQUIRES: it is known what the item's shard is chosen by.
+    REQUIRES: the text that chooses the item's shard is known.
     """
     collection, _, position, hashed = key
     shard_count = route.shard_count_at(position)

@@ -84,6 +84,6 @@ def encode_raises(generations: Iterable[Generation], *, cause: Cause, now_ms: in
 
 
 def decode_raises(members: Iterable[str]) -> tuple[Raise, ...]:
-    """Parse stored members, in the order of their decisions; what cannot be read is left out."""
+    """Parse stored members, in the order of their decisions; unreadable ones are left out."""
     known = [record for member in members if (record := Raise.decode(member)) is not None]
     return tuple(sorted(known, key=lambda record: (record.decided_at_ms, record.generation, record.cause.encode())))

@@ -33,7 +33,7 @@ def slot_of(time_ms: int) -> int:
 class Crossing(NamedTuple):
     """A sampling point that one write crossed.
 
-    `source` names the counter within the fleet and `value_wcu` is what this source has counted in the slot so far, up
+    `source` names the counter within the fleet and `value_wcu` is the load that it has counted in the slot so far, up
     to sampling; a later crossing of the same source, slot and collection replaces it.
     """
 
@@ -80,7 +80,7 @@ class LoadSampler:
         """Count one offered write, throttled or not, once per request.
 
         Returns:
-            What to report, if this write crossed a sampling point (the last one, if it crossed several).
+            The report, if this write crossed a sampling point (the last one, if it crossed several).
         """
         slot = now_ms // SLOT_MS
         if slot != self._slot:
@@ -161,7 +161,7 @@ class ReadSampler:
             now_ms: Unix time.
 
         Returns:
-            What to report, if this page crossed a sampling point (the last one, if it crossed several).
+            The report, if this page crossed a sampling point (the last one, if it crossed several).
         """
         with self._lock:
             crossing = self._sampler.record(collection, rcu, now_ms)

@@ -40,7 +40,7 @@ class Share:
 
     @property
     def is_first(self) -> bool:
-        """Whether its consumer does what one consumer alone should do."""
+        """Whether its consumer does the work that only one of them should do."""
         return self.index == 0
 
     @property

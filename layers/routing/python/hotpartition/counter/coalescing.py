@@ -51,7 +51,7 @@ class CoalescingCounter:
     then. Each batch is added with a token of its own, so a flush whose response was lost counts once. A batch that
     could not be confirmed for nine minutes is given up and logged: it may be counted or not.
 
-    `add` never fails for DynamoDB's sake, and reads lag by what waits here. Flushed at the interpreter's exit, by
+    `add` never fails for DynamoDB's sake, and reads lag by the waiting amounts. Flushed at the interpreter's exit, by
     `with`, and by `close`. Safe under threads; after a fork, only the parent's additions are flushed: make one in each
     process. Not for Lambda, which freezes a process between two requests: additions would be late by minutes, or lost.
 
@@ -174,7 +174,7 @@ class CoalescingCounter:
             self._flush(is_waiting=True)
 
     def _flush(self, *, is_waiting: bool) -> bool:
-        """Add what waits, one flush at a time; with another under way, wait for it or leave it to that."""
+        """Add waiting amounts, one flush at a time; with another under way, wait for it or leave it to that."""
         if not self._flushing.acquire(blocking=is_waiting):
             return False
         try:
@@ -188,7 +188,7 @@ class CoalescingCounter:
             return not self._batches and not self._sums
 
     def _take(self) -> None:
-        """Make batches of what waits; a key whose last batch is not confirmed yet waits on."""
+        """Make batches of waiting amounts; a key whose last batch is not confirmed yet waits on."""
         with self._lock:
             for key in [key for key in self._sums if key not in self._batches]:
                 amount = self._sums.pop(key)

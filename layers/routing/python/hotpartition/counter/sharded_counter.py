@@ -142,7 +142,7 @@ class ShardedCounter:
         parts.adder.add_once(key, addition, size_bytes=size_bytes)
 
     def get(self, key: str, *, consistent: bool = True) -> int:
-        """Return what a counter has counted; 0 for one that was never added to.
+        """Return the sum of a counter; 0 for one that was never added to.
 
         Additions that are made meanwhile are in it or not, each for itself.
 

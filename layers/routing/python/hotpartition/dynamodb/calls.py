@@ -48,7 +48,7 @@ class Round(NamedTuple):
 class DynamoDBCalls(Protocol):
     """Sends requests to DynamoDB, one attempt each. For several threads at the same time.
 
-    Both methods raise `StoreRefusedError` for what only a person can repair (`ConditionFailedError` among them), and
+    Both methods raise `StoreRefusedError` for errors that need a person (`ConditionFailedError` among them), and
     `CredentialsError`.
     """
 
@@ -64,7 +64,7 @@ class DynamoDBCalls(Protocol):
     def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
         """Send several *reads* at the same time.
 
-        What `call` would raise to be repeated later is returned in its place.
+        An error that `call` would raise to be repeated later is returned in its place.
 
         Where `is_hedged`, a slow call may be sent a second time.
         """

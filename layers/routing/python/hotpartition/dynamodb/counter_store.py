@@ -38,7 +38,7 @@ def describe_counters(
 
 
 def decode_cell(item: Item, sort_key: str = "sk") -> Cell:
-    """Read what an item has counted; `sort_key` is the name of that key."""
+    """Read the sum in an item; `sort_key` is the name of that key."""
     return Cell(item[sort_key]["S"], int(item[AMOUNT]["N"]))
 
 

@@ -136,7 +136,7 @@ class CurlCalls:
             self._give_back(transfers)
 
     def exchange(self, calls: Sequence[Call]) -> list[Result]:
-        """Send requests at the same time, and return what came, whatever it means."""
+        """Send requests at the same time, and return their results, errors among them."""
         credentials = self._credentials.get()
         transfers = self._take()
         try:
@@ -246,7 +246,7 @@ class _CurlRound:
 
 
 class _Handle:
-    """An easy handle, and what came for its request so far."""
+    """An easy handle, and its response so far."""
 
     __slots__ = ("body", "curl", "headers")
 
@@ -294,7 +294,7 @@ class _Handle:
         self.curl.setopt(pycurl.POSTFIELDS, _encode(request).encode())
 
     def response(self) -> HttpResponse:
-        """Return what came. REQUIRES: the request succeeded."""
+        """Return the response. REQUIRES: the request succeeded."""
         checksum, date = self._find(_CHECKSUM), self._find(_DATE)
         status = self.curl.getinfo(pycurl.RESPONSE_CODE)
         date_text = None if date is None else date.decode("latin-1")
@@ -339,7 +339,7 @@ class _Transfers:
         return handle
 
     def wait(self, timeout_seconds: float | None) -> list[tuple[_Handle, Result]]:
-        """Wait until a request ends, or for about this long; what abandoned requests left is among the results.
+        """Wait until a request ends, or for about this long; the results include those of abandoned requests.
 
         It may return earlier, with nothing. `timeout_seconds` None: as long as the requests may take.
         """

@@ -92,7 +92,7 @@ class _Operation(NamedTuple):
 
 
 class CurlClient:
-    """The client of a boto3 resource, or what behaves like one, with libcurl beneath. Safe under threads."""
+    """The client of a boto3 resource, or one that behaves like it, with libcurl beneath. Safe under threads."""
 
     def __init__(self, client: Any) -> None:
         """Open nothing yet.
@@ -140,7 +140,7 @@ class CurlClient:
         return self._let_boto3(call, result)
 
     def _let_boto3(self, call: Call, result: Result | None = None) -> Response:
-        """Make a call through boto3, which takes `result` for what its first attempt came to."""
+        """Make a call through boto3, which takes `result` for that of its first attempt."""
         self._owed = max(0, self._owed - 1)
         if result is not None:
             _first.outcome = _to_sdk(result, self._sdk.meta.endpoint_url)
@@ -180,7 +180,7 @@ class CurlClient:
 
 
 class CurlTable:
-    """A boto3 `Table`, or what behaves like one, whose items are reached through a `CurlClient`."""
+    """A boto3 `Table`, or one that behaves like it, whose items are reached through a `CurlClient`."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -391,7 +391,7 @@ class _Body(BytesIO):
 
 
 def _to_sdk(result: Result, endpoint: str) -> AWSResponse | Exception:
-    """Build what botocore's own session would have returned, or raised."""
+    """Build the response or error of botocore's own session."""
     if isinstance(result, HttpResponse):
         headers: Any = HeadersDict(_headers(result))
         return AWSResponse(endpoint, result.status, headers, _Body(result.body))
@@ -408,7 +408,7 @@ def _to_sdk(result: Result, endpoint: str) -> AWSResponse | Exception:
 
 
 def _give_first(**_: Any) -> AWSResponse | None:
-    """Give botocore what the first attempt came to, once."""
+    """Give botocore the result of the first attempt, once."""
     outcome, _first.outcome = getattr(_first, "outcome", None), None
     if isinstance(outcome, Exception):
         raise outcome

@@ -167,7 +167,7 @@ class Folder:
         return attributes
 
     def _find(self, collection: str, shard_count: int) -> Iterator[Item]:
-        """List what lies on the shards: of each item its keys, and how often it was changed."""
+        """List the items on the shards: of each its keys, and how often it was changed."""
         form = self._form
         names = {"#p": form.partition_key, "#s": form.sort_key, "#c": form.changes, "#a": AMOUNT}
         for index in range(shard_count):

@@ -36,7 +36,7 @@ class Replacement(NamedTuple):
 
 
 class DynamoDBItemStore(Generic[ItemT]):
-    """`ItemStore` on one table. `decode` makes of a stored item what its owner knows it as."""
+    """`ItemStore` on one table. `decode` turns a stored item into its owner's."""
 
     def __init__(self, calls: DynamoDBCalls, table: TableForm, decode: Callable[[Item], ItemT]) -> None:
         self._calls = calls

@@ -139,7 +139,7 @@ class DynamoDBJournal:
 
 
 def _keep_pause(since: str) -> _Guard:
-    """Build what keeps a raise away from an item that has grown from a time on, or is full."""
+    """Build the condition that refuses a raise of an item that has grown from a time on, or is full."""
     return _Guard(
         # A time in the future was written by a broken clock, and delays nothing.
         "NOT updated_at BETWEEN :since AND :updated_at"

@@ -171,7 +171,7 @@ class Summer:
         self._form = form
 
     def sum_up(self, collection: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
-        """Return what a counter has counted: on its base key and on all shards.
+        """Return the sum of a counter: on its base key and on all shards.
 
         Args:
             collection: the counter's key; one that was never added to has 0.

@@ -1,7 +1,7 @@
 """Reading collections: from every key that can hold their items, with the route compared with the journal.
 
 Redis is a hint. In the same round as the items, and with the same consistency, the journal is read, and the union of
-both decides which keys are needed; what the hint did not know is queried in a second round. So a wrong, stale,
+both decides which keys are needed; keys that the hint did not know are queried in a second round. So a wrong, stale,
 empty or unreachable Redis costs time, never an item (docs/architecture.md).
 """
 
@@ -40,7 +40,7 @@ class Located(Generic[ItemT]):
 
 
 class Gathered(NamedTuple):
-    """The route that a read went by, what it took, in RCU, and whether items are being moved to the base key."""
+    """The route that a read used, its RCU, and whether items are being moved to the base key."""
 
     route: Route
     units: float
@@ -148,7 +148,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         is_compared: bool = False,
         is_folding: bool = False,
     ) -> Gathered:
-        """Read what a plan asks for, round by round, until it has nothing left to ask.
+        """Run the queries of a plan, round by round, until it has none left.
 
         Args:
             plan: the queries.

@@ -1,4 +1,4 @@
-"""Finding hot keys in band: by what DynamoDB refuses, and by the fleet's own load. Needs nothing beside the table.
+"""Finds hot keys in band: by refusals of DynamoDB, and by the fleet's own load. Needs nothing beside the table.
 
     refused ──> alarm: mark the key for some seconds ──> samples of its load, added to its load item
                 └ look it up in the journal                 └ the response has the fleet's load ──> hot? raise
@@ -184,7 +184,7 @@ class InBandCounting:
             return points * distance
 
     def _add(self, key: ItemKey[Any], cell: Cell, wcu: float) -> None:
-        """Add a sample to the fleet's load, and act on what that shows; no failure reaches the write."""
+        """Add a sample to the fleet's load, and act on the new sum; no failure reaches the write."""
         mark = self._marks.get(key.collection)
         if mark is None or self._clock.now_ms() < mark.is_silent_until_ms:
             return

@@ -92,7 +92,7 @@ class InBandCooling:
             self._telemetry.count(MetricName.REPORTS_DROPPED)
 
     def renewed(self, key: ItemKey[Any], entry: JournalEntry) -> None:
-        """Close a key if it has cooled, given what a strongly consistent read for its lease has shown."""
+        """Close a key if it has cooled, given the strongly consistent read for its lease."""
         now_ms = entry.date_ms
         if now_ms is None or not entry.route.shard_count_at(None) or abs(key.position - now_ms) > NEAR_MS:
             return

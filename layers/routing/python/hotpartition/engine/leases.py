@@ -64,7 +64,7 @@ class Leases:
         self._latest_date_ms = 0
         self._lock = Lock()
         self.on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
-        """Gets an item, and what the strongly consistent read has shown that is its lease; raises nothing."""
+        """Gets an item, and the strongly consistent read that is its lease; raises nothing."""
         self._renewing = tuple(Lock() for _ in range(LOCKS))
 
     def route_for(self, key: ItemKey[Any], route: Route, learn: Learn, confirmed: JournalEntry | None = None) -> Route:
@@ -75,7 +75,7 @@ class Leases:
         Args:
             key: which item; one without a position may sort behind any close, and belongs there.
             route: the collection's route as the journal has shown it.
-            learn: takes in what the journal shows now.
+            learn: takes in the route that the journal shows now.
             confirmed: the result of a strongly consistent read just now, for a write that creates an item only where it
                 is missing. All such writes must choose the same place: this read is their lease.
 
@@ -138,7 +138,7 @@ class Leases:
         return self._take(key, entry)
 
     def _take(self, key: ItemKey[Any], entry: JournalEntry) -> _Lease | None:
-        """Take a lease from what a strongly consistent read has shown."""
+        """Take a lease from a strongly consistent read."""
         self._keep(key.collection, entry.route, entry.date_ms, self._now_ms())
         lease = self._find(key)
         if lease is not None:

@@ -99,7 +99,7 @@ class _Entry(NamedTuple, Generic[PageT]):
     freshness: Freshness
 
     def is_newer_than(self, other: _Entry[PageT], now_ms: float) -> bool:
-        """Say whether it should be kept rather than another; what cannot be served any more should not."""
+        """Say whether it should be kept rather than another; one that cannot be served any more should not."""
         if self.leased_at_ms is not None and self.leased_at_ms == other.leased_at_ms:
             return False  # the same page, looked at later
         return self.freshness.read_at_ms > other.freshness.read_at_ms and self.freshness.is_usable_at(now_ms)

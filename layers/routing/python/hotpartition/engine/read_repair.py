@@ -16,7 +16,7 @@ MAX_NAMED = 20
 
 
 class ReadRepair:
-    """The routes that reads begin with, each compared with what the journal shows beside it. Safe under threads."""
+    """The routes that reads begin with, each compared with the journal beside it. Safe under threads."""
 
     is_folding = False
     """Whether items of any collection may be moved to its base key. Otherwise, the journal says of which."""

@@ -20,7 +20,7 @@ _TRUTH: Mapping[str, bool] = {"true": True, "false": False}
 class Setting(NamedTuple):
     """One setting: its meaning, allowed values, default (None: it has to be given), and the reader of its value.
 
-    `read` raises `ValueError` or `TypeError` for what it may not be.
+    `read` raises `ValueError` or `TypeError` for a value that is not allowed.
     """
 
     description: str

@@ -1,4 +1,4 @@
-"""Builds what serves operators where there is no Redis."""
+"""Builds the operations job where there is no Redis."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ DYNAMODB_CLIENTS = ("curl", "boto3")
 
 
 class StoreSettings(Settings):
-    """The table, and what speaks to it."""
+    """The table, and its client."""
 
     table_name = text("Name of the DynamoDB table; also names the Redis keys.")
     dynamodb_client = text(
@@ -65,7 +65,7 @@ class RegistrySettings(Settings):
     )
 
     def check(self, name_of: Callable[[str], str]) -> Iterable[str]:
-        """Refuse a way of authentication that lacks what it needs."""
+        """Refuse a way of authentication without the values that it needs."""
         way = self.registry_authentication
         needs: Mapping[str, Mapping[str, object]] = {
             "none": {},
@@ -100,7 +100,7 @@ class RouteSettings(Settings):
 
 
 class RequestSettings(Settings):
-    """What a request may take."""
+    """Limits of a request."""
 
     route_cache_entries = whole("How many routes one execution environment keeps.", 10_000, least=1, most=1_000_000)
     request_budget_ms = whole(
@@ -171,7 +171,7 @@ class JournalSettings(Settings):
 
 
 class LeaseSettings(Settings):
-    """How long writers may place items by what they know. All functions beside a table need the same."""
+    """How long writers may place items by a known route. All functions beside a table need the same."""
 
     lease_seconds = number(
         "How far behind a writer's last look at the journal an item's time may lie on a shard, in seconds. Never"
@@ -296,7 +296,7 @@ class DetectionSettings(Settings):
 
 
 class WriterSettings(Settings):
-    """Settings of what writes items."""
+    """Settings of functions that write items."""
 
     store: StoreSettings
     registry: RegistrySettings
@@ -308,7 +308,7 @@ class WriterSettings(Settings):
 
 
 class ReaderSettings(Settings):
-    """Settings of what reads items."""
+    """Settings of functions that read items."""
 
     store: StoreSettings
     registry: RegistrySettings

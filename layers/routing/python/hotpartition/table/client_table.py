@@ -79,7 +79,7 @@ class PythonValues:
 
 
 Transport = Callable[[Any], Any]
-"""Wraps a boto3 `Table`, or what behaves like one."""
+"""Wraps a boto3 `Table`, or an object that behaves like it."""
 
 
 def curl() -> Transport:

@@ -103,7 +103,7 @@ _PLACEHOLDER_OF_BOTO3 = re.compile(r"([#:])[nv](?=\d)")
 def with_placeholders(
     request: Mapping[str, Any], names: Mapping[str, str], values: Mapping[str, Any] = MappingProxyType({})
 ) -> Attributes:
-    """Add what placeholders stand for to a request."""
+    """Add the names and values of placeholders to a request."""
     completed = dict(request)
     for parameter, added in (("ExpressionAttributeNames", names), ("ExpressionAttributeValues", values)):
         if added:
@@ -221,7 +221,7 @@ _CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
 
 
 def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
-    """Find what an `UpdateExpression` does to an attribute as a whole; None: nothing."""
+    """Find the change of an attribute as a whole by an `UpdateExpression`; None: nothing."""
     names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
     clause = ""
     words = ["", *split(request.get("UpdateExpression") or ""), "", "", ""]

@@ -1,4 +1,4 @@
-"""Builds what boto3's `query` would return, of pages that the engine gathers.
+"""Builds responses of boto3's `query` from pages that the engine gathers.
 
 Every place gets the owner's own query, under its own partition key and from the same start. Where one place's response
 is cut at 1 MB, the page ends there, as DynamoDB's own pages do.
@@ -127,7 +127,7 @@ class _Reading:
         self._range = PageRange(query.collection, query.newest_first, query.limit or NO_LIMIT, *self._bounds(), start)
 
     def page(self) -> Attributes:
-        """Read the page, and build what boto3's `query` would return for it."""
+        """Read the page, and build the response of boto3's `query` for it."""
         is_filtered = bool(self._query.request.get("FilterExpression"))
         plan = self._plan(is_filtered=is_filtered)
         if not is_filtered or self._query.limit is None or len(self._once().keys(self._route)) == 1:
@@ -208,7 +208,7 @@ class _Reading:
         self._route, self._is_compared, self._is_folding = gathered.route, True, gathered.is_folding
 
     def _bounds(self) -> tuple[Place | None, Place | None]:
-        """Return what all wanted items lie between, inclusive."""
+        """Return the bounds of all wanted items, inclusive."""
         condition = self._query.condition
         if condition is None or self._query.is_sorted_otherwise:
             return None, None

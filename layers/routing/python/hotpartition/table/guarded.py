@@ -1,4 +1,4 @@
-"""boto3's client and resource, with what they do to items of sharded tables led through those `ShardedTable`s.
+"""boto3's client and resource, with calls about items of sharded tables led through those `ShardedTable`s.
 
 A boto3 `Table` has no `batch_get_item` and no transactions: they are called on `table.meta.client`. The client alone
 would look for every item at its base key.
@@ -125,7 +125,7 @@ class GuardedClient:
         return None if parts is None else parts.items
 
     def _find(self, table_name: object, *, operation: str) -> Parts | None:
-        """Find what carries out calls on a table; None: it is not sharded."""
+        """Find the part that carries out calls on a table; None: it is not sharded."""
         table = self._tables.get(_name_of(table_name))
         parts = None if table is None else table._open(operation)  # noqa: SLF001 - of the same room
         return parts if parts is not None and parts.is_sharded else None
@@ -152,7 +152,7 @@ class Guarded:
 
 
 def guard(resource: Any, *tables: ShardedTable) -> Any:
-    """Lead what a boto3 resource does to items of sharded tables through them; everything else passes.
+    """Lead calls of a boto3 resource about items of sharded tables through them; everything else passes.
 
     `resource.Table(name)` returns the `ShardedTable` of that name, where there is one. Collections (`resource.tables`)
     return plain ones.

@@ -264,7 +264,7 @@ class TableStore:
     def _build_batches(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str]
     ) -> list[dict[str, Any]]:
-        """Build what each BatchGetItem asks for, up to `BATCH_GET_KEYS` keys."""
+        """Build the keys of each BatchGetItem, up to `BATCH_GET_KEYS` keys."""
         journal, name = self._journal, self._requests.table_name
         keys = [(name, {self._schema.partition: pk, self._schema.sort: place[0]}) for pk, place in places]
         if journal is not None:
@@ -411,7 +411,7 @@ def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
 
 
 def open_locator(sharding: Sharding, requests: Requests) -> Gatherer[Place, StoredItem]:
-    """Open what finds the copies of items for one call: of each its key, and how often it was changed."""
+    """Open the search for copies of items for one call: of each its key, and how often it was changed."""
     ours = {*attributes_of_ours(sharding), GREW_AT}
     names = {f"#hp{position}": name for position, name in enumerate(sorted(ours))}
     keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}

@@ -1,4 +1,4 @@
-"""Sends what the calls of a `ShardedTable` need to the boto3 `Table` underneath, and sums up what that consumed."""
+"""Sends the requests of `ShardedTable` calls to the boto3 `Table` underneath, and sums up the consumed capacity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hotpartition.errors import ThrottledError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boto3Table:
-    """A boto3 `Table`, or what behaves like one."""
+    """A boto3 `Table`, or an object that behaves like it."""
 
     table: Any
     is_counted: bool
@@ -206,7 +206,7 @@ def _attempt(send: Callable[[], Response]) -> Response | ThrottledError:
 
 
 def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Response:
-    """Add up what several requests consumed, with the parts for table and indexes."""
+    """Add up the capacity that several requests consumed, with the parts for table and indexes."""
     total: Response = {}
     for part in consumed:
         for name, value in part.items():

@@ -368,7 +368,7 @@ class ShardedTable(Described):
 
     @property
     def meta(self) -> DynamoDBResourceMeta:
-        """As of boto3's `Table`; what its `client` does to items of this table goes through the shards."""
+        """As of boto3's `Table`; its `client`'s calls about items of this table go through the shards."""
         meta: Any = self._table.meta
         guarded: Any = Guarded(meta, client=GuardedClient(meta.client, [self]))
         return cast("DynamoDBResourceMeta", guarded)
@@ -389,7 +389,7 @@ class ShardedTable(Described):
         return f"ShardedTable({self._table!r}, shards={self._shards!r}, hashed={self._hashing!r})"
 
     def _open(self, operation: str) -> Parts:
-        """Return what carries out the calls: built with the first, which asks DynamoDB for the table's keys.
+        """Return the parts that carry out the calls: built with the first, which asks DynamoDB for the table's keys.
 
         Raises:
             ResourceNotFoundException: there is no such table; as of the owner's operation.
@@ -430,7 +430,7 @@ class ShardedTable(Described):
         )
 
     def _build_plain(self, reached: Any) -> Parts:
-        """Build what carries out the calls on a table without a sort key, which keeps no index."""
+        """Build the parts for a table without a sort key, which keeps no index."""
         if self._indexes:
             raise NotImplementedError(f"{self.name} has no sort key, so no index is kept. Leave out indexes=")
         table = Boto3Table(table=reached, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
@@ -438,5 +438,5 @@ class ShardedTable(Described):
         return Parts(items=plain, pages=plain, batches=plain, is_sharded=False)
 
     def _open_executor(self, threads: int) -> Executor:
-        """Open what runs the queries of one page at the same time."""
+        """Open the runner of the queries of one page, which run at the same time."""
         return ThreadPoolExecutor(threads, thread_name_prefix="hotpartition-table")

@@ -185,7 +185,7 @@ class Sharding:
     """How long one call may try again what DynamoDB refused."""
 
     def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:
-        """Build what reads through a store, for one call."""
+        """Build the gatherer over a store, for one call."""
         return Gatherer(
             store=store,
             routes=self.routes,
@@ -224,7 +224,7 @@ class Sharding:
         return {name: key for each in self.indexes for name, key in each.keys_of(partition_key, attributes).items()}
 
     def index_changes(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
-        """Build what an update sets and removes for the item's indexes.
+        """Build the attributes that an update sets and removes for the item's indexes.
 
         Raises:
             InvalidRequestError: its change of an attribute of an index cannot be read.

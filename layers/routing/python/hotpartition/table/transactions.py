@@ -33,7 +33,7 @@ from hotpartition.table.requests import Requests, as_boto3_raises, without
 from hotpartition.table.sharding import Target
 
 Find = Callable[[object], ItemCalls | None]
-"""Finds what carries out the calls on a sharded table, by its name."""
+"""Finds the part that carries out the calls on a sharded table, by its name."""
 
 ACTIONS = 100
 """One transaction has no more."""
