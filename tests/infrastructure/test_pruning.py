@@ -172,7 +172,7 @@ def test_botocore_finds_its_compressed_list_of_endpoints(layers):
 
 @pytest.mark.slow
 def test_the_layers_are_small(layers):
-    """All together they take at most half of what their packages take as they are installed, bytecode included."""
+    """Together they take at most two thirds of what their packages take when pip installs them, with bytecode."""
     assert sum(map(size_bytes, layers)) <= LARGEST_SHARE * size_bytes(install_plain())
 
 
