@@ -18,6 +18,7 @@ _UNUSED_UTILITIES = (
     "auth_alpha",
     "batch",
     "circuit_breaker",
+    "data_classes",
     "data_masking",
     "feature_flags",
     "idempotency",
@@ -28,8 +29,7 @@ _UNUSED_UTILITIES = (
 )
 
 DROPPED = (
-    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui-bundle.min.js",  # a page that is never shown
-    "aws_lambda_powertools/event_handler/openapi/swagger_ui/swagger-ui.min.css",
+    "aws_lambda_powertools/event_handler",
     "boto3/data",  # of its resources; only clients are used
     "boto3/examples",
     "pydantic/mypy.py",
@@ -49,7 +49,6 @@ _INSTALLED = (
 stays, for importlib.metadata."""
 
 NOT_COMPILED = (
-    "aws_lambda_powertools/event_handler/openapi/swagger_ui",
     "aws_lambda_powertools/utilities/validation",
     "boto3/dynamodb",
     "boto3/ec2",

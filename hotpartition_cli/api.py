@@ -66,18 +66,21 @@ class Api:
 
 def messages_path(conversation_id: str, **query: object) -> str:
     """Build the path of a conversation's messages."""
-    path = f"/conversations/{quote(conversation_id, safe='')}/messages"
-    return f"{path}?{urlencode(query)}" if query else path
+    return _with_query(f"/conversations/{quote(conversation_id, safe='')}/messages", query)
 
 
-def message_path(conversation_id: str, message_id: str) -> str:
+def message_path(conversation_id: str, message_id: str, **query: object) -> str:
     """Build the path of one message."""
-    return f"{messages_path(conversation_id)}/{quote(message_id, safe='')}"
+    return _with_query(f"{messages_path(conversation_id)}/{quote(message_id, safe='')}", query)
 
 
-def counter_path(counter_id: str) -> str:
+def counter_path(counter_id: str, **query: object) -> str:
     """Build the path of a counter."""
-    return f"/counters/{quote(counter_id, safe='')}"
+    return _with_query(f"/counters/{quote(counter_id, safe='')}", query)
+
+
+def _with_query(path: str, query: Mapping[str, object]) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 def _parse(body: bytes) -> Any:

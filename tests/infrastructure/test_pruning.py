@@ -15,7 +15,7 @@ from support.events import page_event, post_event
 from support.handlers import find_function
 from tools.benchmarks.cold import build_layers, install_plain, size_bytes
 
-LARGEST_SHARE = 0.66
+LARGEST_SHARE = 0.65
 """Of the same packages as pip installs them; with bytecode on both sides, and on both libcurl's 17 MB, of which nothing
 can be left out."""
 
@@ -172,7 +172,7 @@ def test_botocore_finds_its_compressed_list_of_endpoints(layers):
 
 @pytest.mark.slow
 def test_the_layers_are_small(layers):
-    """All together they take at most half of what their packages take as they are installed, bytecode included."""
+    """Together they take at most two thirds of what their packages take when pip installs them, with bytecode."""
     assert sum(map(size_bytes, layers)) <= LARGEST_SHARE * size_bytes(install_plain())
 
 

@@ -97,7 +97,7 @@ def _draw_load(run: Run) -> Picture:
         _mark_time(run, load, spread)
         layers = [(on_base, Color.CALM, "stored on the base key"), (on_shards, Color.BLUE, "on shards")]
         stack(load, layers, width=1)
-        steps(load, offered, width=1, color=Color.INK, label="offered by clients", line="--")
+        steps(load, offered, width=1, color=Color.INK, label="offered by clients")
         steps(load, refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
         _mark_limit(run, load)
         panel(load, f"Writes to {name}", y="writes/s")
@@ -107,11 +107,11 @@ def _draw_load(run: Run) -> Picture:
         seconds, counts = zip(*points, (float(run.length), points[-1][1]), strict=True)
         spread.step(seconds, counts, where="post", color=Color.PURPLE, label="N, the number of shards")
         for at, count in points[1:]:
-            left = at < 0.5 * run.length
+            left = at < 0.7 * run.length
             spread.annotate(
-                f"raised to N = {count} at {at:.1f} s" if count else f"closed at {at:.1f} s",
+                f"{count or 'closed'} at {at:.1f} s",
                 (at, count),
-                xytext=(6 if left else -6, -14),
+                xytext=(6 if left else -6, -14 if count else 5),
                 textcoords="offset points",
                 ha="left" if left else "right",
             )
@@ -135,14 +135,14 @@ def _draw_latency(run: Run) -> Picture:
 
     def paint(latency: Axes, quiet: Axes) -> None:
         _mark_time(run, latency, quiet)
-        steps(latency, p99_ms, width=1, color=Color.ORANGE, label="write request, p99")
+        steps(latency, p99_ms, width=1, color=Color.GREEN, label="write request, p99")
         steps(latency, p50_ms, width=1, color=Color.BLUE, label="p50")
         queued = [None if ms is None or ms < 1 else ms for ms in queued_p99_ms]
-        steps(latency, queued, width=1, color=Color.SOFT, label="wait for this machine, p99", line=":")
+        steps(latency, queued, width=1, color=Color.SOFT, label="wait for this machine, p99")
         panel(latency, "Latency of write requests, all conversations", y="ms, logarithmic", log=True)
         stack(quiet, [(written, Color.CALM, "stored")], width=1)
-        steps(quiet, offered, width=1, color=Color.INK, label="offered by clients", line="--")
-        steps(quiet, refused, width=1, color=Color.PURPLE, label="refused by DynamoDB")
+        steps(quiet, offered, width=1, color=Color.INK, label="offered by clients")
+        steps(quiet, refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
         panel(quiet, f"Writes to the {run.history.conversations - 1} quiet conversations", y="writes/s", x=X_LABEL)
 
     label = "Latency of write requests, and writes a second to the quiet conversations, over time"
@@ -157,7 +157,8 @@ def _mark_time(run: Run, *axes: Axes) -> None:
         begins, ends = hot.begins - run.started_at, hot.ends - run.started_at
         axis.axvspan(begins, ends, color=Color.BAND, label="hot period", zorder=0.4)
         for raised in run.raises:
-            axis.axvline(raised.seen_at - run.started_at, color=Color.PURPLE, linewidth=1.2, linestyle=":")
+            seen = raised.seen_at - run.started_at
+            axis.axvline(seen, color=Color.PURPLE, linewidth=1.2, linestyle=":", label="N is raised")
 
 
 def _mark_limit(run: Run, axis: Axes) -> None:

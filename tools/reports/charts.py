@@ -46,8 +46,7 @@ STYLE: dict[str, Any] = {
     "axes.facecolor": "none",
     "legend.frameon": False,
     "legend.fontsize": 10,
-    "lines.linewidth": 1.8,
-    "lines.markersize": 4,
+    "axes.prop_cycle": "cycler(linewidth=[1.5, 3, 4.5, 6], alpha=[1, 0.75, 0.6, 0.45], markersize=[3, 7, 6, 6])",
 }
 NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
@@ -102,7 +101,12 @@ def draw(
 
 
 def panel(axis: Axes, title: str, *, y: str, x: str = "", log: bool = False, top: float | None = None) -> None:
-    """Give a panel its title, labels with units, and plain numbers; an axis begins at 0 unless it is logarithmic."""
+    """Give a panel its title, labels with units, and plain numbers; an axis begins at 0 unless it is logarithmic.
+
+    Lines show where they lie on each other: the first is on top and the thinnest, each further one wider (`STYLE`).
+    """
+    for rank, line in enumerate(axis.lines):
+        line.zorder -= rank / 100
     axis.set_title(title)
     axis.set_ylabel(y)
     axis.set_xlabel(x)
@@ -118,13 +122,10 @@ def panel(axis: Axes, title: str, *, y: str, x: str = "", log: bool = False, top
         axis.yaxis.set_minor_formatter(lambda value, _: number(value))
 
 
-def steps(
-    axis: Axes, values: Sequence[float | None], *, width: float, color: Color, label: str, line: str = "-"
-) -> None:
+def steps(axis: Axes, values: Sequence[float | None], *, width: float, color: Color, label: str) -> None:
     """Draw a stepped line of bins that are `width` wide; it is broken where a value is missing."""
-    known = [nan if value is None else value for value in values]
-    edges = [index * width for index in range(len(known) + 1)]
-    axis.stairs(known, edges, baseline=None, color=color, label=label, linestyle=line, linewidth=1.6)
+    known = [nan if value is None else value for value in (*values, *values[-1:])]
+    axis.step([index * width for index in range(len(known))], known, where="post", color=color, label=label)
 
 
 def stack(axis: Axes, layers: Sequence[tuple[Sequence[float], Color, str]], *, width: float) -> None:

@@ -61,7 +61,7 @@ STRATEGY_NAMES: Mapping[str, str] = {
     "ours": "hotpartition",
     "oracle": "oracle",
 }
-LEVEL_LINES = ((Color.BLUE, "-"), (Color.PURPLE, "--"), (Color.GREEN, "-."))
+LEVEL_COLORS = (Color.BLUE, Color.PURPLE, Color.GREEN)
 
 RUSH_LAYERS = (
     ("l1", Color.CALM, "from the environment's own cache"),
@@ -173,7 +173,7 @@ def _outcome(comparison: Comparison) -> Picture:
             title = f"{STRATEGY_NAMES[run.strategy]}: {percent(run.writes.failed_wcu, run.writes.offered_wcu)} failed"
             if first := next((r for r in run.raises if r.conversation_id == run.hot_conversation), None):
                 axis.axvline(first.at_seconds, color=Color.PURPLE, label="N is raised")
-            title += f" here ({run.left_out_seconds:.0f} s left out)" if run.left_out_seconds else ""
+            title += f" ({run.left_out_seconds:.0f} s left out)" if run.left_out_seconds else ""
             panel(axis, title, y="WCU/s", x="seconds" if axis is axes[-1] else "", top=highest)
             axis.set_xlim(0, course.seconds)
 
@@ -183,14 +183,14 @@ def _outcome(comparison: Comparison) -> Picture:
 
 def _detection(study: ScaleStudy) -> Picture:
     def paint(delays: Axes, errors: Axes) -> None:
-        for level, (color, line) in zip(study.levels, LEVEL_LINES, strict=False):
+        for level, color in zip(study.levels, LEVEL_COLORS, strict=False):
             seconds, shares = zip(*_distribution(level.delays_seconds), strict=True)
-            delays.plot(seconds, shares, color=color, linestyle=line, label=f"{level.writes_per_second:,} writes/s")
+            delays.plot(seconds, shares, color=color, label=f"{level.writes_per_second:,} writes/s")
         delays.set_xlim(0, 1.5)
         panel(delays, "How soon a rush is detected", y="% of rushes", x="seconds from onset to the decision", top=104)
-        for wcu, name, color in (("600", "quiet_error", Color.ORANGE), ("4,000", "rush_error", Color.PURPLE)):
-            for line, marker, measure, words in (("", "o", name, "measured"), ("-", "", f"{name}_theory", "computed")):
-                values = [100 * getattr(level, measure) for level in study.levels]
+        for line, marker, suffix, words in (("-", "", "_theory", "computed"), ("", "o", "", "measured")):
+            for wcu, name, color in (("600", "quiet_error", Color.ORANGE), ("4,000", "rush_error", Color.PURPLE)):
+                values = [100 * getattr(level, name + suffix) for level in study.levels]
                 text = f"{words}, {wcu} WCU/s"
                 errors.plot(_sizes(study.levels), values, color=color, linestyle=line, marker=marker, label=text)
         errors.set_xscale("log")
@@ -208,16 +208,16 @@ def _detection(study: ScaleStudy) -> Picture:
 
 def _loads(study: ScaleStudy) -> Picture:
     lines = (
-        ("writes_per_second", Color.SOFT, ":", "writes"),
-        ("registry_lookups_per_second", Color.ORANGE, "--", "Redis: route lookups"),
-        ("reports_per_second", Color.BLUE, "-", "Redis: reports"),
-        ("consumer_decisions_per_second", Color.PURPLE, "-.", "decisions if all were judged"),
+        ("writes_per_second", Color.SOFT, "writes"),
+        ("registry_lookups_per_second", Color.ORANGE, "Redis: route lookups"),
+        ("reports_per_second", Color.BLUE, "Redis: reports"),
+        ("consumer_decisions_per_second", Color.PURPLE, "decisions if all were judged"),
     )
 
     def paint(axis: Axes) -> None:
-        for name, color, line, text in lines:
+        for name, color, text in lines:
             values = [getattr(level, name) for level in study.levels]
-            axis.plot(_sizes(study.levels), values, color=color, linestyle=line, marker="o", label=text)
+            axis.plot(_sizes(study.levels), values, color=color, marker="o", label=text)
         axis.set_xscale("log")
         x = "writes/s of the whole fleet, logarithmic"
         panel(axis, "What detection and routing add", y="a second, logarithmic", x=x, log=True)

@@ -107,6 +107,9 @@ class TestWhatIsWritten:
         """An owner who wrote it would take the item out of its place."""
         with pytest.raises(InvalidRequestError, match=SHARD):
             open_table(plain).put_item(Item={**KEY, SHARD: "OPEN#_1"})
+        update = {"UpdateExpression": f"SET {SHARD} = :s", "ExpressionAttributeValues": {":s": "OPEN#_1"}}
+        with pytest.raises(InvalidRequestError, match=SHARD):
+            open_table(plain).update_item(Key=KEY, **update)
 
 
 GOLDEN = {"0000": "OPEN#_1", "0001": "OPEN#_1", "0002": "OPEN#_0", "0003": "OPEN#_2"}

@@ -39,7 +39,7 @@ from hotpartition.table.expressions import (
 from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
 from hotpartition.table.refused import refuse_expressions, refuse_parameters
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, RESERVED, Place, is_text_of, order_of
+from hotpartition.table.schema import CHANGES, Place, is_text_of, order_of
 from hotpartition.table.sharding import Sharding, Target
 
 MAX_RACES = 20
@@ -393,7 +393,7 @@ class ItemCalls:
         if not (self._schema.has_key(item) if is_put else self._schema.is_key(key)):
             return None
         self.sharding.refuse_reserved(item if is_put else key)
-        refuse_expressions(method, write_conditions(request), self._schema.partition, RESERVED)
+        refuse_expressions(method, write_conditions(request), self._schema.partition, self._schema.reserved)
         if is_put:
             change = Change(operation, self._schema.key_of(item), without(request, "Item"), dict(item))
             return change, self.sharding.target_of_item(item)
