@@ -1,7 +1,7 @@
 """The CDK app: `cdk deploy -c environment=dev|prod [-c config=FILE] [-c options=JSON] [-c settings=JSON]`.
 
 `python app.py -c bundling=off -o FOLDER` writes the assembly without pip and network, from a fresh clone as well: the
-dependency layer's place is taken by a stand-in, and the CDK's command line refuses to deploy what comes out.
+dependency layer's place is taken by a stand-in, and the CDK's command line refuses to deploy the result.
 """
 
 from __future__ import annotations

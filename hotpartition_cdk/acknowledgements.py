@@ -9,11 +9,11 @@ _PACK = "AwsSolutions"
 
 
 def acknowledge(scope: IConstruct, rule: str, *, reason: str) -> None:
-    """Acknowledge what a rule finds in a construct and below it."""
+    """Acknowledge a rule's findings in a construct and below it."""
     cdk.Validations.of(scope).acknowledge(cdk.Acknowledgment(id=f"{_PACK}::{_PACK}-{rule}", reason=reason))
 
 
 def acknowledge_wildcards(owner: IConstruct, *findings: str, reason: str) -> None:
-    """Acknowledge wildcards in a policy, or a role's own one, each by what cdk-nag calls it."""
+    """Acknowledge wildcards in a policy, or a role's own one, each by cdk-nag's name for it."""
     for finding in findings:
         acknowledge(owner, f"IAM5[{finding}]", reason=reason)

@@ -1,4 +1,4 @@
-"""Every alarm as plain data: what it watches, what it means, and the runbook's section of the same name.
+"""Every alarm as plain data: its metrics, its meaning, and the runbook's section of the same name.
 
 `monitoring.py` makes CloudWatch alarms of it; tests hold the documents to it. Thresholds are for "a person should
 look", not for "something happened": a rush is throttled for a second or two before it is cured, which rings nothing.
@@ -22,14 +22,14 @@ each other's alarms. Their one dimension is `service`, the function's folder."""
 
 WRITER = "write_message"
 READER = "read_messages"
-"""The functions that count what one function alone counts: those of the messages API."""
+"""The functions with metrics that no other function has: those of the messages API."""
 
 MAX_METRICS = 10
 """An alarm on an expression takes no more metrics (CloudWatch, "Metric math")."""
 
 
 class Subject(StrEnum):
-    """What a dimension's value is the name of; known only to CloudFormation."""
+    """The resource that a dimension's value names; known only to CloudFormation."""
 
     TABLE = "{table}"
     JOURNAL = "{journal}"
@@ -41,12 +41,12 @@ class Subject(StrEnum):
 
 
 class Severity(StrEnum):
-    """What an alarm asks of people; its value begins the alarm's description."""
+    """How soon people must act; its value begins the alarm's description."""
 
     WAKE = "Wake somebody."
     """Requests are refused now, pages could have gaps, or a rush would not be noticed."""
     LOOK = "Look tomorrow."
-    """What clients notice of it, if anything, has an alarm of its own that wakes."""
+    """Its effects on clients, if any, have an alarm of their own that wakes."""
 
 
 class Combination(StrEnum):
@@ -66,7 +66,7 @@ class Metric:
         namespace: CloudWatch's namespace, or `OWN_NAMESPACE`.
         name: CloudWatch's name.
         statistic: `Sum`, `Maximum`, `p99` …
-        dimensions: Name to value, or to what the value names.
+        dimensions: Name to value, or to the resource that the value names.
         subject: Which function (its folder) or node (its number, from 0) a dimension names.
     """
 
@@ -83,12 +83,12 @@ class Alarm:
 
     Attributes:
         name: Its name after the stack's, and the heading of its section in the runbook.
-        meaning: What is the matter when it rings, in a sentence or two.
-        metrics: What it watches.
+        meaning: The problem that it reports, in a sentence or two.
+        metrics: The watched metrics.
         severity: Whether it can wait until tomorrow.
         combination: How several become one.
         threshold: At least this rings; with `is_lack`, less than this does.
-        is_lack: Whether too little is what is wrong. Then no data is wrong as well.
+        is_lack: Whether it rings for too little. Then it rings for missing data as well.
         period_minutes: How long each value is gathered.
         periods: How many values are looked at.
         breaching: How many of them must be wrong; 0 stands for all.
@@ -106,7 +106,7 @@ class Alarm:
     breaching: int = 0
 
     def describe(self, runbook: str = RUNBOOK) -> str:
-        """Write what CloudWatch shows and sends, with the alarm's section of the runbook."""
+        """Write the text that CloudWatch shows and sends, with the alarm's section of the runbook."""
         return f"{self.severity} {self.meaning} See {runbook}#{base_name(self).lower()}"
 
 
@@ -146,7 +146,7 @@ def list_alarms(
 
 
 def base_name(alarm: Alarm) -> str:
-    """Strip the number that an alarm over many nodes carries: its section has none."""
+    """Strip the number that an alarm over many nodes carries: its section has no number."""
     return alarm.name.rstrip("0123456789")
 
 
@@ -409,4 +409,4 @@ _OF_A_NODE = (
         metrics=(_node("IamAuthenticationThrottling", "Sum", CacheNodeId="0001"),),
     ),
 )
-"""What is watched of each node of the registry."""
+"""The watched metrics of each node of the registry."""

@@ -1,9 +1,9 @@
-"""Builds what the layers hold, for the functions' Python and architecture, without Docker.
+"""Builds the content of the layers, for the functions' Python and architecture, without Docker.
 
-The dependency layer: what the functions use of the locked packages. The layers of sources: the library, and what
-is built on it. All with bytecode where an interpreter of the functions' version is at hand. What is built stays in a
-cache, in a folder named by everything that it depends on, with a digest of its content. A folder whose content is what
-was built is taken, so a second synthesis needs neither network nor pip; one that was changed since is built again.
+The dependency layer: the parts of the locked packages that functions use. The layers of sources: the library, and code
+built on it. All with bytecode where an interpreter of the functions' version is at hand. A built layer stays in a
+cache, in a folder named by everything that it depends on, with a digest of its content. An unchanged folder is used
+again, so a second synthesis needs neither network nor pip; one that was changed since is built again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOCK = Path(__file__).resolve().parent / "dependencies" / "requirements.txt"
 """The packages that the construct's functions use, with versions and hashes."""
 
 CLIENT_PACKAGES = frozenset({"redis"})
-"""What of them an adaptive `ShardedTable` needs in a function of the user's. Without boto3: Lambda's own has all its
+"""The ones that an adaptive `ShardedTable` needs in a function of the user's. Without boto3: Lambda's own has all its
 services, and a layer would come before it."""
 
 LIBRARY = Path(hotpartition.__file__).resolve().parent
@@ -42,14 +42,14 @@ BUNDLER_VERSION = 4
 """Raise this when the same lock file shall give other content."""
 
 _DIGEST = "content.sha256"
-"""File in a finished build that says what it holds."""
+"""File in a finished build that names its content."""
 
 PipRunner = Callable[[Sequence[str]], None]
 """Runs pip with these arguments; raises `PipError`."""
 
 
 class PipError(Exception):
-    """pip failed; the message is what it said."""
+    """pip failed; the message is pip's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ class DependencyBundle:
     @property
     def folder(self) -> Path:
         """Where the finished build is: an asset root that contains `python/`."""
-        # No dots in the name: the CDK would take what follows one for a file's extension.
+        # No dots in the name: the CDK would take the rest after one for a file's extension.
         python = self.target.python_version.replace(".", "")
         return self.cache / f"dependencies-{self.target.architecture}-python{python}-{self.key[:16]}"
 

@@ -1,4 +1,4 @@
-"""What does not fit is refused while synthesizing, in one sentence each: AWS would say so minutes later, or never."""
+"""Refuses wrong arguments while synthesizing, in one sentence each: AWS would do so minutes later, or never."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CLAIM = "HotPartition"
 
 
 def check_name(name: str, place: str) -> None:
-    """Check what alarms, Redis users, dashboard and metrics are called after."""
+    """Check the name after which alarms, Redis users, dashboard and metrics are called."""
     if not _NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise ConfigurationError(
             f"{place} has the name {name!r}, after which Redis users are called: give small letters, digits and single"
@@ -32,7 +32,7 @@ def check_name(name: str, place: str) -> None:
 
 
 def check_receiver(options: CommonOptions, place: str) -> None:
-    """Check that the alarms of what outlives its stack reach somebody."""
+    """Check that the alarms of a stack whose data outlives it have a receiver."""
     alarms: AlarmOptions = options.alarms
     if options.is_data_retained and alarms.email is None and alarms.topic_arn is None and not alarms.is_silent:
         raise ConfigurationError(
@@ -52,7 +52,7 @@ def check_kinds(place: str, table: object, lists: Mapping[str, object]) -> None:
 
 
 def check_table(scope: Construct, table: dynamodb.ITable, indexes: Sequence[str], *, holds_routes: bool) -> None:
-    """Check the table's place, its keys and its indexes, as far as they are known here."""
+    """Check the table's account and region, its keys and its indexes, as far as they are known here."""
     stack, place = cdk.Stack.of(scope), table.node.path
     if not cdk.Token.is_unresolved(table.table_arn):
         _, _, _, region, account, _ = table.table_arn.split(":", 5)
@@ -123,10 +123,10 @@ def claim_table(scope: Construct, table: dynamodb.ITable, detection: str) -> Non
 
 
 def claim_function(scope: Construct, function: lambda_.Function) -> Construct:
-    """Make the place below a function for what a HotPartition makes for it.
+    """Make the place below a function for the constructs that a HotPartition makes for it.
 
     Raises:
-        ConfigurationError: it is no function of this app, or another HotPartition has it.
+        ConfigurationError: it is not a function of this app, or another HotPartition has it.
     """
     if not isinstance(function, lambda_.Function):
         raise ConfigurationError(
@@ -142,7 +142,7 @@ def claim_function(scope: Construct, function: lambda_.Function) -> Construct:
 
 
 def check_policies(function: lambda_.Function) -> None:
-    """Check that what was just granted stands in a policy: an immutable role drops it, and says nothing."""
+    """Check that a right just granted stands in a policy: an immutable role drops it silently."""
     role = function.role
     if role is None or not any(role.node.try_find_child(id_) for id_ in ("DefaultPolicy", "Policy")):
         raise ConfigurationError(

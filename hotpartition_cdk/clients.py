@@ -1,4 +1,4 @@
-"""Functions of the construct's user that use a table through `ShardedTable`: what each needs, and no more."""
+"""Functions of the construct's user that use a table through `ShardedTable`, each with the least rights it needs."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from hotpartition_cdk.rights import grant_table
 from hotpartition_cdk.settings import select_settings
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""What the library and its packages run on."""
+"""The runtimes that the library and its packages support."""
 
 _READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
 _CHANGES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
 
 
 class Kind(StrEnum):
-    """What a function does with the table; also the end of its Redis user's name."""
+    """The kind of use that a function makes of the table; also the end of its Redis user's name."""
 
     TABLE = "table"
     READER = "reader"
@@ -45,7 +45,7 @@ ACTIONS: Mapping[Kind, tuple[str, ...]] = {
     Kind.TABLE: tuple(f"dynamodb:{name}" for name in sorted((*_READS, *_CHANGES))),
     Kind.READER: tuple(f"dynamodb:{name}" for name in _READS),
 }
-"""What `ShardedTable` does with the table for each kind of function."""
+"""The actions of `ShardedTable` on the table for each kind of function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Clients:
     """Gives functions a layer, settings, rights and a way to the registry.
 
     The wiring is their settings, by field name; with a given VPC, functions can be in it already, and with `is_joining`
-    those that are in none are put into it.
+    those outside any VPC are put into it.
     """
 
     scope: Construct
@@ -144,7 +144,7 @@ class Clients:
 
 
 def grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Sequence[str], kind: Kind) -> None:
-    """Allow what `ShardedTable` does with the items."""
+    """Allow the actions of `ShardedTable` on the items."""
     grant_table(function, table, ACTIONS[kind])
     check_policies(function)
     if indexes:

@@ -1,4 +1,4 @@
-"""The options of what is deployed beside a table, each with its unit and its reason.
+"""The options of the deployment beside a table, each with its unit and its reason.
 
 This module and `bundle` import no CDK, so that building a layer does not start its Node.js process.
 """
@@ -21,7 +21,7 @@ Architecture = Literal["arm64", "x86_64"]
 
 PythonVersion = Literal["3.13", "3.14"]
 PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
-"""What the functions may run on: Lambda's current Pythons, the newest last."""
+"""The allowed runtimes of the functions: Lambda's current Pythons, the newest last."""
 
 TESTED_PYTHON: PythonVersion = "3.13"
 """The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
@@ -48,7 +48,7 @@ PARAMETER_FAMILY = "valkey9"
 the account compares it with `aws elasticache describe-cache-engine-versions --engine valkey`."""
 
 LONGEST_NAME = 31
-"""Of what alarms, Redis users, dashboard and metrics are called after."""
+"""Of the name after which alarms, Redis users, dashboard and metrics are called."""
 
 _USER_PREFIX = 26
 """A Redis user's id has at most 40 characters (ElastiCache, `CreateUser`): part of a name, four digits that stand for
@@ -102,7 +102,7 @@ ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
 
 
 def user_prefix(name: str) -> str:
-    """Shorten a name to what the ids of its Redis users begin with."""
+    """Shorten a name to the prefix of the ids of its Redis users."""
     return name[:_USER_PREFIX].rstrip("-")
 
 
@@ -138,7 +138,7 @@ class RegistrySize(Options):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse what ElastiCache would refuse only after minutes of deploying."""
+        """Refuse values that ElastiCache would refuse only after minutes of deploying."""
         if self.is_multi_az and self.replicas_per_shard == 0:
             raise ValueError("a registry over several zones (is_multi_az) needs a replica per shard")
         if self.is_authenticated and not self.is_encrypted_in_transit:
@@ -160,7 +160,7 @@ class RegistrySize(Options):
 
 
 class AlarmOptions(Options):
-    """Who receives alarms."""
+    """The receivers of alarms."""
 
     email: EmailAddress | None = Field(
         default=None, description="address that gets alarms by a topic of the stack; it must be confirmed once"
@@ -302,7 +302,7 @@ class HotPartitionOptions(CommonOptions):
 
     @property
     def consumers_concurrency(self) -> int:
-        """Count what is reserved for all consumers together."""
+        """Count the concurrency reserved for all consumers together."""
         return self.consumers * self.consumer_concurrency
 
     @model_validator(mode="after")
@@ -356,7 +356,7 @@ PRODUCTION = SMALL.model_copy(
         ),
     }
 )
-"""No single point of failure, and what is the truth outlives the stack.
+"""No single point of failure, and the data outlives the stack.
 
 Example:
     >>> PRODUCTION.registry.shard_count, PRODUCTION.is_data_retained

@@ -1,4 +1,4 @@
-"""The stream consumers, what starts them, and the queue of starts that failed."""
+"""The stream consumers, their schedules, and the queue of starts that failed."""
 
 from __future__ import annotations
 

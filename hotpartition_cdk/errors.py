@@ -1,4 +1,4 @@
-"""What can be wrong with a deployment before CloudFormation sees it."""
+"""Errors of a deployment that are found before CloudFormation sees it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _others = sys.excepthook
 
 
 def say_in_a_sentence(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Write what ends the app: for a `ConfigurationError`, where the app asked for it and what to change."""
+    """Write the error that ends the app: for a `ConfigurationError`, where the app asked for it and what to change."""
     if not isinstance(error, ConfigurationError):
         _others(kind, error, trace)
         return

@@ -128,7 +128,7 @@ class FunctionFactory:
 
 
 def publish(function: lambda_.Function, *, is_snap_started: bool) -> lambda_.IFunction:
-    """Choose what is invoked: the function, or the alias of its newest version, which alone starts from a snapshot."""
+    """Choose the target of calls: the function, or its newest version's alias, which alone starts from a snapshot."""
     return function.add_alias(LIVE) if is_snap_started else function
 
 

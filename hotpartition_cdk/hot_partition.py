@@ -38,9 +38,9 @@ class Use:
     """How functions use a table.
 
     Attributes:
-        settings: What all functions have to know of it, by setting name.
-        users: What each kind of function may do in Redis.
-        actions: What they do in DynamoDB, with the table and its journal; a VPC of its own lets nothing else through.
+        settings: The settings that all functions need for it, by name.
+        users: The rights of each kind of function in Redis.
+        actions: Their actions in DynamoDB, on the table and its journal; a VPC of its own lets nothing else through.
     """
 
     settings: Mapping[str, str]
@@ -107,7 +107,7 @@ class HotPartition(Construct):
             registry: One that other tables use as well; None makes one.
             options: `SMALL`, `PRODUCTION`, or changes to `SMALL` by name: `{"registry": {"node_type": "…"}}`.
             settings: Settings of the functions, by name: `{"max_shard_count": 64}`.
-            name: What the names of alarms, Redis users, dashboard and metrics begin with; None: made of its path.
+            name: The prefix of the names of alarms, Redis users, dashboard and metrics; None: made of its path.
             journal: Where the routes lie; None makes a table for them, or with `IN_BAND` leaves them in the table.
             use: How functions use the table.
             is_watched: Whether alarms and the dashboard are made here.
@@ -249,7 +249,7 @@ class HotPartition(Construct):
         ).journal()
 
     def subjects(self) -> dict[str, str]:
-        """Name what the alarms watch."""
+        """Name the resources that the alarms watch."""
         return {
             Subject.TABLE: self.table.table_name,
             Subject.JOURNAL: self.journal.table.table_name,

@@ -1,4 +1,4 @@
-"""Functions that find hot keys themselves (`in_band()`): what each needs, and nothing beside them."""
+"""Functions that find hot keys themselves (`in_band()`), and their rights. Nothing else is deployed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class InBandClients:
         """Let a function use the table.
 
         Raises:
-            ConfigurationError: it is no function of this app, or another HotPartition has it.
+            ConfigurationError: it is not a function of this app, or another HotPartition has it.
         """
         claim_function(self.scope, function)
         wiring = self.journal.wiring() if self.journal is not None else {}

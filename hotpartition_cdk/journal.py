@@ -1,4 +1,4 @@
-"""Where the routes of a table's hot keys are stored, and who may read and raise them."""
+"""The table of the routes of hot keys, and the rights to read and raise them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hotpartition_cdk.rights import grant_table, only_attributes, only_keys
 _KEY = "pk"
 
 JOURNAL_PREFIX = "hp-routes-"
-"""What the name of a journal's table begins with; that of the table that it is for follows."""
+"""The prefix of the name of a journal's table; the name of the table that it is for follows."""
 
 _LONGEST_TABLE_NAME = 255 - len(JOURNAL_PREFIX)
 """DynamoDB takes 255 characters."""
@@ -63,7 +63,7 @@ class Journal:
     def grant_raise(self, grantee: iam.IGrantable) -> None:
         """Allow reading routing items, and updates that name their attributes and no others.
 
-        Without a condition on `dynamodb:ReturnValues`: who may update the journal may read it anyway.
+        Without a condition on `dynamodb:ReturnValues`: the grantee may read the journal anyway.
         """
         grant_table(grantee, self.table, ["dynamodb:GetItem"])
         condition = only_attributes((*self.keys, *ROUTING_ATTRIBUTES))
@@ -78,7 +78,7 @@ class Journal:
         iam.Grant.add_to_principal(grantee=grantee, actions=["dynamodb:Query"], resource_arns=[index_arn])
 
     def grant_load_update(self, grantee: iam.IGrantable) -> None:
-        """Allow changing load items, whose keys are no routing item's; their attributes are named after times."""
+        """Allow changing load items, whose keys differ from routing items'; their attributes are named after times."""
         grant_table(grantee, self.table, ["dynamodb:UpdateItem"], only_keys(f"{LOAD_PREFIX}*"))
 
 

@@ -1,4 +1,4 @@
-"""The layers: the library, the packages that it needs, and what is built on it."""
+"""The layers: the library, the packages that it needs, and the code built on it."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from hotpartition_cdk.configuration import SMALL, CommonOptions
 
 
 def keep(is_retained: bool) -> cdk.RemovalPolicy:
-    """Choose what happens to a store when its stack goes; a creation that fails leaves nothing behind in any case."""
+    """Choose whether a store stays when its stack goes; a creation that fails leaves nothing behind in any case."""
     return cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE if is_retained else cdk.RemovalPolicy.DESTROY
 
 

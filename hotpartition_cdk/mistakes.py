@@ -1,4 +1,4 @@
-"""Says what is wrong with the values of a pydantic model: one sentence each, with what is allowed."""
+"""Describes the wrong values of a pydantic model: one sentence each, with the allowed values."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _KINDS = {
 
 
 def list_mistakes(error: ValidationError, model: type[BaseModel], name_of: Callable[[str], str]) -> list[str]:
-    """List what a model refused.
+    """List the mistakes that a model refused.
 
     Args:
-        error: What the model raised.
+        error: The error of the model.
         model: The model.
         name_of: How a person calls a field, given its path, such as `registry.node_type`.
     """
@@ -34,7 +34,7 @@ def list_mistakes(error: ValidationError, model: type[BaseModel], name_of: Calla
 
 
 def describe(model: type[BaseModel], path: str) -> str:
-    """Describe what a field of a model may be."""
+    """Describe the allowed values of a model's field."""
     return _describe(_walk(model.model_json_schema(), path.split("."))[-1])
 
 

@@ -1,4 +1,4 @@
-"""Alarms, who receives them, and the dashboard."""
+"""Alarms, their receivers, and the dashboard."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
 class Monitoring(Construct):
     """Makes CloudWatch alarms of the alarms as data, and one dashboard.
 
-    Plain constructs (decision 13): what is watched is mostly the functions' own metrics, for which a library has no
+    Plain constructs (decision 13): the watched metrics are mostly the functions' own, for which a library has no
     more to offer than these few lines.
     """
 
@@ -296,4 +296,4 @@ _WATCHED: tuple[tuple[str, Callable[[Alarm], bool]], ...] = (
     ("Redis: memory and CPU, %", _is_load),
     ("Redis: evictions and refusals", lambda alarm: _is_of(alarm, "AWS/ElastiCache") and not _is_load(alarm)),
 )
-"""What alarms watch, drawn: title, and of which alarms. A graph without lines is left out."""
+"""Graphs of the watched metrics: title, and of which alarms. A graph without lines is left out."""

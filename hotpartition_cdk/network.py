@@ -26,7 +26,7 @@ class Network(Construct):
     dearest part of an idle stack. Nothing else is called: tokens for the registry are signed without a request, and
     logs, metrics and traces leave through Lambda itself, outside the VPC.
 
-    In a given one nothing is changed: that DynamoDB can be reached from its subnets is for its owner to see to.
+    A given one is not changed: its owner must make DynamoDB reachable from its subnets.
 
     Example:
         >>> network = Network(stack, "Network", vpc=vpc)
@@ -93,7 +93,7 @@ class Network(Construct):
             return
         self._dynamodb.add_to_policy(
             iam.PolicyStatement(
-                # Who may do what is the business of the callers' own roles.
+                # The callers' own roles limit their rights.
                 principals=[iam.AnyPrincipal()],
                 actions=list(actions),
                 resources=list(resource_arns),
@@ -119,7 +119,7 @@ class Network(Construct):
         )
 
     def _log_refused_traffic(self, log_keeping: LogKeeping) -> None:
-        """Log what a security group refused: next to nothing, unless something is wrong or an intruder tries."""
+        """Log the packets that a security group refused: hardly any, unless something is wrong or an intruder tries."""
         self.vpc.add_flow_log(
             "RefusedTraffic",
             destination=ec2.FlowLogDestination.to_cloud_watch_logs(log_keeping.make_group(self, "RefusedTrafficLog")),

@@ -21,7 +21,7 @@ SIZE = FunctionSize(
 class Operations(Construct):
     """The function, which may read and raise routes and list them, and no more.
 
-    The account's own policies say who may invoke it (`lambda:InvokeFunction`): no right is granted here.
+    The account's own policies grant the right to invoke it (`lambda:InvokeFunction`); none is granted here.
     """
 
     def __init__(self, scope: Construct, id_: str, *, functions: FunctionFactory, journal: Journal) -> None:

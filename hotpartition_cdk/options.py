@@ -53,7 +53,7 @@ def override(options: OptionsT, changes: Mapping[str, object]) -> OptionsT:
 
 
 def _merge(options: Options, changes: Mapping[str, object], prefix: str, problems: list[str]) -> dict[str, object]:
-    """Put changes over values, and note the names that are no options."""
+    """Put changes over values, and note the names that are not options."""
     values = dict(options)
     known = {path.partition(".")[0] for path, _, _ in list_options(options)}
     for name, change in changes.items():

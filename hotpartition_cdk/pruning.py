@@ -1,7 +1,7 @@
-"""What a layer leaves out of the locked packages, because no function uses it (`docs/decisions/0028`).
+"""The files of the locked packages that layers omit, because no function uses them (`docs/decisions/0028`).
 
 Paths are relative to the folder that holds the packages. A path that a later release no longer has is no error: the
-tests bound the layer's size and run every function from what is left.
+tests bound the layer's size and run every function from the rest.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 from pathlib import Path
 
 KEPT_SERVICES = frozenset({"dynamodb", "sts"})
-"""Whose descriptions botocore keeps. All others make up more than half of what is installed."""
+"""Whose descriptions botocore keeps. All others make up more than half of the installed bytes."""
 
 _UNUSED_UTILITIES = (
     "auth_alpha",
@@ -35,7 +35,7 @@ DROPPED = (
     "pydantic/mypy.py",
     *(f"aws_lambda_powertools/utilities/{name}" for name in _UNUSED_UTILITIES),
 )
-"""Files and folders that are no part of the layer."""
+"""Files and folders that are not part of the layer."""
 
 _DROPPED_FILES = ("*.pyi", "examples-1.json")
 
@@ -45,7 +45,7 @@ _INSTALLED = (
     "**/tests",
     *(f"*.dist-info/{name}" for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json")),
 )
-"""What only the machine that installs uses: scripts, its bytecode, tests, and what pip notes for itself. METADATA
+"""Files for the installing machine only: scripts, its bytecode, tests, and pip's own notes. METADATA
 stays, for importlib.metadata."""
 
 NOT_COMPILED = (
@@ -75,15 +75,15 @@ NOT_COMPILED = (
     "urllib3/contrib/pyopenssl.py",
     "urllib3/http2/connection.py",
 )
-"""What stays, as its packages may import it, but only as source: no function imports it."""
+"""Files that stay, since their packages may import them, but only as source: no function imports them."""
 
 
 PRUNING = (sorted(KEPT_SERVICES), DROPPED, _DROPPED_FILES, NOT_COMPILED)
-"""All that decides what is left out: a layer's name follows it."""
+"""All that decides which files are omitted: a layer's name depends on it."""
 
 
 def prune(packages: Path) -> None:
-    """Take out what no function uses, and compress botocore's list of endpoints, which it also reads so."""
+    """Remove the files that no function uses, and compress botocore's list of endpoints, which it also reads so."""
     for name in DROPPED:
         _remove(packages / name)
     services = packages / "botocore" / "data"

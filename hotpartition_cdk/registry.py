@@ -1,4 +1,4 @@
-"""The registry and report streams: ElastiCache for Valkey in cluster mode, and who may use it."""
+"""The registry and report streams: ElastiCache for Valkey in cluster mode, and its users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CONNECT = "elasticache:Connect"
 
 @dataclass(frozen=True, slots=True)
 class RegistryUsers:
-    """Who may work on one table's keys in Redis; without authentication there are no users."""
+    """Redis users for one table's keys; without authentication there are no users."""
 
     place: Mapping[str, str]
     _cache_name: str
@@ -50,7 +50,7 @@ class RegistryUsers:
 class Registry(Construct):
     """A Valkey cluster that only the functions reach, each as a user of its own.
 
-    What it holds is a copy or a hint, never the truth, so losing all of it loses no message. It goes with its stack,
+    Its data is a copy or a hint, never the truth, so losing all of it loses no message. It goes with its stack,
     also where data is retained: kept, it would hold on to subnets and groups that CloudFormation then cannot delete.
 
     Users authenticate with IAM: a function signs a token with its role's credentials, and there is no password. A
@@ -140,7 +140,7 @@ class Registry(Construct):
     def admit(
         self, scope: Construct, *, prefix: str, table_name: str, users: Mapping[str, Sequence[Role]]
     ) -> RegistryUsers:
-        """Admit users who may work on one table's keys, and on no others.
+        """Admit users to one table's keys, and to no others.
 
         A user's name is of the prefix, unique in account and region, of this registry, and of its name among the
         users. So a table that moves to another registry has other users there, as long as the old ones exist.

@@ -1,4 +1,4 @@
-"""Rights on a table: actions by name, and on its key what DynamoDB asks of its callers."""
+"""Rights on a table: actions by name, and the rights on its key that DynamoDB requires of callers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 
 _KEY_ACTIONS = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey")
-"""What a table under a key of the user's asks of its readers and writers (Developer Guide, "Encryption at rest")."""
+"""Rights of readers and writers of a table under a key of the user's (Developer Guide, "Encryption at rest")."""
 
 _ATTRIBUTES = "dynamodb:Attributes"
 _LEADING_KEYS = "dynamodb:LeadingKeys"

@@ -30,8 +30,8 @@ WIRED_NAMES = frozenset(
 """Settings that are derived from resources; overriding one would only break the wiring."""
 
 _CONSUMER_END_SECONDS = 10.0
-"""What a consumer needs after `run_seconds` to finish its last pass and its metrics: the handler's `STOP_MARGIN_MS`,
-which bounds the run as well, and lies where the infrastructure cannot import it."""
+"""Time for a consumer's last pass and metrics after `run_seconds`: the handler's `STOP_MARGIN_MS`, which bounds the run
+as well, and lies where the infrastructure cannot import it."""
 
 
 def read_overrides(
@@ -40,9 +40,9 @@ def read_overrides(
     """Read overrides, by setting name.
 
     Args:
-        overrides: What was asked for.
-        functions: The settings of the functions there are.
-        wired: Names that nobody overrides.
+        overrides: The requested values.
+        functions: The settings of all functions.
+        wired: Names that cannot be overridden.
 
     Returns:
         Each setting's text as it goes into the environment, in the order of the names.

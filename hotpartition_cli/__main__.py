@@ -9,7 +9,7 @@ NEEDS = "pydantic rich urllib3"
 
 
 def main() -> int:
-    """Run the command line, or say how to install what it needs: the library alone does not bring it."""
+    """Run the command line, or say how to install its packages: the library alone does not bring them."""
     try:
         from hotpartition_cli.main import main as run  # noqa: PLC0415 - its packages may be missing
 

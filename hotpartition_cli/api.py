@@ -1,4 +1,4 @@
-"""HTTP to a stack's messages API: signed with the caller's AWS credentials, with their token, or as it is."""
+"""HTTP to a stack's messages API: signed with the caller's AWS credentials, with their token, or with neither."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONNECTIONS = 16
 TIMEOUT_SECONDS = 10.0
 
 Authorize = Callable[[str, str, bytes, Mapping[str, str]], Mapping[str, str]]
-"""Takes method, URL, body and headers, and returns the headers that say who asks."""
+"""Takes method, URL, body and headers, and returns the headers that authenticate the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class Response:
     etag: str | None = None
 
     def __str__(self) -> str:
-        """Give the status, and what the API says of an error."""
+        """Return the status, and the API's description of an error."""
         said = self.document if isinstance(self.document, dict) else {}
         detail = said.get("detail") or said.get("message")
         return f"{self.status} ({detail})" if detail and self.status >= 400 else f"{self.status}"
@@ -49,7 +49,7 @@ class Api:
         """Send a request once.
 
         Raises:
-            FailedError: nobody responded.
+            FailedError: there was no response.
         """
         url = self.url + path
         body = b"" if content is None else json.dumps(content).encode()

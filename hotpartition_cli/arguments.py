@@ -1,4 +1,4 @@
-"""The command line: options, help and what is checked before anybody is called."""
+"""The command line: options, help and the checks before any request."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ examples:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as our own error, in one sentence."""
+    """Raises parse errors as `UsageError`, in one sentence."""
 
     commands: Mapping[str, argparse.ArgumentParser] = MappingProxyType({})
 
@@ -81,8 +81,7 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
     """Read a command and its options.
 
     Returns:
-        What was given; `function` (for `check`: `stack`), `url` and `table`, of which a command that asks somebody
-        has exactly one.
+        The options. A command that sends requests has one of `function` (for `check`: `stack`), `url` and `table`.
 
     Raises:
         UsageError: saying what is wrong.
@@ -117,7 +116,7 @@ def parse_since(text: str) -> int:
 def _choose_target(
     way: str, name: str | None, url: str | None, environ: Mapping[str, str]
 ) -> tuple[str | None, str | None]:
-    """Choose whom to ask: an option before the environment."""
+    """Choose where requests go: an option before the environment."""
     variable, source = _SOURCES[way]
     if name and url and way != "function":
         raise UsageError(f"--{way} and --url name two places; give one of them")
@@ -296,7 +295,7 @@ def _add_credentials(parser: _Parser) -> None:
 
 
 def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
-    """Add what fills the registry, and what works on a table itself."""
+    """Add the commands that fill the registry, and those that work on a table itself."""
     add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
     own = _add_table("the table", is_required=True)
     _add_credentials(own)

@@ -19,7 +19,7 @@ OPERATIONS = "operate"
 
 
 class UrlCaller:
-    """Calls a function of a local run through its control API: the operations function, unless told otherwise."""
+    """Calls a function of a local run through its control API: the operations function by default."""
 
     def __init__(self, url: str, function: str = OPERATIONS) -> None:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
@@ -53,7 +53,7 @@ class UrlCaller:
         return self._request("GET", f"/functions/{function}/log").data.decode(errors="replace")
 
     def status(self) -> dict[str, Any]:
-        """Ask what runs: the API's URL, the functions, and all else."""
+        """Ask for the running parts: the API's URL, the functions, and all else."""
         response = self._request("GET", "/status")
         try:
             status: dict[str, Any] = json.loads(response.data)
@@ -96,7 +96,7 @@ class LambdaCaller:
 
 
 def _parse_message(body: bytes) -> str:
-    """Read what the control API says of a name that it does not know; nothing, if somebody else responded."""
+    """Read the control API's message about a name that it does not know; empty, if another server responded."""
     try:
         return str(json.loads(body)["message"])
     except (ValueError, KeyError, TypeError):
@@ -104,7 +104,7 @@ def _parse_message(body: bytes) -> str:
 
 
 def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> dict[str, Any]:
-    """Read what a function returned, or raise `ToolError` with the sentence that a person should read."""
+    """Read a function's response, or raise `ToolError` with the sentence that a person should read."""
     try:
         response = json.loads(payload)
     except ValueError as error:
@@ -120,7 +120,7 @@ def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> di
 
 
 def raise_error(error: Mapping[str, Any]) -> NoReturn:
-    """Raise what went wrong as a function's response says it."""
+    """Raise the error that a function's response describes."""
     kind, message = str(error.get("kind")), str(error.get("message"))
     match kind:
         case "invalid-request":

@@ -1,4 +1,4 @@
-"""Tries a stack from end to end, step by step: what was tried, what was expected, what came, how long it took.
+"""Tries a stack from end to end, step by step, with the expectation, the outcome and the time of each.
 
 It leaves two raised conversations; their messages expire after a day.
 """
@@ -26,16 +26,16 @@ SHARD_COUNT = 4
 """N of the raise by hand."""
 SHARD_MESSAGES = 8
 CACHE_SECONDS = 2.5
-"""After so long writers know of a raise by hand (the setting `route_cache_seconds`, 2 s)."""
+"""Time after which writers know of a raise by hand (the setting `route_cache_seconds`, 2 s)."""
 DEFAULT_HOT_WCU = 800.0
 LOAD_FACTOR = 2.5
-"""The load against what is hot over five seconds (`hot_sustained_wcu`): more than enough to be hot at once."""
+"""The load, as a multiple of `hot_sustained_wcu` (hot over five seconds): more than enough to be hot at once."""
 LOAD_MESSAGES_PER_SECOND = 80
 """Within the rate that `dev` admits; each message is as large as the load needs."""
 LEAST_LOAD = 0.6
 """Of the load that was to be offered: with less, nothing need be raised, so a raise that is missing is not judged."""
 OTHER_EXECUTIONS = 6
-"""What the load leaves of the account's free concurrency: to consumers, readers and the operations function."""
+"""Free concurrency of the account that the load leaves to consumers, readers and the operations function."""
 LATE_SECONDS = 180
 """A consumer starts each minute, up to 119 s apart."""
 POLL_SECONDS = 0.5
@@ -46,7 +46,7 @@ MAX_CONNECT_SHARE = 0.5
 MAX_FAILED_CONNECTS = 0.1
 PAGE_MESSAGES = 100
 KEPT = timedelta(days=1)
-"""After so long DynamoDB removes the messages of a check (TTL)."""
+"""TTL of the messages of a check."""
 MAX_LISTED = 3
 
 
@@ -78,7 +78,7 @@ class Limits:
 
 
 class UnmetError(Exception):
-    """Something else came than was expected; the message says what."""
+    """The outcome was not the expected one; the message says which."""
 
 
 class SkippedError(Exception):
@@ -86,7 +86,7 @@ class SkippedError(Exception):
 
 
 def has_messages(stack: Stack) -> bool:
-    """Say whether a stack is the messages', with an API and functions of ours behind it, and not somebody else's."""
+    """Say whether a stack is the messages application, with its API and functions, and not another one."""
     return "write_message" in stack.functions
 
 
@@ -292,7 +292,7 @@ class _Check:
             raise SkippedError("nothing was written after the raise")
         return f"{self._expect_messages(self.raised, self._expected)} messages"
 
-    # Edits and deletes, of what was written before the raise.
+    # Edits and deletes, of messages written before the raise.
 
     def _edit(self) -> str:
         path = message_path(self.raised, self._written()["message_id"])
@@ -340,7 +340,7 @@ class _Check:
         return f"started {age:.0f} s ago"
 
     def _list_hot(self) -> dict[str, Any]:
-        """List what is hot, and learn from what was raised by hand how much one key serves."""
+        """List the hot keys, and learn from the raise by hand how much one key serves."""
         hot = self._stack.invoke("operate", {"command": "hot", "limit": 1_000})
         own = [row for row in hot["routes"] if row["conversation_id"] == self.raised and row["shard_count"]]
         if own:
@@ -384,7 +384,7 @@ class _Check:
             raise UnmetError(f"{len(missing)} missing, {doubled} doubled, of {len(self._load.stored):,}")
         return f"{len(self._load.stored):,} messages"
 
-    # What the functions logged.
+    # The functions' log lines.
 
     def _look_for_refusals(self) -> str:
         self._sleep(self._stack.log_delay_seconds)
@@ -423,7 +423,7 @@ class _Check:
             raise UnmetError(f"{came}: raise registry_connect_timeout_ms")
         return came
 
-    # What the steps share.
+    # Helpers that the steps share.
 
     def _post(self, conversation_id: str, content: Mapping[str, object]) -> Response:
         return self._stack.api.request("POST", messages_path(conversation_id), {**self._members, **content})
@@ -456,7 +456,7 @@ class _Check:
 
 
 def judge_load(made: Rushed, rush: Rush, state: Mapping[str, Any] | None, *, senders: int, free: int | None) -> str:
-    """Say what came of a load; `state` is the route that it raised, if it did.
+    """Report the outcome of a load; `state` is the route that it raised, if it did.
 
     Raises:
         UnmetError: writes failed, or the load was not raised.
@@ -512,7 +512,7 @@ def _age_seconds(hot: Mapping[str, Any]) -> float | None:
 
 
 def _refusal(line: LogLine) -> str:
-    """Say what a line tells of a refusal or an error; empty for any other line."""
+    """Return what a line says of a refusal or an error; empty for any other line."""
     if line.get("message") == "registry refuses this function":
         return f"{line.get('reason')} (user {line.get('user')})"
     if line.get("errorType"):

@@ -1,4 +1,4 @@
-"""What each command asks of the operations function, and which exit status its response earns. Prints nothing."""
+"""Each command: its requests to the operations function, and the exit status of its response. Prints nothing."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MAX_HOT = 1_000
 """Conversations whose load one response holds."""
 
 Caller = Callable[[Mapping[str, object]], dict[str, Any]]
-"""Sends a command to the operations function, or does its work; raises `ToolError` with what went wrong."""
+"""Sends a command to the operations function, or does its work; raises `ToolError` with the reason."""
 
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A command's response, as its JSON shows it, and the exit status; `complaint` says what was not to be learned."""
+    """A command's response, as its JSON shows it, and the exit status; `complaint` names missing data."""
 
     document: Mapping[str, Any]
     status: Status = Status.FINE
@@ -35,7 +35,7 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     """Ask for every route, with its heat, hottest first."""
     hot = call({"command": "hot", "limit": MAX_HOT})
     rows = {row["conversation_id"]: row for row in hot["routes"]}
-    # Who is not among all that reported is neither written nor read; unless there are more than one response holds.
+    # A conversation without a report is neither written nor read, unless one response cannot hold all that have one.
     is_all = hot["is_complete"] and hot["active"] <= MAX_HOT
     nothing = ("wcu_per_second", "throttled_share", "rcu_per_second", "pages_per_second")
     idle = dict.fromkeys(nothing, 0.0) if is_all else {}
@@ -108,7 +108,7 @@ def rebuild_registry(call: Caller, progress: Progress) -> Outcome:
 
 
 def _parts(call: Caller, command: Mapping[str, object]) -> Iterator[dict[str, Any]]:
-    """Ask for one part after another until there are no more."""
+    """Ask for one part after another, to the last one."""
     cursor = None
     while True:
         part = call({**command, "cursor": cursor})

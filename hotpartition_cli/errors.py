@@ -1,9 +1,9 @@
-"""What can go wrong for a person at the command line, and the exit status that says so.
+"""Errors of the command line, and their exit statuses.
 
 ToolError
-├── UsageError       2: the command cannot be carried out as it was written
+├── UsageError       2: the command is wrong
 ├── FoundError       1: there is something to repair
-└── FailedError      3: nobody responded, or it could not be done; try again or repair the deployment
+└── FailedError      3: there was no response, or it could not be done; try again or repair the deployment
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Runs one command: asks, prints a table or JSON, and returns the exit status.
 
-What one command alone needs is imported with it: `hot` should not wait for what `plan` reckons with.
+Imports that only one command needs stand in it: `hot` should not wait for those of `plan`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hotpartition_cli.stacks import Stack
 
 PIPED_WIDTH = 120
-"""Columns of a table that is no terminal's."""
+"""Columns of a table outside a terminal."""
 
 
 class Screen:
@@ -54,7 +54,7 @@ class Screen:
         """Print a response as people read it."""
         view = VIEWS[command](document)
         for part in view.renderables if isinstance(view, Group) else [view]:
-            # A sentence stays one line where somebody may search for it.
+            # In a file or a pipe a sentence stays one line, so that it can be searched for.
             self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
 
     def say(self, sentence: str) -> None:
@@ -66,14 +66,14 @@ class Screen:
         self.errors.print(f"hotpartition: {sentence}", markup=False, style="red")
 
     def complain(self, error: ToolError) -> None:
-        """Print what went wrong instead of a response: a sentence for a person, and an object for a program."""
+        """Print an error instead of a response: a sentence for a person, and an object for a program."""
         self.warn(str(error))
         if self.as_json:
             print(json.dumps({"error": {"kind": error.kind, "message": str(error)}}), flush=True)
 
     @contextmanager
     def progress(self) -> Iterator[Progress]:
-        """Show how far a long command is, where somebody looks."""
+        """Show the progress of a long command, on a terminal."""
         if self.as_json or not self.errors.is_terminal:
             yield lambda _: None
             return
@@ -82,7 +82,7 @@ class Screen:
 
 
 def connect(options: argparse.Namespace) -> Caller:
-    """Reach whom the options name."""
+    """Connect to the function, URL or table that the options name."""
     if getattr(options, "table", None):
         from hotpartition_cli.tables import TableCaller  # noqa: PLC0415
 
@@ -113,7 +113,7 @@ def run(
     sleep: Callable[[float], None] = time.sleep,
 ) -> int:
     """Run a command and return its exit status."""
-    # argparse has not told yet, and a wrong option should be told in JSON as well.
+    # argparse has not run yet, and a wrong option should be reported in JSON as well.
     screen = Screen(as_json="--json" in arguments)
     try:
         options = parse_arguments(arguments, environ)
@@ -142,7 +142,7 @@ def run(
     except KeyboardInterrupt:
         return Status.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has enough; what is still buffered would complain once more at the end.
+        # The reader of the output has closed it; buffered output would fail once more at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Status.FAILED
 
@@ -180,7 +180,7 @@ def _ask(call: Caller, options: argparse.Namespace, progress: Progress, by: str)
 
 
 def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> int:
-    """Show what is hot, again and again; Ctrl-C ends it and is no error."""
+    """Show the hot keys again and again; Ctrl-C ends it and is not an error."""
     outcome = commands.show_hot(call, limit=options.limit)
     if options.once:
         return _show(screen, "watch", outcome)
@@ -202,7 +202,7 @@ def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Cal
 def _look_again(
     call: Caller, options: argparse.Namespace, sleep: Callable[[float], None]
 ) -> Iterator[Outcome | FailedError]:
-    """Wait and ask, for ever; what fails is given as well, and tried again the next time."""
+    """Wait and ask, for ever; a failure is given as well, and tried again the next time."""
     while True:
         sleep(options.every)
         try:
@@ -236,7 +236,7 @@ def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outc
 
 
 def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> Outcome:
-    """Try a stack from end to end; what that costs at most is said beforehand."""
+    """Try a stack from end to end; its highest cost is shown first."""
     from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most  # noqa: PLC0415
 
     limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
@@ -256,7 +256,7 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Cal
 
 
 def _name_caller(name: str | None) -> str:
-    """Say who asks: as they call themselves, or the name they are logged in by."""
+    """Return the given name of the caller, or the name they are logged in by."""
     if name is None:
         try:
             user = getpass.getuser()

@@ -8,9 +8,9 @@ from enum import StrEnum
 from hotpartition.core.route import MAX_CHOICES
 
 KEY_LIMIT_WCU = 1_000
-"""What one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
+"""Units that one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
 TRUSTED_WCU = 800.0
-"""What one key is trusted with for long: the threshold of the stack's own detection."""
+"""Lasting load that one key is planned for: the threshold of the stack's own detection."""
 
 
 class Reads(StrEnum):
@@ -47,7 +47,7 @@ class Choice:
 
 
 def choose_pattern(usage: Usage, wcu_per_second: float, shard_count: int) -> Choice:
-    """Name the pattern for a partition key that takes this load at its peak, for which so many shards are planned."""
+    """Name the pattern for a partition key with this load at its peak and this planned shard count."""
     if not shard_count:
         return Choice("one key", "", ("one partition key serves this load: nothing needs sharding",))
     shards, why_shards = _choose_shards(usage, shard_count)

@@ -1,8 +1,8 @@
-"""What a load needs and what it will cost to read: N, WCU, and the RCU of a page before and after. Pure, local.
+"""Plans for a load: N, WCU, and the RCU of a page before and after. Pure, local.
 
-How many keys: every WCU that DynamoDB charges, divided by what one key takes. With DynamoDB's limit of 1,000 WCU/s that
+How many keys: every WCU that DynamoDB charges, divided by those of one key. With DynamoDB's limit of 1,000 WCU/s that
 gives the least number that can work, with no room for growth or for shards that share a partition; the stack sizes with
-both (`detector.size_route`), so it chooses more. What a page costs is counted by `hotpartition_messages.page_costs`.
+both (`detector.size_route`), so it chooses more. `hotpartition_messages.page_costs` counts the cost of a page.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONVERSATION = "room-1"
 
 
 def default_thresholds() -> Thresholds:
-    """Take the settings' own defaults: as the stack sizes unless told otherwise."""
+    """Take the settings' own defaults, by which the stack sizes by default."""
     return build_thresholds(ConsumerSettings.defaults())
 
 
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def is_covered(self) -> bool:
-        """Whether what is planned takes the whole load."""
+        """Whether the plan takes the whole load."""
         return not self.after.wcu_per_second_refused
 
 
@@ -207,7 +207,7 @@ def _side(rate: float, keys: int, page: PageCost, alone: PageCost) -> Side:
 
 
 def _check(load: Load, thresholds: Thresholds) -> None:
-    """Check what was asked; the error names the option, and what is allowed."""
+    """Check the options; the error names the option, and the allowed values."""
     if not 0 < load.messages_per_second < float("inf"):
         raise UsageError(f"--rate should be greater than 0, not {load.messages_per_second:g}")
     if not 1 <= load.item_bytes <= ITEM_LIMIT_BYTES:

@@ -40,7 +40,7 @@ from hotpartition_messages.keys import (
 )
 
 SORT_KEY, RANDOM = "sort-key", "random"
-"""What `--hashed` takes beside the name of an attribute."""
+"""Values of `--hashed` beside the name of an attribute."""
 _RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
 
 
@@ -53,12 +53,12 @@ class OwnTable:
     clock: Clock
     partition_key: str
     sort_key: str
-    """Empty: it has none."""
+    """Empty: the table has no sort key."""
     index_keys: tuple[str, ...]
     is_messages: bool
     """Whether it is a messages stack's, by its sparse index."""
     place: JournalPlace | None
-    """Where its routing items lie; None where the table is read as it is."""
+    """Where its routing items lie; None where the table is read without routes."""
     region: str
 
     @property
@@ -105,7 +105,7 @@ def repair(
     """Carry out `rebuild-journal`, `fold` or `copy-back`.
 
     Raises:
-        ToolError: what went wrong, with the way out.
+        ToolError: with the reason and the way out.
     """
     has_journal = options.command != "copy-back" and not getattr(options, "shard_count", None)
     table = open_table(options, environ, sleep, has_journal=has_journal)
@@ -215,7 +215,7 @@ def _fold(table: OwnTable, options: argparse.Namespace, progress: Progress) -> O
 
 
 def _copy_back(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:
-    """Put into a table what only a copy of it has: routes first, as in every raise."""
+    """Put into a table the items that only a copy of it has: routes first, as in every raise."""
     routes = items = 0
     unreadable: list[str] = []
     for item in _scan(table, options.source):
@@ -243,7 +243,7 @@ def _has_sets(item: Item) -> bool:
 
 
 def _add_route(table: OwnTable, item: Item) -> None:
-    """Add what a routing item has to its like. Load items have nothing that is worth it."""
+    """Add a routing item to the one of the same key. Load items hold nothing worth it."""
     names = [table.partition_key, *([table.sort_key] if table.sort_key else [])]
     added = {name: value for name, value in item.items() if "SS" in value}
     replaced = {name: value for name, value in item.items() if "S" in value and name not in {*names, FOLDING}}

@@ -1,4 +1,4 @@
-"""Makes a conversation hot, to see what the stack does about it: a steady load, for a while."""
+"""Makes a conversation hot by a steady load for some seconds, to see how the stack reacts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESSAGE_WCU = 25
 
 @dataclass(frozen=True, slots=True)
 class Rush:
-    """What is asked for: a load in WCU/s on one conversation, for so many seconds."""
+    """A requested load, in WCU/s on one conversation for a number of seconds."""
 
     conversation_id: str
     wcu_per_second: float
@@ -34,9 +34,9 @@ class Rush:
 
 @dataclass(slots=True)
 class Rushed:
-    """What became of the messages: `throttled` were told to come later, `unheard` got no response.
+    """The outcome of the messages: `throttled` were refused until later, `unheard` got no response.
 
-    `capped` never reached our code: Lambda's concurrency or the API's rate was used up.
+    `capped` never reached the functions' code: Lambda's concurrency or the API's rate was used up.
     """
 
     stored: list[str] = field(default_factory=list)
@@ -105,7 +105,7 @@ def make_rush(
 
 
 def parse_rush(conversation_id: str, wcu_per_second: float, seconds: float) -> Rush:
-    """Check what is asked for; the error says what is wrong and what is allowed."""
+    """Check the request; the error says what is wrong and what is allowed."""
     if not MESSAGE_WCU <= wcu_per_second <= 20_000:
         raise UsageError(f"--wcu should be from {MESSAGE_WCU} to 20000 WCU/s, not {wcu_per_second:g}")
     if not 1 <= seconds <= 600:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 70.0
-"""Longer than the operations function may run, so that it is the function that says what went wrong."""
+"""Longer than the operations function may run, so that the function itself reports the error."""
 
 _NOT_FOUND = frozenset({"ResourceNotFoundException", "ValidationError"})
 """CloudFormation calls a stack that does not exist a wrong parameter."""
@@ -32,7 +32,7 @@ _CREDENTIAL_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a call is about: a function, a stack or a log group, the right that it takes, and where its name stands."""
+    """The subject of a call: a function, a stack or a log group, the right that it takes, and where its name stands."""
 
     service: str
     kind: str
@@ -45,7 +45,7 @@ def open_session(region: str | None, profile: str | None) -> Any:
     """Find credentials and region as every AWS tool does.
 
     Raises:
-        ToolError: there are none.
+        ToolError: credentials or region are missing.
     """
     import boto3  # noqa: PLC0415
 
@@ -68,7 +68,7 @@ def translated(call: Callable[[], Any], subject: Subject | None = None, region: 
     """Call the SDK, or the library, whose errors have the SDK's own as their cause.
 
     Raises:
-        ToolError: what went wrong, with the way out.
+        ToolError: with the reason and the way out.
     """
     from botocore import exceptions as sdk  # noqa: PLC0415
 

@@ -33,7 +33,7 @@ _MAX_LINES = 2_000
 
 
 class Stack(Protocol):
-    """A stack that is checked. What goes wrong in a call is a `ToolError`."""
+    """A stack that is checked. Failed calls raise `ToolError`."""
 
     name: str
     functions: tuple[str, ...]
@@ -86,7 +86,7 @@ class AwsStack:
     log_delay_seconds = 10.0
 
     def __init__(self, name: str, *, outputs: Mapping[str, str], session: Any, token: str | None) -> None:
-        """Open the clients. `token` is what the API's JWT authorizer takes; None: requests are signed (IAM)."""
+        """Open the clients. `token` is for the API's JWT authorizer; None: requests are signed (IAM)."""
         self.name = name
         self._lambda = open_client(session, "lambda")
         self._logs = open_client(session, "logs")
@@ -115,7 +115,7 @@ class AwsStack:
         return LambdaCaller(self._functions[function], self._lambda, self._region, of=function)(event)
 
     def find_concurrency(self) -> int | None:
-        """Implement `Stack.find_concurrency`; whoever checks need not have the right to ask."""
+        """Implement `Stack.find_concurrency`; the caller of `check` may lack the right to ask."""
         try:
             settings = translated(self._lambda.get_account_settings)
         except ToolError:

@@ -122,7 +122,7 @@ def find_place(client: Any, settings: InBandSettings) -> JournalPlace:
     """Find where a table's routing items lie.
 
     Raises:
-        UsageError: the table's keys leave no place, or its journal's are no journal's.
+        UsageError: the table's keys leave no place, or its journal's keys are not those of a journal.
     """
     table, journal = settings.store.table_name, settings.journal.journal_table_name
     if journal:

@@ -112,7 +112,7 @@ def view_route(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_raise(document: Mapping[str, Any]) -> RenderableType:
-    """Say what a raise by hand changed."""
+    """Show the changes by a raise by hand."""
     id_, since, n = document["conversation_id"], document["since"], document["shard_count"]
     before = document["shard_count_before"]
     if document["changed"]:
@@ -124,7 +124,7 @@ def view_raise(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_close(document: Mapping[str, Any]) -> RenderableType:
-    """Say what became of a close by hand."""
+    """Show the outcome of a close by hand."""
     id_, at, n = document["conversation_id"], document["at"], document["shard_count"]
     if document["step"] == "refused":
         return Text(f"{id_} is not closed: {_REFUSALS.get(document['refusal'], document['refusal'])}.", "yellow")
@@ -153,14 +153,14 @@ def view_verification(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_rebuild(document: Mapping[str, Any]) -> RenderableType:
-    """Say what was put into the registry."""
+    """Show the routes put into the registry."""
     parts: list[RenderableType] = [Text(f"{document['routes']:,} routes of the journal are in the registry.", "green")]
     parts += [Text(f"{id_}: its routing item cannot be read", "red") for id_ in document["malformed"]]
     return Group(*parts)
 
 
 def view_plan(document: Mapping[str, Any]) -> RenderableType:
-    """Show a plan beside what is without it."""
+    """Show a plan beside the present state."""
     n, page = document["shard_count"], document["page"]
     load = f"{document['messages_per_second']:,g} messages/s of {document['item_bytes']:,} bytes"
     cost = f"{document['wcu_per_message']} WCU each: {document['wcu_per_second']:,g} WCU/s"
@@ -204,7 +204,7 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_rush(document: Mapping[str, Any]) -> RenderableType:
-    """Say what became of the messages, and of the conversation, and whether the load was what was asked for."""
+    """Show the outcome for messages and conversation, and whether the requested load was reached."""
     count = document["shard_count"]
     sent = MESSAGE_WCU * (document["stored"] + document["throttled"] + document["failed"]) / document["seconds"]
     is_less = sent < FULL_LOAD_SHARE * document["offered_wcu_per_second"]
@@ -218,7 +218,7 @@ def view_rush(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_check(document: Mapping[str, Any]) -> RenderableType:
-    """Show each step: what was expected, what came, how long it took."""
+    """Show each step: its expectation, its outcome and its time."""
     table = _table(("", "left"), ("tried", "left"), ("expected", "left"), ("came", "left"), "s")
     for step in document["steps"]:
         mark, style = _RESULTS[step["result"]]
@@ -231,14 +231,14 @@ def view_check(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_journal(document: Mapping[str, Any]) -> RenderableType:
-    """Show what `rebuild-journal` found."""
+    """Show the findings of `rebuild-journal`."""
     items, keys, grown = (document[name] for name in ("items", "keys", "grown"))
     head = f"{items:,} items looked at; {keys:,} keys have shards; {grown:,} routes were added to."
     return Text("\n".join([head, *_unreadable(document)]))
 
 
 def view_fold(document: Mapping[str, Any]) -> RenderableType:
-    """Show what `fold` moved."""
+    """Show how many items `fold` moved."""
     lines = [f"{document['moved']:,} items of {document['conversation_id']} were moved to its base key."]
     if document["left"]:
         lines.append(f"{document['left']:,} changed meanwhile, or are new on its shards: run it again.")
@@ -246,7 +246,7 @@ def view_fold(document: Mapping[str, Any]) -> RenderableType:
 
 
 def view_copies(document: Mapping[str, Any]) -> RenderableType:
-    """Show what `copy-back` put back."""
+    """Show how many items `copy-back` put back."""
     lines = [f"{document['routes']:,} routes were looked at; {document['items']:,} items were missing."]
     return Text("\n".join([*lines, *_unreadable(document)]))
 

@@ -1,7 +1,7 @@
-"""Looks whether the account has what a deployment needs, before CloudFormation finds out after minutes.
+"""Checks that the account is ready for a deployment, before CloudFormation finds out after minutes.
 
 `python -m infra.account --environment dev` prints the stack's name, and `unprotected` where it is to be deployed
-without protection first; or it says in a sentence each what is missing.
+without protection first; or it names each missing thing in a sentence.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from infra.config import load_environment
 from infra.environments import DEFAULT_ENVIRONMENT, AdaptiveEnvironment, Environment
 
 BOOTSTRAP_VERSION = 6
-"""What the template of this CDK asks for (`requiresBootstrapStackVersion`)."""
+"""The version that the template of this CDK requires (`requiresBootstrapStackVersion`)."""
 LEAST_UNRESERVED = 10
 MOST_UNRESERVED = 100
 """Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: no call says which before it refuses."""
 DEFAULT_VPCS = 5
-"""VPCs of an account and region, where nobody asked for more (VPC quota `L-F678F1CE`)."""
+"""VPCs of an account and region by default (VPC quota `L-F678F1CE`)."""
 
 FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
-"""What a stack is in after its creation or its deletion failed: it can only be deleted."""
+"""States of a stack whose creation or deletion failed: it can only be deleted."""
 _REMOVALS = {
     "AWS::DynamoDB::Table": (
         "aws dynamodb update-table --table-name {} --no-deletion-protection-enabled",
@@ -39,7 +39,7 @@ _REMOVALS = {
     ),
     "AWS::Logs::LogGroup": ("aws logs delete-log-group --log-group-name {}",),
 }
-"""What removes a resource that a stack may leave behind."""
+"""Commands that remove a resource that a stack may leave behind."""
 
 Client = Callable[[str], Any]
 """Opens the client of a service."""
@@ -47,7 +47,7 @@ Client = Callable[[str], Any]
 
 @dataclass(slots=True)
 class Findings:
-    """What is missing, and what might be."""
+    """Things that are missing, and things that may be."""
 
     missing: list[str] = field(default_factory=list)
     doubts: list[str] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Findings:
 
 
 def look(environment: Environment, client: Client, *, qualifier: str) -> Findings:
-    """Look at the account and its region, with the bootstrap's qualifier; what may not be looked at is a doubt."""
+    """Look at the account and its region, with the bootstrap's qualifier; a part that may not be read is a doubt."""
     findings = Findings()
     try:
         identity = client("sts").get_caller_identity()
@@ -110,7 +110,7 @@ def _look_at_bootstrap(findings: Findings, ssm: Any, place: str, qualifier: str)
 
 def _look_at_concurrency(findings: Findings, client: Client, environment: Environment) -> None:
     needed = environment.reserved_concurrency
-    # What a stack that exists has reserved is in the account's figures already.
+    # The account's figures already include the reservations of existing stacks.
     if not needed or not findings.is_new:
         return
     limit = client("lambda").get_account_settings()["AccountLimit"]
@@ -151,8 +151,8 @@ def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
 
 
 def _say_what_is_left(findings: Findings, cloudformation: Any, name: str, status: str) -> None:
-    """Name what a failed creation or deletion left behind, with the commands that remove it, data last of all."""
-    # What a deleted stack kept, it kept on purpose.
+    """Name the remains of a failed creation or deletion, with the commands that remove them, data last of all."""
+    # A deleted stack kept these on purpose.
     gone = {"DELETE_COMPLETE", "DELETE_SKIPPED"} if status == "DELETE_FAILED" else {"DELETE_COMPLETE"}
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
     left = [

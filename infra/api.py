@@ -33,16 +33,16 @@ _ACCESS_LOG_FORMAT = {
     "authorizer_error": "$context.authorizer.error",
     "response_bytes": "$context.responseLength",
 }
-"""The route and not the path: conversation ids may say who talks to whom."""
+"""The route and not the path: conversation ids may name people."""
 
 _AUTHORIZER_IDENTITY = ["$request.header.Authorization", "$context.routeKey"]
-"""What a decision of a Lambda authorizer is kept under: one on reading does not hold for writing."""
+"""Cache key of a Lambda authorizer's decision: one on reading does not hold for writing."""
 
 _CORS_HEADERS = [
     *("authorization", "content-type", "if-match", "if-none-match"),
     *("x-amz-content-sha256", "x-amz-date", "x-amz-security-token"),
 ]
-"""What a page sends: a body's type, and a token or a signature."""
+"""Headers that a page sends: a body's type, and a token or a signature."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class MessageApi(Construct):
             description="hotpartition: messages of conversations, and counters",
             create_default_stage=False,
             default_authorizer=self._authorizer(),
-            # Whoever puts a firewall before a domain wants no way around it.
+            # A firewall before a domain must not be bypassed.
             disable_execute_api_endpoint=options.domain is not None or None,
             cors_preflight=self._cors(),
         )
@@ -139,7 +139,7 @@ class MessageApi(Construct):
             allow_origins=list(self._options.cors_origins),
             allow_methods=[methods.GET, methods.POST, methods.PATCH, methods.DELETE],
             allow_headers=_CORS_HEADERS,
-            # What a refused writer should wait for, what an editor's `If-Match` should say, and how old a page is.
+            # How long a refused writer should wait, the value for an editor's `If-Match`, and how old a page is.
             expose_headers=["age", "etag", "retry-after"],
             max_age=cdk.Duration.hours(1),
         )

@@ -31,7 +31,7 @@ _ERRORS_FAIL_SYNTHESIS = "@aws-cdk/core:annotationsInValidationReport"
 _CONTEXT_KEYS = ("environment", "config", "options", "settings", "bundling")
 
 _OURS = re.compile(r"[a-z]+")
-"""What a context key of this project looks like. Those of the CDK and its command line hold other characters."""
+"""The form of this project's context keys. Those of the CDK and its command line hold other characters."""
 
 _FINDINGS = "ValidationFailed"
 
@@ -50,7 +50,7 @@ def build_app(asked: Mapping[str, object], *, outdir: str | None = None, is_chec
             `bundling`: whether the dependency layer has its content, `on` or `off`. Without it nothing is installed
             and nothing can run; the CDK's command line refuses to deploy it.
         outdir: Where the assembly goes; None leaves it to the CDK.
-        is_checked: Whether the CDK's own rules, and those of AWS Solutions (cdk-nag), judge what would be deployed.
+        is_checked: Whether the CDK's own rules, and those of AWS Solutions (cdk-nag), judge the template.
 
     Raises:
         ConfigurationError: when the context is wrong, or the dependency layer cannot be built.
@@ -116,7 +116,7 @@ def main(arguments: Sequence[str]) -> str | None:
     except ConfigurationError as error:
         return str(error)
     except RuntimeError as error:
-        # What a jsii call raises, whatever it was; the findings are printed already.
+        # Any error of a jsii call; the findings are printed already.
         if not str(error).startswith(_FINDINGS):
             raise
         return "the findings above are to be repaired, or acknowledged beside the resource with a reason"

@@ -1,4 +1,4 @@
-"""What a deployment changes: the optional file of options and settings, and their overrides by context.
+"""Changes by a deployment: the optional file of options and settings, and their overrides by context.
 
 The file is TOML (or JSON) with a section for each environment:
 
@@ -9,7 +9,7 @@ The file is TOML (or JSON) with a section for each environment:
     [prod.settings]
     max_shard_count = 256
 
-`options` are what `environments.py` declares, `settings` are those of the functions. A section of another name is an
+`options` are those of `environments.py`, `settings` are those of the functions. A section of another name is an
 environment of your own, which begins as its `base`:
 
     [staging]
@@ -53,7 +53,7 @@ class Changes(Options):
 
 
 def load_environment(name: object, root: Path) -> Environment:
-    """Find an environment with the options of the project's file, for what needs no context.
+    """Find an environment with the options of the project's file, for callers without a context.
 
     Raises:
         ConfigurationError: when there is no such environment, or the file is wrong.
@@ -63,7 +63,7 @@ def load_environment(name: object, root: Path) -> Environment:
 
 
 def read_environment(name: object, place: object, root: Path) -> tuple[Environment, Changes]:
-    """Find an environment, and what the file changes in it.
+    """Find an environment, and the changes by the file.
 
     The place is that of the file, seen from the root; None takes `hotpartition.toml` where there is one.
 
@@ -106,7 +106,7 @@ def _call_section(file_name: str, section: str, path: str) -> str:
 
 
 def _check_section(called: str, name: str, changes: Changes) -> list[str]:
-    """Say what is wrong with an environment of the user's."""
+    """Describe the mistakes in an environment of the user's."""
     if name in ENVIRONMENT_NAMES:
         return [f"{called} has a base, which only environments of another name have"] if changes.base else []
     if changes.base is None:

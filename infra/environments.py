@@ -37,7 +37,7 @@ DEFAULT_ENVIRONMENT = "dev"
 ENVIRONMENT_NAMES = ("dev", "prod", "lite", "large", "local", "local-lite")
 
 PROJECT = "hotpartition"
-"""What every stack's name begins with."""
+"""The prefix of every stack's name."""
 
 API_SECONDS = 30
 """An HTTP API gives up on a function after 30 s (API Gateway quotas)."""
@@ -84,7 +84,7 @@ class TableOptions(Options):
     """Throughput of the on-demand table.
 
     `None` leaves it to DynamoDB: a new table takes 4,000 writes and 12,000 reads a second, then up to twice its last
-    peak. A maximum guards the bill: what exceeds it is throttled. Warm throughput opens partitions in advance of a
+    peak. A maximum guards the bill: requests above it are throttled. Warm throughput opens partitions in advance of a
     known event, for a one-time price; it can be raised, not lowered.
     """
 
@@ -95,7 +95,7 @@ class TableOptions(Options):
 
 
 class ApiOptions(Options):
-    """Who may call the API, from where, and how often.
+    """The allowed callers of the API, their origins, and their rates.
 
     The account's default quota is 10,000 requests a second, and Lambda's default concurrency of 1,000 is usually
     reached before.
@@ -163,7 +163,7 @@ class ApiOptions(Options):
 
 
 class ApiAlarmOptions(AlarmOptions):
-    """Who receives alarms, and what is slow."""
+    """The receivers of alarms, and which latency is slow."""
 
     slow_ms: RequestMs = Field(description="latency that 1 % of the API's requests may exceed, in ms")
 
@@ -212,7 +212,7 @@ class Environment(CommonOptions):
 
     @property
     def reserved_concurrency(self) -> int:
-        """Count what is reserved for all functions together."""
+        """Count the concurrency reserved for all functions together."""
         return sum(size.reserved_concurrency or 0 for size in (self.writer, self.reader))
 
     @property
@@ -222,7 +222,7 @@ class Environment(CommonOptions):
 
     @model_validator(mode="after")
     def check(self) -> Self:
-        """Refuse what AWS would refuse only after minutes of deploying."""
+        """Refuse values that AWS would refuse only after minutes of deploying."""
         if len(self.stack_name) > LONGEST_NAME:
             raise ValueError(
                 f"the stack's name {self.stack_name} has more than {LONGEST_NAME} characters: choose a shorter"
@@ -239,14 +239,14 @@ class AdaptiveEnvironment(Environment, HotPartitionOptions):
 
     @property
     def reserved_concurrency(self) -> int:
-        """Count what is reserved for all functions together, consumers included."""
+        """Count the concurrency reserved for all functions together, consumers included."""
         return super().reserved_concurrency + self.consumers_concurrency
 
 
 DEV = AdaptiveEnvironment(
     **dict(SMALL, alarms=ApiAlarmOptions(slow_ms=3000)),  # there are more cold starts
     name="dev",
-    # A request writes one item and sends at most one report; what counts is the cold start, nearly all of it imports.
+    # A request writes one item and sends at most one report; the cold start decides, nearly all of it imports.
     writer=RequestFunctionSize(memory_mb=1024, timeout_seconds=10),
     # A page of a raised conversation parses the responses of many queries: it takes a whole CPU.
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
@@ -272,7 +272,7 @@ PROD = LARGE_ENVIRONMENT.model_copy(
     update={
         "name": "prod",
         "consumer": PRODUCTION.consumer,
-        # Durable, as in `large`: Redis with an append-only file is what was asked for.
+        # Durable, as in `large`: Redis with an append-only file was required.
         "registry": LARGE.registry.model_copy(update={"shard_count": 1}),
     }
 )

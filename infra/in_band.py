@@ -1,4 +1,4 @@
-"""What stands beside the table where writers find hot conversations themselves."""
+"""The resources beside the table where writers find hot conversations themselves."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from infra.table import MessageTable
 
 
 class InBand(Construct):
-    """The operations function, and what makes functions: in no VPC, without Redis and a consumer."""
+    """The operations function, and the factory of functions: in no VPC, without Redis and a consumer."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class InBand(Construct):
         cdk.CfnOutput(self, "OperateFunctionName", value=self.operations.function.function_name)
 
     def subjects(self) -> dict[str, str]:
-        """Name what the alarms watch."""
+        """Name the resources that the alarms watch."""
         return {
             Subject.TABLE: self._messages.table.table_name,
             Subject.INDEX: self._messages.journal.index_name,

@@ -15,8 +15,8 @@ from infra.environments import AdaptiveEnvironment, Environment
 
 _RESPONSE_SECONDS = 0.5
 _LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _RESPONSE_SECONDS
-"""What a request needs after its budget: an attempt that starts at its very end may wait as long as DynamoDB's client
-does, and then there is a response to give."""
+"""Time that a request needs after its budget: an attempt at its very end may wait as long as DynamoDB's client does,
+and then there is a response to give."""
 
 
 def settings_of(environment: Environment) -> Mapping[str, type[Settings]]:
@@ -25,7 +25,7 @@ def settings_of(environment: Environment) -> Mapping[str, type[Settings]]:
 
 
 def read_overrides(value: object, functions: Mapping[str, type[Settings]] = FUNCTION_SETTINGS) -> dict[str, str]:
-    """Read the overrides: a JSON object, or what one parses to, of setting name to value, for these functions.
+    """Read the overrides: a JSON object, or a parsed one, of setting name to value, for these functions.
 
     Returns:
         Each setting's text as it goes into the environment, in the order of the names.

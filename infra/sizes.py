@@ -1,4 +1,4 @@
-"""Prints how large what is deployed is: `python -m infra.sizes FOLDER` for a synthesized assembly."""
+"""Prints the sizes of deployed parts: `python -m infra.sizes FOLDER` for a synthesized assembly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure(folder: Path) -> Iterator[tuple[str, list[int]]]:
 
 
 def main(arguments: Sequence[str]) -> str | None:
-    """Print the sizes of an assembly; return what is too large, if anything."""
+    """Print the sizes of an assembly; return the parts that are too large."""
     (folder,) = arguments
     for name, (code, *layers) in sorted(measure(Path(folder))):
         total = code + sum(layers)

@@ -21,13 +21,13 @@ READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb
 class MessageTable(Construct):
     """An on-demand table with a sparse index over the routing items.
 
-    What IAM enforces, for each role (decision 14): which actions; that a put names the attributes of a message and no
+    IAM enforces for each role (decision 14): which actions; that a put names the attributes of a message and no
     others, so it cannot forge a route; that an update names those of a routing item and no others, so it cannot touch
-    a message's content; that additions name those of a counter, under keys that are no conversation's. What it cannot:
-    tell routing items from messages by key, for both share the partition key and `dynamodb:LeadingKeys` sees nothing
-    else. So a writer gone wrong could put a message-like item in a routing item's place (readers then fail and say so,
-    they lose nothing silently), an updater could put a generation on a message (where it is never read), and who may
-    read the journal may read messages.
+    a message's content; that additions name those of a counter, under keys that are no conversation's. IAM cannot
+    distinguish routing items from messages by key: both share the partition key, and `dynamodb:LeadingKeys` sees
+    nothing else. So a faulty writer could put a message-like item in a routing item's place (readers then fail with an
+    error and lose nothing silently), an updater could put a generation on a message (where it is never read), and every
+    reader of the journal may read messages.
     """
 
     def __init__(self, scope: Construct, id_: str, *, environment: Environment) -> None:
@@ -45,7 +45,7 @@ class MessageTable(Construct):
             warm_throughput=_warm_throughput(options),
             # Without a key DynamoDB encrypts the table at rest under one of AWS, which costs nothing.
             encryption_key=None if key_arn is None else kms.Key.from_key_arn(self, "Key", key_arn),
-            # DynamoDB removes what has expired within days, at no price; readers leave it out at once.
+            # DynamoDB removes expired items within days, at no price; readers leave it out at once.
             time_to_live_attribute=TTL_ATTRIBUTE,
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True

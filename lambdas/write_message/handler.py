@@ -46,7 +46,7 @@ prepare_snapshot(os.environ)
 def build_routes(
     writer: MessageWriter, changer: MessageChanger, counters: CounterWriter, *, sender_claim: str = ""
 ) -> dict[str, Serve]:
-    """Build the function's routes around the jobs that write; `sender_claim` is what of a caller is the sender."""
+    """Build the function's routes around the jobs that write; `sender_claim` names the sender's claim."""
 
     def write_message(event: Event, context: Any) -> Response:
         new = parse_write(event, sender_claim=sender_claim)

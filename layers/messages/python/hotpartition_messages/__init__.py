@@ -1,4 +1,4 @@
-"""The messages API: what clients send and get, over HTTP."""
+"""The messages API: its requests and responses, over HTTP."""
 
 from hotpartition_messages.messages import Message
 

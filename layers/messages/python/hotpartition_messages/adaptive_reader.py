@@ -1,4 +1,4 @@
-"""The read function where Redis has the routes, and pages of what is read-hot."""
+"""The read function where Redis has the routes, and the pages of read-hot conversations."""
 
 from __future__ import annotations
 

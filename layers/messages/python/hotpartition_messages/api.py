@@ -1,4 +1,4 @@
-"""HTTP for the two functions: a table of routes, responses, and problem documents for what may go wrong."""
+"""HTTP for the two functions: a table of routes, responses, and problem documents for errors."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from hotpartition_messages.reading import PageRequest, PageResult
 
 Event = Mapping[str, Any]
-"""What API Gateway sends (HTTP API, payload 2.0)."""
+"""An event of API Gateway (HTTP API, payload 2.0)."""
 Response = dict[str, Any]
-"""What API Gateway takes."""
+"""A response to API Gateway."""
 Serve = Callable[[Event, Any], Response]
 """Serves a request: its event, and Lambda's context."""
 
@@ -77,7 +77,7 @@ _MAX_NAME_CHARACTERS = 200
 
 
 def respond(routes: Mapping[str, Serve], event: Event, context: Any) -> Response:
-    """Serve a request by the route that API Gateway has matched; an error that clients may see becomes a problem."""
+    """Serve a request by the route that API Gateway has matched; errors for clients become problem responses."""
     serve = routes.get(event["routeKey"])
     if serve is None:
         return problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"])
@@ -159,7 +159,7 @@ def problem_response(
         document["errors"] = [{"field": problem.field, "message": problem.message} for problem in errors]
     if message_id:
         document["message_id"] = message_id
-    # Escaped to ASCII: a refused field's name may hold what no encoding takes.
+    # Escaped to ASCII: a refused field's name may hold text that no encoding takes.
     return build_response(kind.status, json.dumps(document), kind.headers, content_type=PROBLEM_JSON)
 
 

@@ -53,7 +53,7 @@ def encode_attributes(attributes: Mapping[str, Any]) -> EncodedAttributes:
 
 
 def decode_attributes(stored: AttributeValue) -> dict[str, Any]:
-    """Read the stored form. REQUIRES: what `encode_attributes` made."""
+    """Read the stored form. REQUIRES: `encode_attributes` made it."""
     return {name: _decode(element) for name, element in stored["M"].items()}
 
 

@@ -1,4 +1,4 @@
-"""Edits and deletes messages where they are stored, and no copy of an older version wins over what was done.
+"""Edits and deletes messages where they are stored; no copy of an older version wins over the change.
 
     locate every copy (strong, journal included) ─> the one that counts ─> put its next version in its place,
                                                                            if it is still the one that was found
@@ -46,8 +46,8 @@ _CHANGED_MEANWHILE = "the message was changed by somebody else meanwhile"
 class Target:
     """Which message is to be changed. REQUIRES: checked ids, the message's in canonical form.
 
-    `if_match` are the entity tags of which the message must have one; None: whatever its state. `sender` is who
-    changes it, and must be who sent it; None: anybody may.
+    The message must have one of the entity tags `if_match`; None: any state will do. `sender` is the caller, and must
+    be the message's sender; None: every caller may change it.
     """
 
     conversation_id: str
@@ -58,7 +58,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edit:
-    """What is new about a message; None stays as it is."""
+    """The new content of a message; None is left unchanged."""
 
     body: str | None = None
     attributes: EncodedAttributes | None = None
@@ -85,17 +85,17 @@ class MessageChanger:
         self._budget_ms = budget_ms
 
     def edit(self, target: Target, edit: Edit, *, remaining_ms: float = float("inf")) -> Message:
-        """Edit a message, and return it as it is now. One that has this content already stays as it is.
+        """Edit a message, and return the result. One that has this content already is not changed.
 
         So a repetition is safe. `remaining_ms` is the time that the function has left.
 
         Raises:
             MessageNotFoundError: it is not stored, or has expired.
             MessageGoneError: it was deleted.
-            NotTheSenderError: somebody else sent it.
+            NotTheSenderError: another sender sent it.
             MessageChangedError: it has none of the entity tags.
             ItemTooLargeError: the item would pass DynamoDB's limit.
-            RetryLaterError: DynamoDB refused for the whole budget, or nobody knows whether it was edited.
+            RetryLaterError: DynamoDB refused for the whole budget, or it may have been edited, or not.
         """
 
         def decide(found: Message) -> Message | None:
@@ -118,9 +118,9 @@ class MessageChanger:
 
         Raises:
             MessageNotFoundError: it is not stored, or has expired.
-            NotTheSenderError: somebody else sent it.
+            NotTheSenderError: another sender sent it.
             MessageChangedError: it has none of the entity tags.
-            RetryLaterError: DynamoDB refused for the whole budget, or nobody knows whether it was deleted.
+            RetryLaterError: DynamoDB refused for the whole budget, or it may have been deleted, or not.
         """
 
         def decide(found: Message) -> Message | None:
@@ -132,7 +132,7 @@ class MessageChanger:
         self._change(target, decide, remaining_ms)
 
     def _change(self, target: Target, decide: Callable[[Message], Message | None], remaining_ms: float) -> Message:
-        """Put what is decided of a message in its place; decide anew when it was changed meanwhile."""
+        """Replace a message by the decided one; decide anew when it was changed meanwhile."""
         budget_ms = min(self._budget_ms, remaining_ms)
         deadline_ms = self._clock.now_ms() + budget_ms
         budget = Budget(self._clock, budget_ms)
@@ -165,10 +165,10 @@ class MessageChanger:
         remaining_ms: float,
         unsure_of: int | None,
     ) -> tuple[Located[Message], Message, Message | None]:
-        """Find the copies of a message, the one that counts, and what is to take its place (None: nothing).
+        """Find the copies of a message, the one that counts, and its replacement (None: nothing).
 
-        `unsure_of` is the version that an attempt of this request may have replaced, since it had no response. What
-        forbids the change now may have come after that attempt was done, so nobody may be told that nothing was done.
+        `unsure_of` is the version that an attempt of this request may have replaced, since it had no response. It may
+        have succeeded before the state that now forbids the change, so no response may say the opposite.
         """
         try:
             located, found = self._locate(key, target, remaining_ms)
@@ -182,7 +182,7 @@ class MessageChanger:
         return located, found, changed
 
     def _attempt(self, replacements: Sequence[Replacement]) -> RetryLaterError | None:
-        """Replace the copies once; return why it was not done, or why nobody knows."""
+        """Replace the copies once; return why it was not done, or why the outcome is unknown."""
         try:
             is_done = self._store.replace(replacements)
         except ThrottledError as error:

@@ -26,14 +26,14 @@ from hotpartition_messages.keys import KEY_FORM, find_journal
 COUNTER_PREFIX = "counter/"
 COUNTER_NAME = "c"
 COUNTER_ATTRIBUTES = ("pk", "sk", AMOUNT)
-"""Every attribute of a counter's item: what an addition may name, and no more."""
+"""Every attribute of a counter's item: an addition may name no others."""
 MAX_AMOUNT = 1_000_000_000
 """Of one addition, up or down. The sum has 38 digits."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewAddition:
-    """What a client asks to add. REQUIRES: checked. With a token, it counts once."""
+    """A requested addition. REQUIRES: checked. With a token, it counts once."""
 
     counter_id: str
     amount: int
@@ -81,7 +81,7 @@ class CounterReader:
         self._summer = summer
 
     def read(self, counter_id: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
-        """Return what a counter has counted, strongly consistent or not; 0 for one that was never added to.
+        """Return the sum of a counter, strongly consistent or not; 0 for one that was never added to.
 
         Raises:
             RetryLaterError: a part of it could not be read within the budget.

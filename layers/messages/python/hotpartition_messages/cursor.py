@@ -2,7 +2,7 @@
 
 Its text holds the message id that the last page ended with, the time at which the walk over the pages began, and a
 check value over both, the conversation and the order. So it stays valid across raises, page sizes and consistency, and
-one that was issued for something else is refused. It is no secret and no permission: the check value catches mistakes,
+one that was issued for something else is refused. It is not a secret, nor a permission: the check value catches errors,
 not attackers.
 """
 
@@ -68,7 +68,7 @@ def parse_cursor(text: str, conversation_id: str, *, newest_first: bool | None) 
 
 def _check(conversation_id: str, position: bytes, *, newest_first: bool) -> bytes:
     order = "newest" if newest_first else "oldest"
-    # A conversation id from outside may hold what no encoding takes; none of ours does.
+    # A conversation id of a request may hold text that no encoding takes; a stored one never does.
     text = f"{conversation_id}#{order}#".encode(errors="replace") + position
     return hashlib.blake2b(text, digest_size=_CHECK_BYTES).digest()
 

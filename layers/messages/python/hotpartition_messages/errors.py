@@ -1,4 +1,4 @@
-"""What can be wrong with a request for messages, beside the engine's own errors.
+"""Errors of requests for messages, beside the engine's own.
 
 HotPartitionError (the engine's)
 ├── MessageConflictError             reject the request: the id is taken by other content
@@ -14,7 +14,7 @@ from hotpartition.errors import HotPartitionError
 
 
 class _MessageError(HotPartitionError):
-    """Something is wrong with one message; `detail` says what."""
+    """An error of one message; `detail` describes it."""
 
     detail: str
 

@@ -1,4 +1,4 @@
-"""The keys of messages: what is stored where, and which conversation ids are allowed.
+"""The keys of messages, and the conversation ids that are allowed.
 
 | item | `pk` | `sk` |
 |---|---|---|
@@ -68,7 +68,7 @@ def build_key(conversation_id: str, message_id: str) -> ItemKey[str]:
 def check_item_size(size_bytes: int) -> None:
     """Refuse an item too large for DynamoDB under its longest key, so that no retry across a raise becomes too large.
 
-    `size_bytes` is what DynamoDB counts for it at its base key.
+    `size_bytes` is its size at its base key, as DynamoDB counts.
 
     Raises:
         ItemTooLargeError: it is.

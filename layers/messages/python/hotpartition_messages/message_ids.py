@@ -23,7 +23,7 @@ MESSAGE_ID_PATTERN = (
     r"^([0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}"
     r"|[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-7[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12})$"
 )
-"""What `parse_message_id` takes, for the API's description."""
+"""The texts that `parse_message_id` takes, for the API's description."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32
 _TO_PYTHON = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")  # the digits of `int(text, 32)`
@@ -78,7 +78,7 @@ def first_message_id_at(time_ms: int) -> str:
 
 
 def last_message_id_before(time_ms: int) -> str | None:
-    """Return the largest id that is older than an instant, or None when there is none."""
+    """Return the largest id that is older than an instant, or None if no id is."""
     value = _decode(first_message_id_at(time_ms)) - 1
     return _encode(value) if value >= 0 else None
 

@@ -40,7 +40,7 @@ MESSAGE_ATTRIBUTES = (
     *("pk", "sk", "conversation_id", "message_id", "sender", "body", "sent_at", "attributes"),
     *(TTL_ATTRIBUTE, "version", "edited_at", "first_content", "deleted_at"),
 )
-"""Every attribute of a message item, as described above: what may be put, and no more."""
+"""Every attribute of a message item, as described above; no others may be put."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Message:
 
     @cached_property
     def sort_key(self) -> str:
-        """The message's sort key: what pages are sorted by."""
+        """The message's sort key, which sorts pages."""
         return build_sort_key(self.message_id)
 
     @cached_property
@@ -78,7 +78,7 @@ class Message:
 
     @cached_property
     def json(self) -> str:
-        """The message as clients see it: no key, no shard."""
+        """The message as JSON for clients: without key and shard."""
         document = {
             "conversation_id": self.conversation_id,
             "message_id": self.message_id,
@@ -95,13 +95,13 @@ class Message:
 
     @property
     def rank(self) -> tuple[bool, int, str, str, str]:
-        """What orders copies, so that every reader chooses the same one: a tombstone, else the highest version."""
+        """Orders copies, so that every reader chooses the same one: a tombstone, else the highest version."""
         content = self.sender, self.body, repr(sorted(self.attributes.items()))
         return self.deleted_at is None, -self.version, *content
 
     @property
     def etag(self) -> str:
-        """What tells this state of the message from every other, as HTTP has it."""
+        """The HTTP entity tag of this state of the message."""
         return f'"{self.version}-{self.digest_content()[:8]}"'
 
     def is_shown_at(self, now_ms: int) -> bool:
@@ -115,7 +115,7 @@ class Message:
         return blake2b(content, digest_size=16).hexdigest()
 
     def edit(self, *, body: str, stored_attributes: AttributeValue, edited_at: str) -> Message:
-        """Build the message as it is after an edit."""
+        """Build the edited message."""
         return replace(
             self,
             body=body,
@@ -155,7 +155,7 @@ class Message:
         """Build the stored item at its place.
 
         Raises:
-            InvalidRequestError: sender or body is no valid Unicode.
+            InvalidRequestError: sender or body is not valid Unicode.
         """
         return {"pk": {"S": partition_key}, **self.to_attributes()}
 
@@ -163,7 +163,7 @@ class Message:
         """Build the stored item without its partition key.
 
         Raises:
-            InvalidRequestError: sender or body is no valid Unicode.
+            InvalidRequestError: sender or body is not valid Unicode.
         """
         item: dict[str, AttributeValue] = {
             "sk": {"S": self.sort_key},
@@ -201,7 +201,7 @@ _LATER_TEXTS = ("edited_at", "first_content", "deleted_at")
 
 
 def _read_later(item: Item) -> dict[str, Any]:
-    """Read what only messages have that expire, were edited or deleted."""
+    """Read the attributes that only messages have that expire, were edited or deleted."""
     if TTL_ATTRIBUTE not in item and "version" not in item:
         return {}
     later: dict[str, Any] = {name: item[name]["S"] for name in _LATER_TEXTS if name in item}

@@ -1,4 +1,4 @@
-"""Pages of messages as they are cached: JSON of the stored items, without their partition keys."""
+"""The cached form of pages of messages: JSON of the stored items, without their partition keys."""
 
 from __future__ import annotations
 

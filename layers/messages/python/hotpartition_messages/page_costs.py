@@ -1,4 +1,4 @@
-"""Counts what a newest page costs to read, by running the read function's own merge over made-up messages.
+"""Counts the cost of reading a newest page, by running the read function's own merge over made-up messages.
 
 First rounds, second rounds and rounding to 4 KiB are what they will be. Pure; the same figures each time. For
 `hotpartition plan` and the benchmarks.
@@ -27,7 +27,7 @@ _CONVERSATION = "room-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """What is to be written and read: messages a second, an item's stored size, and messages on a page."""
+    """The planned writes and reads: messages a second, an item's stored size, and messages on a page."""
 
     messages_per_second: float
     item_bytes: int
@@ -46,7 +46,7 @@ class PageCost:
 
 
 def read_pages(shard_count: int, load: Load, *, is_closed: bool = False) -> PageCost:
-    """Read some pages as the read function does, and count what each costs on average.
+    """Read some pages as the read function does, and count the average cost of one.
 
     Without shards the conversation was never raised; if it `is_closed`, all messages lie behind the close.
     """

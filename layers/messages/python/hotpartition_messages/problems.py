@@ -19,7 +19,7 @@ RETRY_AFTER_SECONDS = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemKind:
-    """One kind of error: its response, and what the API's description says about it.
+    """One kind of error: its response, and its text in the API's description.
 
     `example` holds the members that every document of this kind has beside `type`, `title` and `status`.
     """

@@ -1,4 +1,4 @@
-"""What clients may ask of the read function: pages, messages, counters."""
+"""The requests to the read function: pages, messages, counters."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _WHOLE_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)")
 
 
 def _whole_number(text: object) -> object:
-    """Refuse what Python reads as a number and others do not, like `1_0` and ` 5`, or read as octal, like `05`."""
+    """Refuse numbers that only Python accepts, like `1_0` and ` 5`, or others read as octal, like `05`."""
     if isinstance(text, str) and not _WHOLE_NUMBER.fullmatch(text):
         raise ValueError("should be a whole number")
     return text

@@ -154,7 +154,7 @@ class MessageReader:
         self, request: PageRequest, page: Page[str, Message], started_ms: int, age_ms: int | None = None
     ) -> PageResult:
         last = parse_sort_key(page.last) if page.last else None
-        # What lies behind the cursor was read since the walk began, and no page of it looks there again.
+        # Messages behind the cursor were read since the walk began, and no later page of it looks there again.
         walk_started_ms = min(started_ms, request.cursor.walk_started_ms) if request.cursor else started_ms
         next_cursor = Cursor(last, walk_started_ms) if page.has_more and last else None
         settled_ms = max(0, int(walk_started_ms - self._settle_ms))
@@ -165,7 +165,7 @@ class MessageReader:
 
 
 def _etag_of(page: Page[str, Message]) -> str:
-    """Tell pages that show different messages, or different versions of them, apart.
+    """Build the entity tag of a page; it changes with the messages shown and their versions.
 
     It is weak: cursor and `settled_until` count from when a page was read. Those of an older one serve as well.
     """

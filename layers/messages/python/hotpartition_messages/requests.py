@@ -1,4 +1,4 @@
-"""Requests: their way from an HTTP API event to checked values, and what the models of several share.
+"""Requests: their way from an HTTP API event to checked values, and the parts that several models share.
 
 Size comes before work: a body that cannot become an item is refused by its length, then by a count of its separators,
 before it is parsed; attributes are measured while they are encoded, once.
@@ -70,7 +70,7 @@ class ContentEncodingError(HotPartitionError):
 
 
 def parse_time_ms(text: str) -> int:
-    """Parse an RFC 3339 time with its offset to Unix ms; what is finer than the ms it lies in is cut off.
+    """Parse an RFC 3339 time with its offset to Unix ms; finer parts of a ms are cut off.
 
     Raises:
         ValueError: saying what is expected.
@@ -171,7 +171,7 @@ def parse_json(text: str) -> Any:
     """Parse a request's body.
 
     Raises:
-        json.JSONDecodeError: it is no JSON, or JSON that no reader here takes (nested too deep, numbers too long).
+        json.JSONDecodeError: it is not JSON, or JSON that no reader here takes (nested too deep, numbers too long).
     """
     try:
         return json.loads(text)
@@ -191,7 +191,7 @@ def path_and_query(event: Mapping[str, Any]) -> dict[str, Mapping[str, str]]:
 
 
 def parse_body(event: Mapping[str, Any]) -> Any:
-    """Return the body's JSON; None, which is no message either, for what is no JSON.
+    """Return the body's JSON; for a body that is not JSON None, which is not a message either.
 
     Raises:
         BodyTooLargeError: it is longer than that of any message that can be stored.

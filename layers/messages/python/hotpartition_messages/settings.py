@@ -1,4 +1,4 @@
-"""The settings of the messages application's functions: what the library's engine needs, and its own."""
+"""The settings of the messages application's functions: those of the library's engine, and its own."""
 
 from __future__ import annotations
 

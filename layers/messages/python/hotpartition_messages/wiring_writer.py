@@ -1,4 +1,4 @@
-"""Builds what the write function does with messages and counters, on any writer."""
+"""Builds the jobs of the write function on messages and counters, on any writer."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def build_jobs(
     telemetry: Telemetry,
     clock: Clock,
 ) -> WriteJobs:
-    """Build all jobs of the function, given what locates messages by the writer's routes."""
+    """Build all jobs of the function, given the gatherer by the writer's routes."""
     random_bits = random.SystemRandom().getrandbits
     messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random_bits)
     cells = DynamoDBCounterStore(calls, describe_counter_table(settings.store.table_name))
@@ -91,5 +91,5 @@ def build_message_changer(
     clock: Clock,
     kind: type[MessageChanger] = MessageChanger,
 ) -> MessageChanger:
-    """Build the job that edits and deletes, given what locates messages by the routes of the one that writes."""
+    """Build the job that edits and deletes, given the gatherer by the routes of the one that writes."""
     return kind(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=settings.requests.request_budget_ms)

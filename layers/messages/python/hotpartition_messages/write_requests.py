@@ -1,4 +1,4 @@
-"""What clients may ask of the write function: messages to store, to edit and to delete, additions to counters."""
+"""The requests to the write function: messages to store, to edit and to delete, additions to counters."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ENTITY_TAGS = rf"^(\*|{ENTITY_TAG}( *, *{ENTITY_TAG})*)$"
 
 
 def _parse_expiry_s(text: object) -> object:
-    """Parse an RFC 3339 time to Unix seconds, rounded up: what expires is shown until then."""
+    """Parse an RFC 3339 time to Unix seconds, rounded up: a message is shown until then."""
     return -(-parse_time_ms(text if isinstance(text, str) else "") // 1000)
 
 
@@ -218,7 +218,7 @@ class MessageDeleteRequest(Request):
 
 
 def find_sender(event: Mapping[str, Any], claim: str) -> str | None:
-    """Find who calls: a claim of the token that API Gateway has verified, or what a Lambda authorizer passed on.
+    """Find the caller: a claim of the token that API Gateway has verified, or of a Lambda authorizer's context.
 
     `claim` names it; empty: the caller's identity does not matter, and None is returned.
 
@@ -236,9 +236,9 @@ def find_sender(event: Mapping[str, Any], claim: str) -> str | None:
 
 
 def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessage:
-    """Read what is to be stored from an event.
+    """Read the message to store from an event.
 
-    `sender_claim` names what of the caller is the sender; empty: the body names the sender.
+    `sender_claim` names the caller's claim that is the sender; empty: the body names the sender.
 
     Raises:
         NotTheSenderError: the caller has no such claim, or the body names another sender.
@@ -264,7 +264,7 @@ def parse_write(event: Mapping[str, Any], *, sender_claim: str = "") -> NewMessa
 def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Target, Edit]:
     """Read from an event which message is to be edited, and how.
 
-    `sender_claim` names what of the caller is the sender, who alone may edit; empty: anybody may.
+    `sender_claim` names the caller's claim that must be the sender; empty: every caller may edit.
 
     Raises:
         NotTheSenderError: the caller has no such claim.
@@ -288,7 +288,7 @@ def parse_edit(event: Mapping[str, Any], *, sender_claim: str = "") -> tuple[Tar
 def parse_delete(event: Mapping[str, Any], *, sender_claim: str = "") -> Target:
     """Read from an event which message is to be deleted.
 
-    `sender_claim` names what of the caller is the sender, who alone may delete; empty: anybody may.
+    `sender_claim` names the caller's claim that must be the sender; empty: every caller may delete.
 
     Raises:
         NotTheSenderError: the caller has no such claim.
@@ -309,7 +309,7 @@ def _target(path: MessagePath, header: ChangeHeader, sender: str | None) -> Targ
 
 
 def parse_addition(event: Mapping[str, Any]) -> NewAddition:
-    """Read from an event what is to be added to which counter.
+    """Read an addition and its counter from an event.
 
     Raises:
         InvalidRequestError: naming every wrong field.

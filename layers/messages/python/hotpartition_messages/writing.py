@@ -20,7 +20,7 @@ from hotpartition_messages.messages import Message
 
 @dataclass(frozen=True, slots=True)
 class NewMessage:
-    """What a client asks to store. Without `message_id` the server mints one.
+    """A message to store. Without `message_id` the server mints one.
 
     `expires_at_s` is Unix time in s. REQUIRES: checked ids, the message's in canonical form.
     """
@@ -48,12 +48,12 @@ class MessageStore(ItemStore[str, Message], Protocol):
         """Store a message unless its key is taken: one attempt.
 
         Returns:
-            None when stored; else the message that is already there, left as it is.
+            None when stored; else the message that is already there, unchanged.
         """
         ...
 
     def replace(self, replacements: Sequence[Replacement]) -> bool:
-        """Replace stored messages, all or none, if each is still what is expected: one attempt.
+        """Replace stored messages, all or none, if each is unchanged: one attempt.
 
         Returns:
             False when one of them is another by now, or gone; then none was replaced.
@@ -85,7 +85,7 @@ class MessageWriter:
 
         Raises:
             InvalidRequestError: its id lies too far ahead.
-            InvalidRequestError: sender or body is no valid Unicode.
+            InvalidRequestError: sender or body is not valid Unicode.
             ItemTooLargeError: the item would pass DynamoDB's limit.
             MessageConflictError: its id is taken, at the same place, by other content.
             MessageGoneError: it was deleted, as far as its place shows, or it would have expired already.
@@ -124,7 +124,7 @@ class MessageWriter:
         if existing.deleted_at is not None:
             raise MessageGoneError(message.conversation_id, message_id)
         if existing.has_same_content(message):
-            # With an id that was minted here, what is there is this request's own attempt, whose response was lost.
+            # With an id minted here, the stored message is this request's own attempt, whose response was lost.
             return Written(existing, is_replay=new.message_id is not None)
         raise MessageConflictError(message.conversation_id, message.message_id)
 

@@ -1,11 +1,11 @@
-"""Every error this package raises, told apart by what the caller does next.
+"""Every error this package raises, separated by what the caller does next.
 
 HotPartitionError
 ├── InvalidRequestError              reject the request; `problems` names every wrong field
 │   └── InvalidCollectionError
 ├── ItemTooLargeError                reject the request: the item would pass DynamoDB's limit
 ├── TokenReusedError                 reject the request: its token stands for another addition
-├── OutcomeUnknownError              nobody knows whether it was counted: a repetition may count it twice
+├── OutcomeUnknownError              it may have been counted, or not: a repetition may count it twice
 ├── RetryLaterError                  repeat the same request later: safe, whatever became of this one
 │   ├── ThrottledError               DynamoDB refused for its limits (`reasons` says which)
 │   └── StoreUnavailableError        DynamoDB did not respond, or with a server error
@@ -14,8 +14,8 @@ HotPartitionError
 ├── CredentialsError                 fix the deployment: there is nothing to sign requests with
 ├── RegistryUnavailableError         Redis did not respond; never reaches a client
 │   ├── RegistryRefusedError         Redis does not let us in: an operator has to repair user, password or rights
-│   └── RegistryForeignError         what lies under a key of ours is none of ours: an operator has to remove it
-├── MalformedGenerationError         a stored route cannot be read: fail closed, tell an operator
+│   └── RegistryForeignError         a key holds foreign data: an operator has to remove it
+├── MalformedGenerationError         a stored route cannot be read: fail closed, notify an operator
 ├── MalformedReportError             a stream entry cannot be read: count it and go on
 ├── MalformedPageError               a cached page cannot be read: count it and read from DynamoDB
 └── SettingsError                    fix the deployment; names every wrong variable
@@ -43,17 +43,17 @@ class HotPartitionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a request: the field, and what is allowed there."""
+    """One mistake in a request: the field, and the values allowed there."""
 
     field: str
     message: str
 
 
 class InvalidRequestError(HotPartitionError):
-    """The request cannot be served as it is; repeating it will not help."""
+    """The request itself cannot be served; repeating it will not help."""
 
     def __init__(self, problems: Sequence[Problem], *, more: int = 0) -> None:
-        """Name what is wrong; `more` is how many further problems are not listed."""
+        """Name the problems; `more` is how many further ones are not listed."""
         listed = "; ".join(f"{p.field}: {p.message}" for p in problems)
         super().__init__(f"{listed}; and {more} more" if more else listed)
         self.problems = tuple(problems)
@@ -73,7 +73,7 @@ class ItemTooLargeError(HotPartitionError):
     """The stored item would be larger than DynamoDB takes."""
 
     def __init__(self, item_bytes: int, limit_bytes: int, *, is_least: bool = False) -> None:
-        """Say how large it would be; `is_least`: nobody counted further."""
+        """Say how large it would be; `is_least`: at least this large."""
         self.needs = f"{f'at least {item_bytes}' if is_least else item_bytes} bytes in storage"
         super().__init__(f"the item needs {self.needs}; {limit_bytes} are allowed")
         self.item_bytes = item_bytes
@@ -131,7 +131,7 @@ class StoreUnavailableError(RetryLaterError):
 
 
 class StoreRefusedError(HotPartitionError):
-    """DynamoDB refused a request that is no better when it is repeated: a missing right or table, or a bug of ours.
+    """DynamoDB refused a request, and would refuse it again: a missing right or table, or a bug in this package.
 
     `code` is DynamoDB's name for it, for example `AccessDeniedException`; `explanation` its own words.
     """
@@ -143,7 +143,7 @@ class StoreRefusedError(HotPartitionError):
 
 
 class ConditionFailedError(StoreRefusedError):
-    """A write's condition does not hold; `item` is what is stored there, None where DynamoDB did not say."""
+    """A write's condition does not hold; `item` is the stored item, None where DynamoDB did not say."""
 
     def __init__(self, item: Mapping[str, Any] | None, explanation: str = "") -> None:
         super().__init__("ConditionalCheckFailedException", explanation)
@@ -163,7 +163,7 @@ class RegistryRefusedError(RegistryUnavailableError):
 
 
 class RegistryForeignError(RegistryUnavailableError):
-    """A key of ours holds what is none of ours: another type, or far more than we ever put there."""
+    """A key of this package holds foreign data: another type, or far more than is ever put there."""
 
 
 class MalformedGenerationError(HotPartitionError):
@@ -177,7 +177,7 @@ class MalformedReportError(HotPartitionError):
 
 
 class MalformedPageError(HotPartitionError):
-    """What lies in Redis as a cached page is none."""
+    """The text in Redis is not a cached page."""
 
 
 class SettingsError(HotPartitionError):

@@ -1,1 +1,1 @@
-"""What the adapters need of AWS itself: credentials, signed addresses, and what its variables say."""
+"""The adapters' access to AWS itself: credentials, signed addresses, environment variables."""

@@ -14,7 +14,7 @@ from hotpartition.errors import CredentialsError, StoreUnavailableError
 
 
 class Credentials(NamedTuple):
-    """What requests are signed with; `token` is empty for those that do not end."""
+    """Keys to sign requests with; `token` is empty for those that do not end."""
 
     access_key: str
     secret_key: str
@@ -28,7 +28,7 @@ class CredentialSource(Protocol):
         """Return credentials to sign with now.
 
         Raises:
-            CredentialsError: there are none.
+            CredentialsError: no credentials were found.
             StoreUnavailableError: they have ended, and no new ones can be had just now.
         """
         ...
@@ -39,7 +39,7 @@ class CredentialSource(Protocol):
 
 
 class FixedCredentials:
-    """Credentials that stay as they are."""
+    """Credentials that never change."""
 
     def __init__(self, credentials: Credentials) -> None:
         if any(set(part) & {"\r", "\n"} for part in credentials):
@@ -51,7 +51,7 @@ class FixedCredentials:
         return self._credentials
 
     def forget(self) -> None:
-        """Do nothing: there are no others."""
+        """Do nothing: these never change."""
 
 
 class SdkCredentials:

@@ -1,4 +1,4 @@
-"""What AWS's own variables say of a region, an endpoint and certificates, read as the SDKs read them."""
+"""Region, endpoint and certificates from AWS's own variables, read as the SDKs read them."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def find_dynamodb_endpoint(environ: Mapping[str, str], configured: str, region: 
 
 
 def find_certificates(environ: Mapping[str, str]) -> Certificates:
-    """Find whom to trust: `AWS_CA_BUNDLE`, else the machine's authorities, else those that botocore ships.
+    """Find the trusted authorities: `AWS_CA_BUNDLE`, else the machine's, else those that botocore ships.
 
-    libcurl's own build looks where its builder's machine had them, and some small images have none at all.
+    libcurl looks where the machine that built it had them, and some small images have no authorities.
     """
     if file := environ.get("AWS_CA_BUNDLE"):
         return Certificates(file=file)

@@ -27,7 +27,7 @@ def presign(
     now_seconds: float,
     expires_in_seconds: int,
 ) -> str:
-    """Sign a GET of `/` in its query string, for whoever holds the address within `expires_in_seconds`.
+    """Sign a GET of `/` in its query string. The address serves any holder for `expires_in_seconds`.
 
     Returns:
         The address without a scheme.

@@ -1,1 +1,1 @@
-"""What runs beside requests: consumer, operations, reconciliation. It stands on the engine."""
+"""The jobs beside requests: consumer, operations, reconciliation. They use the engine."""

@@ -11,7 +11,7 @@
 | `rebuild-registry` | `cursor` | a part of the journal's routes put into the registry |
 
 A `cursor` in a response that is not null asks for the next part. What cannot be done is a response as well:
-`{"error": {"kind", "message", "fields"}}`, `fields` naming what is wrong with the command.
+`{"error": {"kind", "message", "fields"}}`, `fields` naming the wrong ones of the command.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ MAX_ROWS = 1_000
 """Routes in one response: at most some 500 bytes each, far below Lambda's 6 MB."""
 MAX_CURSOR_LENGTH = 2_000
 PART_MS = 15_000
-"""How long one part of a long command works, so that whoever waits sees it go on."""
+"""How long one part of a long command works, so that the operator sees progress."""
 STOP_MARGIN_MS = 10_000
 """Time kept before the timeout for a part's last page of routes, should every item need a second try."""
 
 
 class Check(Protocol):
-    """Compares what is stored twice, a part at a time: `Reconciler`, or what stands for it without a registry."""
+    """Compares registry and journal, a part at a time: `Reconciler`, or its replacement without a registry."""
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes."""
@@ -65,7 +65,7 @@ Limit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
 
 
 class HotCommand(_Command):
-    """What is hot."""
+    """The hot keys."""
 
     command: Literal["hot"]
     limit: Limit = 20
@@ -87,7 +87,7 @@ class RouteCommand(_Command):
 
 
 class RaiseCommand(_Command):
-    """A raise by hand; `since_ms` is Unix time, by default a few seconds ago; `by` says who asks."""
+    """A raise by hand; `since_ms` is Unix time, by default a few seconds ago; `by` names the operator."""
 
     command: Literal["raise"]
     conversation_id: str
@@ -97,7 +97,7 @@ class RaiseCommand(_Command):
 
 
 class CloseCommand(_Command):
-    """A close by hand; `timed` says that positions are times where nobody knows; `by` says who asks."""
+    """A close by hand; `timed` says that positions are times where this is not known; `by` names the operator."""
 
     command: Literal["close"]
     conversation_id: str

@@ -1,7 +1,7 @@
 """The consumer job: read the report streams, decide, raise. Started each minute; runs until its successor is at work.
 
 There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
-assignment, whoever reads them comes to the same decisions, and a raise done twice is a raise done once. So a crash, an
+assignment, every reader of them decides the same, and a raise done twice is a raise done once. So a crash, an
 overlap or a zombie consumer changes nothing (docs/architecture.md).
 
 Several consumers may divide the streams (`core/shares.py`). Each has its own successors. When their number changes, a
@@ -34,7 +34,7 @@ POLL_MS = 100
 CATCH_UP_MS = HORIZON_SLOTS * SLOT_MS
 HOUSEKEEPING_MS = 1_000
 REFRESH_MS = 5_000
-"""How often the registry is checked for losses, and given again what is known of hot routes."""
+"""How often the registry is checked for losses, and gets the known hot routes again."""
 
 GC_THRESHOLDS = (200_000, 20, 100)
 """For `gc.set_threshold`, where the process is a consumer's. What it keeps are tuples and dictionaries without cycles,
@@ -53,7 +53,7 @@ MAX_AHEAD_MS = 60_000
 
 @dataclass(slots=True)
 class RunSummary:
-    """What one run did, for its log line and return value."""
+    """The results of one run, for its log line and return value."""
 
     entries: int = 0
     malformed: int = 0
@@ -65,7 +65,7 @@ class RunSummary:
 
 @dataclass(slots=True)
 class _State:
-    """What one run knows. All of it can be lost."""
+    """The state of one run. All of it can be lost."""
 
     share: Share
     reader: StreamReader
@@ -75,9 +75,9 @@ class _State:
     read_ms: dict[str, int] = field(default_factory=dict)
     # collections whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
-    # by collection and load class, what was logged last and in which minute: a state that lasts is logged once a minute
+    # by collection and load class, the last logged reason and its minute: a state that lasts is logged once a minute
     logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
-    # how old what was decided on has been at worst since this was last counted
+    # the highest age of reports that were decided on since this was last counted
     lag_ms: int = 0
     # until when a collection is left alone whose raise was refused
     refused_until_ms: dict[str, int] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class Consumer:
         while True:
             now_ms = self._clock.now_ms()
             has_caught_up = not reader.read().streams
-            # The successor announces itself only when it knows what its predecessor knows.
+            # The successor announces itself only when it knows as much as its predecessor.
             if has_caught_up and not has_announced:
                 has_announced = self._announce(started_ms, share)
             self._decide(state)
@@ -155,7 +155,7 @@ class Consumer:
                 # One rebuild is enough, and each reads the whole journal.
                 if share.is_first and rebuild.check() and cooler is not None:
                     cooler.spare_all()
-                # Redis may have lost a route and kept its sentinels: what is known here is put there again.
+                # Redis may have lost a route and kept its sentinels: the known routes are put there again.
                 state.to_push.update(c for c, entry in state.routes.items() if entry.route)
             rebuild.work()
             if cooler is not None:
@@ -188,7 +188,7 @@ class Consumer:
         # All raises of one pass share the budget, since nothing is read meanwhile; the rest is decided again.
         deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
         judged = dict.fromkeys(state.window.to_judge())
-        # What was logged and is over is judged once more: should it come again, that is logged again.
+        # A logged state that is over is judged once more: if it comes again, it is logged again.
         judged.update((place[0], None) for place in state.logged if place[0] in state.window.as_mapping())
         for collection in judged:
             is_stale = self._clock.now_ms() - state.read_ms.get(collection, 0) >= REREAD_MS
@@ -196,7 +196,7 @@ class Consumer:
             is_raise = any(d.generation for d in decisions)
             is_refused = self._clock.now_ms() < state.refused_until_ms.get(collection, 0)
             if (is_raise and not is_refused) or (is_stale and _needs_route(decisions)):
-                # What is known of the route may be stale or missing: read it, and decide again. A raise cannot wait for
+                # The known route may be stale or missing: read it, and decide again. A raise cannot wait for
                 # the next pass, whose read may be refused as well.
                 is_read = self._load_route(state, collection, deadline_ms if is_raise else 0.0)
                 if not is_read and (is_raise or collection not in state.routes):
@@ -216,7 +216,7 @@ class Consumer:
     def _may_raise(self, decision: Decision, *, is_refused: bool) -> bool:
         """Count a raise of the hour, and say whether it may be made; where Redis cannot count it, it may.
 
-        What only keeps N is not counted: nobody can provoke more of it than there are closes.
+        Raises that only keep N are not counted: there are at most as many as closes.
         """
         if not self._max_raises_per_hour or decision.keeps_n:
             return bool(self._max_raises_per_hour)
@@ -259,7 +259,7 @@ class Consumer:
         self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
-        """Raise a route; what Redis does not take now, `_push` repeats."""
+        """Raise a route; `_push` repeats what Redis does not take now."""
         collection = decision.collection
         load = round(decision.rate_wcu_per_second + decision.later_wcu_per_second)
         cause = Cause(decision.reason, rate_wcu_per_second=load)
@@ -278,7 +278,7 @@ class Consumer:
         self._telemetry.count(MetricName.RAISES)
 
     def _push(self, state: _State) -> None:
-        """Bring Redis up to the journal; what fails is tried again next time."""
+        """Bring Redis up to the journal; failures are tried again next time."""
         for collection in sorted(state.to_push):
             if not self._raiser.publish(collection, state.routes[collection].route):
                 return
@@ -292,7 +292,7 @@ class Consumer:
         return latest_ms is not None and started_ms < latest_ms <= self._clock.now_ms() + MAX_AHEAD_MS
 
     def _forget_quiet(self, state: _State) -> None:
-        """Drop what is known about collections that send no reports any more."""
+        """Drop collections that send no reports any more."""
         alive = state.window.as_mapping().keys() | state.to_push
         state.routes = {c: entry for c, entry in state.routes.items() if c in alive}
         state.read_ms = {c: read_ms for c, read_ms in state.read_ms.items() if c in alive}

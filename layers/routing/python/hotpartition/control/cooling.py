@@ -1,10 +1,10 @@
-"""Closing what has cooled: the consumer's part that finds raised collections whose load has become low.
+"""Closes cooled collections: the consumer's part that finds raised collections with low load.
 
 A collection is warm while its mean load of five seconds is half of what makes it hot, or more. A warm one has a mark in
 Redis that ends after `close_after_seconds` without renewal; a raised one without a mark is closed. So a mark that is
 lost costs a close too early, and another raise with the next rush, and nothing else. Nothing is closed while load may
-be there that nobody sees: while a stream cannot be read or a share has no consumer, and for one TTL of the marks after
-Redis lost anything or the first consumer started.
+be unseen: while a stream cannot be read or a share has no consumer, and for one TTL of the marks after Redis lost
+anything or the first consumer started.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from hotpartition.errors import (
 )
 
 MARK_MS = 5_000
-"""How often what is warm is marked: each mean of five seconds is looked at about once. Twice in each TTL at least."""
+"""How often warm keys are marked: each mean of five seconds is looked at about once. Twice in each TTL at least."""
 FIRST_CHECK_MS = 10_000
-"""How long after its start a consumer first looks for what has cooled: its own marks are there, too."""
+"""How long after its start a consumer first looks for cooled collections: its own marks are there, too."""
 CHECK_MS = 60_000
 """How often it looks. All three are shorter where `close_after_seconds` is."""
 CHECKED_ITEMS = 200
@@ -38,11 +38,11 @@ CHECKED_ITEMS = 200
 MAX_CLOSES = 30
 """Collections closed each minute at most, however many have cooled: half a unit of the journal's a second or so."""
 MISSING_MS = 180_000
-"""A share whose consumer started longer ago than this has none."""
+"""A share whose consumer started longer ago than this has no consumer."""
 EVERYTHING = ""
-"""What is marked warm in place of every collection, after Redis has lost marks."""
+"""Marked warm in place of every collection, after Redis has lost marks."""
 BEGINNING = "-"
-"""Cursor of the first routing item. Where there is no cursor, nobody has looked yet."""
+"""Cursor of the first routing item. Without a cursor, no consumer has looked yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class CoolingLimits:
 
 
 class Cooler:
-    """Marks what is warm and closes what is not. One per run of a consumer; everything it knows can be lost."""
+    """Marks warm collections and closes cold ones. One per run of a consumer; all its state can be lost."""
 
     def __init__(self, ends: ControlEnds, limits: CoolingLimits, share: Share) -> None:
         self._registry = ends.registry
@@ -71,7 +71,7 @@ class Cooler:
         self._cooled: deque[str] = deque()
 
     def work(self, reader: StreamReader) -> None:
-        """Do what is due, in each pass of the consumer: marks, a check, one close."""
+        """Do the work that is due, in each pass of the consumer: marks, a check, one close."""
         now_ms = self._clock.now_ms()
         try:
             if now_ms >= self._next_mark_ms:
@@ -130,11 +130,11 @@ class Cooler:
         try:
             return self._registry.is_warm(collection)
         except RegistryForeignError:
-            return True  # an operator has to remove what is there
+            return True  # an operator has to remove the foreign value
 
     def _close(self, collection: str) -> None:
         try:
-            # What was raised since is not marked yet: it is as if it were.
+            # Collections raised since are not marked yet, and count as marked.
             grown_by_ms = self._clock.now_ms() - self._limits.close_after_ms
             self._closer.close(collection, cause=Cause(COOLED), grown_by_ms=grown_by_ms)
         except RetryLaterError:

@@ -1,4 +1,4 @@
-"""What consumer, operations and reconciliation stand on."""
+"""The adapters that consumer, operations and reconciliation use."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class JournalEnds:
     clock: Clock
     form: KeyForm
     timeless_prefix: str = ""
-    """What the partition keys of counters begin with."""
+    """The prefix of counters' partition keys."""
 
     def build_raiser(self) -> Raiser:
-        """Build what raises routes."""
+        """Build the `Raiser`."""
         return Raiser(journal=self.journal, registry=self.registry, telemetry=self.telemetry, clock=self.clock)
 
     def build_closer(self, times: CloseTimes, *, has_positions: bool = True) -> Closer:
-        """Build what closes routes."""
+        """Build the `Closer`."""
         return Closer(
             journal=self.journal,
             raiser=self.build_raiser(),

@@ -1,4 +1,4 @@
-"""Which keys are hot now: as the fleet's reports tell it (`ReportedHeat`), or its load items (`LoadItemHeat`)."""
+"""Which keys are hot now, by the fleet's reports (`ReportedHeat`) or its load items (`LoadItemHeat`)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RouteRow:
     """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
 
     `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
-    `rcu_per_second` and `pages_per_second` are what is asked for, cached or not, None as for writes. `page_copies` is
+    `rcu_per_second` and `pages_per_second` are the requested load, cached or not, None as for writes. `page_copies` is
     in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not respond.
     `closed_at_ms` is where the era began that its latest confirmed close began; None: it was never closed.
     """
@@ -63,7 +63,7 @@ class HotList:
     could not be read to its end, `streams_unavailable` counts those of `streams` that Redis gave nothing of.
     In band there are neither streams nor consumers, `active` counts the raised keys with a load, and `is_complete` is
     False where not all raised keys were looked at.
-    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: nobody knows.
+    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: unknown.
     """
 
     rows: tuple[RouteRow, ...]
@@ -76,27 +76,27 @@ class HotList:
 
     @property
     def consumer_started_ms(self) -> int | None:
-        """The oldest of these starts, since one missing consumer is one too many; None: nobody knows of one."""
+        """The oldest of these starts, since one missing consumer is one too many; None: none is known."""
         known = [start for start in self.consumers_started_ms if start is not None]
         return min(known, default=None) if len(known) == len(self.consumers_started_ms) else None
 
 
 class Load(NamedTuple):
-    """What is offered to one collection."""
+    """The offered load of one collection."""
 
     writes: Heat = NO_HEAT
     reads: ReadHeat = NO_READ_HEAT
 
 
 class Known(NamedTuple):
-    """What is known of a route, None where it cannot be read; and of the copies of the newest page, None if nothing."""
+    """The known route, None where it cannot be read; and the copies of the newest page, None if unknown."""
 
     route: Route | None
     copies: int | None = None
 
 
 class HotKeys(Protocol):
-    """Lists what is hot."""
+    """Lists the hot keys."""
 
     key_wcu: float
     """The load of one key that is hot, in WCU/s."""
@@ -131,7 +131,7 @@ def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportLimits:
-    """What the other functions are set to, as far as their reports are judged by it."""
+    """The settings of the other functions by which their reports are judged."""
 
     stream_partitions: int
     consumers: int
@@ -172,7 +172,7 @@ class ReportedHeat:
         return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
 
     def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, Load]:
-        """Measure what is offered to each collection to which anything is."""
+        """Measure the offered load of each collection that has any."""
         loads: dict[str, Load] = {}
         for collection, written in reports.writes.items():
             if (heat := measure_heat(written, now_ms)).wcu_per_second:
@@ -183,7 +183,7 @@ class ReportedHeat:
         return loads
 
     def _rank(self, load: Load) -> float:
-        """Compare loads of both kinds: each as a share of what makes a collection hot."""
+        """Compare loads of both kinds: each as a share of the threshold."""
         limits = self._limits
         writes, reads = load.writes.wcu_per_second, load.reads.rcu_per_second
         return max(writes / limits.hot_sustained_wcu, reads / limits.hot_sustained_rcu)
@@ -194,7 +194,7 @@ class ReportedHeat:
         return None if stream in unread.streams else Load()
 
     def _read_reports(self, now_ms: int) -> tuple[StreamReader, Unread]:
-        """Read what the fleet reported of late; a stream that is away is left out."""
+        """Read the fleet's recent reports; a stream that is away is left out."""
         count = self._limits.stream_partitions
         reader = StreamReader(
             self._ends,
@@ -235,9 +235,9 @@ RunAll = Callable[[Callable[[RoutingItem], RouteRow], Iterable[RoutingItem]], It
 
 
 class LoadItemHeat:
-    """`HotKeys` by the load items of raised keys: what is counted while DynamoDB refuses writes, and for seconds after.
+    """`HotKeys` by the load items of raised keys, counted while DynamoDB refuses writes, and for seconds after.
 
-    A key that was refused and not raised is not listed: nothing lists load items.
+    A key that was refused and not raised is not listed: load items cannot be listed.
     """
 
     def __init__(

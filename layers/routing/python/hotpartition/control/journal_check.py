@@ -1,4 +1,4 @@
-"""What is left to check where there is no registry: that every route of the journal can be read."""
+"""The check that is left without a registry: that every route of the journal can be read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class JournalCheck:
         """Read a part of all routes. A malformed one is left to a person.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours, or a repair was asked for.
+            InvalidRequestError: the cursor is not valid, or a repair was requested.
             RetryLaterError: the journal could not be read.
         """
         if repairs:

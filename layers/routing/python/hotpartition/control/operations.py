@@ -1,4 +1,4 @@
-"""The operations job: what an operator asks of the running system, and the raise that an operator may make.
+"""The operations job: an operator's questions to the running system, and raises and closes by hand.
 
 Nothing here is on a request's path. A raise by hand goes the way of all raises, the journal first and the registry
 second: repeated, interrupted or done by two people at once, it does no harm.
@@ -33,7 +33,7 @@ MIN_SHARD_COUNT = 2
 """One shard would serve no more than the base key does."""
 
 SINCE_AGO_MS = 5_000
-"""How far before now a raise by hand begins unless told: messages whose ids clients minted a moment ago are with it."""
+"""How far before now a raise by hand begins by default: it includes messages whose ids clients minted a moment ago."""
 MAX_SINCE_AHEAD_MS = 24 * 3_600_000
 """A generation is for ever, so a `since` that is far ahead is taken for a mistake."""
 HELD_MS = 24 * 3_600_000
@@ -54,7 +54,7 @@ class RoutePage:
 
 @dataclass(frozen=True, slots=True)
 class RaiseByHand:
-    """What a raise by hand did. `shard_count_before` is the least N of the messages from `generation.since_ms` on."""
+    """A raise by hand's result. `shard_count_before` is the least N of the messages from `generation.since_ms` on."""
 
     collection: str
     generation: Generation
@@ -68,7 +68,7 @@ class RaiseByHand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationsLimits:
-    """What the other functions are set to, as far as an operator is told of it."""
+    """The settings of the other functions that are shown to an operator."""
 
     max_shard_count: int
     route_cache_seconds: float
@@ -95,14 +95,14 @@ class Operations:
         self._raiser = ends.build_raiser()
 
     def list_hot(self, limit: int) -> HotList:
-        """List what is hot, as `HotKeys.list_hot` does."""
+        """List the hot keys, as `HotKeys.list_hot` does."""
         return self._hot_keys.list_hot(limit)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
         """List some routes of the journal, without their heat.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
             RetryLaterError: the journal could not be read.
         """
         now_ms = self._clock.now_ms()
@@ -112,7 +112,7 @@ class Operations:
         return RoutePage(tuple(rows), following)
 
     def show_route(self, collection: str) -> RouteState:
-        """Compare one collection's route in both places, and say who or what made it.
+        """Compare one collection's route in both places, and show the causes of its raises.
 
         Without a registry nothing contradicts the journal: it is `EQUAL` unless it is malformed.
 
@@ -126,7 +126,7 @@ class Operations:
             known = EMPTY_ROUTE if item is None else item.route
             return RouteState(collection, item, None, compare(item, known), self._clock.now_ms())
         try:
-            # Before the journal: what the registry knows later would look as if it were ahead.
+            # Before the journal: read later, the registry could look as if it were ahead.
             registry: Route | None = self._registry.get(collection)
         except RegistryUnavailableError:
             registry = None
@@ -136,7 +136,7 @@ class Operations:
     def raise_by_hand(
         self, collection: str, shard_count: int, *, since_ms: int | None = None, by: str | None = None
     ) -> RaiseByHand:
-        """Spread a collection's messages from an instant on over so many shards; if it has as many, change nothing.
+        """Spread a collection's messages from an instant on over `shard_count` shards, unless it has them.
 
         Raises:
             InvalidRequestError: naming every wrong field.
@@ -150,7 +150,7 @@ class Operations:
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
         route = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True)).route
         starts = (since_ms, *[missing.since_ms for missing in route.complete_raise([generation])])
-        # As writers place: what a pending close would undo is no raise that holds.
+        # As writers place: a raise that a pending close would undo does not hold.
         before = min(route.as_announced.shard_count_at(start) for start in starts)
         is_changed = shard_count > before
         if is_changed:
@@ -180,9 +180,9 @@ class Operations:
 
         Args:
             collection: which one.
-            is_dry_run: whether it is only said what would be done.
+            is_dry_run: whether the close is only planned.
             is_timed: the operator says that its positions are times, where that is not known here.
-            by: who asks.
+            by: the operator.
 
         Raises:
             InvalidRequestError: the collection is malformed, or nothing is closed here.
@@ -246,7 +246,7 @@ class Operations:
         return "until it is closed: a day from then at the earliest, or once its load was high and is low again"
 
     def _hold(self, collection: str, keep_ms: int) -> None:
-        """Keep the consumer from closing what was raised for an event that has not begun."""
+        """Keep the consumer from closing a collection that was raised for an event that has not begun."""
         if self._registry is None or not self._is_closing or keep_ms <= 0:
             return
         try:
@@ -265,7 +265,7 @@ class Operations:
         return try_for(self._clock, RETRY_BUDGET_MS, call)
 
     def _check_raise(self, collection: str, shard_count: int, since_ms: int, now_ms: int) -> None:
-        """Check what a raise by hand is to do.
+        """Check the values of a raise by hand.
 
         Raises:
             InvalidRequestError: naming every wrong field.

@@ -1,6 +1,6 @@
-"""Marking what is read-hot: the consumer's part that watches the read reports.
+"""Marks read-hot collections: the consumer's part that watches the read reports.
 
-Everything it knows can be lost. The load is rebuilt from the streams, what was decided before is in Redis, and a mark
+All its state can be lost. The load is rebuilt from the streams, earlier decisions are in Redis, and a mark
 that is not renewed ends by itself. While Redis is away nothing is read from the streams either, so nothing is decided.
 """
 
@@ -22,7 +22,7 @@ REPEAT_LOG_MS = 60_000
 
 @dataclass(slots=True)
 class _Mark:
-    """What is known of one collection's mark: how many copies, when it was set here, and what was logged last."""
+    """One collection's mark as known here: the number of copies, when it was set, and the last log line."""
 
     copies: int
     set_at_ms: int | None = None
@@ -50,11 +50,11 @@ class ReadMarker:
             try:
                 self._decide_one(collection, now_ms_of(collection))
             except RegistryUnavailableError:
-                # What could not be marked is decided again in the next pass.
+                # A mark that failed is decided again in the next pass.
                 self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has left the horizon."""
+        """Drop reports that have left the horizon."""
         self.window.forget(now_ms)
         loud = set(self.window.to_judge())
         self._marks = {c: mark for c, mark in self._marks.items() if mark.copies or c in loud}
@@ -73,7 +73,7 @@ class ReadMarker:
         self._log(decision, mark, now_ms)
 
     def _ask(self, collection: str) -> int:
-        """Ask what an earlier consumer decided, once: copies never become fewer while it is hot."""
+        """Ask for an earlier consumer's decision, once: copies never become fewer while it is hot."""
         try:
             return self._registry.get_for_reading(collection).copies
         except RegistryForeignError:

@@ -1,4 +1,4 @@
-"""Reconcile the registry with the journal: compare all routes, repair what differs, or fill the registry anew.
+"""Reconcile the registry with the journal: compare all routes, repair differences, or fill the registry anew.
 
 For operators. Thousands of routes take longer than one request may, so each method does a part: it ends when its time
 is used up and returns the cursor that the next part begins with. A repair only adds, so nothing can be lost by it.
@@ -61,7 +61,7 @@ class RouteState:
 
 @dataclass(slots=True)
 class Verification:
-    """Counts of one part of a comparison, and what differed; `cursor` None: it was the last part."""
+    """Counts of one part of a comparison, and the differences; `cursor` None: it was the last part."""
 
     counts: dict[Agreement, int] = field(
         default_factory=lambda: dict.fromkeys((a for a in Agreement if a is not Agreement.UNKNOWN), 0)
@@ -94,15 +94,15 @@ class Reconciler:
         self._fill = RegistryFill(ends)
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
-        """Compare a part of all routes: first those of the journal, then what only the registry has.
+        """Compare a part of all routes: first those of the journal, then those that only the registry has.
 
         Args:
             cursor: that of the last part; None begins.
-            repairs: whether each learns what only the other knows. A malformed route is left to a person.
+            repairs: whether each gets the routes that only the other has. A malformed route is left to a person.
             budget_ms: time after which the part ends.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
             RegistryUnavailableError: Redis did not respond.
             RetryLaterError: the journal could not be read.
         """
@@ -128,8 +128,8 @@ class Reconciler:
         """Put every route of the journal into the registry, a part at a time, and at the end state that it is whole.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
-            RegistryUnavailableError: Redis did not respond; what is there already stays.
+            InvalidRequestError: the cursor is not valid.
+            RegistryUnavailableError: Redis did not respond; routes put there already stay.
             RetryLaterError: the journal could not be read.
         """
         deadline_ms = self._clock.now_ms() + budget_ms
@@ -151,7 +151,7 @@ class Reconciler:
             if compare(item, self._get_registry(item.collection)) is not Agreement.EQUAL
         ]
         part.counts[Agreement.EQUAL] += len(items) - len(differing)
-        # The index may lag behind, so what differs from it is compared with the item itself.
+        # The index may lag behind, so differences from it are checked against the item itself.
         self._note_states(part, self._settled_states(differing), repairs=repairs)
         return following
 
@@ -172,7 +172,7 @@ class Reconciler:
         return [self._read_both(s.collection) if _may_be_on_its_way(s) else s for s in states]
 
     def _get_registry(self, collection: str) -> Route:
-        """Read the registry's route: none, where the place is taken by what an operator has to remove."""
+        """Read the registry's route: empty, where foreign data is in its place, which an operator has to remove."""
         try:
             return self._registry.get(collection)
         except RegistryForeignError:
@@ -195,7 +195,7 @@ class Reconciler:
                 part.mended += self._repair(state)
 
     def _repair(self, state: RouteState) -> bool:
-        """Let each place learn what only the other knows: nothing is taken away from either.
+        """Add to each place the members that only the other has: nothing is taken away from either.
 
         Returns:
             Whether both are equal now. A close that only the registry has stays there, for a person to remove: whether

@@ -23,7 +23,7 @@ class FilledPage:
 
 
 class RegistryFill:
-    """Puts the journal's routes into the registry. What is there already stays."""
+    """Adds the journal's routes to the registry, and removes nothing."""
 
     def __init__(self, ends: ControlEnds) -> None:
         self._routing_items = ends.routing_items
@@ -48,7 +48,7 @@ class RegistryFill:
                 self._telemetry.event("routing item cannot be read", collection=item.collection)
                 malformed.append(item.collection)
             else:
-                with suppress(RegistryForeignError):  # an operator has to remove what is there
+                with suppress(RegistryForeignError):  # an operator has to remove the foreign value
                     self._registry.add(item.collection, item.route.members)
                 routes += 1
         if following is None:

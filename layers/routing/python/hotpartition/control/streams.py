@@ -29,14 +29,14 @@ class Unread:
 
 @dataclass(slots=True)
 class _Cursor:
-    """How far one stream was read, and when: what a decision calls now, however long the calls before it took."""
+    """How far one stream was read, and when: decisions take this time as now, however long earlier calls took."""
 
     after_id: str
     read_at_ms: int
 
 
 class StreamReader:
-    """Reads streams, each from where it was left. Counts what it left out; names it in metrics and logs if `is_named`.
+    """Reads streams, each from where it was left. Counts skipped entries; metrics and logs name them if `is_named`.
 
     Reports go to the window of their kind. `most_reads` bounds the reads of one stream at a time.
     """
@@ -79,7 +79,7 @@ class StreamReader:
         return cursor.read_at_ms if cursor else self.read_at_ms
 
     def read(self) -> Unread:
-        """Read what is new in all streams; one that is away does not keep the others waiting."""
+        """Read new entries of all streams; one that is away does not delay the others."""
         unread = Unread(set(), set())
         for stream, cursor in self._cursors.items():
             try:
@@ -125,7 +125,7 @@ class StreamReader:
                 self._leave_out()
 
     def _take_other(self, entry_id: str, text: str, now_ms: int, reason: str) -> None:
-        """Take in a report of reads, or skip what is not a report, as `reason` says."""
+        """Take in a report of reads, or skip an entry that is not a report, as `reason` says."""
         if not ReadReport.is_one(text):
             self._skip(entry_id, reason)
             return

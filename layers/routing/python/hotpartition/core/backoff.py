@@ -30,7 +30,7 @@ class Clock:
 class Budget:
     """The time that one request may spend on trying again.
 
-    It counts from now, or from the first refusal: what a library's call reads before it may take any time.
+    It counts from now, or from the first refusal: a library's call may read for any time before it.
     """
 
     def __init__(self, clock: Clock, budget_ms: float, *, from_refusal: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""What DynamoDB charges: item sizes in bytes and capacity units.
+"""DynamoDB's charges: item sizes in bytes and capacity units.
 
 Source: DynamoDB Developer Guide, "DynamoDB item sizes and formats" and "Read and write operations". Items are in
 the API's own form, attribute name to `{type: value}`, as both the functions and the local proxy hold them.
@@ -36,7 +36,7 @@ def write_units(size_bytes: int) -> int:
 
 
 def read_units(size_bytes: int, *, is_strong: bool) -> float:
-    """Compute the RCU of reading so many bytes in one request: 1 for each 4 KiB begun, half when eventual."""
+    """Compute the RCU of one read of `size_bytes`: 1 for each 4 KiB begun, half when eventually consistent."""
     units = max(1, ceil(size_bytes / READ_UNIT_BYTES))
     return float(units) if is_strong else units / 2
 

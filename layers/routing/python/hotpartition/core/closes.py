@@ -19,12 +19,12 @@ from hotpartition.core.route import MAX_SETTLED_MEMBERS, Close, Route
 from hotpartition.core.store_clock import SECOND_MS
 
 WARM_SHARE = 0.5
-"""Of what makes a key hot: with less it has cooled."""
+"""Share of the hot threshold: with less load a key has cooled."""
 
 
 @dataclass(frozen=True, slots=True)
 class CloseTimes:
-    """The times of the protocol, in ms. REQUIRES: no writer has a longer lease than who closes believes."""
+    """The times of the protocol, in ms. REQUIRES: no writer of the fleet has a lease longer than `lease_ms`."""
 
     lease_ms: int
     margin_ms: int

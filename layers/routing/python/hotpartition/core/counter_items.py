@@ -1,4 +1,4 @@
-"""How a counter is spread: the items of its shards, and what makes an addition with a token one addition. Pure.
+"""How a counter is spread: the items of its shards, and how an addition with a token counts once. Pure.
 
 Each shard of a counter has one item for additions without a token, and `CELLS` items, its cells, for those with one:
 two transactions on one item at the same time exclude each other, where two plain additions do not. All forms here are
@@ -16,13 +16,13 @@ from hotpartition.core.capacity import number_size_bytes, text_size_bytes
 CELLS = 16
 """Items of a shard that take additions with a token. In a power of two, each token has the same odds."""
 AMOUNT = "counted"
-"""The attribute that holds what an item has counted."""
+"""The attribute with the sum that an item has counted."""
 
 _LARGEST_AMOUNT_BYTES = number_size_bytes("9" * 38) + 1
 
 
 class Cell(NamedTuple):
-    """What one item of a counter has counted."""
+    """The sum in one item of a counter."""
 
     sort_key: str
     amount: int
@@ -40,7 +40,7 @@ class Cell(NamedTuple):
 class Addition(NamedTuple):
     """An addition that counts once: DynamoDB's own token for it, the cell that it goes to, and how much it adds.
 
-    Where it goes and what it adds is all that its request is made of, so whoever knows both builds the same request.
+    The cell and the amount determine the request, so every process builds the same one.
     """
 
     request_token: str

@@ -1,7 +1,7 @@
 """The detector: from the fleet's reports and the known route to a decision, as a pure function.
 
 State is `(slot, source, collection) -> values`, written by assignment, so redelivered, reordered and doubled
-reports change nothing, and whoever reads the same stream comes to the same decision.
+reports change nothing, and all consumers that read the same stream decide the same.
 
 Load is judged against what the route already gives. Messages whose N(t) is m form one *load class*; `max(m, 1)` keys
 serve it. It is hot at once when one second of slots exceeds `hot_at_once_wcu` for each of these keys, and hot when
@@ -48,15 +48,15 @@ EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
 EVIDENCE_MIN_SAMPLES = 4
 """Fewer are a few large items: two of those on one shard are too much for it, on any number (decision 30)."""
 EVIDENCE_MIN_SLOTS = 2
-"""Throttles in so many different slots of the last two seconds are not a passing burst."""
+"""Slots of the last two seconds that must have throttles; in fewer they may be a passing burst."""
 EVIDENCE_LOAD_SHARE = 0.4
 """Own load, as a share of what the route is sized for, below which a throttle is a neighbour's doing."""
 EVIDENCE_THROTTLED_SHARE = 0.05
-"""Of the own load; who was refused by all choices is stored a moment later, and pages pay for more shards for ever."""
+"""Share of the own load; below it, throttled writes are stored a moment later, and new shards would cost every page."""
 EVIDENCE_PAUSE_MS = 5_000
 
 ROUNDING_MARGIN = 1 - 1e-9
-"""A sum of floats depends on their order; what is left out of judging must be below the thresholds in any."""
+"""A sum of floats depends on their order; a load that is not judged must be below the thresholds in any order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,18 +72,18 @@ class Thresholds:
 def size_route(wcu_per_second: float, thresholds: Thresholds) -> int:
     """Size a route: how many shards a load is to have, at least 2, whatever the cap is.
 
-    Several shards can fall onto one physical partition and be more than it takes; what it refuses goes to the
+    Several shards can fall onto one physical partition and be more than it takes; refused writes go to the
     messages' next choices, so that N grows with the load and not with its square (decision 31 has the figures).
     """
     return max(2, ceil(wcu_per_second / thresholds.target_shard_wcu))
 
 
 class Reason(StrEnum):
-    """Why a decision is what it is."""
+    """The reason of a decision."""
 
     RAISED = "raised"
     UNLUCKY_PARTITION = "unlucky-partition"  # raised: throttled although the load is covered
-    SIZING = "sizing"  # hot; the slot that tells the size is not over yet
+    SIZING = "sizing"  # hot; the slot that sets the size is not over yet
     COVERED = "covered"  # more than a base key serves, and the route's shards serve it
     AT_CAP = "at-cap"
     TOO_MANY = "too-many"  # hot, and the hour's raises are used up
@@ -96,7 +96,7 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What was decided about one load class of one collection, and why.
+    """The decision about one load class of one collection, and its reason.
 
     `generation` is set when the route is to be raised; `rate_wcu_per_second` is the load that decided, `per_slot_wcu`
     the slots it came from (oldest first), `shard_count` the m of the load class, `later_wcu_per_second` the load of
@@ -115,7 +115,7 @@ class Decision:
 
     @property
     def keeps_n(self) -> bool:
-        """Whether the raise only keeps N what it is, behind a pending close."""
+        """Whether the raise only keeps N unchanged, behind a pending close."""
         return self.generation is not None and self.generation.shard_count == self.shard_count
 
 
@@ -129,12 +129,12 @@ class _Sample(NamedTuple):
     is_throttled: bool
 
 
-# Skips what a named tuple does to its arguments, which takes longer than making the tuple.
+# Skips a named tuple's handling of its arguments, which takes longer than making the tuple.
 _new_tuple = tuple.__new__
 
 
 class _Share(NamedTuple):
-    """Samples of one slot, and what they amount to."""
+    """Samples of one slot, and their sum."""
 
     samples: tuple[_Sample, ...]
     wcu: float
@@ -149,7 +149,7 @@ class _Share(NamedTuple):
 
 
 _Crossing = tuple[float, int, int, bool]
-"""What of a report is kept: its value in WCU, position in ms, N and whether it was throttled.
+"""The kept part of a report: its value in WCU, position in ms, N and whether it was throttled.
 
 A plain tuple, without the names that the dictionaries above it hold: a busy consumer keeps half a million of them.
 """
@@ -184,7 +184,7 @@ class _Slot:
             self.is_throttled = True
 
     def _insert(self, source: str, known: tuple[_Crossing, ...], crossing: _Crossing) -> bool:
-        """Add what is not the source's largest value, or is a repetition; say whether that changes anything."""
+        """Add a value that is not the source's largest, or a repetition; say whether that changes anything."""
         at = bisect_left(known, crossing[0], key=_value_of)
         is_repetition = known[at][0] == crossing[0]
         if is_repetition and not crossing[3]:
@@ -225,7 +225,7 @@ class CollectionReports:
         self._highest_wcu = 0.0
         # no second of slots that ends later is loud
         self._loud_slot = -1
-        # none is older
+        # no slot is older
         self.first_slot = 0
 
     def add(self, report: WriteReport) -> None:
@@ -234,7 +234,7 @@ class CollectionReports:
         self.add_crossing(number, source, (value, position, shard_count, is_throttled), 0.0)
 
     def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
-        """Take in what is kept of a report.
+        """Take in the kept part of a report.
 
         Returns:
             Whether it was throttled, or its slot belongs to a second of slots with more than `quiet_wcu`.
@@ -259,13 +259,13 @@ class CollectionReports:
         return True
 
     def _is_quiet_around(self, number: int, quiet_wcu: float) -> bool:
-        """Say whether no second of slots that a slot belongs to has more than so many WCU."""
+        """Say whether no second of slots that includes this slot has more than `quiet_wcu`."""
         around = range(number - SLOTS_PER_SECOND + 1, number + SLOTS_PER_SECOND)
         wcu = [slot.wcu if (slot := self._slots.get(n)) else 0.0 for n in around]
         return all(sum(wcu[first : first + SLOTS_PER_SECOND]) <= quiet_wcu for first in range(SLOTS_PER_SECOND))
 
     def forget_before(self, slot: int) -> None:
-        """Drop what is older than a slot."""
+        """Drop all slots before this one."""
         if self.first_slot >= slot:
             return
         for dropped in [s for s in self._slots if s < slot]:
@@ -287,7 +287,7 @@ class CollectionReports:
         return bool(self._slots)
 
     def shares(self, since_slot: int) -> list[tuple[int, _Share]]:
-        """List what each slot from one on amounts to, oldest first."""
+        """List the sums of the slots from one on, oldest first."""
         return [(number, self._slots[number].share(number)) for number in sorted(self._slots) if number >= since_slot]
 
 
@@ -304,8 +304,8 @@ def decide(
 
     Args:
         collection: whose reports these are.
-        reports: what is known of its load.
-        route: what the journal holds for it, as far as known. A stale route can only lead to a raise that is
+        reports: its known load.
+        route: its route in the journal, as far as known. A stale route can only lead to a raise that is
             already there, or is larger than needed.
         thresholds: when it is hot, and how it is sized.
         now_ms: Unix time in ms.
@@ -323,7 +323,7 @@ def decide(
         load.is_backfill = route.shard_count_at(None) > load.shard_count
     decisions = [_judge(collection, load, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms) for load in loads]
     urgent = [d for d in decisions if d.generation or d.reason in {Reason.SIZING, Reason.AT_CAP}]
-    # A raise holds behind the pending close by itself; what it leaves there is decided in the next pass.
+    # A raise holds behind the pending close by itself; the rest is decided in the next pass.
     if route.closes and not any(d.generation for d in urgent):
         warm_wcu = thresholds.hot_sustained_wcu * WARM_SHARE
         if kept := keep_open(collection, reports.mean_wcu(current), route, warm_wcu, now_ms=now_ms):
@@ -359,7 +359,7 @@ def keep_open(collection: str, wcu_per_second: float, route: Route, warm_wcu: fl
 
 
 def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[int, dict[int, _Share]]:
-    """Split what slots amount to by the N(t) of their messages: load class -> slot -> share."""
+    """Split the sums of slots by the N(t) of their messages: load class -> slot -> share."""
     starts = [since for since, _ in reversed(route.steps)]
     # The N(t) before the first of them, and from each of them on.
     counts = [0, *(shard_count for _, shard_count in reversed(route.steps))]
@@ -367,7 +367,7 @@ def _split_by_class(shares: Iterable[tuple[int, _Share]], route: Route) -> dict[
     for slot, share in shares:
         first, last = bisect_right(starts, share.first_time_ms), bisect_right(starts, share.last_time_ms)
         lowest = counts[first]
-        # Without closes N(t) never falls: what lies between is the same.
+        # Without closes N(t) never falls: it is the same in between.
         if first == last or (lowest == counts[last] and not route.closes):
             classes.setdefault(lowest, {})[slot] = share
             continue
@@ -412,7 +412,7 @@ class _LoadClass:
         return tuple([shares[s].wcu if s in shares else 0.0 for s in range(first_slot, last_slot + 1)])
 
     def is_at_most(self, wcu: float) -> bool:
-        """Say whether all of it together is surely no more than so many WCU."""
+        """Say whether the sum of all shares is at most `wcu`, whatever the rounding."""
         return sum([share.wcu for share in self._shares.values()]) <= wcu * ROUNDING_MARGIN
 
 
@@ -505,7 +505,7 @@ def _judge_throttles(
 ) -> Decision:
     current = slot_of(now_ms)
     last_second = load.sum(current - SLOTS_PER_SECOND, current - 1)
-    # Only what was placed under the present N tells something about the present shards.
+    # Only writes placed under the present N are evidence about the present shards.
     evidence = [
         s
         for s in load.samples(current - EVIDENCE_SLOTS + 1, current + MAX_SLOTS_AHEAD)
@@ -602,11 +602,7 @@ class ReportWindow:
     """
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
-        """Start empty.
-
-        Args:
-            thresholds: what `to_judge` leaves out collections by; without them it lists all.
-        """
+        """Start empty. `to_judge` leaves out collections below the `thresholds`; None: it lists all."""
         self._quiet_wcu = -1.0
         if thresholds is not None:
             self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * ROUNDING_MARGIN
@@ -636,7 +632,7 @@ class ReportWindow:
         return True
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has left the horizon."""
+        """Drop slots that have left the horizon."""
         oldest = slot_of(now_ms) - HORIZON_SLOTS
         aged = [(c, reports) for c, reports in self._collections.items() if reports.first_slot < oldest]
         for collection, reports in aged:
@@ -657,7 +653,7 @@ class ReportWindow:
         return list(self._loud)
 
     def list_warm(self, wcu_per_second: float, now_ms_of: Callable[[str], int]) -> Sequence[str]:
-        """List the collections whose mean load was so much or more in five seconds, until their reports were read."""
+        """List the collections with a mean load of `wcu_per_second` or more over five seconds, up to the last read."""
         known = self._collections.items()
         return [c for c, reports in known if reports.mean_wcu(slot_of(now_ms_of(c))) >= wcu_per_second]
 

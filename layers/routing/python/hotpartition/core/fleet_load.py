@@ -1,8 +1,8 @@
-"""The fleet's own load on one key, as its load item shows it, and what follows from it. Pure.
+"""The fleet's own load on one key, from its load item, and the decision that follows. Pure.
 
 Load item: one for each collection that was throttled of late, under a partition key of its own (never the hot one),
 and up to two more where that is throttled too.
-Each sample adds its WCU to one of two attributes, and takes away what is too old: a ring that needs no clean-up.
+Each sample adds its WCU to one of two attributes, and removes old ones: a ring that needs no clean-up.
 
 | attribute | type | content |
 |---|---|---|
@@ -48,13 +48,13 @@ SHORT_SLOTS = 4
 """In windows of at most this many slots the load may still rise, or its counting: a last slot with more sets the size.
 It is whole if there was something to count in the slot before it."""
 LOAD_PLACES = 3
-"""Load items of a collection. All processes use the first; it may lie on the very partition that is hot, though, or on
-another that is: who is refused there goes to the next one, as all others are who are."""
+"""Load items of a collection. All processes use the first. Where its partition is hot and refuses, each process uses
+the next one."""
 KEPT_SLOTS = 16
 """How long a slot is kept: longer than any window looks back."""
 MAX_SLOTS_AHEAD = 8
 WAITING_MS = 2_000
-"""How long before the window that decided a raise begins: what was refused since finds the new shards."""
+"""How long before the window that decided a raise begins: writes refused since then find the new shards."""
 MAX_SAMPLE_WCU = 25.0
 """No throttled sample stands for more."""
 
@@ -63,7 +63,7 @@ _BUCKET = re.compile(r"w([0-9a-f]{1,12})")
 
 
 class Cell(NamedTuple):
-    """What one attribute of a load item counts."""
+    """The load that one attribute of a load item counts."""
 
     slot: int
     shard_count: int
@@ -112,13 +112,13 @@ def decide_in_band(
     now_ms: int,
     raised_at_ms: int | None = None,
 ) -> Decision:
-    """Decide about the load class of an item that is written now. Whoever sees the same load decides the same.
+    """Decide about the load class of an item that is written now. All processes that see the same load decide the same.
 
     Args:
         collection: whose load it is.
         load: as the load item shows it.
-        route: what the journal showed of it.
-        thresholds: `hot_at_once_wcu` is what one key serves.
+        route: its route in the journal.
+        thresholds: `hot_at_once_wcu` is the load that one key serves.
         position: the item's.
         now_ms: DynamoDB's time, Unix ms.
         raised_at_ms: when the route last grew, Unix ms.
@@ -158,7 +158,7 @@ def decide_in_band(
     count = max(min(count, thresholds.max_shard_count), m + 1, 2)
     since_ms = first_slot * SLOT_MS - WAITING_MS
     if position < since_ms:
-        # An older item, or one of a table whose positions are no times.
+        # An older item, or one of a table whose positions are not times.
         since_ms = now_ms - BACKFILL_REACH * (now_ms - position) if route.shard_count_at(None) > m else position
     return replace(decision, generation=Generation(max(0, since_ms), count))
 

@@ -54,7 +54,7 @@ def measure_load(load: FleetLoad, now_ms: int) -> Heat | None:
 
 @dataclass(frozen=True, slots=True)
 class ReadHeat:
-    """The pages of a collection that are asked for, cached or not, and what they take or would take."""
+    """The pages of a collection that are asked for, cached or not, and the RCU that they take or would take."""
 
     rcu_per_second: float
     pages_per_second: float

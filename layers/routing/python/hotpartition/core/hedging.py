@@ -1,7 +1,7 @@
 """Hedged requests: a query that takes longer than most is asked a second time, and the first response is taken.
 
 One read waits for the slowest of all its shards, so at N = 16 a delay that hits one query in a hundred hits one read in
-seven. Source: Dean, Barroso, "The Tail at Scale", CACM 56 (2013). What hedges add is bounded by a budget, so that a
+seven. Source: Dean, Barroso, "The Tail at Scale", CACM 56 (2013). A budget bounds the added load, so that a
 DynamoDB that is slow everywhere is not asked twice for everything.
 """
 
@@ -24,7 +24,7 @@ MAX_SAVED_HEDGES = 4.0
 """Hedges that may be saved up, so that a cold start or a pause does not allow a burst."""
 LATENCY_WINDOW = 256
 MIN_LATENCIES = 32
-"""Below so many recent latencies nobody can say what is slow."""
+"""With fewer recent latencies it is not known which call is slow."""
 MIN_DELAY_SECONDS = 0.002
 STRAGGLERS_SHARE = 1 / 8
 MIN_STRAGGLERS = 2
@@ -38,11 +38,7 @@ class HedgePolicy:
     """Says after which delay to ask again, from recent latencies, and whether the budget allows it. Thread-safe."""
 
     def __init__(self, *, quantile: float) -> None:
-        """Start without experience.
-
-        Args:
-            quantile: the share of recent queries that were faster than the delay.
-        """
+        """Start without experience; `quantile` is the share of recent queries that were faster than the delay."""
         self._quantile = quantile
         self._latencies: deque[float] = deque(maxlen=LATENCY_WINDOW)
         self._allowance = 0.0
@@ -89,15 +85,15 @@ class Transport(Protocol[ResultT_co]):
         ...
 
     def wait(self, timeout_seconds: float | None) -> Sequence[tuple[Attempt, ResultT_co | RetryLaterError]]:
-        """Wait until attempts end, or for this long; return those that ended with what became of them.
+        """Wait until attempts end, or for this long; return those that ended, with their outcomes.
 
         Raises:
-            Exception: what an attempt ran into that repeating it would not cure; the round ends with it.
+            Exception: an attempt failed in a way that a repetition would not cure; the round ends with it.
         """
         ...
 
     def abandon(self, attempt: Attempt) -> None:
-        """Forget an attempt, if it has not ended: nobody waits for it any more, and `wait` does not return it."""
+        """Forget an attempt, if it has not ended: its result is not needed any more, and `wait` does not return it."""
         ...
 
 
@@ -108,12 +104,7 @@ class RoundState(Generic[ResultT]):
     """
 
     def __init__(self, count: int, policy: HedgePolicy | None) -> None:
-        """Begin a round.
-
-        Args:
-            count: how many calls it has.
-            policy: when to hedge; None for never.
-        """
+        """Begin a round of `count` calls; `policy` None: it never hedges."""
         self._policy = policy
         self._delay = policy.delay_seconds() if policy else None
         self._results: dict[int, ResultT | RetryLaterError] = {}
@@ -157,7 +148,7 @@ class RoundState(Generic[ResultT]):
         return self._run(Attempt(call, now, is_hedge=True))
 
     def end(self, attempt: Attempt, result: ResultT | RetryLaterError, now: float) -> Attempt | None:
-        """Take in what became of an attempt; a failed one counts only when its call has no other attempt.
+        """Take in the outcome of an attempt; a failed one counts only when its call has no other attempt.
 
         Returns:
             The call's other attempt, if it is not needed any more.
@@ -175,7 +166,7 @@ class RoundState(Generic[ResultT]):
         self._due.pop(attempt.call, None)
         if other is not None:
             self.running.discard(other)
-            self._learn(other, now)  # it took at least so long
+            self._learn(other, now)  # it took at least this long
         return other
 
     def _next_straggler(self) -> int | None:

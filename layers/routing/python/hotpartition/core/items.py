@@ -1,4 +1,4 @@
-"""What the engine knows of an item: which collection it is of, where it lies in it, and what its shard is chosen by."""
+"""An item as the engine knows it: its collection, its position there, and the text that chooses its shard."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 
 class Ordered(Protocol):
-    """What has an order: texts, numbers, bytes, and tuples of them."""
+    """Values with an order: texts, numbers, bytes, and tuples of them."""
 
     def __lt__(self, other: Any, /) -> bool: ...
 
@@ -18,15 +18,15 @@ class Ordered(Protocol):
 
 
 KeyT = TypeVar("KeyT", bound=Ordered)
-"""What a table's sort keys are to the engine."""
+"""The type of a table's sort keys in the engine."""
 
 
 class ItemKey(NamedTuple, Generic[KeyT]):
     """One item of a table, as its owner names it.
 
     `position` is an integer that never falls as the sort key grows, and what a generation's `since` means; messages
-    have their time in ms. 0 everywhere for a table that has none: then every read asks all shards. `hashed` is the text
-    that the shard is chosen by; None where that is not known: it may lie on any shard then, and cannot be placed.
+    have their time in ms. 0 everywhere for a table without: then every read asks all shards. `hashed` is the text that
+    the shard is chosen by; None where that is not known: it may lie on any shard then, and cannot be placed.
     """
 
     collection: str

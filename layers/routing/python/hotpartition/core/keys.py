@@ -20,8 +20,8 @@ MAX_PARTITION_KEY_BYTES = 2048
 class KeyForm:
     """How the partition keys of one table are built, and which collections it can have.
 
-    `label` is what refusals call the collection. `has_base` is False where nothing was ever stored at a base key: then
-    no read asks it.
+    `label` names the collection in refusals. `has_base` is False where nothing was ever stored at a base key: then no
+    read asks it.
     """
 
     separator: str = "#_"
@@ -47,7 +47,7 @@ class KeyForm:
         return collection + self.suffixes[shard_index]
 
     def parse(self, partition_key: str) -> tuple[str, int | None]:
-        """Split a partition key into its collection and shard index; a base key has none."""
+        """Split a partition key into its collection and shard index; a base key has no index."""
         collection, separator, index = partition_key.rpartition(self.separator)
         if not (separator and _is_shard_index(index)):
             return partition_key, None
@@ -69,7 +69,7 @@ class KeyForm:
 
 
 def _size_bytes(text: str) -> int:
-    """Count bytes in UTF-8; 0 for what cannot be encoded."""
+    """Count bytes in UTF-8; 0 for a text that cannot be encoded."""
     if text.isascii():
         return len(text)
     try:

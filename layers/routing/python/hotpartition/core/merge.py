@@ -22,12 +22,12 @@ from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed
 SLACK_DEVIATIONS = 2.0
 """Slack of a first question, in standard deviations of a shard's share: a shard that holds more is asked again."""
 MOST_PAGES = 2.5
-"""What all shards together may read for one page, in pages, on average. Many shards have uneven shares: the slack of
+"""How much all shards together may read for one page, in pages, on average. Many shards have uneven shares: slack for
 each would sum up to far more than it saves in second questions."""
 SECOND_ROUND_ITEMS = 0.25
-"""What a second round reads of each shard, on average: left for it of the above."""
+"""Items that a second round reads of each shard, on average: its part of the above."""
 MOST_HIDDEN = 1000
-"""A page ends early behind so many items that are not shown: a read is bounded, however many were deleted."""
+"""A page ends early after this many items that are not shown, so that reads stay bounded where many were deleted."""
 SMALL_PAGE = 50
 """Smaller pages may read as much as this one: their items share read units, so another question costs more."""
 
@@ -36,16 +36,16 @@ KeyT_co = TypeVar("KeyT_co", bound=Ordered, covariant=True)
 
 
 class MergeItem(Protocol[KeyT_co]):
-    """What a merge must know of an item."""
+    """The properties of an item that a merge needs."""
 
     @property
     def sort_key(self) -> KeyT_co:
-        """Its sort key: what pages are sorted by, and what makes two copies one item."""
+        """Its sort key: it sorts pages, and copies of one item have the same."""
         ...
 
     @property
     def rank(self) -> Any:
-        """What orders copies of different content, so that every reader chooses the same one."""
+        """Orders copies of different content, so that every reader chooses the same one."""
         ...
 
     def has_same_content(self, other: Self) -> bool:
@@ -57,7 +57,7 @@ ItemT = TypeVar("ItemT", bound=MergeItem[Any])
 
 
 PositionOf = Callable[[KeyT], int | None]
-"""Tells the position of a sort key, or of a bound that need not be one; None: it cannot be told."""
+"""Returns the position of a sort key, or of a bound that need not be one; None: it is unknown."""
 
 
 NO_LIMIT = 2**31 - 1
@@ -66,7 +66,7 @@ NO_LIMIT = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class PageRange(Generic[KeyT]):
-    """The items that a page is taken from, by sort key: `first` and `last` are inclusive, `None` is no bound.
+    """The items that a page is taken from, by sort key: `first` and `last` are inclusive, `None` means no bound.
 
     `after` is where the last page ended: only what follows it, in the page's order, is wanted. REQUIRES: it lies within
     `first` and `last`.
@@ -111,7 +111,7 @@ class Page(Generic[KeyT, ItemT]):
     """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content.
 
     `last` is the sort key that the page ends with, shown or not: the next page begins behind it. `hidden` are the items
-    that lie between the others and are not shown. `units` is what reading it took, in RCU.
+    that lie between the others and are not shown. `units` is the RCU of reading it.
     """
 
     items: tuple[ItemT, ...]
@@ -123,10 +123,10 @@ class Page(Generic[KeyT, ItemT]):
 
 
 class Plan(Protocol[KeyT, ItemT]):
-    """What a read asks for, round by round."""
+    """The queries of a read, round by round."""
 
     def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
-        """List the queries to run next; none are left when all is there that lies under this route."""
+        """List the queries to run next; empty when all items under this route are there."""
         ...
 
     def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
@@ -181,9 +181,9 @@ class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
     """Asks each key once, and ends the page where the first of them was read to: nothing past it is certain yet."""
 
     limits: Mapping[str, int] | None = None
-    """Asks these keys, for so many items each; None: all that can hold items of the range, for its limit."""
+    """The keys to ask, and for how many items each; None: all that can hold items of the range, for its limit."""
     read: dict[str, QueryResponse[KeyT, ItemT]] = field(default_factory=dict)
-    """What was read of each key."""
+    """The responses of each key."""
 
     def keys(self, route: Route) -> tuple[str, ...]:
         """List the keys that can hold items of the page, as far as that is known by now."""
@@ -202,7 +202,7 @@ class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
         return [self._query(key, limit) for key, limit in limits.items() if key not in self.read]
 
     def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
-        """Implement `Plan.add`; what is behind an earlier response of the key is added to it."""
+        """Implement `Plan.add`; a later response of a key is appended to the earlier one."""
         before = self.read.get(query.partition_key)
         items = response.items if before is None else before.items + response.items
         self.read[query.partition_key] = replace(response, items=items)
@@ -254,9 +254,9 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
     _found: dict[KeyT, list[ItemT]] = field(default_factory=dict)
 
     def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
-        """List the queries to run next; none are left when the page is complete under this route.
+        """List the queries to run next; empty when the page is complete under this route.
 
-        Call it again with a larger route when the journal turns out to know more: what was fetched stays of use.
+        Call it again with a larger route when the journal turns out to know more: fetched items stay of use.
         """
         edge = self._edge()
         needed = self._needed(route, edge)
@@ -290,7 +290,7 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
             state.is_exhausted = is_exhausted or (range_end is not None and state.reached == range_end)
 
     def forget(self, key: str) -> None:
-        """Implement `Plan.forget`; what was found there stays: it was there when the read had begun."""
+        """Implement `Plan.forget`; found items stay: they were there when the read had begun."""
         self._keys.pop(key, None)
 
     def page(self) -> Page[KeyT, ItemT]:
@@ -313,14 +313,14 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
 
     @property
     def _want(self) -> int:
-        """One more than the page holds: the extra one tells whether there is a next page."""
+        """One more than the page holds: the extra one shows whether there is a next page."""
         return self.range.limit + 1
 
     def _sorted_keys(self) -> list[KeyT]:
         return sorted(self._found, reverse=self.range.newest_first)
 
     def _edge(self) -> KeyT | None:
-        """The last sort key that matters, if so many are known already. What is past it cannot be on the page."""
+        """The last sort key that matters; None: too few are known. Items past it cannot be on the page."""
         sort_keys = self._sorted_keys()
         end = self._find_edge(sort_keys)
         return None if end is None else sort_keys[end]
@@ -342,9 +342,9 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
         )
 
     def _needed(self, route: Route, edge: KeyT | None) -> tuple[str, ...]:
-        """The keys that can hold what is still open, docs/architecture.md: those of the range, up to the edge.
+        """The keys that can hold missing items, docs/architecture.md: those of the range, up to the edge.
 
-        A page starts with the keys of the N at its beginning; the edge decides what else is needed.
+        A page starts with the keys of the N at its beginning; the edge decides which others are needed.
         """
         page_range = self.range
         if page_range.newest_first:
@@ -364,7 +364,7 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
         return bounds.first if self.range.newest_first else bounds.last
 
     def _next_query(self, key: str, edge: KeyT | None, limit: int) -> KeyQuery[KeyT]:
-        """Build a query of what is left of a key; of what lies past the edge nothing can be on the page."""
+        """Build a query for the rest of a key, up to the edge: items past it cannot be on the page."""
         page_range = self.range
         first, last = page_range.first, page_range.last
         if edge is not None and page_range.newest_first:
@@ -396,14 +396,14 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
     def _share(self, key: str, edge: KeyT | None, live: int) -> int:
         """Choose how much to ask one key for when it is asked again.
 
-        Up to the edge, where there is one: all that may be on the page. Otherwise its fair share of what is open, with
+        Up to the edge, where there is one: all that may be on the page. Otherwise its fair share of those missing, with
         one standard deviation as slack, and from the third round on twice as much as before: however uneven the keys
         are, rounds stay few.
         """
         state = self._keys[key]
         room = self._want - sum(1 for i in self._found if state.reached and self._precedes(i, state.reached))
         if self._has_hidden:
-            # What is not shown takes no room: how much of a key that is, only reading on can tell.
+            # Items that are not shown take no room; how many a key has is known only by reading on.
             room = max(room, min(2 * state.asked, MOST_HIDDEN))
         if edge is not None or live == 1:
             return max(1, room)
@@ -417,7 +417,7 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
 
 
 def cut_page(page: Page[KeyT, ItemT], count: int) -> Page[KeyT, ItemT]:
-    """End a page behind so many of its items, one at least: before the next one, as any page does."""
+    """End a page after `count` of its items (at least one), where its next page will begin."""
     count = max(1, count)
     if count >= len(page.items):
         return page
@@ -430,12 +430,12 @@ def cut_page(page: Page[KeyT, ItemT], count: int) -> Page[KeyT, ItemT]:
 
 
 def narrow_newest(page: Page[KeyT, ItemT], limit: int, is_shown: Callable[[ItemT], bool]) -> Page[KeyT, ItemT]:
-    """Build the page that the same read with another limit, and what is shown by now, would have given.
+    """Build the page that the same read would have given with another limit, and with the items shown by now.
 
     Args:
         page: a newest-first page.
         limit: REQUIRES: no larger than the page's own, unless that is the last one.
-        is_shown: says whether an item belongs on a page; of those in `hidden`, none does.
+        is_shown: says whether an item belongs on a page; those in `hidden` do not.
     """
     read = page.items
     if page.hidden:
@@ -451,9 +451,9 @@ def narrow_newest(page: Page[KeyT, ItemT], limit: int, is_shown: Callable[[ItemT
 
 
 def _find_end(count: int, limit: int, shows: Callable[[int], bool]) -> int | None:
-    """Find where a page ends among what was read in its order: before the first item that is too many; None: nowhere.
+    """Find where a page ends among items in its order: before the first item that is too many; None: nowhere.
 
-    `shows` says of each whether it belongs on a page; so many that do not end it as well.
+    `shows` says of each whether it belongs on a page; `MOST_HIDDEN` that do not end it as well.
     """
     shown = 0
     for index in range(count):

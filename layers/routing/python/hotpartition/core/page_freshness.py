@@ -1,10 +1,10 @@
 """How long a cached page is fresh, how long it may be served at all, and which copy of it an environment reads. Pure.
 
-A page's age counts from before its read began. Two limits hold for it: the TTL, after which somebody reads it anew, and
-the staleness bound, after which it is not served. Two clocks measure it, and no process's wall clock does. **Redis's**:
-the lease to read the page says when it was taken, and the page expires a fixed time after that, however late it
-arrives. **An environment's monotonic clock**: for `PageLimits.l1_ms` after it asked, it serves what Redis gave it. The
-two times together are the bound.
+A page's age counts from before its read began. Two limits hold for it: after the TTL it is read anew, after the
+staleness bound it is not served. Two clocks measure it, and no process's wall clock does. **Redis's**: the lease to
+read the page says when it was taken, and the page expires a fixed time after that, however late it arrives. **An
+environment's monotonic clock**: for `PageLimits.l1_ms` after it asked, it serves the page from Redis. The two times
+together are the bound.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ EARLY_REFRESH_BETA = 1.0
 MOST_EARLY = 0.5
 """Share of its TTL by which a page is refreshed early at most, however long its read takes."""
 L1_SHARE = 0.25
-"""For how much of the TTL an environment keeps what Redis gave it."""
+"""For how much of the TTL an environment keeps a page from Redis."""
 LEASE_MS = 250
-"""For how long nobody else fills. It is not given back: so the fleet fills four times a second at most, whatever goes
-wrong, and a holder that dies costs no more than this."""
+"""For how long no other environment fills the cache. The lease is never given back: the fleet fills at most four times
+a second, and a holder that dies costs no more than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class PageLimits:
 
     @property
     def l1_ms(self) -> float:
-        """How long an environment may serve what Redis gave it."""
+        """How long an environment may serve a page from Redis."""
         return self.ttl_ms * L1_SHARE
 
     @property
     def keep_ms(self) -> int:
-        """For how long after the lease Redis keeps a page: what environments leave of the bound."""
+        """For how long after the lease Redis keeps a page: the bound without the environments' part."""
         return int(self.bound_ms - self.l1_ms)
 
     @property

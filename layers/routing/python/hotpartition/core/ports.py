@@ -1,4 +1,4 @@
-"""What the three jobs need from the outside, as Protocols.
+"""The interfaces that the three jobs need from outside, as Protocols.
 
 Adapters for DynamoDB and Redis implement them in `dynamodb/` and `redis/`; the tests and the simulator bring their
 own. Each says whether it fails open (the job goes on without) or closed (it does not).
@@ -27,7 +27,7 @@ class JournalEntry:
     """A collection's routing item: its route, and when it last grew (Unix ms; None where there is no item).
 
     `date_ms` is the `Date` of the response that showed it, a whole second of DynamoDB's clock as Unix ms; None where it
-    had none, or where nobody asked for it.
+    had none, or was not asked for.
 
     While it `is_folding`, items are moved to the base key, one by one.
     """
@@ -40,10 +40,10 @@ class JournalEntry:
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[KeyT, ItemT]):
-    """The outcome of one round of queries, in their order; what failed is there as its error.
+    """The outcome of one round of queries, in their order; a failed one is there as its error.
 
-    `journal` is None where it was not asked for. `hedged` is how many queries were asked a second time, for being slow.
-    `units` is what those that succeeded took, in RCU, each of them once.
+    `journal` is None where it was not asked for. `hedged` is how many slow queries were sent twice. `units` is the RCU
+    of the successful ones, each counted once.
     """
 
     responses: tuple[QueryResponse[KeyT, ItemT] | RetryLaterError, ...]
@@ -89,9 +89,9 @@ class ItemStore(Protocol[KeyT, ItemT]):
     def get(
         self, places: Sequence[tuple[str, KeyT]], *, is_strong: bool, journals_of: Sequence[str] = ()
     ) -> Got[ItemT]:
-        """Read what lies at partition keys and sort keys, and the routing items of collections.
+        """Read items by partition keys and sort keys, and the routing items of collections.
 
-        What DynamoDB leaves unprocessed is asked for again, never taken for absent.
+        Unprocessed keys are asked for again, never taken for absent.
 
         Raises:
             MalformedGenerationError: a routing item cannot be read; its `collection` is named.
@@ -100,7 +100,7 @@ class ItemStore(Protocol[KeyT, ItemT]):
 
 
 class CounterStore(Protocol):
-    """The items of counters, for who adds to them. Fails closed: an addition is acknowledged only after it was made.
+    """The items of counters, to add to them. Fails closed: an addition is acknowledged only after it was made.
 
     Both methods make one attempt, and raise `ThrottledError` where nothing was counted.
     """
@@ -109,7 +109,7 @@ class CounterStore(Protocol):
         """Add to a shard's item for additions without a token.
 
         Raises:
-            OutcomeUnknownError: nobody knows whether it was counted.
+            OutcomeUnknownError: it may have been counted, or not.
         """
         ...
 
@@ -120,7 +120,7 @@ class CounterStore(Protocol):
             True when it was counted there, now or before; False when the token is bound to another request.
 
         Raises:
-            StoreUnavailableError: nobody knows.
+            StoreUnavailableError: it may have been counted, or not.
         """
         ...
 
@@ -129,7 +129,7 @@ class LoadItems(Protocol):
     """The load items of a table (`fleet_load.py`). Fails open: a sample that cannot be added is not counted."""
 
     def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
-        """Add a sample to one of a collection's load items, take cells away from it, and return what it holds then.
+        """Add a sample to one of a collection's load items, take cells away from it, and return its new content.
 
         Raises:
             RetryLaterError: after one attempt.
@@ -144,7 +144,7 @@ class LoadItems(Protocol):
     def add_to_bucket(
         self, collection: str, bucket: int, wcu: float, *, stale: Sequence[int] = ()
     ) -> Mapping[int, float]:
-        """Add a sample of a raised collection's load to a bucket of minutes, take others away, and return what is left.
+        """Add a sample of a raised collection's load to a bucket of minutes, take others away, and return the rest.
 
         It raises as `add` does.
         """
@@ -156,7 +156,7 @@ class LoadItems(Protocol):
 
 
 class JournalReading(Protocol):
-    """The routes as DynamoDB holds them, for who only reads them. Fails closed.
+    """The routes as DynamoDB holds them, only to read them. Fails closed.
 
     Every method raises `ThrottledError` or `StoreUnavailableError` after one attempt, and
     `MalformedGenerationError` where a stored route cannot be read.
@@ -177,13 +177,13 @@ class Journal(JournalReading, Protocol):
 
         Args:
             collection: whose route grows.
-            generations: what is added, at least one.
+            generations: at least one.
             cause: why, for operators.
             now_ms: Unix time in ms.
             pause_ms: how long the route must not have grown; where it has, nothing is added.
 
         Returns:
-            The route as it is afterwards.
+            The new route.
         """
         ...
 
@@ -196,13 +196,13 @@ class Journal(JournalReading, Protocol):
 
         Args:
             collection: whose route grows.
-            close: what is added.
+            close: the announcement or confirmation.
             cause: why, for operators.
             now_ms: Unix time in ms.
             seen: adds nothing if the route has grown since; None: it may have.
 
         Returns:
-            The route as it is afterwards, with its `date_ms`; None: it has grown, so nothing was added.
+            The new route, with its `date_ms`; None: it has grown, so nothing was added.
         """
         ...
 
@@ -224,14 +224,14 @@ class Registry(Protocol):
         """Read a route; one that Redis does not know is empty. Members that cannot be read are left out.
 
         Raises:
-            RegistryForeignError: what lies there is no route at all.
+            RegistryForeignError: the value there is not a route.
         """
         ...
 
     def get_for_reading(self, collection: str) -> ReadRoute:
         """Read a route as `get` does, and whether the collection is read-hot, in one round trip.
 
-        A mark that cannot be read is taken for none.
+        A mark that cannot be read is ignored.
         """
         ...
 
@@ -244,7 +244,7 @@ class Registry(Protocol):
         ...
 
     def mark_warm(self, collection: str, keep_ms: int) -> None:
-        """Say that a collection is warm, for so many ms of Redis's clock; without that, it may be closed."""
+        """Mark a collection as warm for `keep_ms` of Redis's clock; one without the mark may be closed."""
         ...
 
     def is_warm(self, collection: str) -> bool:
@@ -252,11 +252,11 @@ class Registry(Protocol):
         ...
 
     def closing_cursor(self) -> str | None:
-        """Return up to where routing items were looked through for what has cooled; None: nobody has kept it."""
+        """Return the cursor up to which routing items were searched for cooled ones; None: none is kept."""
         ...
 
     def keep_closing_cursor(self, cursor: str) -> None:
-        """Keep that for the next minute."""
+        """Keep the cursor for the next minute."""
         ...
 
     def count_raise(self) -> int:
@@ -264,7 +264,7 @@ class Registry(Protocol):
         ...
 
     def is_whole(self) -> bool:
-        """Say whether Redis still holds what it was given: False once any part of it was emptied."""
+        """Say whether Redis still holds all of its data: False once any part of it was emptied."""
         ...
 
     def mark_whole(self) -> None:
@@ -296,7 +296,7 @@ class PageStore(Protocol):
         """Read one copy of a page, and how long ago its lease was taken, in ms of the store's clock.
 
         Raises:
-            MalformedPageError: what lies there is not a page.
+            MalformedPageError: the value there is not a page.
         """
         ...
 
@@ -317,8 +317,8 @@ class PageStore(Protocol):
 class RoutingItem:
     """A routing item as operators see it.
 
-    `route` is None when a generation cannot be read; `members` are the generations as stored. `raises` says who or
-    what added them, as far as that was recorded.
+    `route` is None when a generation cannot be read; `members` are the generations as stored. `raises` says what added
+    them, or which operator, as far as that was recorded.
     """
 
     collection: str
@@ -343,7 +343,7 @@ class RoutingItems(Protocol):
             At most `limit` items, and the cursor of the next page; None after the last one.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
         """
         ...
 
@@ -361,7 +361,7 @@ class RegistryListing(Protocol):
         Whatever is in Redis during the whole listing is listed. None as cursor: the first page, and after the last.
 
         Raises:
-            InvalidRequestError: the cursor is none of ours.
+            InvalidRequestError: the cursor is not valid.
         """
         ...
 
@@ -379,7 +379,7 @@ class ReportSink(Protocol):
 
 
 class StreamEntry(NamedTuple):
-    """One stream entry: its id, and its text; empty where it has none."""
+    """One stream entry: its id, and its text; empty if that is missing."""
 
     entry_id: str
     text: str
@@ -396,7 +396,7 @@ class ReportSource(Protocol):
         ...
 
     def announce(self, started_ms: int, share: Share = WHOLE) -> None:
-        """Tell other consumers that one of this share, started at this time, is at work; the latest start wins."""
+        """Announce a consumer of this share, started at this time, to the others; the latest start wins."""
         ...
 
     def latest_start_ms(self, share: Share = WHOLE) -> int | None:
@@ -416,12 +416,12 @@ class Telemetry(Protocol):
         ...
 
     def flush(self) -> None:
-        """Write out what was counted; a request does so at its end, a long run now and then."""
+        """Write the counts out; a request does so at its end, a long run now and then."""
         ...
 
 
 class Background(Protocol):
-    """Runs small best-effort work beside the request: never waits, and drops what it cannot take."""
+    """Runs small best-effort work beside the request: never waits, and drops work that it cannot take."""
 
     def submit(self, work: Callable[[], None]) -> bool:
         """Hand work over.

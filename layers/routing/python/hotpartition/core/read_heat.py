@@ -1,8 +1,7 @@
 """The detector of read heat: from the fleet's read reports to a decision, as a pure function.
 
-State is `(slot, source, collection) -> (RCU, pages)`, written by assignment, as the write detector's. What is counted
-is offered load: what the pages take, or would take were they not cached. So a cache that works does not cool what it
-serves.
+State is `(slot, source, collection) -> (RCU, pages)`, written by assignment, as the write detector's. It counts offered
+load: the RCU of pages, cached or not. So a cache that works does not cool the pages that it serves.
 
 A collection is read-hot at once when one second of slots exceeds `hot_at_once_rcu`, and when the mean of five seconds
 exceeds `hot_sustained_rcu`. It stays so until no five seconds within the horizon had a mean above `cooled_rcu`, which
@@ -46,7 +45,7 @@ class ReadThresholds:
 
 
 class ReadReason(StrEnum):
-    """Why a decision about reads is what it is."""
+    """The reason of a decision about reads."""
 
     READ_HOT = "read-hot"
     COOLED = "cooled"  # it was read-hot, and is not any more
@@ -54,7 +53,7 @@ class ReadReason(StrEnum):
 
 
 class Trigger(StrEnum):
-    """What makes a collection read-hot, or keeps it so."""
+    """Why a collection is read-hot."""
 
     AT_ONCE = "at-once"
     SUSTAINED = "sustained"
@@ -63,7 +62,7 @@ class Trigger(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReadDecision:
-    """What was decided about the reads of one collection, and why.
+    """The decision about the reads of one collection, and its reason.
 
     `copies` is in how many copies its newest page is to be kept, 0 unless it is read-hot. `rcu_per_second` is the
     load of the hottest second of late where `trigger` says at once, else of the hottest five seconds; pages are always
@@ -110,7 +109,7 @@ class CollectionReads:
         self._slots: dict[int, _Slot] = {}
 
     def add(self, report: ReadReport) -> float:
-        """Take a report in; a repetition changes nothing. Return what its slot amounts to by now, in RCU."""
+        """Take a report in; a repetition changes nothing. Return the sum of its slot by now, in RCU."""
         slot = self._slots.get(report.slot)
         if slot is None:
             slot = self._slots[report.slot] = _Slot()
@@ -118,7 +117,7 @@ class CollectionReads:
         return slot.rcu
 
     def forget_before(self, slot: int) -> None:
-        """Drop what is older than a slot."""
+        """Drop all slots before this one."""
         for dropped in [number for number in self._slots if number < slot]:
             del self._slots[dropped]
 
@@ -138,8 +137,8 @@ def decide_reads(
 
     Args:
         collection: whose reports these are.
-        reads: what is known of its load.
-        copies: what was decided before, as far as known; 0: it was not read-hot.
+        reads: its known load.
+        copies: the last decision, as far as known; 0: it was not read-hot.
         thresholds: when it is hot, and how many copies it gets.
         now_ms: Unix time in ms.
     """
@@ -166,7 +165,7 @@ def decide_reads(
 
 
 def _sums(values: Sequence[float], width: int) -> list[float]:
-    """Sum up each run of so many values."""
+    """Sum up each run of `width` values."""
     totals = list(accumulate(values, initial=0.0))
     return [end - start for start, end in zip(totals, totals[width:], strict=False)]
 
@@ -175,14 +174,10 @@ class ReadWindow:
     """All read reports within the horizon, by collection."""
 
     def __init__(self, thresholds: ReadThresholds | None = None) -> None:
-        """Start empty.
-
-        Args:
-            thresholds: what `to_judge` leaves out collections by; without them it lists all.
-        """
+        """Start empty. `to_judge` leaves out collections below the `thresholds`; None: it lists all."""
         self._quiet_rcu = -1.0
         if thresholds is not None:
-            # What is above a threshold for a second, or in the mean of five, has a slot with more than this.
+            # A load above a threshold for a second, or in the mean of five, has a slot with more than this.
             lowest = min(thresholds.hot_at_once_rcu, thresholds.hot_sustained_rcu, thresholds.cooled_rcu)
             self._quiet_rcu = lowest / SLOTS_PER_SECOND * ROUNDING_MARGIN
         self._collections: dict[str, CollectionReads] = {}
@@ -205,7 +200,7 @@ class ReadWindow:
         return True
 
     def forget(self, now_ms: int) -> None:
-        """Drop what has left the horizon."""
+        """Drop slots that have left the horizon."""
         oldest = slot_of(now_ms) - HORIZON_SLOTS
         for reads in self._collections.values():
             reads.forget_before(oldest)

@@ -1,4 +1,4 @@
-"""Reports: what environments tell the consumer through the stream, and how an entry is read back.
+"""Reports: load that environments send to the consumer through the stream, and how an entry is read back.
 
 An entry's text is eight parts with `|` between them, a format shared by all versions that may run at once.
 
@@ -7,9 +7,9 @@ An entry's text is eight parts with `|` between them, a format shared by all ver
 | format | `2` |
 | collection | in which `|` and `%` are written as `%7C` and `%25` |
 | slot | Unix time in ms of the environment's clock, divided by 250, rounded down |
-| value | what the source counted of this collection in this slot, up to sampling, in WCU |
+| value | load that the source counted of this collection in this slot, up to sampling, in WCU |
 | position | of the sampled item (messages: its time, Unix ms) |
-| N | what it was placed under; 0 is the base key |
+| N | that it was placed under; 0 is the base key |
 | throttled | `1` when the write was throttled, else `0` |
 | source | the environment, or a part of it, that counted; the last part, so it may contain anything |
 
@@ -62,7 +62,7 @@ class WriteReport(NamedTuple):
         """Parse a stream entry.
 
         Raises:
-            MalformedReportError: saying what is wrong with it.
+            MalformedReportError: with the reason.
         """
         parts = text.split(_SEPARATOR, _PARTS - 1)
         if parts[0] != FORMAT:
@@ -87,7 +87,7 @@ class WriteReport(NamedTuple):
 
 
 class ReadReport(NamedTuple):
-    """One sampled crossing of reads: what a source has counted in a slot so far, up to sampling."""
+    """One sampled crossing of reads: the count of a source in a slot so far, up to sampling."""
 
     collection: str
     slot: int
@@ -110,7 +110,7 @@ class ReadReport(NamedTuple):
         """Parse a stream entry.
 
         Raises:
-            MalformedReportError: saying what is wrong with it.
+            MalformedReportError: with the reason.
         """
         parts = text.split(_SEPARATOR, _READ_PARTS - 1)
         if parts[0] != READ_FORMAT or len(parts) != _READ_PARTS:

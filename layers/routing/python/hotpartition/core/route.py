@@ -4,8 +4,8 @@ A route is a set of generations `(n, since)` and of closes. Items at positions f
 shards. A close at c begins a new era: N(t) is the largest n among the generations with `c <= since <= t`, where c is
 the last close at or before t. Within an era N never falls, neither with t nor as its generations grow. That is what
 makes every older route safe to write with: a reader that knows a larger set looks in every place that a smaller one
-could have chosen. Closes make N smaller, so who reads obeys only confirmed ones, and only those that the journal showed
-beside the items; who writes obeys announced ones too, and under a lease (docs/architecture.md).
+could have chosen. Closes make N smaller. So readers obey only confirmed ones, and only those that the journal showed
+beside the items; writers obey announced ones too, under a lease (docs/architecture.md).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.errors import MalformedGenerationError
 
 MAX_SETTLED_MEMBERS = 192
-"""A route of so many generations and closes is closed no more, and raises of it are completed at its latest closes
-only: what is left up to the journal's and Redis's limit is for raises."""
+"""From this many generations and closes on, a route is closed no more, and raises of it are completed at its latest
+closes only: the rest, up to the journal's and Redis's limit, is for raises."""
 PRESENT_CLOSES = 2
 """The last closes: the one that the present era began with, and the one that is pending."""
 
@@ -67,7 +67,7 @@ class Close:
     is_confirmed: bool
 
     def encode(self) -> str:
-        """Build the stored form: a storage contract, pinned by golden tests. Who knows no closes refuses it."""
+        """Build the stored form: a storage contract, pinned by golden tests. Versions without closes refuse it."""
         return f"{'closed' if self.is_confirmed else 'closing'}@{self.at_ms}"
 
 
@@ -130,11 +130,11 @@ class Route:
         return other.generations <= self.generations and other.closes <= self.closes
 
     def minus(self, other: Route) -> frozenset[Member]:
-        """List what this view knows and the other does not."""
+        """List the members that this view has and the other does not."""
         return self.members - other.members
 
     def checked_by(self, journal: Route) -> Route:
-        """Return what a read may go by, given this hint: the generations of both, and the journal's closes.
+        """Return the route that a read may use, given this hint: the generations of both, and the journal's closes.
 
         A close that only a hint knows may be invented.
         """
@@ -144,12 +144,12 @@ class Route:
 
     @cached_property
     def as_announced(self) -> Route:
-        """The view of who writes: announced closes count like confirmed ones. It covers this route."""
+        """The route for writers: announced closes count like confirmed ones. It covers this route."""
         closes = self.closes | {Close(close.at_ms, True) for close in self.closes}
         return self if closes == self.closes else Route(self.generations, closes)
 
     def complete_raise(self, added: Iterable[Generation]) -> frozenset[Generation]:
-        """List what a raise must still add to hold behind the closes after its beginning.
+        """List the generations that a raise must still add to hold behind the closes after its beginning.
 
         Those are the confirmed ones, latest first while there is room, and the last ones, announced or not.
         """
@@ -166,7 +166,7 @@ class Route:
         return frozenset(wanted)
 
     def undone_after(self, position: int) -> Generation | None:
-        """Return what a raise must add so that N stays what it is before the next close behind a position."""
+        """Return the generations that a raise must add to keep N before the next close behind a position."""
         at_ms = min([close.at_ms for close in self.closes if close.at_ms > position], default=None)
         if at_ms is None or self.shard_count_at(at_ms) >= (before := self.shard_count_at(at_ms - 1)):
             return None
@@ -247,7 +247,7 @@ def choose_shards(hashed: str, shard_count: int, *, choices: int = MAX_CHOICES) 
     """Choose the shards that may hold an item under one N, in the order in which they are tried.
 
     They are distinct, so two shards give two choices and one gives one. Given the first, the second is any other shard
-    with the same odds, and so is the third given both: what one shard refuses spreads over all others. Pinned by golden
+    with the same odds, and so is the third given both: items that one shard refuses go to all others. Pinned by golden
     values, as `stable_hash` is.
     """
     first = stable_hash(hashed) % shard_count
@@ -268,7 +268,7 @@ def choose_shards(hashed: str, shard_count: int, *, choices: int = MAX_CHOICES) 
 def choose_placement(route: Route, key: ItemKey[KeyT], form: KeyForm) -> Placement:
     """Choose the first partition key to try for a write. Any older route gives one that readers still look at.
 
-    REQUIRES: it is known what the item's shard is chosen by.
+    REQUIRES: the text that chooses the item's shard is known.
     """
     collection, _, position, hashed = key
     shard_count = route.shard_count_at(position)
@@ -319,9 +319,9 @@ def keys_of_hashed(
     only those.
 
     Args:
-        route: what is known of the collection.
+        route: the known route.
         collection: of which collection.
-        hashed: what their shards are chosen by; None: that is not known.
+        hashed: the text that chooses their shards; None: unknown.
         until_position: how far they lie, at most; None: without bound.
         form: how partition keys are built.
         choices: 1 leaves out where an item lies only when its first choice refused it.
@@ -353,16 +353,16 @@ def next_candidates(
     """List the partition keys that a point read asks next: first choices, and the others if nothing was found there.
 
     Args:
-        route: what is known of the collection by now.
+        route: the known route.
         key: which item.
         form: how partition keys are built.
         asked: the keys that have responded.
         is_found: whether one of them holds it.
-        everywhere: whether all choices are asked at once, found or not: for who must know of every copy.
+        everywhere: whether all choices are asked at once, found or not, to learn of every copy.
         choices: how many shards may hold it under one N.
 
     Returns:
-        None of them: what was not found is not stored.
+        Empty: the item is not stored.
     """
     for looked_at in (choices,) if everywhere else (1,) if is_found else (1, choices):
         keys = candidate_keys(route, key, form, choices=looked_at)

@@ -16,8 +16,8 @@ from hotpartition.core.route import Generation, Route, choose_shards
 SAMPLE_ITEMS = 48
 """How many items that no generation explains yet are looked at together."""
 PROOF_ITEMS = 8
-"""So many items tell an N from all larger ones: among its multiples, each item halves the odds. Whatever divides it may
-explain as many, where they lie on few shards."""
+"""This many items distinguish an N from all larger ones: among its multiples, each item halves the odds. A divisor of N
+may explain as many, where they lie on few shards."""
 
 
 class _Item(NamedTuple):
@@ -27,7 +27,7 @@ class _Item(NamedTuple):
 
 
 class RouteEvidence:
-    """What the stored keys of one collection tell of its route."""
+    """Collects what the stored keys of one collection prove about its route."""
 
     def __init__(self, known: Route) -> None:
         self._known = known
@@ -45,7 +45,7 @@ class RouteEvidence:
 
         Args:
             shard_index: on which one.
-            hashed: what it was chosen by; None: reads of the item ask all shards anyway.
+            hashed: the text that chose its shard; None: reads of the item ask all shards anyway.
             position: the item's.
         """
         item = _Item(hashed, shard_index, position)
@@ -76,9 +76,9 @@ class RouteEvidence:
         self._unhashed = []
 
     def _explain(self, least: int) -> None:
-        """Explain what is unexplained, by as few N as can be: the one that explains most comes first.
+        """Explain the unexplained items, by as few N as can be: the one that explains most comes first.
 
-        One that explains fewer items than `least` is left to be told from others by more of them.
+        An N that explains fewer items than `least` waits for more items, which distinguish it from others.
         """
         while self._unexplained:
             odds: Counter[int] = Counter()

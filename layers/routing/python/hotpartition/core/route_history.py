@@ -1,4 +1,4 @@
-"""The history of a route: who or what raised it, kept beside its generations for operators. Pure.
+"""The history of a route: the cause of each raise, kept beside its generations for operators. Pure.
 
 A routing item's string set `raises` has one short member for each raise, about 45 bytes:
 
@@ -33,7 +33,7 @@ _MAX_SECONDS = 253_402_300_799  # the end of 9999, the last that can be shown
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a route was raised: a word, the load that decided (WCU/s), and who asked for it."""
+    """Why a route was raised: a word, the load that decided (WCU/s), and the operator that asked for it."""
 
     reason: str
     rate_wcu_per_second: int | None = None
@@ -84,6 +84,6 @@ def encode_raises(generations: Iterable[Generation], *, cause: Cause, now_ms: in
 
 
 def decode_raises(members: Iterable[str]) -> tuple[Raise, ...]:
-    """Parse stored members, in the order of their decisions; what cannot be read is left out."""
+    """Parse stored members, in the order of their decisions; unreadable ones are left out."""
     known = [record for member in members if (record := Raise.decode(member)) is not None]
     return tuple(sorted(known, key=lambda record: (record.decided_at_ms, record.generation, record.cause.encode())))

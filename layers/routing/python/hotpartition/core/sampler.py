@@ -22,7 +22,7 @@ SLOT_MS = 250
 """Length of a slot, aligned to wall time. Part of the report format: all environments must agree on it."""
 
 MAX_TRACKED_COLLECTIONS = 4096
-"""Collections counted in one slot before sampling goes on write by write (see `LoadSampler`)."""
+"""Collections counted in one slot before sampling goes on write by write, as `LoadSampler` says."""
 
 
 def slot_of(time_ms: int) -> int:
@@ -33,7 +33,7 @@ def slot_of(time_ms: int) -> int:
 class Crossing(NamedTuple):
     """A sampling point that one write crossed.
 
-    `source` names the counter within the fleet and `value_wcu` is what this source has counted in the slot so far, up
+    `source` names the counter within the fleet and `value_wcu` is the load that it has counted in the slot so far, up
     to sampling; a later crossing of the same source, slot and collection replaces it.
     """
 
@@ -62,12 +62,8 @@ class LoadSampler:
     ) -> None:
         """Start with no counts.
 
-        Args:
-            environment_id: unique in the fleet, made on the environment's first request (SnapStart clones what is
-                made earlier).
-            sampling_distance_wcu: z, in WCU.
-            random: returns uniform numbers in [0, 1).
-            max_tracked: collections counted in one slot.
+        `environment_id` is unique in the fleet and made on the environment's first request, since SnapStart clones
+        earlier values. `random` returns uniform numbers in [0, 1).
         """
         self._environment_id = environment_id
         self._z = sampling_distance_wcu
@@ -84,7 +80,7 @@ class LoadSampler:
         """Count one offered write, throttled or not, once per request.
 
         Returns:
-            What to report, if this write crossed a sampling point (the last one, if it crossed several).
+            The report, if this write crossed a sampling point (the last one, if it crossed several).
         """
         slot = now_ms // SLOT_MS
         if slot != self._slot:
@@ -153,19 +149,19 @@ class ReadSampler:
         self._environment_id = environment_id
         self._lock = Lock()
         self._slot = -1
-        # by collection: what was reported in this slot, in RCU and in pages
+        # by collection: the load reported in this slot, in RCU and in pages
         self._reported: dict[str, tuple[float, float]] = {}
 
     def record(self, collection: str, rcu: float, now_ms: int) -> ReadCrossing | None:
-        """Count one page that was asked for, whoever served it.
+        """Count one requested page, whether a cache or DynamoDB served it.
 
         Args:
             collection: whose page it is.
-            rcu: what it costs to read from DynamoDB, more than 0.
+            rcu: the cost of reading it from DynamoDB, more than 0.
             now_ms: Unix time.
 
         Returns:
-            What to report, if this page crossed a sampling point (the last one, if it crossed several).
+            The report, if this page crossed a sampling point (the last one, if it crossed several).
         """
         with self._lock:
             crossing = self._sampler.record(collection, rcu, now_ms)

@@ -40,7 +40,7 @@ class Share:
 
     @property
     def is_first(self) -> bool:
-        """Whether its consumer does what one consumer alone should do."""
+        """Whether its consumer does the work that only one of them should do."""
         return self.index == 0
 
     @property
@@ -57,5 +57,5 @@ WHOLE = Share()
 
 
 def list_shares(consumers: int) -> tuple[Share, ...]:
-    """List the shares of so many consumers."""
+    """List the shares of all `consumers`."""
     return tuple(Share(index, consumers) for index in range(consumers))

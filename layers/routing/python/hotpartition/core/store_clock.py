@@ -1,4 +1,4 @@
-"""DynamoDB's time, told from the `Date` of its responses and from a process's own clock. Pure.
+"""DynamoDB's time, derived from the `Date` of its responses and a process's own clock. Pure.
 
 A response's `Date` is a whole second: at some moment between its request and its arrival, DynamoDB's clock was in that
 second. So each response bounds how far the process's clock may be off, from both sides, and several together bound it
@@ -32,7 +32,7 @@ class StoreClock:
         self._lock = Lock()
 
     def learn(self, date: str | None, sent_ms: float, received_ms: float) -> None:
-        """Take in the `Date` of a response; one that is missing or cannot be read tells nothing.
+        """Take in the `Date` of a response; one that is missing or cannot be read is ignored.
 
         Args:
             date: as in the response, RFC 9110: `Mon, 23 Nov 2026 00:36:33 GMT`.

@@ -27,7 +27,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Counting(Protocol):
-    """What additions are handed on to: `ShardedCounter`."""
+    """The receiver of additions: `ShardedCounter`."""
 
     def add(self, key: str, amount: int = 1, token: str | None = None) -> None:
         """Add to a counter, once under a token."""
@@ -46,14 +46,14 @@ class _Batch:
 class CoalescingCounter:
     """Sums additions up in the process, and adds the sums every 100 ms or 100 additions. For long-lived processes.
 
-    **What can be lost:** what was added since the last flush, at most 100 ms and 100 additions, if the process is
+    **What can be lost:** additions since the last flush, at most 100 ms and 100 additions, if the process is
     killed. While DynamoDB refuses, a flush keeps its amounts and tries again, and a killed process loses all that waits
     then. Each batch is added with a token of its own, so a flush whose response was lost counts once. A batch that
     could not be confirmed for nine minutes is given up and logged: it may be counted or not.
 
-    `add` never fails for DynamoDB's sake, and reads lag by what waits here. Flushed at the interpreter's exit, by
+    `add` never fails for DynamoDB's sake, and reads lag by the waiting amounts. Flushed at the interpreter's exit, by
     `with`, and by `close`. Safe under threads; after a fork, only the parent's additions are flushed: make one in each
-    process. Not for Lambda, which freezes a process between two requests: what waits would be late by minutes, or lost.
+    process. Not for Lambda, which freezes a process between two requests: additions would be late by minutes, or lost.
 
     Example:
         >>> views = CoalescingCounter(ShardedCounter(table, fixed(16)))
@@ -73,12 +73,12 @@ class CoalescingCounter:
         """Start with nothing added.
 
         Args:
-            counter: what the sums are added to.
-            interval_seconds: how long an addition waits, at most, while DynamoDB takes what is flushed.
+            counter: gets the sums.
+            interval_seconds: how long an addition waits, at most, while DynamoDB takes flushes.
             max_additions: how many additions wait, at most: the last flushes all, and its caller waits for that.
             clock: time.
             environ: read instead of the process's own variables.
-            wait: waits for an event, or for so many seconds; says whether it happened.
+            wait: waits for an event, or for a number of seconds; returns whether it happened.
 
         Raises:
             RuntimeError: the process is a Lambda function.
@@ -109,7 +109,7 @@ class CoalescingCounter:
         """Add to a counter, soon.
 
         Raises:
-            InvalidRequestError: the amount is no whole number.
+            InvalidRequestError: the amount is not a whole number.
             RuntimeError: it was closed.
 
         Example:
@@ -138,7 +138,7 @@ class CoalescingCounter:
         return self._flush(is_waiting=True)
 
     def close(self) -> None:
-        """Flush, and take nothing more. What could not be flushed then is lost, and logged.
+        """Flush, and take nothing more. Amounts that could not be flushed then are lost, and logged.
 
         Example:
             >>> views.close()
@@ -148,7 +148,7 @@ class CoalescingCounter:
                 return
             self._is_closed.set()
         atexit.unregister(self.close)
-        # Twice: a batch that waited for its confirmation goes first, then what was added behind it.
+        # Twice: a batch that waited for its confirmation goes first, then the additions behind it.
         if not self.flush() and not self.flush():
             lost = {key: batch.amount for key, batch in self._batches.items()}
             for key, amount in self._sums.items():
@@ -164,7 +164,7 @@ class CoalescingCounter:
         self.close()
 
     def _start(self) -> None:
-        """Begin to flush: with the first addition, so that what is made before a fork works behind it."""
+        """Begin to flush: with the first addition, so that an instance made before a fork works after it."""
         atexit.register(self.close)
         self._thread = Thread(target=self._flush_regularly, name="hotpartition-counter-flush", daemon=True)
         self._thread.start()
@@ -174,7 +174,7 @@ class CoalescingCounter:
             self._flush(is_waiting=True)
 
     def _flush(self, *, is_waiting: bool) -> bool:
-        """Add what waits, one flush at a time; with another under way, wait for it or leave it to that."""
+        """Add waiting amounts, one flush at a time; with another under way, wait for it or leave it to that."""
         if not self._flushing.acquire(blocking=is_waiting):
             return False
         try:
@@ -188,7 +188,7 @@ class CoalescingCounter:
             return not self._batches and not self._sums
 
     def _take(self) -> None:
-        """Make batches of what waits; a key whose last batch is not confirmed yet waits on."""
+        """Make batches of waiting amounts; a key whose last batch is not confirmed yet waits on."""
         with self._lock:
             for key in [key for key in self._sums if key not in self._batches]:
                 amount = self._sums.pop(key)

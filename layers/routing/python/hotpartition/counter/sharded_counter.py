@@ -37,7 +37,7 @@ MAX_NAME_BYTES = 512
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """What carries out the calls."""
+    """Carries out the calls."""
 
     schema: Schema
     adder: Adder
@@ -48,7 +48,7 @@ class ShardedCounter:
     """Counters of a table, each spread over the shards of its key. Safe under threads.
 
     A counter is one item for each shard that was added to (`<name>#`), and up to 16 more for additions with a token
-    (`<name>#00` to `<name>#15`), with the attribute `counted`. What else lies under its partition key stays as it is.
+    (`<name>#00` to `<name>#15`), with the attribute `counted`. Other items under its partition key are never changed.
 
     Example:
         >>> likes = ShardedCounter(boto3.resource("dynamodb").Table("counters"), shards=fixed(16), name="likes")
@@ -66,12 +66,12 @@ class ShardedCounter:
         budget_ms: float = DEFAULT_BUDGET_MS,
         clock: Clock = REAL_CLOCK,
     ) -> None:
-        """Wrap a table. Asks nobody anything: the table's keys are read with the first call.
+        """Wrap a table. Sends no request: the table's keys are read with the first call.
 
         Args:
             table: a boto3 `Table` with a partition key and a sort key, both of type S.
             shards: how many shards a counter has: `fixed(n)`, `in_band()` or `adaptive()`.
-            name: what is counted: a key has one counter for each name. Sort keys that begin with it and `#` are its.
+            name: the thing counted: a key has one counter for each name. Sort keys that begin with it and `#` are its.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance.
 
@@ -123,7 +123,7 @@ class ShardedCounter:
         Raises:
             InvalidRequestError: the key, the amount or the token cannot be.
             TokenReusedError: the token stands for another amount, which is counted; this one is not.
-            OutcomeUnknownError: without a token: nobody knows whether it was counted.
+            OutcomeUnknownError: without a token: it may have been counted, or not.
             RetryLaterError: DynamoDB refused for the whole budget, or with a token did not respond.
 
         Example:
@@ -142,7 +142,7 @@ class ShardedCounter:
         parts.adder.add_once(key, addition, size_bytes=size_bytes)
 
     def get(self, key: str, *, consistent: bool = True) -> int:
-        """Return what a counter has counted; 0 for one that was never added to.
+        """Return the sum of a counter; 0 for one that was never added to.
 
         Additions that are made meanwhile are in it or not, each for itself.
 
@@ -167,7 +167,7 @@ class ShardedCounter:
 
     @property
     def _parts(self) -> _Parts:
-        """What carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
+        """Carries out the calls: built with the first, which asks DynamoDB for the table's keys."""
         with self._lock:
             if self._built is None:
                 self._built = self._build()
@@ -223,7 +223,7 @@ class ShardedCounter:
 
 
 class _ToldRoutes:
-    """`JournalReading` where code tells the routes: those that are read include all that anybody writes under."""
+    """`JournalReading` where code sets the routes: a route that is read includes all that writers use."""
 
     def __init__(self, routes: TableRoutes) -> None:
         self._routes = routes
@@ -235,7 +235,7 @@ class _ToldRoutes:
 
 
 def _check_size(field: str, text: object, most_bytes: int) -> None:
-    """Refuse a text that is none, empty, too long or no valid Unicode.
+    """Refuse what is not a text, and a text that is empty, too long or not valid Unicode.
 
     Raises:
         InvalidRequestError: naming the field.

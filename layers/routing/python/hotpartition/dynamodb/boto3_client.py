@@ -56,13 +56,13 @@ def create_client(
 
 
 class Boto3Call:
-    """Sends one request through boto3's client: what `ThreadedCalls` is built over."""
+    """Sends one request through boto3's client, for `ThreadedCalls`."""
 
     def __init__(self, client: DynamoDBClient) -> None:
         self._client = client
 
     def __call__(self, operation: str, request: Mapping[str, Any]) -> Response:
-        """Implement `DynamoDBCalls.call`. What the SDK finds wrong with a request is a bug, and stays as it is."""
+        """Implement `DynamoDBCalls.call`. The SDK's own errors about a request are bugs, and are raised unchanged."""
         send = getattr(self._client, xform_name(operation))
         try:
             response: Response = send(**request)

@@ -1,7 +1,7 @@
-"""What the DynamoDB adapters need of a client: requests in DynamoDB's own JSON form, responses or errors of ours.
+"""The client that the DynamoDB adapters need: it sends requests in DynamoDB's JSON form, and raises `errors.py`'s.
 
 Two clients implement it, chosen by the setting `dynamodb_client`: `curl.py` (libcurl), and `boto3_client.py` on threads
-(the SDK). Both build their errors here, so they tell the same things apart. Sources: DynamoDB Developer Guide,
+(the SDK). Both build their errors here, so they distinguish the same cases. Sources: DynamoDB Developer Guide,
 "Low-level API" and "Error handling"; the service model that botocore ships.
 """
 
@@ -28,7 +28,7 @@ Response = dict[str, Any]
 """A response of DynamoDB's, as boto3 shows it too: attribute values keep their types (`{"S": "text"}`)."""
 
 Outcome = Response | RetryLaterError
-"""What became of one call of a round."""
+"""The outcome of one call of a round."""
 
 
 class Call(NamedTuple):
@@ -39,7 +39,7 @@ class Call(NamedTuple):
 
 
 class Round(NamedTuple):
-    """What became of calls that ran at the same time, in their order, and how many were asked a second time."""
+    """The outcomes of calls that ran at the same time, in their order, and how many were sent a second time."""
 
     outcomes: list[Outcome]
     hedged: int = 0
@@ -48,7 +48,7 @@ class Round(NamedTuple):
 class DynamoDBCalls(Protocol):
     """Sends requests to DynamoDB, one attempt each. For several threads at the same time.
 
-    Both methods raise `StoreRefusedError` for what only a person can repair (`ConditionFailedError` among them), and
+    Both methods raise `StoreRefusedError` for errors that need a person (`ConditionFailedError` among them), and
     `CredentialsError`.
     """
 
@@ -64,7 +64,7 @@ class DynamoDBCalls(Protocol):
     def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
         """Send several *reads* at the same time.
 
-        What `call` would raise to be repeated later is returned in its place.
+        An error that `call` would raise to be repeated later is returned in its place.
 
         Where `is_hedged`, a slow call may be sent a second time.
         """
@@ -98,7 +98,7 @@ _STALE = frozenset({"ExpiredTokenException", "ExpiredToken", "RequestExpired", "
 _SKEWED = ("Signature expired", "Signature not yet current")
 _SERVER_ERROR_STATUS = 500
 _TRANSIENT_STATUS = frozenset({408, 429})
-"""What something on the way to DynamoDB says when it has no time: DynamoDB itself uses neither."""
+"""Statuses of an overloaded proxy on the way to DynamoDB, which itself uses neither."""
 
 
 def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping[str, Any]) -> HotPartitionError:

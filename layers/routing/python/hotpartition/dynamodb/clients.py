@@ -63,7 +63,7 @@ def open_boto3(
     connect_timeout_seconds: float = CONNECT_TIMEOUT_SECONDS,
     read_timeout_seconds: float = READ_TIMEOUT_SECONDS,
 ) -> DynamoDBCalls:
-    """Open boto3's client, with threads for what runs at the same time."""
+    """Open boto3's client, with threads for calls at the same time."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - see this module's docstring
 
     from hotpartition.dynamodb.boto3_client import Boto3Call, create_client  # noqa: PLC0415

@@ -5,7 +5,7 @@
 | counter | base key or shard key | `<name>#`: additions without a token | `counted` (N): their sum |
 | its cells | base key or shard key | `<name>#00` to `<name>#15`: additions with one | `counted` (N): their sum |
 
-Written by whoever adds; read by whoever sums up. If one vanished, what it had counted would be gone.
+Written by additions, read by sums. If one vanished, its count would be lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def describe_counters(
 
 
 def decode_cell(item: Item, sort_key: str = "sk") -> Cell:
-    """Read what an item has counted; `sort_key` is the name of that key."""
+    """Read the sum in an item; `sort_key` is the name of that key."""
     return Cell(item[sort_key]["S"], int(item[AMOUNT]["N"]))
 
 

@@ -1,18 +1,18 @@
 """DynamoDB through libcurl: the client `curl`.
 
 libcurl signs requests (SigV4), keeps connections, verifies TLS, follows the proxies that its environment variables
-name, and bounds how long a request may take. Here a request becomes JSON, and a response becomes a response or an error
-of ours. Several requests share one thread, which waits for all of them at once; a single one has a handle, and so a
-connection, of its own, which takes less CPU.
+name, and bounds how long a request may take. Here a request becomes JSON, and a response is decoded or becomes one of
+the errors of `errors.py`. Several requests share one thread, which waits for all of them at once; a single one has a
+handle, and so a connection, of its own, which takes less CPU.
 
-**What is repeated.** A server may close an idle connection while a request is on its way to it. libcurl sends a request
+**Repetitions.** A server may close an idle connection while a request is on its way to it. libcurl sends a request
 again, on another connection, when one that had served before failed without a line of a response. That is safe
 whatever became of the first: reads change nothing, our puts are conditional on a key that holds the message's id (the
 second finds what the first stored, and says so), and our updates add to sets. Nothing else is repeated here; the jobs
 do that within their budgets.
 
-**What is checked.** libcurl tells whether a response is whole. Its CRC-32, as DynamoDB gives it, and its JSON are
-checked here. What fails any of these is no response (`StoreUnavailableError`).
+**Checks.** libcurl checks that a response is whole. Its CRC-32, as DynamoDB gives it, and its JSON are
+checked here. A response that fails any of these is unusable (`StoreUnavailableError`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Target(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """A whole response, as it came. `checksum` and `date` are DynamoDB's own, None where there is none.
+    """A whole response, not decoded. `checksum` and `date` are DynamoDB's own, None where they are missing.
 
     `headers` are its lines.
     """
@@ -75,7 +75,7 @@ class HttpResponse(NamedTuple):
 
 
 Result = HttpResponse | StoreUnavailableError
-"""What came for a request."""
+"""The outcome of a request."""
 
 
 class CurlCalls:
@@ -136,7 +136,7 @@ class CurlCalls:
             self._give_back(transfers)
 
     def exchange(self, calls: Sequence[Call]) -> list[Result]:
-        """Send requests at the same time, and return what came, whatever it means."""
+        """Send requests at the same time, and return their results, errors among them."""
         credentials = self._credentials.get()
         transfers = self._take()
         try:
@@ -177,7 +177,7 @@ class CurlCalls:
             self._idle.append(transfers)
 
     def _read(self, result: Result) -> Outcome:
-        """Read what came; what is worth repeating is returned, all else raised."""
+        """Read a result; errors worth repeating are returned, all others raised."""
         if isinstance(result, StoreUnavailableError):
             return result
         try:
@@ -246,7 +246,7 @@ class _CurlRound:
 
 
 class _Handle:
-    """An easy handle, and what came for its request so far."""
+    """An easy handle, and its response so far."""
 
     __slots__ = ("body", "curl", "headers")
 
@@ -294,7 +294,7 @@ class _Handle:
         self.curl.setopt(pycurl.POSTFIELDS, _encode(request).encode())
 
     def response(self) -> HttpResponse:
-        """Return what came. REQUIRES: the request succeeded."""
+        """Return the response. REQUIRES: the request succeeded."""
         checksum, date = self._find(_CHECKSUM), self._find(_DATE)
         status = self.curl.getinfo(pycurl.RESPONSE_CODE)
         date_text = None if date is None else date.decode("latin-1")
@@ -339,9 +339,9 @@ class _Transfers:
         return handle
 
     def wait(self, timeout_seconds: float | None) -> list[tuple[_Handle, Result]]:
-        """Wait until a request ends, or for about this long; what abandoned requests left is among the results.
+        """Wait until a request ends, or for about this long; the results include those of abandoned requests.
 
-        It may return nothing earlier than that. `timeout_seconds` is None for as long as the requests may take.
+        It may return earlier, with nothing. `timeout_seconds` None: as long as the requests may take.
         """
         self._multi.perform()
         ended = self._take_ended()
@@ -354,7 +354,7 @@ class _Transfers:
         return self._take_ended()
 
     def close(self) -> None:
-        """Close all connections, and what is under way on them."""
+        """Close all connections, and the requests on them."""
         for curl in self._running:
             self._multi.remove_handle(curl)
         self._multi.close()
@@ -372,7 +372,7 @@ class _Transfers:
 
     def _fail(self, code: int, explanation: str) -> StoreUnavailableError:
         self.met_dead_connections |= code in _DEAD
-        # Clients of the API read this: what exactly happened is in the cause.
+        # Clients of the API read this: the details are in the cause.
         unavailable = StoreUnavailableError(f"DynamoDB did not respond (curl error {code})")
         unavailable.__cause__ = pycurl.error(code, explanation)
         return unavailable

@@ -1,8 +1,8 @@
 """A boto3 client whose requests about items go through libcurl: with Python values, as the client of a resource.
 
-What succeeds takes the short way: no hooks, no validation by model, no typed values in between. All else is boto3's own
-work. A request that does not look right is sent by boto3's client. A response that is no success, and an error of
-libcurl's, are handed to boto3's client as those of its first attempt: so errors, retries and their waits are its own.
+Successful requests take the short way: no hooks, no validation by model, no typed values in between. All else is
+boto3's own work. Its client sends requests that do not look right. An error response, and an error of libcurl's, are
+handed to it as those of its first attempt: so errors, retries and their waits are its own.
 
 libcurl takes credentials, endpoint, region, time limits, proxy and certificates from the client.
 """
@@ -70,7 +70,7 @@ RETRY_COST = 14
 
 _serialize = TypeSerializer().serialize
 _first = local()
-"""What the first attempt of the request that this thread hands to boto3 came to."""
+"""The outcome of the first attempt of the request that this thread hands to boto3."""
 
 
 class _Member(NamedTuple):
@@ -81,7 +81,7 @@ class _Member(NamedTuple):
 
 
 class _Operation(NamedTuple):
-    """What boto3's model says of an operation."""
+    """An operation in boto3's model."""
 
     members: Mapping[str, _Member]
     required: frozenset[str]
@@ -92,7 +92,7 @@ class _Operation(NamedTuple):
 
 
 class CurlClient:
-    """The client of a boto3 resource, or what behaves like one, with libcurl beneath. Safe under threads."""
+    """The client of a boto3 resource, or one that behaves like it, with libcurl beneath. Safe under threads."""
 
     def __init__(self, client: Any) -> None:
         """Open nothing yet.
@@ -119,7 +119,7 @@ class CurlClient:
         return getattr(self._client, name)
 
     def send_at_once(self, calls: Sequence[Call]) -> list[Callable[[], Response]]:
-        """Send requests at the same time, on this thread; each of what is returned gives a response, or raises."""
+        """Send requests at the same time, on this thread; each returned function gives a response, or raises."""
         bodies = [self._build(*call) for call in calls]
         if self._owed or None in bodies:
             return [partial(self._let_boto3, call) for call in calls]
@@ -140,7 +140,7 @@ class CurlClient:
         return self._let_boto3(call, result)
 
     def _let_boto3(self, call: Call, result: Result | None = None) -> Response:
-        """Make a call through boto3, which takes `result` for what its first attempt came to."""
+        """Make a call through boto3, which takes `result` for that of its first attempt."""
         self._owed = max(0, self._owed - 1)
         if result is not None:
             _first.outcome = _to_sdk(result, self._sdk.meta.endpoint_url)
@@ -180,7 +180,7 @@ class CurlClient:
 
 
 class CurlTable:
-    """A boto3 `Table`, or what behaves like one, whose items are reached through a `CurlClient`."""
+    """A boto3 `Table`, or one that behaves like it, whose items are reached through a `CurlClient`."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
@@ -332,7 +332,7 @@ def _load_all(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _by_table(convert: Callable[[Any], Any], tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert what is asked of tables, whose names may be those of members."""
+    """Convert requests by table, whose names may be those of members."""
     return {name: convert_values(part, convert) for name, part in tables.items()}
 
 
@@ -391,7 +391,7 @@ class _Body(BytesIO):
 
 
 def _to_sdk(result: Result, endpoint: str) -> AWSResponse | Exception:
-    """Build what botocore's own session would have returned, or raised."""
+    """Build the response or error of botocore's own session."""
     if isinstance(result, HttpResponse):
         headers: Any = HeadersDict(_headers(result))
         return AWSResponse(endpoint, result.status, headers, _Body(result.body))
@@ -408,7 +408,7 @@ def _to_sdk(result: Result, endpoint: str) -> AWSResponse | Exception:
 
 
 def _give_first(**_: Any) -> AWSResponse | None:
-    """Give botocore what the first attempt came to, once."""
+    """Give botocore the result of the first attempt, once."""
     outcome, _first.outcome = getattr(_first, "outcome", None), None
     if isinstance(outcome, Exception):
         raise outcome

@@ -5,10 +5,10 @@
 One transaction moves an item: it puts the copy and deletes the original, so a change meets one of them and never
 brings back the other. A read in parts might meet neither: the base key's response before the move, the shard's after
 it. So the mark (`folding` in the routing item) makes each read ask the base key last. Both waits are longer than any
-call takes: whoever read before the mark is done by the first move, and so is who had looked for an item before it was
-there, and would create it on a shard; whoever reads after the mark is gone began after the last move.
+call takes. So reads that began before the mark end before the first move, and so do writes that looked for an item
+before it was there, and would create it on a shard; reads after the mark is gone begin after the last move.
 
-Nothing is kept between runs. What lies on a shard is still to be moved, so a run that was killed is started again. The
+Nothing is kept between runs. Items on shards are still to be moved, so a run that was killed is started again. The
 mark names its run, and each transaction checks it: of two runs, the later one goes on.
 
 Where items are deleted for good, each gets an attribute when it is noted (`hp_noted`: the run). Otherwise an item that
@@ -44,14 +44,14 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class FoldForm:
-    """What is to be known of a table whose items are moved.
+    """The properties of a table whose items are moved.
 
     Attributes:
         table_name: its name.
         partition_key: the name of that key attribute.
         sort_key: the name of that key attribute.
         keys: how partition keys are built.
-        journal: where routing items lie; None: there are none, and all readers ask the base key last anyway.
+        journal: where routing items lie; None: the table has no routing items, and all readers ask the base key last.
         changes: the attribute that counts an item's changes.
         tombstone: the attribute that a deleted item has, which stays; empty: items are deleted for good.
         dropped: attributes that only an item on a shard has.
@@ -107,7 +107,7 @@ class Folder:
         Args:
             collection: whose items.
             shard_count: how many shards may hold items, for a table without routing items.
-            progress: told how many items were moved.
+            progress: called with the number of items moved.
 
         Raises:
             InvalidRequestError: it has no route, it is a counter, or another run has taken over.
@@ -167,7 +167,7 @@ class Folder:
         return attributes
 
     def _find(self, collection: str, shard_count: int) -> Iterator[Item]:
-        """List what lies on the shards: of each item its keys, and how often it was changed."""
+        """List the items on the shards: of each its keys, and how often it was changed."""
         form = self._form
         names = {"#p": form.partition_key, "#s": form.sort_key, "#c": form.changes, "#a": AMOUNT}
         for index in range(shard_count):
@@ -188,7 +188,7 @@ class Folder:
                 request["ExclusiveStartKey"] = start
 
     def _note(self, item: Item) -> _Noted | None:
-        """Note an item as it is; None: it has changed since it was found."""
+        """Note an item; None: it has changed since it was found."""
         form = self._form
         if AMOUNT in item and item[form.sort_key].get("S", "").startswith("c#"):
             raise InvalidRequestError.of("key", "is a counter: what its shards counted is summed, and never moved")
@@ -211,7 +211,7 @@ class Folder:
         return _Noted(key, changes)
 
     def _move(self, collection: str, noted: _Noted) -> bool:
-        """Move an item, if it is as it was noted; say whether that was done.
+        """Move an item, if it is unchanged since it was noted; say whether that was done.
 
         Raises:
             InvalidRequestError: another run has taken over.
@@ -278,7 +278,7 @@ class Folder:
         return moved
 
     def _guard(self, key: Mapping[str, AttributeValue], changes: int) -> dict[str, Any]:
-        """Build the condition that an item is there, and was changed so many times."""
+        """Build the condition that an item is there, and was changed `changes` times."""
         form = self._form
         guard: dict[str, Any] = {"TableName": form.table_name, "Key": key}
         if changes:
@@ -290,7 +290,7 @@ class Folder:
         return {**guard, "ConditionExpression": condition, "ExpressionAttributeNames": names}
 
     def _rank(self, item: Item) -> tuple[bool, int]:
-        """Rank a copy as readers do: what is deleted stays so, else the one that was changed most."""
+        """Rank a copy as readers do: a deleted one first, else the one that was changed most."""
         return bool(self._form.tombstone) and self._form.tombstone in item, self._changes_of(item)
 
     def _changes_of(self, item: Item) -> int:

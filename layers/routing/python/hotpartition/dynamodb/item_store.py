@@ -36,7 +36,7 @@ class Replacement(NamedTuple):
 
 
 class DynamoDBItemStore(Generic[ItemT]):
-    """`ItemStore` on one table. `decode` makes of a stored item what its owner knows it as."""
+    """`ItemStore` on one table. `decode` turns a stored item into its owner's."""
 
     def __init__(self, calls: DynamoDBCalls, table: TableForm, decode: Callable[[Item], ItemT]) -> None:
         self._calls = calls
@@ -47,11 +47,11 @@ class DynamoDBItemStore(Generic[ItemT]):
         """Store an item unless its key is taken: one attempt.
 
         Returns:
-            None when stored; else the item that is already there, left as it is.
+            None when stored; else the item that is already there, unchanged.
 
         Raises:
             ThrottledError: DynamoDB refused for a limit.
-            StoreUnavailableError: nobody knows whether it was stored.
+            StoreUnavailableError: it may have been stored, or not.
             ItemTooLargeError: it passes DynamoDB's limit.
         """
         request = {
@@ -81,7 +81,7 @@ class DynamoDBItemStore(Generic[ItemT]):
 
         Raises:
             ThrottledError: DynamoDB refused for a limit.
-            StoreUnavailableError: nobody knows whether they were replaced.
+            StoreUnavailableError: they may have been replaced, or not.
             ItemTooLargeError: one passes DynamoDB's limit.
         """
         puts = [self._build_replacement(replacement) for replacement in replacements]
@@ -130,7 +130,7 @@ class DynamoDBItemStore(Generic[ItemT]):
         calls = [self._build_query(query, is_strong=is_strong, with_journal=query is carrier) for query in queries]
         if journal_of is not None and carrier is None:
             calls.append(self._table.journal.build_get(journal_of, is_strong=is_strong))
-        # What was never hot costs what it costs without us: only a sharded collection's reads are asked for twice.
+        # A collection that was never hot costs nothing more: only a sharded one's reads are sent twice.
         parse = self._table.keys.parse
         outcomes, hedged = self._run(calls, is_hedged=any(parse(q.partition_key)[1] is not None for q in queries))
         journal: JournalEntry | RetryLaterError | None = None
@@ -244,7 +244,7 @@ def _is_empty_part(outcome: Outcome) -> bool:
 
 
 def _units_of(outcome: Outcome, least: float) -> float:
-    """Tell what a call took, in RCU; where that is not told, as of the journal, the least that any takes."""
+    """Return the RCU that a call took; `least` where its response does not say, as for the journal."""
     if isinstance(outcome, RetryLaterError):
         return 0.0
     units: float = outcome.get("ConsumedCapacity", {}).get("CapacityUnits", least)

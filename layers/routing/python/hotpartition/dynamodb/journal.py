@@ -18,8 +18,8 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import ConditionFailedError, RetryLaterError, StoreRefusedError
 
 MAX_GENERATIONS = 256
-"""A raise that keeps a pause, as programs make it, finds a route full with so many: whatever goes wrong with deciding,
-the item and each read of it stay small. How large an N is, no condition can check: it is a part of a text."""
+"""For raises that keep a pause, as programs make them, a route is full with this many: however wrong their decisions
+are, the item and each read of it stay small. No condition can check how large an N is: it is part of a text."""
 
 _logger = logging.getLogger(__name__)
 
@@ -88,7 +88,7 @@ class DynamoDBJournal:
         sets: Mapping[str, str],
         guard: _Guard | None,
     ) -> Response:
-        """Update, without the history where somebody gave that another type by hand: no raise may fail for it."""
+        """Update, without the history if its attribute has another type, set by hand: no raise may fail for it."""
         try:
             return self._update(collection, {**adds, **history}, sets, guard)
         except StoreRefusedError as error:
@@ -139,9 +139,9 @@ class DynamoDBJournal:
 
 
 def _keep_pause(since: str) -> _Guard:
-    """Build what keeps a raise away from an item that has grown from a time on, or is full."""
+    """Build the condition that refuses a raise of an item that has grown from a time on, or is full."""
     return _Guard(
-        # What lies in the future was written by a broken clock, and holds nothing up.
+        # A time in the future was written by a broken clock, and delays nothing.
         "NOT updated_at BETWEEN :since AND :updated_at"
         " AND (attribute_not_exists(generations) OR size(generations) < :most)",
         {":since": {"S": since}, ":most": {"N": str(MAX_GENERATIONS)}},

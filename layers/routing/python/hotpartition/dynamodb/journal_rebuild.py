@@ -23,7 +23,7 @@ from hotpartition.engine.raising import Raiser
 from hotpartition.errors import InvalidCollectionError, MalformedGenerationError
 
 REBUILT = "rebuilt"
-"""Reason of a generation that stored keys told."""
+"""Reason of a generation that was derived from stored keys."""
 CALL_BUDGET_MS = 60_000.0
 SCAN_ITEMS = 1_000
 """Items of one page at most, so that the pace is kept."""
@@ -32,7 +32,7 @@ Progress = Callable[[int], None]
 
 
 class Clue(NamedTuple):
-    """What a stored item tells beside its shard: what it was chosen by (None: nothing), and the item's position."""
+    """What a stored item shows beside its shard: the text that chose the shard (None: unknown), and its position."""
 
     hashed: str | None
     position: int
@@ -51,7 +51,7 @@ class ScanForm:
 
 @dataclass(slots=True)
 class Rebuilt:
-    """What was looked at, and how many routes grew. `unreadable` are collections with a routing item to be repaired."""
+    """How much was read, and how many routes grew. `unreadable` are collections with a routing item to be repaired."""
 
     items: int = 0
     collections: int = 0
@@ -60,7 +60,7 @@ class Rebuilt:
 
 
 def scan_keys(calls: DynamoDBCalls, form: ScanForm, clock: Clock, *, units_per_second: float) -> Iterator[list[Item]]:
-    """Read the keys of all items, a page at a time, with no more than so many RCU a second on average."""
+    """Read the keys of all items, a page at a time, with at most `units_per_second` RCU/s on average."""
     names = {f"#{index}": name for index, name in enumerate(form.names)}
     request: dict[str, Any] = {
         "TableName": form.table_name,
@@ -105,7 +105,7 @@ def rebuild_journal(
 ) -> Rebuilt:
     """Add to the journal all generations that stored items need to be found.
 
-    The record names `by`. The scan may take `units_per_second` RCU; `progress` is told how many items it looked at.
+    The record names `by`. The scan may take `units_per_second` RCU; `progress` is called with the number of items read.
 
     Raises:
         RetryLaterError: DynamoDB refused for a minute.

@@ -30,7 +30,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import MalformedGenerationError
 
 ROUTING_ATTRIBUTES = ("generations", "raises", "reason", "routing_partition", "updated_at")
-"""Every attribute of a routing item but its key, as described above: what may be touched of it, and no more."""
+"""Every attribute of a routing item but its key, as described above; no others may be touched."""
 
 FOLDING = "folding"
 """The attribute that says that items are moved to the base key. Operators alone write it, not functions."""

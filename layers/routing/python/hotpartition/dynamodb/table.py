@@ -10,7 +10,7 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.calls import Call
 
 LOAD_PREFIX = "hotpartition#load#"
-"""What the partition keys of load items begin with; no collection of a table that has some may."""
+"""The prefix of load items' partition keys, forbidden for collections of tables that have load items."""
 NOTED = "hp_noted"
 """The attribute of an item on a shard that is about to be moved to the base key (`folding.py`): by which run."""
 _LONGEST_NAME_BYTES = 256

@@ -12,7 +12,7 @@ from hotpartition.dynamodb.calls import Call, Outcome, Response, Round
 from hotpartition.errors import RetryLaterError
 
 Wait = Callable[..., tuple[Collection[Future[Any]], Collection[Future[Any]]]]
-"""`concurrent.futures.wait`, or what stands for it where there are no threads."""
+"""`concurrent.futures.wait`, or its replacement where there are no threads."""
 
 
 class ThreadedCalls:

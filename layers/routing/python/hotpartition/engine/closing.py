@@ -34,7 +34,7 @@ class CloseStep(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Closing:
-    """A close under way, and the routing item as it was seen last. If refused, `refusal` is set and `close` is None."""
+    """A close under way, and the routing item as last seen. If refused, `refusal` is set and `close` is None."""
 
     collection: str
     step: CloseStep
@@ -60,15 +60,10 @@ class Closer:
         has_positions: bool = True,
         timeless_prefix: str = "",
     ) -> None:
-        """Close nothing yet.
+        """Use the `times` of the fleet's writers.
 
-        Args:
-            journal: the truth.
-            raiser: how the journal is repeated, and what puts routes into the registry.
-            telemetry: told of what was confirmed, and of what stays void.
-            times: those of the fleet's writers.
-            has_positions: whether positions are times, Unix ms; otherwise nothing is closed.
-            timeless_prefix: what the partition keys of counters begin with; they have no positions.
+        Without `has_positions` (times in Unix ms) nothing is closed, nor are counters, whose partition keys begin with
+        `timeless_prefix`.
         """
         self._journal = journal
         self._raiser = raiser
@@ -92,7 +87,7 @@ class Closer:
         Args:
             collection: which one.
             cause: why, for operators.
-            grown_by_ms: it is not closed if its route has grown later, Unix ms: who decided did not know of it.
+            grown_by_ms: it is not closed if its route has grown after this, Unix ms: the decision did not know of it.
         """
         entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
         is_timed = self.has_positions(collection)
@@ -104,7 +99,7 @@ class Closer:
         return Closing(collection, CloseStep.PLANNED, entry, cause, planned)
 
     def announce(self, closing: Closing) -> Closing:
-        """Add the announcement that was planned, unless the route has grown since; what was refused is left."""
+        """Add the planned announcement, unless the route has grown since; a refused close is left unchanged."""
         close, seen = closing.close, closing.entry
         if closing.step is not CloseStep.PLANNED or close is None:
             return closing
@@ -122,7 +117,7 @@ class Closer:
         return replace(closing, step=CloseStep.VOID, entry=entry)
 
     def confirm(self, closing: Closing) -> Closing:
-        """Confirm what was announced early enough, however long ago that was, and put the route into the registry."""
+        """Confirm a close announced early enough, however long ago, and put the route into the registry."""
         close = closing.close
         if closing.step is not CloseStep.ANNOUNCED or close is None:
             return closing

@@ -26,7 +26,7 @@ from hotpartition.engine.writer import Writer
 from hotpartition.errors import RetryLaterError, TokenReusedError
 
 TRANSACTION_FACTOR = 2
-"""What a transaction costs, in the units of a plain write."""
+"""The cost of a transaction, in units of a plain write."""
 _ITEMS = CELLS + 2
 """More than a shard of a counter has items."""
 
@@ -45,17 +45,7 @@ class Adder:
         budget_ms: float,
         choices: int = MAX_CHOICES,
     ) -> None:
-        """Start with nothing added.
-
-        Args:
-            writer: places additions, and counts their units.
-            store: makes them.
-            journal: names every place where a token may be bound.
-            form: how partition keys are built.
-            clock: time and chance.
-            budget_ms: how long an addition goes on trying.
-            choices: how many shards may take one.
-        """
+        """Start with nothing added; `journal` names every place where a token may be bound."""
         self._writer = writer
         self._store = store
         self._journal = journal
@@ -70,11 +60,11 @@ class Adder:
         Args:
             collection: the counter's key.
             amount: what is added.
-            size_bytes: what DynamoDB counts for its item at its base key.
+            size_bytes: of its item at its base key, as DynamoDB counts.
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
-            OutcomeUnknownError: nobody knows whether it was counted.
+            OutcomeUnknownError: it may have been counted, or not.
             RetryLaterError: it was not counted: DynamoDB refused for the whole budget.
         """
         self._writer.write(
@@ -89,23 +79,23 @@ class Adder:
         )
 
     def _draw(self) -> str:
-        """Draw what the choices follow from: nobody looks for an addition without a token, so any shard will do."""
+        """Draw a text to choose shards by: an addition without a token is never looked up, so any will do."""
         return repr(self._clock.random())
 
     def add_once(
         self, collection: str, addition: Addition, *, size_bytes: int, remaining_ms: float = float("inf")
     ) -> None:
-        """Make an addition, unless it was made before, by whomever: exact for ten minutes.
+        """Make an addition, unless any process made it before: exact for ten minutes.
 
         Args:
             collection: the counter's key.
-            addition: what is added, under which token.
-            size_bytes: what DynamoDB counts for its item at its base key.
+            addition: the amount, and its token.
+            size_bytes: of its item at its base key, as DynamoDB counts.
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
             TokenReusedError: the token stands for another amount.
-            RetryLaterError: DynamoDB refused for the whole budget, or nobody knows; repeating it is safe.
+            RetryLaterError: DynamoDB refused for the whole budget, or the outcome is unknown; repeating it is safe.
         """
         now_ms = self._clock.now_ms()
         deadline_ms = now_ms + min(self._budget_ms, remaining_ms)
@@ -132,8 +122,8 @@ class Adder:
         """Find the request that the token is bound to, and send that one again.
 
         It is among the candidates under every generation that the journal has. A place that refuses for its load says
-        nothing, nor does one whose response was lost: those are asked again. What no candidate takes, in two walks, was
-        another amount: during the first, another attempt may have been under way at a place that was asked already.
+        nothing, nor does one whose response was lost: those are asked again. If no candidate takes it, in two walks, it
+        was another amount: during the first, another attempt may have been under way at a place that was asked already.
         """
         ruled_out: set[str] = set()
         is_last_walk = False
@@ -174,18 +164,14 @@ class Summer:
     def __init__(self, gatherer: Gatherer[str, Cell], *, is_alone: bool, form: KeyForm) -> None:
         """Start with nothing read.
 
-        Args:
-            gatherer: reads the counters' items.
-            is_alone: whether nothing else lies under the partition keys, so that the base key's query shows the
-                routing item for free.
-            form: how partition keys are built.
+        `is_alone`: nothing else lies under the partition keys, so the base key's query shows the routing item for free.
         """
         self._gatherer = gatherer
         self._is_alone = is_alone
         self._form = form
 
     def sum_up(self, collection: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
-        """Return what a counter has counted: on its base key and on all shards.
+        """Return the sum of a counter: on its base key and on all shards.
 
         Args:
             collection: the counter's key; one that was never added to has 0.

@@ -1,7 +1,7 @@
 """Reading collections: from every key that can hold their items, with the route compared with the journal.
 
 Redis is a hint. In the same round as the items, and with the same consistency, the journal is read, and the union of
-both decides which keys are needed; what the hint did not know is queried in a second round. So a wrong, stale,
+both decides which keys are needed; keys that the hint did not know are queried in a second round. So a wrong, stale,
 empty or unreachable Redis costs time, never an item (docs/architecture.md).
 """
 
@@ -31,7 +31,7 @@ NOTHING_CONFIRMED = JournalEntry()
 class Located(Generic[ItemT]):
     """The stored copies of one item, nearly always one or none, and the route that says where others could lie.
 
-    `confirmed` is what the journal showed, if it was read strongly consistent: what a new item may be placed by.
+    `confirmed` is the journal's route, if it was read strongly consistent: a new item may be placed by it.
     """
 
     copies: tuple[Copy[ItemT], ...]
@@ -40,7 +40,7 @@ class Located(Generic[ItemT]):
 
 
 class Gathered(NamedTuple):
-    """The route that a read went by, what it took, in RCU, and whether items are being moved to the base key."""
+    """The route that a read used, its RCU, and whether items are being moved to the base key."""
 
     route: Route
     units: float
@@ -92,19 +92,9 @@ class Gatherer(Generic[KeyT, ItemT]):
     ) -> None:
         """Start with nothing read.
 
-        Args:
-            store: the items.
-            routes: what reads begin with.
-            telemetry: told of what is wrong.
-            clock: time and chance.
-            budget_ms: how long a read goes on trying.
-            form: how partition keys are built.
-            position_of: the position of a sort key, or of a bound.
-            choices: how many shards may hold an item under one N.
-            has_journal: whether routing items say where items lie; otherwise `routes` learn it from the items.
-            budget_from_refusal: whether the budget counts from the first refusal, not from the call.
-            counting: told of each page and what it took; None: pages are not counted. Single items never are, since no
-                cache of pages would help them.
+        Without `has_journal`, no routing items say where items lie, and `routes` learn it from the items.
+        `budget_from_refusal`: the budget counts from the first refusal, not from the call. `counting` gets each page
+        and its cost; None: pages are not counted. Single items never are, since no cache of pages would help them.
         """
         self._store = store
         self._counting = counting
@@ -158,10 +148,10 @@ class Gatherer(Generic[KeyT, ItemT]):
         is_compared: bool = False,
         is_folding: bool = False,
     ) -> Gathered:
-        """Read what a plan asks for, round by round, until it has nothing left to ask.
+        """Run the queries of a plan, round by round, until it has none left.
 
         Args:
-            plan: what is read.
+            plan: the queries.
             collection: whose items.
             is_strong: whether the read is strongly consistent, the journal's included.
             remaining_ms: time the caller has left; the budget never passes it.
@@ -202,7 +192,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         Args:
             keys: which items. REQUIRES: each once.
             is_strong: whether the read is strongly consistent, the journal's included.
-            everywhere: asks all choices at once, found or not: for who must know of every copy.
+            everywhere: asks all choices at once, found or not, to learn of every copy.
             remaining_ms: time the caller has left; the budget never passes it.
 
         Raises:
@@ -244,7 +234,7 @@ class Gatherer(Generic[KeyT, ItemT]):
 
     @contextmanager
     def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:
-        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        """Name the collection whose routing item must be repaired; the read fails, since it could be incomplete."""
         try:
             yield
         except MalformedGenerationError as error:
@@ -262,7 +252,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             if not queries and not wants_journal:
                 if not reading.is_folding or is_base_last:
                     return route
-                # What was moved to the base key after its response, and before a shard's, is on neither of them.
+                # An item moved to the base key after its response, and before a shard's, is on neither of them.
                 plan.forget(collection)
                 is_base_last = True
                 continue
@@ -309,7 +299,7 @@ class Gatherer(Generic[KeyT, ItemT]):
                 return journal
             self._telemetry.count(MetricName.READS_RETRIED, len(failures))
             if not reading.budget.wait():
-                # What was refused counts as offered, at least what each query takes.
+                # Refused reads count as offered, with the least that each query takes.
                 reading.units += len(failures) * read_units(0, is_strong=is_strong)
                 raise failures[0]
             queries = failed
@@ -334,7 +324,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         return places
 
     def _look_at_base_again(self, searches: Sequence[_Search[KeyT, ItemT]], budget: Budget, *, is_strong: bool) -> None:
-        """Read the base key last, of what is being moved there: it may have come there after the first look."""
+        """Read the base key last, while items are moved there: they may have come there after the first look."""
         folding = [search for search in searches if search.is_folding and len(search.asked) > 1]
         places = {(search.key.collection, search.key.sort_key): search for search in folding}
         if not places:

@@ -1,9 +1,9 @@
-"""Finding hot keys in band: by what DynamoDB refuses, and by the fleet's own load. Needs nothing beside the table.
+"""Finds hot keys in band: by refusals of DynamoDB, and by the fleet's own load. Needs nothing beside the table.
 
     refused ──> alarm: mark the key for some seconds ──> samples of its load, added to its load item
                 └ look it up in the journal                 └ the response has the fleet's load ──> hot? raise
 
-An alarm is no evidence: it names a partition, not a key, and a neighbour may heat it. The evidence is the load on this
+An alarm is not evidence: it names a partition, not a key, and a neighbour may heat it. The evidence is the load on this
 very key. A key whose writes were never refused is neither marked nor sampled nor looked up. Everything is done within
 the requests that notice it: nothing runs beside them.
 """
@@ -41,7 +41,7 @@ FIRST_SAMPLE_WCU = 10.0
 `MAX_SAMPLE_WCU`, to find out whether they decided for too few shards."""
 MAX_MARKS = 1_000
 RAISE_PAUSE_MS = 1_000
-"""Least time between two raises of one key, whoever makes them: DynamoDB sees to it."""
+"""Least time between two raises of one key, by any process: DynamoDB checks it."""
 RAISE_BUDGET_MS = 200
 """How long a raise is tried, within the write that decided it: others try as well. The routing item may share the
 partition that is hot."""
@@ -61,7 +61,7 @@ class _Mark:
     left_wcu: float
     """Until the next sample."""
     stale: Sequence[Cell] = ()
-    """What the next sample takes out of the load item."""
+    """The WCU that the next sample removes from the load item."""
     place: int = 0
     """Which load item it goes to."""
     rests_until_ms: int = 0
@@ -70,7 +70,7 @@ class _Mark:
 
 
 class InBandCounting:
-    """`WriteCounting` of marked keys, which raises what is hot. Safe under threads."""
+    """`WriteCounting` of marked keys, which raises hot ones. Safe under threads."""
 
     first_sample_wcu = FIRST_SAMPLE_WCU
     sample_wcu = MAX_SAMPLE_WCU
@@ -91,17 +91,8 @@ class InBandCounting:
     ) -> None:
         """Start with nothing marked.
 
-        Args:
-            routes: what is known of the routes; learns what is raised.
-            journal: confirms a decision before it is carried out.
-            loads: the fleet's load items.
-            raiser: carries out raises.
-            store_clock: DynamoDB's time; slots follow it.
-            telemetry: told of decisions and refusals.
-            clock: time and chance.
-            thresholds: `hot_at_once_wcu` is what one key serves.
-            is_raising: whether hot keys are raised, and not only counted.
-            cooling: counts the writes to raised keys; None: nothing is closed.
+        `journal` confirms a decision before it is carried out; `routes` learn raises. Without `is_raising`, hot keys
+        are only counted. `cooling` counts the writes to raised keys; None: nothing is closed.
         """
         self._routes = routes
         self._journal = journal
@@ -146,13 +137,13 @@ class InBandCounting:
             report = self.offered(key, wcu, shard_count, now_ms)
         if report is None or report.is_throttled or not shard_count or not error.is_key_range:
             return report
-        # Two huge items are no evidence: no throttled sample stands for more than others do.
+        # Two huge items are not evidence: no throttled sample stands for more than others do.
         wcu = min(report.value_wcu, MAX_SAMPLE_WCU)
         self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), wcu)
         return report._replace(is_throttled=True)
 
     def alarm(self, collection: str, now_ms: int) -> None:
-        """Implement `WriteCounting.alarm`: BatchWriteItem gives no reason, so what it leaves is no evidence."""
+        """Implement `WriteCounting.alarm`: BatchWriteItem gives no reason, so unprocessed items are not evidence."""
         self._mark(collection, now_ms)
 
     def _mark(self, collection: str, now_ms: int) -> bool:
@@ -182,7 +173,7 @@ class InBandCounting:
                 return None
             is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
             distance = self.first_sample_wcu if is_deciding else self.sample_wcu
-            # So that each WCU has the same chance: what is left is uniform between 0 and the distance.
+            # So that each WCU has the same chance: the rest is uniform between 0 and the distance.
             mark.left_wcu *= distance / mark.distance_wcu
             mark.distance_wcu = distance
             mark.left_wcu -= wcu
@@ -193,7 +184,7 @@ class InBandCounting:
             return points * distance
 
     def _add(self, key: ItemKey[Any], cell: Cell, wcu: float) -> None:
-        """Add a sample to the fleet's load, and act on what that shows; no failure reaches the write."""
+        """Add a sample to the fleet's load, and act on the new sum; no failure reaches the write."""
         mark = self._marks.get(key.collection)
         if mark is None or self._clock.now_ms() < mark.is_silent_until_ms:
             return

@@ -1,8 +1,8 @@
-"""Closing in band: what has cooled is closed by the process that renews its lease on it and finds it cool.
+"""Closing in band: a cooled key is closed by a process that finds it cool while it renews its lease on it.
 
 Writers of a raised key add samples of its load to its load item, in buckets as long as `close_after_seconds`: some one
 per cent more writes for it. A key is cool when a whole bucket since its last raise, and what there is of the present
-one, had less than half of what one key serves. What is not counted closes a key too early: a cost, and nothing else.
+one, had less than half of what one key serves. Uncounted writes close a key too early: a cost, and nothing else.
 """
 
 from __future__ import annotations
@@ -57,17 +57,7 @@ class InBandCooling:
         key_wcu: float,
         close_after_ms: int,
     ) -> None:
-        """Start with nothing counted.
-
-        Args:
-            loads: the fleet's load items.
-            closer: carries out closes.
-            store_clock: DynamoDB's time; buckets follow it.
-            telemetry: told of samples that were lost.
-            clock: time and chance.
-            key_wcu: what one key serves, in WCU/s.
-            close_after_ms: how long a bucket is.
-        """
+        """Start with nothing counted; one key serves `key_wcu` WCU/s, and a bucket lasts `close_after_ms`."""
         self._loads = loads
         self._closer = closer
         self._store_clock = store_clock
@@ -102,7 +92,7 @@ class InBandCooling:
             self._telemetry.count(MetricName.REPORTS_DROPPED)
 
     def renewed(self, key: ItemKey[Any], entry: JournalEntry) -> None:
-        """Close a key if it has cooled, given what a strongly consistent read for its lease has shown."""
+        """Close a key if it has cooled, given the strongly consistent read for its lease."""
         now_ms = entry.date_ms
         if now_ms is None or not entry.route.shard_count_at(None) or abs(key.position - now_ms) > NEAR_MS:
             return

@@ -1,4 +1,4 @@
-"""What reads begin with where there is no Redis: the routes that the journal showed to this process."""
+"""The routes that reads begin with where there is no Redis: those that the journal showed to this process."""
 
 from __future__ import annotations
 

@@ -39,14 +39,7 @@ class JournalRoutes:
     def __init__(
         self, *, journal: JournalReading, telemetry: Telemetry, random: Callable[[], float], max_entries: int
     ) -> None:
-        """Start knowing nothing.
-
-        Args:
-            journal: has the routes.
-            telemetry: told when it does not respond.
-            random: returns uniform numbers in [0, 1).
-            max_entries: how many routes are kept.
-        """
+        """Start knowing nothing; `random` returns uniform numbers in [0, 1)."""
         self._journal = journal
         self._telemetry = telemetry
         self._cache = RouteCache(ttl_seconds=REFRESH_SECONDS, max_entries=max_entries, random=random)
@@ -63,7 +56,7 @@ class JournalRoutes:
         return self._look_up(collection, now_ms) if known else EMPTY_ROUTE
 
     def peek(self, collection: str) -> Route:
-        """Return the route as known, whatever its age: for reads, which see the journal anyway."""
+        """Return the last known route, whatever its age: for reads, which see the journal anyway."""
         return self._cache.peek(collection)
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:

@@ -1,10 +1,9 @@
-"""Leases: what lets a writer place an item on a shard although routes may be closed.
+"""Leases: they let a writer place an item on a shard although routes may be closed.
 
 An item of time t may lie on a shard only if the writer's last strongly consistent read of the journal happened at a
-time v with t - v < D. v is DynamoDB's: the `Date` of the response. So whoever confirms a close knows that each writer
-of items behind it has seen the announcement (`core/closes.py`). The rule is about the item's own time: a frozen
-process, a late put or a wrong local clock changes nothing. In any doubt the item goes to the base key, which every read
-asks.
+time v with t - v < D. v is DynamoDB's: the `Date` of the response. So when a close is confirmed, each writer of items
+behind it has seen the announcement (`core/closes.py`). The rule is about the item's own time: a frozen process, a late
+put or a wrong local clock changes nothing. In any doubt the item goes to the base key, which every read asks.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ Learn = Callable[[str, Route, int], Route]
 
 
 class _Lease(NamedTuple):
-    """What the journal showed, and when: by DynamoDB's clock, and by the process's."""
+    """The journal's route, and when it was read: by DynamoDB's clock, and by the process's."""
 
     route: Route
     date_ms: int
@@ -53,15 +52,7 @@ class Leases:
         now_ms: Callable[[], int],
         max_entries: int,
     ) -> None:
-        """Start without any.
-
-        Args:
-            journal: the truth, which is read strongly consistent once a lease and collection.
-            telemetry: told of writes that found none.
-            times: how long a lease is, and how much the clocks of DynamoDB's servers may differ.
-            now_ms: Unix time by the process's clock.
-            max_entries: how many collections have one.
-        """
+        """Start without any; `journal` is read strongly consistent once a lease and collection."""
         self._journal = journal
         self._telemetry = telemetry
         self._times = times
@@ -73,7 +64,7 @@ class Leases:
         self._latest_date_ms = 0
         self._lock = Lock()
         self.on_renewed: Callable[[ItemKey[Any], JournalEntry], None] = lambda *_: None
-        """Gets an item, and what the strongly consistent read has shown that is its lease; raises nothing."""
+        """Gets an item, and the strongly consistent read that is its lease; raises nothing."""
         self._renewing = tuple(Lock() for _ in range(LOCKS))
 
     def route_for(self, key: ItemKey[Any], route: Route, learn: Learn, confirmed: JournalEntry | None = None) -> Route:
@@ -83,13 +74,13 @@ class Leases:
 
         Args:
             key: which item; one without a position may sort behind any close, and belongs there.
-            route: what the journal has shown of the collection's route.
-            learn: takes in what the journal shows now.
-            confirmed: what a strongly consistent read has just shown to who creates an item only if there is none. All
-                of them must choose the same place: it is their lease.
+            route: the collection's route as the journal has shown it.
+            learn: takes in the route that the journal shows now.
+            confirmed: the result of a strongly consistent read just now, for a write that creates an item only where it
+                is missing. All such writes must choose the same place: this read is their lease.
 
         Raises:
-            RetryLaterError: `confirmed` is no lease, so the others may choose another place.
+            RetryLaterError: `confirmed` is not a lease, so the others may choose another place.
         """
         route = route.as_announced if key.position else EMPTY_ROUTE
         if not route.shard_count_at(key.position):
@@ -147,7 +138,7 @@ class Leases:
         return self._take(key, entry)
 
     def _take(self, key: ItemKey[Any], entry: JournalEntry) -> _Lease | None:
-        """Take a lease from what a strongly consistent read has shown."""
+        """Take a lease from a strongly consistent read."""
         self._keep(key.collection, entry.route, entry.date_ms, self._now_ms())
         lease = self._find(key)
         if lease is not None:

@@ -1,4 +1,4 @@
-"""Newest pages, eventually consistent: those of read-hot collections through the page cache, all others as ever."""
+"""Newest pages, eventually consistent: those of read-hot collections through the page cache, all others without it."""
 
 from __future__ import annotations
 
@@ -38,15 +38,10 @@ class NewestPages(Generic[ItemT]):
         now_ms: Callable[[], int],
         counting: ReadCounting | None = None,
     ) -> None:
-        """Start with nothing read.
+        """Start with nothing read; `routes` are those of `gatherer`.
 
-        Args:
-            gatherer: reads and merges the items.
-            routes: tells what is read-hot; those of `gatherer`.
-            cache: keeps the pages of what is.
-            limits: the limits that pages are cached with, ascending: a page of fewer items is a part of one of them.
-            now_ms: Unix time in ms.
-            counting: told of each page that is served from the cache, as `gatherer`'s is of those that it reads.
+        `counting` gets each page served from the cache. `limits`, ascending, are those that pages are cached with: a
+        page of fewer items is a part of one of them.
         """
         self._gatherer = gatherer
         self._counting = counting

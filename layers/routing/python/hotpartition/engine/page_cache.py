@@ -33,8 +33,8 @@ WAIT_MS = 100.0
 WAIT_STEP_MS = 20.0
 """Mean time between two looks while it waits."""
 REFUSED_MS = 1_000.0
-"""For how long after DynamoDB refused a page an environment reads it only with the lease: what all of them read for
-themselves keeps the partitions busy, and who has the lease from reading the page for all."""
+"""For how long after DynamoDB refused a page an environment reads it only with the lease: reads by all environments
+would keep the partitions busy and so refuse the one that holds the lease."""
 MAX_REFUSALS = 1_000
 """Pages of which that is remembered."""
 MAX_PAGE_BYTES = 1_048_576
@@ -54,13 +54,13 @@ class PageCodec(Protocol[PageT]):
         """Read a page.
 
         Raises:
-            MalformedPageError: the text is none that `encode` wrote.
+            MalformedPageError: `encode` did not write this text.
         """
         ...
 
 
 class Filled(NamedTuple, Generic[PageT]):
-    """A page as it was read from DynamoDB, and the read units that this took."""
+    """A page read from DynamoDB, and the read units that this took."""
 
     page: PageT
     units: float
@@ -99,14 +99,14 @@ class _Entry(NamedTuple, Generic[PageT]):
     freshness: Freshness
 
     def is_newer_than(self, other: _Entry[PageT], now_ms: float) -> bool:
-        """Say whether it should be kept rather than another; what cannot be served any more should not."""
+        """Say whether it should be kept rather than another; one that cannot be served any more should not."""
         if self.leased_at_ms is not None and self.leased_at_ms == other.leased_at_ms:
             return False  # the same page, looked at later
         return self.freshness.read_at_ms > other.freshness.read_at_ms and self.freshness.is_usable_at(now_ms)
 
 
 class _Refusal(NamedTuple):
-    """What DynamoDB refused a read with, and until when it is not read without the lease."""
+    """The error of a refused read, and until when the page is not read without the lease."""
 
     error: RetryLaterError
     until_ms: float
@@ -160,16 +160,9 @@ class PageCache(Generic[PageT]):
     ) -> None:
         """Start empty.
 
-        Args:
-            store: the fleet's pages.
-            codec: how pages are written there.
-            limits: TTL and staleness bound.
-            telemetry: gets where pages came from, and how old they were.
-            clock: waits and chance; its time is not used.
-            timer: a monotonic clock, in seconds.
-            environment_id: unique in the fleet; it decides which copy is read.
-            max_entries: how many pages the environment keeps.
-            max_bytes: how many bytes of them, as written in Redis.
+        `timer` is a monotonic clock in seconds; `clock` only waits and draws. `environment_id`, unique in the fleet,
+        decides which copy is read. The environment keeps `max_entries` pages of together `max_bytes`, as written in
+        Redis.
         """
         self._store = store
         self._codec = codec
@@ -251,7 +244,7 @@ class PageCache(Generic[PageT]):
             origin = Origin.WAITED
 
     def _ask(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:
-        """Read this environment's copy in Redis; None where there is none that can be read."""
+        """Read this environment's copy in Redis; None where it is missing or cannot be read."""
         asked_at_ms = self._now_ms()
         try:
             found = self._store.get(*key, choose_page_copy(self._environment_id, copies))

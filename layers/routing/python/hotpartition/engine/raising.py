@@ -1,7 +1,7 @@
 """Raising a route: the journal first, the registry second. All raises go this way.
 
-Sets only grow and merge by union, so a raise that is repeated, interrupted or made twice at once does no harm. What
-fails between the two steps leaves the journal ahead: readers see it there, and the registry is brought up to it later.
+Sets only grow and merge by union, so a raise that is repeated, interrupted or made twice at once does no harm. A
+failure between both leaves the journal ahead: readers see it there, and the registry is brought up to it later.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """What a raise left behind: the routing item, whether the registry has it, and whether the item is of this raise.
+    """The result of a raise: the routing item, whether the registry has it, and whether this raise changed the item.
 
     It is not, where another one came first and `pause_ms` kept this one away.
     """
@@ -48,14 +48,9 @@ class Raiser:
         clock: Clock,
         budget_ms: float = RAISE_BUDGET_MS,
     ) -> None:
-        """Raise nothing yet.
+        """Raise nothing yet. Without a `registry`, the journal is the only store.
 
-        Args:
-            journal: the truth.
-            registry: its copy; None: the journal is all there is.
-            telemetry: told of refusals.
-            clock: time and chance.
-            budget_ms: how long a journal that refuses is asked again, unless a call says until when.
+        A journal that refuses is asked again for `budget_ms`, unless a call says until when.
         """
         self._budget_ms = budget_ms
         self._journal = journal
@@ -76,10 +71,10 @@ class Raiser:
 
         Args:
             collection: whose route grows.
-            generations: what is added, at least one.
+            generations: at least one.
             cause: why, for operators.
             deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `budget_ms`.
-            pause_ms: how long the route must not have grown; where it has, it is left as it is.
+            pause_ms: how long the route must not have grown; where it has, it is left unchanged.
 
         Raises:
             MalformedGenerationError: the stored route cannot be read.

@@ -1,4 +1,4 @@
-"""Counting the pages that are asked for, so that the consumer finds what is read too much."""
+"""Counts the requested pages, so that the consumer finds collections that are read too much."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from hotpartition.core.sampler import ReadSampler
 
 
 class ReadCounting:
-    """Counts pages as offered: what each takes from DynamoDB, or would take were it not cached. Safe under threads.
+    """Counts pages as offered: the RCU of each, cached or not. Safe under threads.
 
     A page that crosses a sampling point is reported beside the request. Which units a page takes is known once it was
-    read, so that its report overlaps what is left of the request: an environment that is frozen before the report has
-    left sends it with its next request. Such reports are late, or too late to count; who serves many pages is not
-    frozen for long.
+    read, so that its report overlaps the rest of the request: an environment that is frozen before the report has
+    left sends it with its next request. Such reports are late, or too late to count; an environment that serves many
+    pages is not frozen for long.
     """
 
     def __init__(
@@ -28,8 +28,8 @@ class ReadCounting:
         self._now_ms = now_ms
 
     def count(self, collection: str, rcu: float) -> None:
-        """Count one page, whoever served it."""
-        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
+        """Count one page, whether a cache or DynamoDB served it."""
+        # Reports are sent beside the requests, so a dropped one is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
         crossing = self._sampler.record(collection, rcu, self._now_ms())

@@ -1,4 +1,4 @@
-"""Read repair: the journal has the last word on a route that Redis told, and Redis is repaired where it knows less."""
+"""Read repair: the journal overrules a route from Redis, and Redis is repaired where it knows less."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_NAMED = 20
 
 
 class ReadRepair:
-    """The routes that reads begin with, each compared with what the journal shows beside it. Safe under threads."""
+    """The routes that reads begin with, each compared with the journal beside it. Safe under threads."""
 
     is_folding = False
     """Whether items of any collection may be moved to its base key. Otherwise, the journal says of which."""
@@ -30,15 +30,7 @@ class ReadRepair:
         telemetry: Telemetry,
         now_ms: Callable[[], int],
     ) -> None:
-        """Start with nothing read.
-
-        Args:
-            registry: repaired where it knows less than the journal; None: left as it is.
-            routes: what reads begin with; learns what the journal showed.
-            background: repairs beside the request; None without a registry.
-            telemetry: told of what differs.
-            now_ms: Unix time in ms.
-        """
+        """Start with nothing read; without `registry` and `background` nothing is repaired."""
         self._registry = registry
         self._routes = routes
         self._background = background
@@ -46,7 +38,7 @@ class ReadRepair:
         self._now_ms = now_ms
 
     def get(self, collection: str) -> Route:
-        """Return what Redis tells, or the last route known."""
+        """Return the route in Redis, or the last route known."""
         return self._routes.get_route(collection, self._now_ms())
 
     def compare(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
@@ -54,8 +46,8 @@ class ReadRepair:
 
         Args:
             collection: whose route it is.
-            hint: what `get` returned before the journal was read.
-            entry: what the journal showed.
+            hint: the route that `get` returned before the journal was read.
+            entry: the journal's routing item.
             is_strong: whether the journal was read strongly consistent.
         """
         if not hint.covers(entry.route):
@@ -72,7 +64,7 @@ class ReadRepair:
         return entry.route
 
     def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
-        """Tell an operator whose routing item must be repaired; the read fails, since it could be incomplete."""
+        """Name the collection whose routing item must be repaired; the read fails, since it could be incomplete."""
         self.telemetry.count(MetricName.JOURNAL_MALFORMED)
         self.telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 

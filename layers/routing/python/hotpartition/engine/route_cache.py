@@ -28,9 +28,8 @@ from hotpartition.errors import (
 TTL_JITTER = 0.2
 """Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""
 BRIEF_TTL_SECONDS = 0.25
-"""TTL of what is learned while news may be about to come. A refused writer asks just before the raise and is told the
-old route; with a whole TTL that would be what all of them use until it ends, so that relief came a whole TTL later
-(decision 24)."""
+"""TTL of a route that may change soon. A refused writer asks just before the raise and gets the old
+route; with a whole TTL, all writers would use it until it ends, and the raise would help only then (decision 24)."""
 EARLY_REFRESH_BETA = 1.0
 """Eagerness of early refreshes; 1 is optimal for exponentially growing odds (XFetch, section 3.2)."""
 LOOKUP_PAUSE_MS = 100
@@ -38,8 +37,8 @@ LOOKUP_PAUSE_MS = 100
 MAX_LOOKUP_PAUSE_MS = 60_000
 """The pause doubles up to this while Redis shows what the journal does not: invented generations cost little."""
 COPIES_KNOWN_MS = 60_000
-"""For how long a collection counts as read-hot once Redis cannot tell any more: as long as it would itself. An
-environment's own cached pages keep a rush from DynamoDB then."""
+"""For how long a collection counts as read-hot after Redis stops responding: as long as in Redis itself. Each
+environment's own cached pages then keep a rush from DynamoDB."""
 MAX_UNCONFIRMED = 1_000
 """Collections of which such generations are remembered."""
 
@@ -62,7 +61,7 @@ _NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PA
 
 
 class RouteCache:
-    """Routes by collection, at most so many. Knows neither clock nor store.
+    """Routes by collection, at most `max_entries`. Knows neither clock nor store.
 
     The one that was learned longest ago goes first. A route in use is learned again each time its TTL ends, so that is
     the least recently used one to within a TTL, and looking an entry up changes nothing: it may be done at any time,
@@ -70,12 +69,10 @@ class RouteCache:
     """
 
     def __init__(self, *, ttl_seconds: float, max_entries: int, random: Callable[[], float]) -> None:
-        """Start empty.
+        """Start empty; `random` returns uniform numbers in [0, 1).
 
-        Args:
-            ttl_seconds: how long an entry is fresh; each entry's TTL is shortened at random by up to a fifth.
-            max_entries: how many are kept, fresh or not.
-            random: returns uniform numbers in [0, 1).
+        An entry is fresh for `ttl_seconds`, shortened at random by up to a fifth. `max_entries` counts fresh entries
+        and others.
         """
         self._ttl_ms = ttl_seconds * 1000
         self._max_entries = max_entries
@@ -89,7 +86,7 @@ class RouteCache:
         return None if entry is None or now_ms >= entry[1] else entry[0]
 
     def copies_of(self, collection: str, now_ms: int) -> int:
-        """Return in how many copies Redis holds the newest page, as it was last told; 0: not read-hot, or not known."""
+        """Return the last known number of copies of the newest page in Redis; 0: not read-hot, or not known."""
         entry = self._entries.get(collection)
         return 0 if entry is None or now_ms >= entry.fresh_until_ms + COPIES_KNOWN_MS else entry.copies
 
@@ -108,7 +105,7 @@ class RouteCache:
         cost_ms: float = 0.0,
         is_brief: bool = False,
     ) -> Route:
-        """Merge what was learned into the entry, and make it fresh. REQUIRES: one thread at a time.
+        """Merge a route into the entry, and make it fresh. REQUIRES: one thread at a time.
 
         An entry's TTL ends a little early, at random, by about what its refresh costs; so environments that learned a
         route together do not ask for it again together. Source: Vattani, Chierichetti, Lowenstein, "Optimal
@@ -117,10 +114,10 @@ class RouteCache:
 
         Args:
             collection: whose route it is.
-            route: what was learned.
+            route: the new one.
             now_ms: Unix time.
             copies: in how many copies Redis holds the newest page; None: as known.
-            cost_ms: what asking for it took.
+            cost_ms: how long asking for it took.
             is_brief: whether news may be about to come, so that it is fresh for less long.
 
         Returns:
@@ -141,18 +138,18 @@ class RouteCache:
 
 
 class Routes(Protocol):
-    """The routes as a process knows them: `RouteSource`, or what code told. Safe under threads."""
+    """The routes as a process knows them: from `RouteSource`, or set by code. Safe under threads."""
 
     def get_route(self, collection: str, now_ms: int) -> Route:
         """Return a collection's route."""
         ...
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:
-        """Take in a route that the journal showed, and return what is known then."""
+        """Take in a route that the journal showed, and return the known route then."""
         ...
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
-        """Return the route as it is after all choices refused: the collection may have been raised meanwhile."""
+        """Return the route anew after all choices refused: the collection may have been raised meanwhile."""
         ...
 
 
@@ -161,9 +158,9 @@ class RouteSource:
 
     With a journal, as writers have it, no generation is returned that the journal has not shown to this environment:
     what Redis shows beyond that is looked up there, once, and remembered in the cache. Without one, as readers have it,
-    Redis's word is returned as it is.
+    the route in Redis is returned unchecked.
 
-    It never fails: while Redis is away it returns what is known, at worst the empty route, which is right for writing
+    It never fails: while Redis is away it returns the known route, at worst the empty route, which is right for writing
     and which readers complete from the journal. Safe for use by several threads; those that miss the same route at the
     same time share one look-up.
     """
@@ -177,14 +174,9 @@ class RouteSource:
         timer: Callable[[], float],
         journal: JournalReading | None = None,
     ) -> None:
-        """Start knowing nothing.
+        """Start knowing nothing; `timer` is a monotonic clock in seconds.
 
-        Args:
-            cache: the environment's own routes.
-            registry: the fleet's routes.
-            telemetry: told when the registry is away.
-            timer: a monotonic clock in seconds, for what a look-up costs.
-            journal: what confirms the registry's routes; also asked after a throttle while the registry is away.
+        `journal` confirms the registry's routes; it is also asked after a throttle while the registry is away.
         """
         self._cache = cache
         self._registry = registry
@@ -265,13 +257,13 @@ class RouteSource:
             return self._cache.learn(collection, route, now_ms, copies=copies, cost_ms=cost_ms, is_brief=is_brief)
 
     def _look_up(self, collection: str) -> ReadRoute:
-        """Ask Redis in one round trip; what is read-hot does not matter to writers."""
+        """Ask Redis in one round trip; writers do not need the read-hot mark."""
         if self._journal is None:
             return self._registry.get_for_reading(collection)
         return ReadRoute(self._registry.get(collection))
 
     def _confirm(self, collection: str, told: Route, now_ms: int) -> tuple[Route, bool]:
-        """Return what may be used of a route that Redis told.
+        """Return the part of a route from Redis that may be used.
 
         Returns:
             The route; and False when the journal was asked just now and did not show all of it, or did not respond.

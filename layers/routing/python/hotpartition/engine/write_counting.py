@@ -1,4 +1,4 @@
-"""Counting writes as they are offered, throttled or not, so that what is hot is found."""
+"""Counts writes as they are offered, throttled or not, so that hot keys are found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hotpartition.errors import RetryLaterError, ThrottledError
 
 
 class WriteCounting(Protocol):
-    """Takes in what is written to a table. Fails open: what cannot be counted is stored all the same."""
+    """Counts the writes to a table. Fails open: a write that cannot be counted is stored all the same."""
 
     def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
         """Count one write, before its first attempt.
@@ -25,7 +25,7 @@ class WriteCounting(Protocol):
             now_ms: Unix time.
 
         Returns:
-            What was reported, if this write was sampled.
+            The report, if this write was sampled.
         """
         ...
 
@@ -39,10 +39,10 @@ class WriteCounting(Protocol):
         report: WriteReport | None,
         error: RetryLaterError,
     ) -> WriteReport | None:
-        """Take in that a write was refused wherever it may go; `report` is what was reported of it.
+        """Take in that all choices refused a write; `report` is its report so far.
 
         Returns:
-            What is reported of it by now.
+            Its report by now.
         """
         ...
 
@@ -61,7 +61,7 @@ class ReportedWrites:
 
     def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
         """Implement `WriteCounting.offered`."""
-        # Reports are sent beside the requests, so what was dropped is known, and counted, a request later.
+        # Reports are sent beside the requests, so a dropped one is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
         crossing = self._sampler.record(key.collection, wcu, now_ms)
@@ -101,12 +101,12 @@ class ReportedWrites:
         return throttled
 
     def alarm(self, collection: str, now_ms: int) -> None:
-        """Implement `WriteCounting.alarm`: the load tells, not what was refused."""
+        """Implement `WriteCounting.alarm`: nothing, since decisions follow the load, not refusals."""
         del collection, now_ms
 
 
 class Uncounted:
-    """`WriteCounting` where nobody asks what is hot."""
+    """`WriteCounting` where hot keys are not looked for."""
 
     def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> None:
         """Implement `WriteCounting.offered`."""

@@ -3,9 +3,9 @@
     route (cache, Redis, or the last known) ──> choices ──> one attempt at one key ──> acknowledged
                                                   │ counted as offered (`write_counting.py`)
 
-What the first choice refuses goes to the next one at once; when all refused, the write waits, takes the route again and
-begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. What a write is
-made of, its caller knows: `put` makes one attempt at one partition key.
+A write that the first choice refuses goes to the next one at once; when all refused, it waits, takes the route again
+and begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. The caller
+provides the request: `put` makes one attempt at one partition key.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from hotpartition.errors import RetryLaterError, StoreUnavailableError, Throttle
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
 
 FoundT = TypeVar("FoundT")
-"""What a write may find in its place."""
+"""The item that a write may find in its place."""
 
 Put = Callable[[str], FoundT | None]
-"""Makes one attempt at a partition key: None when it was made; else what is there already, left as it is.
+"""Makes one attempt at a partition key: None when it was made; else the item that is there already, unchanged.
 
-It raises `ThrottledError`, or `StoreUnavailableError` when nobody knows what became of it.
+It raises `ThrottledError`, or `StoreUnavailableError` when its outcome is unknown.
 """
 Find = Callable[[Sequence[str]], FoundT | None]
 """Looks for the item under partition keys; None: none of them has it. It raises as `Put` does."""
@@ -55,7 +55,7 @@ class _Write(Generic[FoundT]):
     confirmed: JournalEntry | None
     route: Route = EMPTY_ROUTE
     usable: Route = EMPTY_ROUTE
-    """What it may be placed by, of `route`."""
+    """The part of `route` that it may be placed by."""
     placements: tuple[Placement, ...] = ()
     """Its first choice; all of them, once the others matter."""
     untried: list[Placement] = field(default_factory=list)
@@ -77,17 +77,9 @@ class Writer:
         choices: int = MAX_CHOICES,
         leases: Leases | None = None,
     ) -> None:
-        """Start with nothing written.
+        """Start with nothing written. `routes` are confirmed by the journal.
 
-        Args:
-            routes: the collections' routes, confirmed by the journal.
-            counting: takes in what is offered, and what was refused.
-            telemetry: told of refusals.
-            clock: time and chance.
-            budget_ms: how long a write goes on trying.
-            form: how partition keys are built.
-            choices: how many shards may hold an item under one N.
-            leases: say which routes items may be placed by; None: nothing is closed.
+        `leases` say which routes items may be placed by; None: nothing is closed.
         """
         self.routes = routes
         self._leases = leases
@@ -114,29 +106,29 @@ class Writer:
         draw: Callable[[], str] | None = None,
         is_timed: bool = True,
     ) -> FoundT | None:
-        """Store an item, or find what is stored in its place already.
+        """Store an item, or find the one that is stored in its place already.
 
         Args:
             key: which item.
             put: makes one attempt.
             find: looks for the item at all its choices, before it is put anywhere but at its first one.
-            size_bytes: what DynamoDB counts for the item at its base key.
-            may_be_stored: False when the caller knows that nobody has tried to store it yet; then `find` is only used
-                once an attempt's outcome is unknown.
+            size_bytes: of the item at its base key, as DynamoDB counts.
+            may_be_stored: False when the caller knows that it was never tried before; then `find` is only used once an
+                attempt's outcome is unknown.
             remaining_ms: time the caller has left; the budget never passes it.
             choices: how many shards may take it, if not as many as the table's items have.
-            confirmed: for who creates an item on condition that there is none, and so must meet all others who do: what
-                the journal has just shown, strongly consistent. The item is placed by that as well.
+            confirmed: for a write on condition that there is no item: what a strongly consistent read of the journal
+                has just shown. All such writes must choose the same place, by this as well.
             factor: how many times its units the write costs: 2 in a transaction.
-            draw: draws another `hashed` once all choices refused; only for what is never looked up.
+            draw: draws another `hashed` once all choices refused; only for items that are never looked up.
             is_timed: whether reads obey closes; False: they ask all shards that there ever were.
 
         Returns:
-            None when it was stored by this call; else what is stored under this key, left as it is.
+            None when it was stored by this call; else the item that is stored under this key, unchanged.
 
         Raises:
-            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's. Or it is not known
-                where all who create it meet.
+            RetryLaterError: DynamoDB refused for the whole budget; `sort_key` is the item's. Or the place where all
+                conditional writes of it meet is not known.
         """
         now_ms = self._clock.now_ms()
         write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed, confirmed)
@@ -178,7 +170,7 @@ class Writer:
 
         Args:
             key: which item.
-            size_bytes: what DynamoDB counts for the item at its base key.
+            size_bytes: of the item at its base key, as DynamoDB counts.
             is_repeated: whether a batch before left it unprocessed, so that it was counted.
         """
         now_ms = self._clock.now_ms()
@@ -192,7 +184,7 @@ class Writer:
         return placement
 
     def meet(self, key: ItemKey[str], confirmed: JournalEntry) -> Placement:
-        """Choose the partition key where all who create an item on condition meet; `confirmed` as of `write`.
+        """Choose the partition key where all conditional writes of an item meet; `confirmed` as of `write`.
 
         Raises:
             RetryLaterError: nothing says where.
@@ -211,7 +203,7 @@ class Writer:
         self._counting.offered(key, wcu, 0, self._clock.now_ms())
 
     def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
-        """Begin anew under a route. What refused a moment ago is tried last."""
+        """Begin anew under a route. Places that refused a moment ago are tried last."""
         if write.confirmed is not None:
             route = route.union(write.confirmed.route)
         write.usable = self._find_usable(write.key, route, write.confirmed) if write.is_timed else route.as_announced
@@ -225,7 +217,7 @@ class Writer:
         return choose_placements(write.usable, write.key, self._form, choices=write.choices)
 
     def _find_usable(self, key: ItemKey[KeyT], route: Route, confirmed: JournalEntry | None = None) -> Route:
-        """Return what an item may be placed by. Announced closes are obeyed, even where nobody should announce any."""
+        """Return the route that an item may be placed by. Announced closes always count, even without leases."""
         if self._leases is None:
             return route.as_announced
         return self._leases.route_for(key, route, self.routes.learn, confirmed)
@@ -258,7 +250,7 @@ class Writer:
                 if not write.untried:
                     raise
             except StoreUnavailableError:
-                # Nobody knows whether it was stored: a repetition here finds out, another place would not.
+                # It may have been stored: a repetition here finds out, another place would not.
                 write.may_be_stored = True
                 raise
 
@@ -270,7 +262,7 @@ class Writer:
         """
         try:
             found = write.find([p.partition_key for p in write.placements])
-        except ThrottledError as error:  # which is no refusal of the put
+        except ThrottledError as error:  # which is not a refusal of the put
             raise StoreUnavailableError("the other choices could not be looked at") from error
         write.may_be_stored = False
         return found

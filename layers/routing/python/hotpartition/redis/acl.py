@@ -1,4 +1,4 @@
-"""What each function may do in Redis, as rules of its access control list. One place for AWS and the local run. Pure.
+"""The rights of each function in Redis, as rules of its access control list, for AWS and the local run. Pure.
 
 A function has a user of its own: the writer cannot touch routes, and none of them can
 delete a key, or read or write one outside this table's prefix. What the rules cannot say: `SCAN`, which only the
@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class Role(StrEnum):
-    """Who asks Redis. The name is part of the user's name."""
+    """The roles of Redis users. The name is part of the user's name."""
 
     WRITER = "writer"
     READER = "reader"
@@ -25,7 +25,7 @@ COMMANDS: dict[Role, tuple[str, ...]] = {
     Role.WRITER: ("sscan", "xadd"),
     # Asks for routes and whether they are read-hot, repairs them, sends reports; reads and writes cached pages.
     Role.READER: ("getrange", "hget", "hpexpiretime", "hpttl", "hsetex", "sadd", "sscan", "xadd"),
-    # Reads reports, raises routes and counts that, marks what is read-hot, rebuilds the registry, announces itself.
+    # Reads reports, raises routes and counts raises, marks read-hot keys, rebuilds the registry, announces itself.
     Role.CONSUMER: ("exists", "getrange", "incr", "pexpire", "sadd", "set", "sscan", "xread", "zadd", "zscore"),
     # Compares and rebuilds the registry, raises routes by hand, reads reports, looks for the consumer.
     Role.OPERATOR: ("exists", "getrange", "sadd", "scan", "set", "sscan", "xread", "zscore"),
@@ -33,10 +33,10 @@ COMMANDS: dict[Role, tuple[str, ...]] = {
 """The commands of each role's code, as the modules of this folder send them."""
 
 _CLUSTER_COMMANDS = ("asking", "cluster|slots")
-"""What a cluster's client asks when it opens, and when a slot is on its way to another node."""
+"""Commands of a cluster's client when it opens, and when a slot is on its way to another node."""
 
 
 def build_rights(roles: Iterable[Role], table_name: str) -> str:
-    """Build the rules of a user who may do what these roles may, on the keys of one table (`*`: of every table)."""
+    """Build the rules of a user with the rights of these roles, on the keys of one table (`*`: of every table)."""
     commands = {command for role in roles for command in COMMANDS[role]} | {*_CLUSTER_COMMANDS}
     return f"~hp:{table_name}:* resetchannels -@all {' '.join(f'+{command}' for command in sorted(commands))}"

@@ -67,13 +67,13 @@ from hotpartition.redis.acl import COMMANDS, Role, build_rights
 ResultT = TypeVar("ResultT")
 
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError, ssl.SSLCertVerificationError)
-"""What another try with the same user, password and rights would meet again."""
+"""Errors that another try with the same user, password and rights would meet again."""
 
 _KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMMANDS[Role.CONSUMER], 1) | {"xread": 4}
 """The commands in use on keys, and where in each the key stands."""
 
 ACCESS = build_rights(Role, "*")
-"""What a user must be allowed who is all functions at once, as ACL SETUSER and ElastiCache's access strings say it."""
+"""The rights of one user for all functions, as ACL SETUSER and ElastiCache's access strings write them."""
 
 SLOT_COUNT = 16384
 SENTINEL_COUNT = 64
@@ -154,7 +154,7 @@ class Connected(NamedTuple):
 
 
 class _Watch(NamedTuple):
-    """What a connection needs beside redis-py's own options, which admit nothing else."""
+    """Values that a connection needs beside redis-py's own options, which admit no others."""
 
     now_ms: Callable[[], float]
     limit_ms: float
@@ -163,7 +163,7 @@ class _Watch(NamedTuple):
 
 
 def _plain(watch: _Watch) -> type[Connection]:
-    """Build redis-py's connection, which tells how long it took to connect. It is asked to before each command."""
+    """Build redis-py's connection, which reports how long it took to connect. Each command calls `connect` first."""
 
     class Plain(Connection):
         def connect(self) -> None:
@@ -204,7 +204,7 @@ def _watched(watch: _Watch, connect: Callable[[], None]) -> None:
     try:
         connect()
     except _REFUSALS:
-        raise  # which is told as what it is
+        raise  # which is reported as a refusal
     except (RedisError, OSError) as error:
         watch.tell(Connected(watch.now_ms() - started_ms, watch.limit_ms, error))
         raise
@@ -330,7 +330,7 @@ class RedisConnection:
             node = _node_of(client, key)
             self._check_cooldown(node)
             return command(client)
-        # RedisClusterException, which says that no node could be reached, is no RedisError.
+        # RedisClusterException, which says that no node could be reached, is not a RedisError.
         except (RedisError, RedisClusterException, OSError) as error:
             refusal = _refusal_in(error)
             if _is_wrong_type(error):

@@ -1,8 +1,8 @@
-"""How a connection to Redis says who it is: a token of IAM, or a password from a file.
+"""How a connection authenticates to Redis: with a token of IAM, or a password from a file.
 
 redis-py asks a `CredentialProvider` each time it opens a connection, and only then. That is all the renewal that
 ElastiCache needs: a token is looked at once, when the connection authenticates. ElastiCache closes a connection of IAM
-12 hours later; what is sent through it next opens another, with a token of that time. So no open connection is ever
+12 hours later; the next command opens another, with a token of that time. So no open connection is ever
 authenticated again, and a changed password is taken up by the next connection.
 
 Sources: "Authenticating with IAM", ElastiCache User Guide; Signature Version 4, "Authenticating requests: query".
@@ -48,12 +48,8 @@ class IamCredentials(CredentialProvider):
     ) -> None:
         """Remember what to sign; nothing is signed before the first connection.
 
-        Args:
-            cache_name: the replication group id, in any case.
-            user: the ElastiCache user's name, which is its id as well.
-            region: the cache's region.
-            find_credentials: see `CredentialSource.get`.
-            now_seconds: wall clock. Not a monotonic one, which stands still in a frozen environment.
+        `cache_name` is the replication group id, in any case; `user` the ElastiCache user's name, which is its id as
+        well. `now_seconds` is the wall clock: a monotonic one stands still in a frozen environment.
         """
         self._host = cache_name.lower()
         self._user = user

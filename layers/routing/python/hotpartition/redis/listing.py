@@ -13,7 +13,7 @@ from hotpartition.errors import InvalidRequestError
 from hotpartition.redis.cluster import RedisConnection, consumer_key, route_key
 
 SCAN_COUNT = 500
-"""Keys that one SCAN looks at: a few ms, in which the node serves nobody else."""
+"""Keys that one SCAN looks at: a few ms, in which the node serves no other command."""
 
 
 class RedisRegistryListing:
@@ -26,7 +26,7 @@ class RedisRegistryListing:
     def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """Implement `RegistryListing.page`. A cursor is a node's name and SCAN's own cursor there."""
         node_name, position = _parse_cursor(cursor)
-        # The key only says whose failure this would be; any of ours does.
+        # The key only names a failure; any key of the table does.
         return self._connection.call(
             consumer_key(self._table_name), lambda client: self._scan(client, node_name, position)
         )

@@ -1,7 +1,7 @@
 """Cached pages in Redis, and the leases to read them. Keys: `cluster.py`.
 
-Both are fields with a TTL (HSETEX, since Redis 8.0 and Valkey 9.0), not strings: who may only HSETEX and HGET cannot
-write over a route, a mark or a stream, since those are of other types. SET would replace whatever lies under a key.
+Both are fields with a TTL (HSETEX, since Redis 8.0 and Valkey 9.0), not strings: a user with only HSETEX and HGET
+cannot overwrite a route, a mark or a stream, which have other types. SET would replace a value of any type.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class RedisPageStore:
 
 
 _GONE = -2
-"""What Redis says of the TTL of a field that is not there."""
+"""Redis's value for the TTL of a field that is not there."""
 
 
 def _number_of(response: Any) -> int:

@@ -1,6 +1,6 @@
-"""The registry in Redis: routes as sets that only grow under SADD, and what is read-hot. Keys: `cluster.py`.
+"""The registry in Redis: routes as sets that only grow under SADD, and read-hot marks. Keys: `cluster.py`.
 
-Anything may lie in Redis. What cannot be read is left out, counted and logged: the registry is a hint.
+Anything may lie in Redis. A value that cannot be read is left out, counted and logged: the registry is a hint.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class RedisRegistry:
     """`Registry` on a Redis cluster."""
 
     def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry | None = None) -> None:
-        """Use a connection; `telemetry` is told of what is none of ours."""
+        """Use a connection; `telemetry` gets foreign data."""
         self._connection = connection
         self._table_name = table_name
         self._telemetry = telemetry
@@ -133,7 +133,7 @@ class RedisRegistry:
         return Route.of(known)
 
     def _read_mark(self, collection: str, key: str, mark: str) -> int:
-        """Parse how many copies there are; none is an empty text, and what is none of ours counts as none."""
+        """Parse how many copies there are: 0 for an empty text, and for foreign data."""
         if not mark:
             return 0
         if len(mark) <= MAX_MARK_LENGTH and mark.isascii() and mark.isdigit() and 0 < int(mark) <= MAX_COPIES:

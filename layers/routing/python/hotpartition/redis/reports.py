@@ -17,7 +17,7 @@ from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
 
 STREAM_AGE_MS = 60_000
-"""What is older is trimmed: four times what a consumer reads back."""
+"""Older entries are trimmed: four times as long as a consumer reads back."""
 
 MAX_WAITING = 1_000
 """Reports that wait to be sent at most; what a busy process has in seconds while Redis is slow."""
@@ -32,7 +32,7 @@ _LATEST = "latest"
 class RedisReportSink:
     """`ReportSink` on a Redis cluster; sends beside the request. Safe under threads.
 
-    What is handed over while others are being sent goes next, all in one round trip.
+    Reports that arrive while others are being sent go next, all in one round trip.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RedisReportSource:
     """`ReportSource` on a Redis cluster."""
 
     def __init__(self, connection: RedisConnection, table_name: str, telemetry: Telemetry | None = None) -> None:
-        """Use a connection; `telemetry` is told of what is none of ours."""
+        """Use a connection; `telemetry` gets foreign data."""
         self._connection = connection
         self._table_name = table_name
         self._telemetry = telemetry

@@ -1,1 +1,1 @@
-"""What makes functions of the jobs: settings, wiring, telemetry."""
+"""Settings, wiring and telemetry: with them the jobs become functions."""

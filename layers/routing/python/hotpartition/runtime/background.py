@@ -33,9 +33,9 @@ class BackgroundThread:
     def _end(self, future: Future[None]) -> None:
         self._slots.release()
         if error := future.exception():
-            # What the work foresaw it handled itself; this is a bug, and the result is not waited for.
+            # The work handles expected errors itself; this is a bug, and the result is not waited for.
             _logger.error("background work failed", exc_info=error)
 
     def close(self) -> None:
-        """Wait for what is pending, and end the thread."""
+        """Wait for pending work, and end the thread."""
         self._executor.shutdown(wait=True)

@@ -1,4 +1,4 @@
-"""The one place that builds an engine: from what it stands on (`Ends`) and from settings.
+"""The one place that builds an engine: from its adapters (`Ends`) and from settings.
 
 Functions, tables that adapt, the simulator and tests call it, each with ends of its own. What only some of them import
 is in `building_pages.py` and `building_control.py`: a cold start pays for each module.
@@ -51,7 +51,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ends:
-    """What an engine stands on, beside the store of its items."""
+    """The adapters of an engine, beside the store of its items."""
 
     registry: Registry
     repairs: Registry | None
@@ -65,12 +65,12 @@ class Ends:
     page_store: PageStore | None = None
     """The fleet's cached pages; None: pages are not cached."""
     environment_id: str
-    """Unique in the fleet. Made on the first request: SnapStart clones what is made earlier."""
+    """Unique in the fleet. Made on the first request: SnapStart clones earlier values."""
     parts: Parts = Parts()
 
 
 def build_routes(ends: Ends, settings: EngineSettings, journal: JournalReading | None = None) -> RouteSource:
-    """Build what knows the routes; with a journal, as writers need it, only those that the journal confirmed."""
+    """Build the source of routes; with a journal, as writers need it, only of those that the journal confirmed."""
     cache = RouteCache(
         ttl_seconds=settings.routes.route_cache_seconds,
         max_entries=settings.requests.route_cache_entries,
@@ -135,7 +135,7 @@ def build_gatherer(
     position_of: PositionOf[KeyT],
     counting: ReadCounting | None = None,
 ) -> Gatherer[KeyT, ItemT]:
-    """Build what gathers pages and locates items."""
+    """Build the gatherer, which reads pages and locates items."""
     return ends.parts.gatherer(
         store=store,
         routes=ReadRepair(
@@ -164,7 +164,7 @@ def build_journal_place(
 ) -> JournalPlace:
     """Build the place of a table's routing items, given the names of its own keys.
 
-    `index_name` is what lists them where they lie in their collections.
+    `index_name` is the index that lists them where they lie in their collections.
     """
     if journal.journal_table_name:
         return JournalPlace(journal.journal_table_name, journal.journal_partition_key_name, sort_key="")

@@ -1,4 +1,4 @@
-"""Builds what runs beside requests, the consumer and operations, from their settings.
+"""Builds the jobs beside requests, consumer and operations, from their settings.
 
 The two are imported where they are built: neither function needs the other's.
 """
@@ -71,7 +71,7 @@ def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Op
 
 
 def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations:
-    """Build what serves operators, on any ends."""
+    """Build the operations job, on any ends."""
     from hotpartition.control.hot_keys import ReportedHeat, ReportLimits  # noqa: PLC0415 - see above
     from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - see above
 

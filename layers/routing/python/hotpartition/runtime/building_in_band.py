@@ -27,7 +27,7 @@ from hotpartition.runtime.thresholds import find_close_times
 
 
 class InBandEnds(NamedTuple):
-    """What such an engine stands on, beside the store of its items."""
+    """The adapters of such an engine, beside the store of its items."""
 
     journal: Journal
     loads: LoadItems
@@ -44,14 +44,14 @@ def open_in_band(calls: DynamoDBCalls, place: JournalPlace, telemetry: Telemetry
 
 
 def build_in_band_routes(ends: InBandEnds, *, max_entries: int) -> JournalRoutes:
-    """Build what knows the routes."""
+    """Build the source of routes."""
     return JournalRoutes(
         journal=ends.journal, telemetry=ends.telemetry, random=ends.clock.random, max_entries=max_entries
     )
 
 
 def build_in_band_thresholds(load: LoadSettings, size: SizeSettings) -> Thresholds:
-    """Take the decision's numbers from the settings; what one key serves is the only limit in band."""
+    """Take the decision's numbers from the settings; the load that one key serves is the only limit in band."""
     return Thresholds(
         hot_at_once_wcu=load.hot_at_once_wcu,
         hot_sustained_wcu=load.hot_at_once_wcu,
@@ -63,7 +63,7 @@ def build_in_band_thresholds(load: LoadSettings, size: SizeSettings) -> Threshol
 def build_in_band_cooling(
     ends: InBandEnds, *, load: LoadSettings, leases: LeaseSettings, closing: ClosingSettings
 ) -> InBandCooling | None:
-    """Build what closes keys that have cooled; None: nothing is closed."""
+    """Build the part that closes cooled keys; None: nothing is closed."""
     times = find_close_times(leases, closing)
     if times is None:
         return None
@@ -96,7 +96,7 @@ def build_in_band_writer(
     is_raising: bool = True,
     cooling: InBandCooling | None = None,
 ) -> Writer:
-    """Build a writer that raises what it finds hot; a test finds it sooner, or breaks the protocol, by `counting`.
+    """Build a writer that raises hot keys; a test finds them sooner, or breaks the protocol, by `counting`.
 
     `leases` None: nothing is ever closed. `max_entries` is how many collections have a lease.
     """

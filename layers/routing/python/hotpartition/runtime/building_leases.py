@@ -12,7 +12,7 @@ from hotpartition.runtime.settings import ClosingSettings, LeaseSettings
 
 
 def build_close_times(leases: LeaseSettings, closing: ClosingSettings | None = None) -> CloseTimes:
-    """Take the times of leases, and of who closes, from the settings."""
+    """Take the times of leases, and of closes, from the settings."""
     pause_seconds = 0.0 if closing is None else closing.close_pause_seconds
     seconds = leases.lease_seconds, leases.lease_margin_seconds, pause_seconds
     return CloseTimes(*[round(each * SECOND_MS) for each in seconds])

@@ -1,4 +1,4 @@
-"""Builds what counts and caches pages: for what reads, and for tables that adapt."""
+"""Builds the counting and caching of pages: for readers, and for tables that adapt."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from hotpartition.runtime.settings import PageSettings, ReaderSettings
 
 
 class Reading(NamedTuple, Generic[ItemT]):
-    """What reads the items of a table. `newest` is None where pages are not cached."""
+    """The readers of a table's items. `newest` is None where pages are not cached."""
 
     gatherer: Gatherer[str, ItemT]
     newest: NewestPages[ItemT] | None
 
 
 def build_read_counting(ends: Ends, pages: PageSettings) -> ReadCounting:
-    """Build what counts the pages that are read."""
+    """Build the counting of read pages."""
     sampler = ReadSampler(
         environment_id=ends.environment_id,
         sampling_distance_rcu=pages.read_sampling_distance_rcu,
@@ -69,7 +69,7 @@ def build_reading(
     cached_limits: Sequence[int],
     page_cache: type[PageCache[Any]] = PageCache,
 ) -> Reading[ItemT]:
-    """Build what reads the items of a table."""
+    """Build the readers of a table's items."""
     routes = build_routes(ends, settings)
     counting = build_read_counting(ends, settings.pages)
     gatherer = build_gatherer(

@@ -8,7 +8,7 @@ from hotpartition.runtime.settings import QuerySettings, StoreSettings
 
 
 def open_calls(store: StoreSettings, queries: QuerySettings | None = None) -> DynamoDBCalls:
-    """Open what sends requests to DynamoDB; a reader's rounds of queries need `queries`."""
+    """Open the client of DynamoDB; a reader's rounds of queries need `queries`."""
     return open_dynamodb(
         store.dynamodb_client,
         endpoint=store.dynamodb_endpoint,

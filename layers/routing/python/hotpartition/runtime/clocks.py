@@ -19,7 +19,7 @@ class ElapsedTime:
     """A monotonic clock, in seconds, that goes on while an environment is frozen. Safe under threads.
 
     `time.monotonic` may stand still then. So each step is the larger one of that and of the wall clock: where the wall
-    clock is set forward, what is aged by this seems older than it is, and nothing ever seems younger.
+    clock is set forward, ages by it seem higher than they are, and never lower.
     """
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic, wall: Callable[[], float] = time.time) -> None:

@@ -1,4 +1,4 @@
-"""Settings as they are declared: one line each, with what it means, its default and what it may be.
+"""Declares settings: one line each, with its meaning, default and allowed values.
 
 Plain classes: each cold start pays for its settings, and pydantic's models took 8 ms of it.
 """
@@ -18,9 +18,9 @@ _TRUTH: Mapping[str, bool] = {"true": True, "false": False}
 
 
 class Setting(NamedTuple):
-    """One setting: what it means, what it may be, its default (None: it has to be given), and what reads a value.
+    """One setting: its meaning, allowed values, default (None: it has to be given), and the reader of its value.
 
-    `read` raises `ValueError` or `TypeError` for what it may not be.
+    `read` raises `ValueError` or `TypeError` for a value that is not allowed.
     """
 
     description: str
@@ -42,7 +42,7 @@ def text(description: str, default: str | None = None, *, choices: Sequence[str]
 
 
 def flag(description: str, *, default: bool) -> bool:
-    """Declare what is either true or false."""
+    """Declare a setting that is either true or false."""
 
     def read(given: object) -> object:
         return given if isinstance(given, bool) else _TRUTH[str(given).lower()]
@@ -107,7 +107,7 @@ class Settings:
     __hash__ = None  # type: ignore[assignment]
 
     def check(self, name_of: Callable[[str], str]) -> Iterable[str]:
-        """List what is wrong with the values together; `name_of` is how a person calls a setting."""
+        """List the problems of the values together; `name_of` returns a setting's name for people."""
         del name_of
         return ()
 
@@ -119,7 +119,7 @@ class Settings:
 
     @classmethod
     def read(cls, values: Mapping[str, object], name_of: Callable[[str], str] = variable_name) -> Self:
-        """Read values by name; what is not there has its default.
+        """Read values by name; missing ones have their default.
 
         Args:
             values: texts, numbers, true and false.
@@ -137,7 +137,7 @@ class Settings:
 
     @classmethod
     def from_env(cls, environ: Mapping[str, str], **given: object) -> Self:
-        """Read the settings, once, at cold start; what is given in code comes first.
+        """Read the settings, once, at cold start; values given in code come first.
 
         Raises:
             SettingsError: naming every variable that is missing, malformed or out of range.
@@ -148,7 +148,7 @@ class Settings:
 
     @classmethod
     def defaults(cls, name_of: Callable[[str], str] = variable_name, /, **values: object) -> Self:
-        """Build settings in code; what is not given has its default, and a table or a Redis need not be named."""
+        """Build settings in code; missing ones have their default, and a table or a Redis need not be named."""
         required = {name: "-" for name, setting in cls.declared().items() if setting.default is None}
         return cls.read({**required, **values}, name_of)
 
@@ -163,7 +163,7 @@ class Settings:
 
     @classmethod
     def collect(cls, values: Mapping[str, object], name_of: Callable[[str], str], problems: list[str]) -> Self:
-        """Read this group's values; add what is wrong with them to the problems."""
+        """Read this group's values; add their mistakes to the problems."""
         before = len(problems)
         found: dict[str, object] = {
             name: group.collect(values, name_of, problems) for name, group in cls._groups().items()

@@ -1,6 +1,6 @@
 """The real ends of an engine that has Redis. Nothing is opened before it is used.
 
-What a setting chooses is imported where it is chosen: a function imports what it needs and nothing else.
+An adapter is imported where a setting chooses it: a function imports only what it needs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.settings import RegistrySettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
-"""Least limits, for a connection and a response, of what is not on a request's path: the consumer reads thousands of
+"""Least limits, for a connection and a response, outside a request's path: the consumer reads thousands of
 entries at a time, and were connecting always a little too slow for it, nothing would be detected."""
 
 
@@ -62,7 +62,7 @@ def open_ends(
     timer = ElapsedTime()
     return Ends(
         registry=RedisRegistry(connection, name, telemetry),
-        # Without telemetry: what a repair finds, the look-up before it has counted.
+        # Without telemetry: the look-up before a repair has counted already.
         repairs=RedisRegistry(connection, name) if repairs else None,
         reports=reports,
         background=background,
@@ -82,8 +82,8 @@ def connect_redis(
     Args:
         settings: where Redis is, and how to get in.
         telemetry: takes events of refusals and connections.
-        purpose: what the connection is for, in log lines.
-        is_patient: for what is not on a request's path.
+        purpose: of the connection, in log lines.
+        is_patient: for work outside a request's path.
     """
     user = settings.registry_user
 
@@ -115,7 +115,7 @@ def connect_redis(
 
 
 def _find_certificates(settings: RegistrySettings) -> Certificates:
-    """Find whom to trust: as DynamoDB's client does, unless a file is named."""
+    """Find the trusted authorities: as DynamoDB's client does, unless a file is named."""
     if settings.registry_ca_file:
         return Certificates(file=settings.registry_ca_file)
     return find_certificates(os.environ) if settings.registry_tls else Certificates()

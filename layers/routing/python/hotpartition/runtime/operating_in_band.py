@@ -1,4 +1,4 @@
-"""Builds what serves operators where there is no Redis."""
+"""Builds the operations job where there is no Redis."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hotpartition.runtime.thresholds import find_close_times
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
     """Build the jobs of the operations function."""
-    # Brings libcurl, which who operates a table from the command line need not have.
+    # Imports libcurl, which the command line need not have.
     from hotpartition.runtime.calls import open_calls  # noqa: PLC0415
 
     settings = InBandOperateSettings.from_env(environ)
@@ -61,7 +61,7 @@ def open_in_band_operations(
     """Build the jobs over a client of DynamoDB.
 
     `close_times`: those of the table's writers, None: nothing is closed; `has_positions`: whether positions are times;
-    `timeless_prefix`: what counters' keys begin with; `run_all` is as `LoadItemHeat` takes it.
+    `timeless_prefix`: the prefix of counters' keys; `run_all` is as `LoadItemHeat` takes it.
     """
     opened = open_in_band(calls, place, telemetry, clock)
     ends = JournalEnds(

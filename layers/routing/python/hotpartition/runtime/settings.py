@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from hotpartition.runtime.declaring import Settings, flag, number, text, variable_name, whole
 
 DYNAMODB_CLIENTS = ("curl", "boto3")
-"""What can speak to DynamoDB; `dynamodb/clients.py` opens it."""
+"""The DynamoDB clients; `dynamodb/clients.py` opens them."""
 
 
 class StoreSettings(Settings):
-    """The table, and what speaks to it."""
+    """The table, and its client."""
 
     table_name = text("Name of the DynamoDB table; also names the Redis keys.")
     dynamodb_client = text(
@@ -65,7 +65,7 @@ class RegistrySettings(Settings):
     )
 
     def check(self, name_of: Callable[[str], str]) -> Iterable[str]:
-        """Refuse a way of authentication that lacks what it needs."""
+        """Refuse a way of authentication without the values that it needs."""
         way = self.registry_authentication
         needs: Mapping[str, Mapping[str, object]] = {
             "none": {},
@@ -100,7 +100,7 @@ class RouteSettings(Settings):
 
 
 class RequestSettings(Settings):
-    """What a request may take."""
+    """Limits of a request."""
 
     route_cache_entries = whole("How many routes one execution environment keeps.", 10_000, least=1, most=1_000_000)
     request_budget_ms = whole(
@@ -117,7 +117,7 @@ class SamplingSettings(Settings):
 
 
 class PageSettings(Settings):
-    """How pages are counted, and how newest pages of what is read-hot are cached."""
+    """How pages are counted, and how newest pages of read-hot keys are cached."""
 
     read_sampling_distance_rcu = number(
         "Read units of one conversation's pages between two reports.", 100.0, least=0.001, most=100_000.0
@@ -171,7 +171,7 @@ class JournalSettings(Settings):
 
 
 class LeaseSettings(Settings):
-    """How long writers may place items by what they know. All functions beside a table need the same."""
+    """How long writers may place items by a known route. All functions beside a table need the same."""
 
     lease_seconds = number(
         "How far behind a writer's last look at the journal an item's time may lie on a shard, in seconds. Never"
@@ -232,7 +232,7 @@ class SizeSettings(Settings):
 
 
 class HeatSettings(Settings):
-    """What is hot: the consumer decides by it, and operations shows it."""
+    """When a key is hot: the consumer decides by it, and operations shows it."""
 
     hot_sustained_wcu = number(
         "Mean load of five seconds that is hot, in WCU/s for each key that serves it.",
@@ -249,7 +249,7 @@ class HeatSettings(Settings):
 
 
 class LoadSettings(Settings):
-    """What one key serves: it decides when a route is raised, and how far."""
+    """The load that one key serves: it decides when a route is raised, and how far."""
 
     hot_at_once_wcu = number(
         "Load of one second that is hot at once, in WCU/s for each key that serves it.",
@@ -296,7 +296,7 @@ class DetectionSettings(Settings):
 
 
 class WriterSettings(Settings):
-    """Settings of what writes items."""
+    """Settings of functions that write items."""
 
     store: StoreSettings
     registry: RegistrySettings
@@ -308,7 +308,7 @@ class WriterSettings(Settings):
 
 
 class ReaderSettings(Settings):
-    """Settings of what reads items."""
+    """Settings of functions that read items."""
 
     store: StoreSettings
     registry: RegistrySettings
@@ -368,7 +368,7 @@ class ConsumerSettings(Settings):
 
 
 class OperateSettings(Settings):
-    """Settings of the operations function: what it must know of the others."""
+    """Settings of the operations function: those of the others that it needs."""
 
     store: StoreSettings
     registry: RegistrySettings

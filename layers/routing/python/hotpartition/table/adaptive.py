@@ -55,7 +55,7 @@ SettingsT = TypeVar("SettingsT", AdaptiveSettings, InBandSettings)
 
 @dataclass(frozen=True)
 class _ByLoad:
-    """What both ways are given."""
+    """The options of both ways."""
 
     choices: int = MAX_CHOICES
     telemetry: Telemetry | None = None
@@ -140,7 +140,7 @@ def adaptive(
         choices: how many of the shards may take one item: where its first one refuses, the next does.
         closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
             times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
-        telemetry: told of metrics and events; by default events are logged.
+        telemetry: gets metrics and events; by default events are logged.
         environ: read instead of the process's own variables.
         settings: those of `AdaptiveSettings`, by name.
 
@@ -174,7 +174,7 @@ def in_band(
         choices: how many of the shards may take one item: where its first one refuses, the next does.
         closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
             times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
-        telemetry: told of metrics and events; by default events are logged.
+        telemetry: gets metrics and events; by default events are logged.
         environ: read instead of the process's own variables.
         settings: those of `InBandSettings`, by name: `journal_table_name` for routing and load items in a table of
             their own, `max_shard_count` for the largest N.
@@ -190,10 +190,10 @@ def in_band(
 
 
 class AdaptiveRoutes(TableRoutes):
-    """Routes that the journal holds and Redis tells. Safe under threads.
+    """Routes that the journal holds and Redis caches. Safe under threads.
 
-    Writes use a generation only once the journal has shown it to this process; reads take Redis's word and compare it.
-    So each has a cache of its own.
+    Writes use a generation only once the journal has shown it to this process; reads use the route from Redis and
+    compare it. So each has a cache of its own.
     """
 
     is_counted = True
@@ -210,7 +210,7 @@ class AdaptiveRoutes(TableRoutes):
         budget_ms: float,
         closing: bool = False,
     ) -> None:
-        """Start knowing nothing; `journal` confirms what Redis tells writers."""
+        """Start knowing nothing; `journal` confirms routes from Redis for writers."""
         self.choices = choices
         self.journal = place
         reading = build_routes(ends, settings)
@@ -254,7 +254,7 @@ class InBandRoutes(JournalReads, TableRoutes):
         counting: type[InBandCounting] = InBandCounting,
         closing: bool = False,
     ) -> None:
-        """Start knowing nothing; `counting` finds what is hot."""
+        """Start knowing nothing; `counting` finds hot keys."""
         self.choices = choices
         self.journal = place
         routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)

@@ -1,4 +1,4 @@
-"""What boto3's `BatchWriter` takes for its client: turns batches of the owner's items into batches of stored ones."""
+"""Turns batches of the owner's items into batches of stored ones. boto3's `BatchWriter` takes it for its client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Place = tuple[str, Any]
 
 
 class Built(NamedTuple):
-    """A write as it is stored, and the owner's write that it was built of."""
+    """A stored write, and the owner's write that it was built from."""
 
     stored: Attributes
     write: Attributes
@@ -42,7 +42,7 @@ class Batches:
         self._routes = sharding.routes
         self._append_only = append_only
         self._left: set[Place] = set()
-        """What was left unprocessed, and will come again."""
+        """Unprocessed items, which will come again."""
 
     def batch_write_item(self, RequestItems: Mapping[str, Sequence[Attributes]], **options: Any) -> Attributes:  # noqa: N803
         """Write one batch, as the client's `batch_write_item`; what DynamoDB left unprocessed is in the response."""
@@ -61,7 +61,7 @@ class Batches:
         return {"UnprocessedItems": {table_name: list(left.values())} if left else {}, **consumed}
 
     def _send(self, requests: Requests, built: Sequence[Built]) -> dict[Place, Attributes]:
-        """Send stored writes, and return the owner's writes of what was left unprocessed, each once."""
+        """Send stored writes, and return the owner's writes that were left unprocessed, each once."""
         name = requests.table_name
         response = requests.send_patiently(
             "BatchWriteItem",
@@ -73,7 +73,7 @@ class Batches:
         return {self._place_of(each.write): each.write for each in built if self._place_of(each.stored) in unprocessed}
 
     def _note_refused(self, places: Iterable[Place]) -> None:
-        """Take in what was refused; where a collection was raised meanwhile, the next batch finds better places."""
+        """Take in refused writes; where a collection was raised meanwhile, the next batch finds better places."""
         # In their order: a simulated run is the same each time.
         writer, keys = self._routes.writer, sorted({partition_key for partition_key, _ in places})
         for partition_key in keys:
@@ -105,7 +105,7 @@ class Batches:
     def _target_of(self, requests: Requests, write: Attributes) -> Target:
         attributes = _attributes(write)
         if not self._schema.has_key(attributes):
-            # DynamoDB says best what is wrong with it.
+            # DynamoDB describes the mistake best.
             requests.send_many("BatchWriteItem", RequestItems={requests.table_name: [write]})
             raise NotImplementedError(f"batch_writer(): {attributes!r} has no key that is understood")
         self._sharding.refuse_reserved(attributes)
@@ -138,7 +138,7 @@ class Batches:
         return self._put(item, placement.partition_key, marks)
 
     def _count(self, target: Target, attributes: Attributes) -> None:
-        """Count a write that goes where its item lies, by the item that is given: DynamoDB tells no more of a batch."""
+        """Count a write that goes where its item lies, by the size of the given item: a batch shows no more."""
         units = write_units(self._routes.size_of(attributes))
         self._routes.writer.count(target, units)
 

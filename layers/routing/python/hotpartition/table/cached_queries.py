@@ -18,7 +18,7 @@ from hotpartition.engine.route_cache import RouteSource
 from hotpartition.errors import MalformedPageError
 
 Document = Mapping[str, Any]
-"""A query's response as it is cached: its items and last key in DynamoDB's own form, which nobody changes."""
+"""A query's cached response: its items and last key in DynamoDB's own form, never changed."""
 
 _BYTES = "base64"
 _serialize = TypeSerializer().serialize
@@ -97,7 +97,7 @@ def _store(response: Response) -> Document:
 
 
 def _show(page: Document) -> Response:
-    """Build the response anew, so that whoever gets it may change it."""
+    """Build a new response, which its caller may change."""
     shown = {**page, "Items": [_deserialize(item) for item in page["Items"]], "Count": page["Count"]}
     last = shown.pop("LastEvaluatedKey")
     return shown if last is None else {**shown, "LastEvaluatedKey": _deserialize(last)}
@@ -113,5 +113,5 @@ def _of_bytes(value: bytes) -> dict[str, str]:
 
 
 def _to_bytes(value: dict[str, Any]) -> Any:
-    """Read bytes back. An attribute of that name is none: its value is of DynamoDB's form, and no text."""
+    """Read bytes back. An attribute of that name is not taken for bytes: DynamoDB's form of a value is not a text."""
     return b64decode(value[_BYTES]) if value.keys() == {_BYTES} and isinstance(value[_BYTES], str) else value

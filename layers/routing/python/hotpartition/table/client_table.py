@@ -18,10 +18,10 @@ class ClientTable:
     """A table of a boto3 *client*, with as much of a boto3 `Table` as a `ShardedTable` uses."""
 
     def __init__(self, client: Any, name: str) -> None:
-        """Use the client as it is; its own values stay as they are for whoever else uses it.
+        """Use the client without changing it: other code may use it, too.
 
         Raises:
-            TypeError: it is no client.
+            TypeError: it is not a client.
         """
         if not hasattr(getattr(client, "meta", None), "method_to_api_mapping"):
             raise TypeError(f'of_client({client!r}, …): should be boto3.client("dynamodb"), and a table\'s name')
@@ -30,7 +30,7 @@ class ClientTable:
         self._description: Response | None = None
 
     def __getattr__(self, name: str) -> Any:
-        """Return a method of the client about this table, or what DescribeTable tells (`key_schema`, …)."""
+        """Return a method of the client about this table, or a value of DescribeTable (`key_schema`, …)."""
         if name.startswith("_"):
             raise AttributeError(name)
         if name in self.meta.client.methods:
@@ -47,7 +47,7 @@ class ClientTable:
 
 
 _OPTIONAL = ("local_secondary_indexes", "global_secondary_indexes")
-"""What DescribeTable leaves out where there is none."""
+"""Values that DescribeTable leaves out where the table has no such index."""
 
 
 class PythonValues:
@@ -79,7 +79,7 @@ class PythonValues:
 
 
 Transport = Callable[[Any], Any]
-"""Wraps a boto3 `Table`, or what behaves like one."""
+"""Wraps a boto3 `Table`, or an object that behaves like it."""
 
 
 def curl() -> Transport:

@@ -1,8 +1,7 @@
 """Reads as much of DynamoDB's expressions as sharding needs: key conditions, equalities in filters, projections.
 
-Everything else in an expression is handed on as it is. What cannot be read here is handed on as a whole, for DynamoDB
-to say what is wrong with it. Source: DynamoDB Developer Guide, "Key condition expressions" and "Expression attribute
-names".
+Everything else in an expression is passed on unchanged. Where it cannot be read here, all of it is, so that DynamoDB
+says what is wrong. Source: DynamoDB Developer Guide, "Key condition expressions" and "Expression attribute names".
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
 
 
 class UnreadableExpressionError(ValueError):
-    """The expression is none that we understand; DynamoDB is asked what it thinks of it."""
+    """The expression cannot be read here; it is sent to DynamoDB, which judges it."""
 
 
 class Comparison(NamedTuple):
@@ -85,7 +84,7 @@ class _Tokens:
 
 
 def write_conditions(request: Mapping[str, Any]) -> Attributes:
-    """Write conditions that are objects of boto3's as text, with placeholders of ours."""
+    """Write conditions that are boto3's objects as text, with our placeholders."""
     builder = ConditionExpressionBuilder()
     written = dict(request)
     for parameter in ("KeyConditionExpression", "FilterExpression", "ConditionExpression"):
@@ -104,7 +103,7 @@ _PLACEHOLDER_OF_BOTO3 = re.compile(r"([#:])[nv](?=\d)")
 def with_placeholders(
     request: Mapping[str, Any], names: Mapping[str, str], values: Mapping[str, Any] = MappingProxyType({})
 ) -> Attributes:
-    """Add what placeholders stand for to a request."""
+    """Add the names and values of placeholders to a request."""
     completed = dict(request)
     for parameter, added in (("ExpressionAttributeNames", names), ("ExpressionAttributeValues", values)):
         if added:
@@ -142,7 +141,7 @@ def read_key_condition(
         others: the other keys of an index that has more.
 
     Raises:
-        UnreadableExpressionError: it is no condition on these keys.
+        UnreadableExpressionError: it is not a condition on these keys.
     """
     expression = request.get("KeyConditionExpression")
     names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
@@ -211,7 +210,7 @@ def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
 
 
 class Update(NamedTuple):
-    """What an `UpdateExpression` does to one attribute; `is_plain`: it sets it to `value`."""
+    """The change of one attribute by an `UpdateExpression`; `is_plain`: it sets it to `value`."""
 
     is_plain: bool
     value: Any = None
@@ -222,7 +221,7 @@ _CLAUSES = frozenset({"SET", "REMOVE", "ADD", "DELETE"})
 
 
 def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
-    """Find what an `UpdateExpression` does to an attribute as a whole; None: nothing."""
+    """Find the change of an attribute as a whole by an `UpdateExpression`; None: nothing."""
     names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
     clause = ""
     words = ["", *split(request.get("UpdateExpression") or ""), "", "", ""]
@@ -239,7 +238,7 @@ def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
 
 
 def conjuncts(words: Sequence[Word]) -> list[list[Word]]:
-    """Split at the ANDs, in parentheses too; what is joined by OR, or denied, stays together."""
+    """Split at the ANDs, in parentheses too; parts joined by OR, or denied, stay together."""
     parts: list[list[Word]] = [[]]
     depth, is_range = 0, False
     for word in words:
@@ -305,7 +304,7 @@ def project_also(request: Mapping[str, Any], wanted: Iterable[str]) -> tuple[Att
     """Add attributes to a request's projection, if it has one.
 
     Returns:
-        The request, and which of the attributes were added: whoever asked for the others does not expect these.
+        The request, and the attributes that were added, which the caller does not expect in items.
     """
     expression = request.get("ProjectionExpression")
     if not isinstance(expression, str):
@@ -376,7 +375,7 @@ def count_change(request: Attributes, changes: str, marks: Mapping[str, int]) ->
 
 
 def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bool = False) -> Attributes:
-    """Let an update set attributes of ours as well; `only_new`: where the item does not have them."""
+    """Let an update set reserved attributes as well; `only_new`: where the item does not have them."""
     if not attributes:
         return request
     names, values = _place("k" if only_new else "i", attributes)
@@ -391,7 +390,7 @@ def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bo
 
 
 def remove_also(request: Attributes, attributes: Sequence[str]) -> Attributes:
-    """Let an update remove attributes of ours as well. REQUIRES: it removes others."""
+    """Let an update remove reserved attributes as well. REQUIRES: it removes others."""
     if not attributes:
         return request
     names, _ = _place("r", dict.fromkeys(attributes))
@@ -406,7 +405,7 @@ def _place(kind: str, attributes: Mapping[str, Any]) -> tuple[dict[str, str], di
 
 
 def guard(request: Attributes, condition_of_ours: str, names: Mapping[str, str]) -> Attributes:
-    """Add a condition of ours to the owner's, and ask for the item that fails it."""
+    """Add a condition to the owner's, and ask for the item that fails it."""
     request = write_conditions(request)
     condition = request.get("ConditionExpression")
     guarded = {

@@ -1,6 +1,6 @@
 """Filters of a scan, or of an index, that look at the partition key: it is another one on a shard.
 
-What a `FilterExpression` demands of the key by itself, joined with the rest by AND, is taken out of it and tested here,
+Conditions of a `FilterExpression` on the key alone, joined with the rest by AND, are taken out and tested here,
 on the owner's key. DynamoDB is sent a wider condition in its place.
 """
 

@@ -1,4 +1,4 @@
-"""Builds what boto3's `query` would return, of pages that the engine gathers.
+"""Builds responses of boto3's `query` from pages that the engine gathers.
 
 Every place gets the owner's own query, under its own partition key and from the same start. Where one place's response
 is cut at 1 MB, the page ends there, as DynamoDB's own pages do.
@@ -64,8 +64,8 @@ class PageReader:
 class _PagePlan:
     """`Plan` of a page: with a limit as `PageMerge` plans it; without one, or once a response was cut, each key once.
 
-    One key alone is asked for what the owner asks for, no more. A limit that counts what a filter drops tells nothing
-    of several keys: then nothing is asked.
+    A single key is asked for exactly what the owner asks for. With several keys, a limit that counts filtered items as
+    well cannot be applied to each: then nothing is asked.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class _Reading:
         self._range = PageRange(query.collection, query.newest_first, query.limit or NO_LIMIT, *self._bounds(), start)
 
     def page(self) -> Attributes:
-        """Read the page, and build what boto3's `query` would return for it."""
+        """Read the page, and build the response of boto3's `query` for it."""
         is_filtered = bool(self._query.request.get("FilterExpression"))
         plan = self._plan(is_filtered=is_filtered)
         if not is_filtered or self._query.limit is None or len(self._once().keys(self._route)) == 1:
@@ -139,7 +139,7 @@ class _Reading:
     def _filtered_page(self) -> Attributes:
         """Read a page whose limit counts what a filter drops as well.
 
-        First without the filter, which tells which of the page's items lie at each place; then so many with it.
+        First without the filter, to count the page's items at each place; then that many with it.
         """
         names = {f"#hp{position}": name for position, name in enumerate(self._kept)}
         keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
@@ -208,7 +208,7 @@ class _Reading:
         self._route, self._is_compared, self._is_folding = gathered.route, True, gathered.is_folding
 
     def _bounds(self) -> tuple[Place | None, Place | None]:
-        """Return what all wanted items lie between, inclusive."""
+        """Return the bounds of all wanted items, inclusive."""
         condition = self._query.condition
         if condition is None or self._query.is_sorted_otherwise:
             return None, None

@@ -1,4 +1,4 @@
-"""boto3's client and resource, with what they do to items of sharded tables led through those `ShardedTable`s.
+"""boto3's client and resource, with calls about items of sharded tables led through those `ShardedTable`s.
 
 A boto3 `Table` has no `batch_get_item` and no transactions: they are called on `table.meta.client`. The client alone
 would look for every item at its base key.
@@ -28,7 +28,7 @@ class GuardedClient:
     """A boto3 client that takes and gives Python values. Safe under threads if that is."""
 
     def __init__(self, client: Any, tables: Iterable[ShardedTable]) -> None:
-        """Lead what is done to items of these tables through them; everything else passes."""
+        """Lead calls about items of these tables through them; everything else passes."""
         self._client = client
         self._tables = {table.name: table for table in tables}
 
@@ -89,12 +89,12 @@ class GuardedClient:
         """Change items of any tables in one transaction, as boto3's `transact_write_items`.
 
         Raises:
-            NotImplementedError: what cannot be promised, by name.
+            NotImplementedError: naming the call that cannot be honoured.
         """
         return write_in_transaction(self._client, partial(self._find_items, "TransactWriteItems"), request)
 
     def transact_get_items(self, **request: Any) -> Attributes:
-        """Read items of any tables as they are at one moment, as boto3's `transact_get_items`.
+        """Read items of any tables at one moment, as boto3's `transact_get_items`.
 
         Raises:
             NotImplementedError: the items may lie at more places than one transaction reads.
@@ -115,7 +115,7 @@ class GuardedClient:
         return response
 
     def _split(self, request: Mapping[str, Any], operation: str) -> tuple[list[tuple[str, Any, Parts]], Attributes]:
-        """Split a batch into what is asked of each sharded table, by the name that it is given, and the rest."""
+        """Split a batch into the requests of each sharded table, by the given name, and the rest."""
         others = dict(request.get("RequestItems") or {})
         found = [(name, self._find(name, operation=operation)) for name in others if others[name]]
         return [(name, others.pop(name), parts) for name, parts in found if parts is not None], others
@@ -125,7 +125,7 @@ class GuardedClient:
         return None if parts is None else parts.items
 
     def _find(self, table_name: object, *, operation: str) -> Parts | None:
-        """Find what carries out calls on a table; None: it is not sharded."""
+        """Find the part that carries out calls on a table; None: it is not sharded."""
         table = self._tables.get(_name_of(table_name))
         parts = None if table is None else table._open(operation)  # noqa: SLF001 - of the same room
         return parts if parts is not None and parts.is_sharded else None
@@ -152,7 +152,7 @@ class Guarded:
 
 
 def guard(resource: Any, *tables: ShardedTable) -> Any:
-    """Lead what a boto3 resource does to items of sharded tables through them; everything else passes.
+    """Lead calls of a boto3 resource about items of sharded tables through them; everything else passes.
 
     `resource.Table(name)` returns the `ShardedTable` of that name, where there is one. Collections (`resource.tables`)
     return plain ones.
@@ -162,7 +162,7 @@ def guard(resource: Any, *tables: ShardedTable) -> Any:
         tables: the sharded tables. One client of several takes transactions over them all.
 
     Raises:
-        TypeError: it is no resource of DynamoDB.
+        TypeError: it is not a resource of DynamoDB.
 
     Example:
         >>> dynamodb = guard(boto3.resource("dynamodb"), ShardedTable(table, shards=fixed(16)))

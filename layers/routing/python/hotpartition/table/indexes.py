@@ -8,7 +8,7 @@ has a shard behind its value:
 | `ShardedIndex` | the value of the owner's attribute | by the item's own key, under the index's N | the owner's |
 | `TimeBuckets` | `<collection>#<bucket>` | the item's shard in the table; none at a base key | a copy of the sort key |
 
-What is written is taken out of whatever is returned.
+These attributes are removed from all results.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class TimeBuckets:
     granularity: Granularity
     index: str
     time_of: Callable[[Any], datetime] = time_of_text
-    """Tells the time of a sort key, or of a bound of a query."""
+    """Returns the time of a sort key, or of a bound of a query."""
 
     def __post_init__(self) -> None:
         if self.granularity not in _BUCKETS:
@@ -124,7 +124,7 @@ class ShardedIndex:
 
 
 class Changes(NamedTuple):
-    """What an update sets and removes for an index."""
+    """The attributes that an update sets and removes for an index."""
 
     sets: Attributes
     removes: Sequence[str] = ()
@@ -149,13 +149,13 @@ class BucketIndex:
         """Refuse nothing: `keys_of` raises what the owner's `time_of` raises."""
 
     def keys_of(self, partition_key: str, item: Mapping[str, Any]) -> Attributes:
-        """Build what is written for the index into an item under this partition key."""
+        """Build the attributes that the index adds to an item under this partition key."""
         sort_value = item[self.sort]
         keys = {self.names.partition: self.key_for(partition_key, self.buckets.bucket_of(sort_value))}
         return keys if self.names.sort == self.sort else {**keys, self.names.sort or "": sort_value}
 
     def changes_of(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
-        """Build what an update of an item does for the index: the key tells all."""
+        """Build what an update of an item does for the index: it follows from the key."""
         del request
         return Changes(self.keys_of(partition_key, key))
 
@@ -205,7 +205,7 @@ class HashIndex:
             self._check_value(item[self.index.hash])
 
     def keys_of(self, partition_key: str, item: Mapping[str, Any]) -> Attributes:
-        """Build what is written for the index into an item under this partition key."""
+        """Build the attributes that the index adds to an item under this partition key."""
         if self.index.hash not in item:
             return {}
         return {self.names.partition: self._key_for(partition_key, item, item[self.index.hash])}
@@ -214,7 +214,7 @@ class HashIndex:
         """Build what an update of an item does for the index.
 
         Raises:
-            InvalidRequestError: what the update does to the attribute cannot be read.
+            InvalidRequestError: the update of the attribute cannot be read.
         """
         name = self.index.hash
         update = find_update(request, name)
@@ -263,7 +263,7 @@ KeptIndex = BucketIndex | HashIndex
 
 
 class _IndexRoutes(FixedRoutes):
-    """Routes of an index: what items say of their N is about the table's."""
+    """Routes of an index: the N in items is about the table."""
 
     def meet(self, items: Any) -> None:
         """Learn nothing."""

@@ -4,7 +4,7 @@
     locate (strongly, everywhere it can be) ── found ──> change it there, on condition that it still exists
                                             └─ nothing ─> create it where the route says, if it is not there by then
 
-A condition of ours that fails because somebody was faster starts this anew. `hp_changes` counts an item's changes.
+If one of these conditions fails because of a faster call, this starts anew. `hp_changes` counts an item's changes.
 Should there be two copies, the one that was changed more often is the item; a change removes the other one first.
 """
 
@@ -83,7 +83,7 @@ def until_not_lost(attempt: Callable[[], Attributes]) -> Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A change as it is sent: on condition that the item does exist at its place (`exists`), or does not."""
+    """A change, ready to send: on condition that the item exists at its place (`exists`), or does not."""
 
     change: Change
     target: Target
@@ -115,10 +115,10 @@ class Changer:
         return self._shown(until_not_lost(lambda: self._change_once(requests, change, target)))
 
     def prepare(self, requests: Requests, changes: Sequence[tuple[Change, Target]]) -> list[Prepared]:
-        """Build what changes items where they are, or creates them where all others would who create them.
+        """Build requests that change items where they are, or create them where every other call would.
 
         Raises:
-            InvalidRequestError: an item does not exist, and nothing tells where it would.
+            InvalidRequestError: an item does not exist, and nothing says where to create it.
             RaceLostError: a second copy was changed while it was to be removed.
         """
         located = locate(open_locator(self._sharding, requests), [target for _, target in changes])
@@ -203,7 +203,7 @@ class Changer:
         return response
 
     def count(self, target: Target, change: Change, units: float, *, factor: int = 1) -> None:
-        """Count a change that is made where its item lies: what DynamoDB told, and at least the new item's size.
+        """Count a change that is made where its item lies: the units DynamoDB reported, at least the new item's size.
 
         `factor` is how many times its units it costs: 2 in a transaction.
         """
@@ -230,7 +230,7 @@ class Changer:
             key = self._sharding.key_of_new(target, must_meet=confirmed is not None)
         except InvalidRequestError:
             if change.is_conditional:
-                # Where its condition does not hold, nothing is created, and nothing need tell where.
+                # Where its condition does not hold, nothing is created, and the place does not matter.
                 condition = Change("DeleteItem", change.key, only_condition(change.request))
                 self._change_at(requests, condition, target, target.collection, exists=False)
             raise
@@ -384,7 +384,7 @@ class ItemCalls:
 
         Raises:
             NotImplementedError: naming what cannot be honoured.
-            InvalidRequestError: it names what is reserved, or would move the item.
+            InvalidRequestError: it names a reserved attribute, or would move the item.
         """
         refuse_parameters(method, request)
         item: Any = request.get("Item")
@@ -469,7 +469,7 @@ class ItemCalls:
         return shown, store.metadata
 
     def _refuse_move(self, request: Request, target: Target) -> None:
-        """Refuse an update of the attribute that shards are chosen by, but to the value that the caller tells."""
+        """Refuse an update of the attribute that shards are chosen by, except to the value that the caller names."""
         attribute = self.sharding.hashing.attribute
         if attribute is None or (update := find_update(request, attribute)) is None:
             return

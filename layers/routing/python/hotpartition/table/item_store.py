@@ -107,7 +107,7 @@ class Query:
     condition: Comparison | None
     """The part of its key condition that is about the sort key."""
     names: Index
-    """The keys of what is queried: the table's, or those of an index with the table's partition key."""
+    """The queried keys: the table's, or those of an index with the table's partition key."""
     request: Attributes
     """All other parameters, without the key condition."""
     limit: int | None
@@ -115,15 +115,15 @@ class Query:
     start: Attributes | None = None
     """Its `ExclusiveStartKey`."""
     hashed: str | None = None
-    """What the shards of all wanted items were chosen by, where that is known."""
+    """The text that chose the shards of all wanted items, where that is known."""
     others: tuple[Comparison, ...] = ()
     """The parts of its key condition that are about an index's other keys."""
     bucket: Callable[[str], Attributes] | None = None
-    """For an index by time: builds its hash key for a place. What sorts it is the table's sort key."""
+    """For an index by time: builds its hash key for a place. It is sorted by the table's sort key."""
     ties: Ties | None = None
     """For an index with shards of its own: the order of its items, and where to begin."""
     hidden: frozenset[str] = frozenset()
-    """What its owner did not ask for."""
+    """The attributes that its owner did not ask for."""
 
     @property
     def is_strong(self) -> bool:
@@ -132,11 +132,11 @@ class Query:
 
     @property
     def is_sorted_otherwise(self) -> bool:
-        """Whether what is queried is sorted by another attribute than positions are told by."""
+        """Whether the query is sorted by another attribute than the one that gives positions."""
         return "IndexName" in self.request and self.bucket is None
 
     def sorted_by(self, schema: Schema) -> list[str]:
-        """List the attributes that what is queried is sorted by; with ties, those that name an item."""
+        """List the attributes that the query is sorted by; with ties, those that name an item."""
         if self.ties is not None:
             return self.ties.names
         names = (self.names.sort, *self.names.also_sorted, schema.sort)
@@ -144,7 +144,7 @@ class Query:
 
     @property
     def demanded(self) -> Attributes:
-        """What it demands of an index's other hash keys: cursors have it."""
+        """Its values for an index's other hash keys: cursors have them."""
         return {part.attribute: part.operands[0] for part in self.others if part.attribute in self.names.also_hashed}
 
     def may_pass_journal(self, journal: JournalPlace | None) -> bool:
@@ -207,7 +207,7 @@ class TableStore:
         """Implement `ItemStore.fetch`.
 
         Where the base key's query would pass the routing item, it is not asked for again, unless that query ends
-        before its place. The limit stays the owner's where no route is known: what was never raised costs what it costs
+        before its place. The limit stays the owner's where no route is known: a key never raised costs no more than
         without shards. Otherwise there is room for the routing item as well; the item whose place it took is asked for.
         """
         carrier = next((query for query in queries if self._passes_journal(query, journal_of)), None)
@@ -264,7 +264,7 @@ class TableStore:
     def _build_batches(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str]
     ) -> list[dict[str, Any]]:
-        """Build what each BatchGetItem asks for, up to `BATCH_GET_KEYS` keys."""
+        """Build the keys of each BatchGetItem, up to `BATCH_GET_KEYS` keys."""
         journal, name = self._journal, self._requests.table_name
         keys = [(name, {self._schema.partition: pk, self._schema.sort: place[0]}) for pk, place in places]
         if journal is not None:
@@ -300,7 +300,7 @@ class TableStore:
     def _fill_place(
         self, query: KeyQuery[Place], response: QueryResponse[Place, StoredItem]
     ) -> QueryResponse[Place, StoredItem] | RetryLaterError:
-        """Complete a response whose limit counted the routing item; nobody is told that key."""
+        """Complete a response whose limit counted the routing item, whose key is never shown."""
         left = query.limit - len(response.items)
         if response.reached is None or response.is_cut:
             return response
@@ -389,7 +389,7 @@ class TableStore:
         return tuple([StoredItem.of(item, self.place_of(item), self._schema) for item in items])
 
     def place_of(self, item: Mapping[str, Any]) -> Place:
-        """Return where an item, or a key of what is queried, lies in the order."""
+        """Return where an item, or a key of the query, lies in the order."""
         if self._ties is not None:
             return self._ties.place_of(item)
         return tuple([order_of(item[name]) for name in self._sorted_by])
@@ -411,7 +411,7 @@ def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
 
 
 def open_locator(sharding: Sharding, requests: Requests) -> Gatherer[Place, StoredItem]:
-    """Open what finds the copies of items for one call: of each its key, and how often it was changed."""
+    """Open the search for copies of items for one call: of each its key, and how often it was changed."""
     ours = {*attributes_of_ours(sharding), GREW_AT}
     names = {f"#hp{position}": name for position, name in enumerate(sorted(ours))}
     keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}

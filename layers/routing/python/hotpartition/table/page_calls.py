@@ -39,7 +39,7 @@ NEWEST_PAGE = frozenset(
         "ExpressionAttributeValues",
     }
 )
-"""What a query may say that is served from the cache."""
+"""Parameters of a query that may be served from the cache."""
 
 
 class PageCalls:
@@ -58,7 +58,7 @@ class PageCalls:
         self._schema = sharding.schema
 
     def query(self, request: Request, *, cache: bool = False) -> Any:
-        """Carry out `query`; with `cache`, a newest page of what is read-hot may be a cached one."""
+        """Carry out `query`; with `cache`, a newest page of a read-hot key may be a cached one."""
         refuse_parameters("query", request)
         owners, request = request, write_conditions(request)
         if (kept := self._kept.get(request.get("IndexName", ""))) is not None:
@@ -113,7 +113,7 @@ class PageCalls:
             )
 
     def _hashed(self, request: Request) -> str | None:
-        """Return what the shards of all wanted items were chosen by, where the call tells it."""
+        """Return the text that chose the shards of all wanted items, where the call gives it."""
         wanted, attribute = request.get("Hashed"), self._sharding.hashing.attribute
         if wanted is None and attribute is not None:
             wanted = find_equality(request, attribute)
@@ -122,7 +122,7 @@ class PageCalls:
         return None if wanted is None else text_of(wanted)
 
     def _is_plain(self, request: Request, partition: Any, index: Index) -> bool:
-        """Say whether a query can be asked of several places; what is wrong with another, DynamoDB says best."""
+        """Say whether a query can be sent to several places; DynamoDB describes the mistakes of others best."""
         start, limit = request.get("ExclusiveStartKey"), request.get("Limit", 1)
         names = {*self._schema.key, *index.names}
         is_start_right = start is None or (start.keys() == names and start[self._schema.partition] == partition)
@@ -130,13 +130,13 @@ class PageCalls:
         return self._schema.is_partition_value(partition) and is_start_right and is_limit_right
 
     def _index(self, request: Request) -> Index:
-        """Return the keys of what is queried; an index that is not known is left for DynamoDB to refuse."""
+        """Return the keys of the query's table or index; DynamoDB refuses an unknown index."""
         own = Index(self._schema.partition, self._schema.sort)
         name = request.get("IndexName")
         return own if name is None else self._schema.indexes.get(name, Index("", None))
 
     def _pass_on(self, method: str, request: Request) -> Attributes:
-        """Read a page of what is not kept by partition key, and show its items as their owner knows them."""
+        """Read a page that is not of one partition key, and show its items as their owner knows them."""
         name = self._schema.partition
         filtered = split_filter(write_conditions(request), name)
         if filtered is None:
@@ -189,9 +189,9 @@ class ValueCalls:
         """Read a page of one value's items; `request` is the owner's with its conditions as text.
 
         Raises:
-            ValueError: `ExclusiveStartKey` is no `LastEvaluatedKey` of such a query.
+            ValueError: `ExclusiveStartKey` is not a `LastEvaluatedKey` of such a query.
         """
-        del hashed  # it tells shards of the table
+        del hashed  # it selects shards of the table
         names, hash_name = self._index.names, self._index.index.hash
         try:
             condition = read_key_condition(request, hash_name, names.sort or "")
@@ -335,7 +335,7 @@ _OF_THE_PAGE = ("Hashed", "Limit", "ExclusiveStartKey", "ReturnConsumedCapacity"
 
 
 def _build_query(request: Request, collection: str, condition: Comparison | None, names: Index, **more: Any) -> Query:
-    """Build what is gathered for a query; `more` as of `Query`."""
+    """Build the gathered query; `more` as of `Query`."""
     return Query(
         collection=collection,
         condition=condition,

@@ -16,7 +16,7 @@ Request = Mapping[str, Any]
 
 
 class PlainTable:
-    """Passes every call on as it is. Safe under threads."""
+    """Passes every call on unchanged. Safe under threads."""
 
     def __init__(self, table: Boto3Table, partition: str) -> None:
         self._table = table
@@ -46,7 +46,7 @@ class PlainTable:
         return written
 
     def show_stored(self, stored: Request) -> Attributes | None:
-        """Return a stored item as it is."""
+        """Return a stored item unchanged."""
         return dict(stored) if self._partition in stored else None
 
     def get_items(self, keys: Sequence[Attributes], request: Request) -> list[Attributes | None]:

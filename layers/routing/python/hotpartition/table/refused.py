@@ -1,4 +1,4 @@
-"""What a `ShardedTable` cannot honour, and what to do instead: refused by name, never passed on raw."""
+"""Calls that a `ShardedTable` cannot honour, with alternatives: refused by name, never passed on raw."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refuse_parameters(method: str, request: Mapping[str, Any]) -> None:
 
 
 def refuse_expressions(method: str, request: Mapping[str, Any], partition: str, reserved: AbstractSet[str]) -> None:
-    """Refuse a change whose expressions look at the partition key's value, or name attributes of ours.
+    """Refuse a change whose expressions look at the partition key's value, or name reserved attributes.
 
     Raises:
         NotImplementedError: it looks at the partition key, which is another one on a shard.
@@ -77,7 +77,7 @@ class RefusedMethodError(NotImplementedError, AttributeError):
 
 
 def refuse_method(name: str) -> None:
-    """Refuse a method that cannot be honoured; others are none of ours.
+    """Refuse a method that cannot be honoured; other names pass.
 
     Raises:
         RefusedMethodError: naming the method, the reason and what to use instead.

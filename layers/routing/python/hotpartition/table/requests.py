@@ -1,4 +1,4 @@
-"""Sends what the calls of a `ShardedTable` need to the boto3 `Table` underneath, and sums up what that consumed."""
+"""Sends the requests of `ShardedTable` calls to the boto3 `Table` underneath, and sums up the consumed capacity."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hotpartition.errors import ThrottledError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boto3Table:
-    """A boto3 `Table`, or what behaves like one."""
+    """A boto3 `Table`, or an object that behaves like it."""
 
     table: Any
     is_counted: bool
@@ -44,7 +44,7 @@ class Boto3Table:
         return response
 
     def let_refuse(self, method: str, request: Mapping[str, Any], reason: object = "it names no key") -> Response:
-        """Let DynamoDB refuse what is wrong with a call, in its own words.
+        """Let DynamoDB refuse a wrong call, in its own words.
 
         Raises:
             NotImplementedError: DynamoDB finds nothing wrong with it.
@@ -73,7 +73,7 @@ class Boto3Table:
             raise
 
     def let_client_refuse(self, method: str, request: Mapping[str, Any]) -> None:
-        """Let DynamoDB refuse what is wrong with a call of the client, in its own words.
+        """Let DynamoDB refuse a wrong call of the client, in its own words.
 
         Raises:
             NotImplementedError: DynamoDB finds nothing wrong with it.
@@ -87,7 +87,7 @@ class AtOnce(Protocol):
     """A client that sends several requests on one thread."""
 
     def send_at_once(self, calls: Sequence[Call]) -> list[Callable[[], Response]]:
-        """Send requests; each of what is returned gives a response, or raises."""
+        """Send requests; each returned function gives a response, or raises."""
         ...
 
 
@@ -105,7 +105,7 @@ class Requests:
         self._consumed: list[Mapping[str, Any]] = []
         self._units: list[float] = []
         self.last_units = 1.0
-        """What the last request consumed of the table itself, where it was told."""
+        """Units that the last request consumed of the table itself, if its response says."""
         self.was_retried = False
         """Whether the client itself tried the last request again."""
 
@@ -137,7 +137,7 @@ class Requests:
         return [future.result() for future in [executor.submit(_attempt, send) for send in sends]]
 
     def _take(self, send: Callable[[], Response]) -> Response:
-        """Take in a response, or what was raised in its place."""
+        """Take in a response, or the error raised in its place."""
         try:
             response = send()
         except ClientError as error:
@@ -180,12 +180,12 @@ class Requests:
 
     @property
     def units(self) -> float:
-        """What all requests together consumed of the tables themselves, where it was told."""
+        """Units that all requests together consumed of the tables themselves, if their responses say."""
         return sum(self._units)
 
     @property
     def consumed(self) -> list[Response]:
-        """What the call's owner asked to be told, one sum for each table."""
+        """The consumed capacity that the call's owner asked for, one sum for each table."""
         by_table: dict[str, list[Mapping[str, Any]]] = {}
         for part in self._consumed:
             by_table.setdefault(part.get("TableName", ""), []).append(part)
@@ -206,7 +206,7 @@ def _attempt(send: Callable[[], Response]) -> Response | ThrottledError:
 
 
 def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Response:
-    """Add up what several requests consumed, with the parts for table and indexes."""
+    """Add up the capacity that several requests consumed, with the parts for table and indexes."""
     total: Response = {}
     for part in consumed:
         for name, value in part.items():

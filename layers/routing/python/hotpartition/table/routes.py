@@ -64,7 +64,7 @@ class UnroutedItems:
         try:
             count = self._journal.get(collection, is_strong=True).route.max_shard_count
         except HotPartitionError:
-            return  # whoever reads that key hears of it
+            return  # a read of that key reports it
         self._known[collection] = max(least, count)
         if count < least:
             self._telemetry.count(MetricName.ITEMS_UNROUTED)
@@ -90,9 +90,9 @@ class TableRoutes(ReadRepair):
     writer: Writer
     """Places new items, and counts all writes."""
     journal: JournalPlace | None = None
-    """Where the routing items lie that reads must look at; None: there are none, and `get` tells all."""
+    """Where the routing items that reads need lie; None: the table has none, and `get` suffices."""
     cached: CachedQueries | None = None
-    """Reads newest pages through the page cache; None: there is none."""
+    """Reads newest pages through the page cache; None: pages are not cached."""
     is_counted = False
     """Whether the units of all writes are counted."""
     left_sort_key: str | None = None
@@ -100,13 +100,13 @@ class TableRoutes(ReadRepair):
     has_base = True
     """Whether items can lie at a base key."""
     unrouted: UnroutedItems | None = None
-    """Compares stored keys that scans meet with the journal; None: there is none."""
+    """Compares stored keys that scans meet with the journal; None: the table has no journal."""
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Learn from stored items that were read."""
 
     def marks_of(self, position: int) -> dict[str, int]:
-        """Return the attributes of ours that a new item on a shard gets."""
+        """Return the attributes that are added to a new item on a shard."""
         del position
         return {}
 
@@ -116,10 +116,10 @@ class TableRoutes(ReadRepair):
 
 
 class Shards(Protocol):
-    """How many shards a partition key has: what `fixed()`, `in_band()` and `adaptive()` return."""
+    """How many shards a partition key has: the result of `fixed()`, `in_band()` and `adaptive()`."""
 
     finds_read_heat: ClassVar[bool]
-    """Whether it is known what is read-hot."""
+    """Whether read-hot keys are known."""
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
         """Build the routes of a boto3 `Table`."""
@@ -127,11 +127,11 @@ class Shards(Protocol):
 
 
 class FixedRoutes(TableRoutes):
-    """Routes that the code tells: the same for every partition key.
+    """Routes that the code sets: the same for every partition key.
 
     Items on shards say under which N they were written. One that was written under a larger N than the code knows
-    (by an instance of a newer version, or before a number was lowered) says that others lie where nobody looks: from
-    then on it is looked there too, and a warning is logged, once for each N.
+    (by an instance of a newer version, or before a number was lowered) shows that there are items on shards that are
+    not read: from then on they are, and a warning is logged, once for each N.
     """
 
     def __init__(self, shards: Fixed, form: KeyForm, clock: Clock, budget_ms: float) -> None:
@@ -156,7 +156,7 @@ class FixedRoutes(TableRoutes):
         )
 
     def get(self, collection: str) -> Route:
-        """Return what reads begin with: more than what is written under, where there is more to read."""
+        """Return the route that reads begin with: larger than that of writes, where there are more shards to read."""
         del collection
         return self._route
 
@@ -248,8 +248,8 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0, o
     leaves all items there, for a table of which only an index is sharded.
 
     More shards later: name all numbers that were ever used, `fixed(4, 16)`. With positions (`position=`), a number can
-    hold from a position on, `fixed(4, (16, since))`: then reads of what is older ask fewer shards. A number is never
-    lowered: what lies on the shards that it left out could not be found.
+    hold from a position on, `fixed(4, (16, since))`: then reads of older items ask fewer shards. A number is never
+    lowered: items on the shards left out could not be found.
 
     Args:
         shards: the number of shards, at first and after each raise; each alone, or with the position since when.

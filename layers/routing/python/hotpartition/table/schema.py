@@ -34,17 +34,17 @@ SHARDS = "hp_shards"
 RESERVED = frozenset({CHANGES, SHARDS, NOTED})
 
 Place = tuple[Any, ...]
-"""Where an item lies in its collection's order: what its sort key compares as; in an index, both sort keys."""
+"""Where an item lies in its collection's order: its sort key in comparable form; in an index, both sort keys."""
 _TYPES: dict[str, tuple[type, ...]] = {"S": (str,), "N": (int, Decimal), "B": (bytes, bytearray, Binary)}
 
 
 SCALARS = tuple(kind for kinds in _TYPES.values() for kind in kinds)
-"""What keys can be, and what shards can be chosen by."""
+"""The types of keys, and of values that choose shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """A secondary index: the names of its keys. `sort` is None where it has none.
+    """A secondary index: the names of its keys. `sort` is None for an index without a sort key.
 
     Where it has several of a kind, `partition` is the table's partition key if that is one of them.
     """
@@ -78,7 +78,7 @@ class Schema:
         """Read the keys of a boto3 `Table`, which asks DynamoDB (`DescribeTable`) once. REQUIRES: it has a sort key.
 
         Raises:
-            NotImplementedError: a table whose partition key is no string.
+            NotImplementedError: the partition key of a table is not a string.
         """
         types = {entry["AttributeName"]: entry["AttributeType"] for entry in table.attribute_definitions}
         names = _key_names(table.key_schema, "")
@@ -129,7 +129,7 @@ class Schema:
         return {self.partition: item[self.partition], self.sort: item[self.sort]}
 
     def marks_of_change(self, item: Mapping[str, Any]) -> dict[str, int]:
-        """Return the attributes of ours that a stored item has once it is put or changed in its place."""
+        """Return the added attributes that a stored item has once it is put or changed in its place."""
         marks = {SHARDS: int(item[SHARDS])} if SHARDS in item else {}
         return {**marks, CHANGES: int(item.get(CHANGES, 0)) + 1}
 
@@ -174,7 +174,7 @@ def text_of(value: Any) -> str:
     """Build the text of a value that the shard is chosen by: equal values have equal texts.
 
     Raises:
-        TypeError: it is no string, number or binary.
+        TypeError: it is not a string, number or binary.
     """
     if isinstance(value, str):
         return value

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     )
 
     class Described:
-        """What a boto3 `Table` says of itself, which a `ShardedTable` passes on."""
+        """Attributes of a boto3 `Table` that a `ShardedTable` passes on."""
 
         attribute_definitions: list[AttributeDefinitionTypeDef]
         billing_mode_summary: BillingModeSummaryTypeDef
@@ -97,7 +97,7 @@ if TYPE_CHECKING:
         """boto3's parameters, and ours."""
 
     class GetItems(TypedDict, total=False):
-        """What all items are read by."""
+        """Parameters of reading several items."""
 
         ConsistentRead: bool
         ProjectionExpression: str
@@ -115,7 +115,7 @@ REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, ran
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What carries out the calls."""
+    """Carries out the calls."""
 
     items: ItemCalls
     pages: PageCalls
@@ -126,8 +126,8 @@ class Parts:
 class ShardedTable(Described):
     """A boto3 `Table` whose partition keys are spread over shards. Safe under threads.
 
-    Keys go in and come out as their owner writes them: which shard an item lies on, nobody sees. Methods, parameters
-    and results are boto3's; what is not about items is passed on to the table. So is everything where the table has no
+    Keys go in and come out as their owner writes them: the shard of an item is never shown. Methods, parameters and
+    results are boto3's. Calls that are not about items are passed on to the table, and so are all calls if it has no
     sort key: each item has a partition key of its own then.
 
     Example:
@@ -156,9 +156,9 @@ class ShardedTable(Described):
             table: a boto3 `Table`, with whatever retries, endpoint and credentials. As this class tries again itself,
                 clients with few retries of their own are quicker: `Config(retries={"total_max_attempts": 1})`.
             shards: how many shards a partition key has: `fixed(n)`, `in_band()` or `adaptive()`.
-            hashed: what the shard is chosen by: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
-            position: tells the position of a sort key, an integer that never falls as the sort key grows: its time, for
-                instance. With it, generations can begin at a position.
+            hashed: how the shard is chosen: `by_sort_key()` (the default), `by_attribute(name)` or `at_random()`.
+            position: returns the position of a sort key, an integer that never falls as the sort key grows: its time,
+                for instance. With it, generations can begin at a position.
             indexes: global indexes that are sharded, `ShardedIndex("by-status", hash="status", shards=fixed(8))`, or
                 kept for ranges of time, `TimeBuckets("hour", index="by-time")`.
             time_buckets: one of `indexes`.
@@ -217,8 +217,8 @@ class ShardedTable(Described):
             request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
 
         Raises:
-            InvalidRequestError: the partition key ends like a shard's; or the item is new, and nothing tells where it
-                shall go.
+            InvalidRequestError: the partition key ends like a shard's; or the item is new, and nothing says where it
+                goes.
 
         Example:
             >>> table.update_item(
@@ -283,7 +283,7 @@ class ShardedTable(Described):
                 shards of that value are asked then, and `ScannedCount` and `Limit` count what lies there.
 
         Raises:
-            NotImplementedError: what cannot be honoured, by name; `cache`, unless shards are `adaptive()`.
+            NotImplementedError: naming what cannot be honoured; `cache`, unless shards are `adaptive()`.
 
         Example:
             >>> page = table.query(KeyConditionExpression=Key("PK").eq("room-1") & Key("SK").gt("0001"), Limit=20)
@@ -308,7 +308,7 @@ class ShardedTable(Described):
     def scan(self, **request: Unpack[ScanInputTableScanTypeDef]) -> ScanOutputTableTypeDef:
         """Read a page of the whole table, or of an index: as boto3's `scan`.
 
-        `LastEvaluatedKey` is for going on, no key to look at: it names the place as it is stored.
+        `LastEvaluatedKey` is only for the next page: it names the stored place, not an owner's key.
 
         Example:
             >>> table.scan(Limit=100)["Items"]
@@ -326,13 +326,13 @@ class ShardedTable(Described):
         return read_pages(self.scan, request)
 
     def logical_key(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Turn a key as it is stored, or a whole item, into its owner's key: for consumers of streams, and exports.
+        """Turn a stored key, or a whole item, into its owner's key: for consumers of streams, and exports.
 
         Args:
             stored: in DynamoDB's own form (`{"PK": {"S": "room#_3"}, ...}`) or as Python values; returned in the same.
 
         Returns:
-            None for what is no item of the table's owner: routing and load items, and a missing image.
+            None for routing and load items, which are not the owner's, and for a missing image.
 
         Example:
             >>> table.logical_key({"PK": {"S": "room-1#_3"}, "SK": {"S": "0001"}})
@@ -343,7 +343,7 @@ class ShardedTable(Described):
         return None if item is None else {name: value for name, value in item.items() if name in parts.items.key}
 
     def logical_item(self, stored: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Turn an item as it is stored into its owner's, without the attributes that are added: as `logical_key`.
+        """Turn a stored item into its owner's, without the added attributes: as `logical_key`.
 
         Example:
             >>> table.logical_item(record["dynamodb"]["NewImage"])
@@ -368,15 +368,15 @@ class ShardedTable(Described):
 
     @property
     def meta(self) -> DynamoDBResourceMeta:
-        """As of boto3's `Table`; what its `client` does to items of this table goes through the shards."""
+        """As of boto3's `Table`; its `client`'s calls about items of this table go through the shards."""
         meta: Any = self._table.meta
         guarded: Any = Guarded(meta, client=GuardedClient(meta.client, [self]))
         return cast("DynamoDBResourceMeta", guarded)
 
-    if not TYPE_CHECKING:  # for type checkers, a name that is refused is no name
+    if not TYPE_CHECKING:  # for type checkers, refused names do not exist
 
         def __getattr__(self, name: str) -> Any:
-            """Pass on what is not about items: `key_schema`, `load`, `wait_until_exists` and the rest."""
+            """Pass on attributes that are not about items: `key_schema`, `load`, `wait_until_exists` and the rest."""
             refuse_method(name)
             if name.startswith("_"):
                 raise AttributeError(name)
@@ -389,7 +389,7 @@ class ShardedTable(Described):
         return f"ShardedTable({self._table!r}, shards={self._shards!r}, hashed={self._hashing!r})"
 
     def _open(self, operation: str) -> Parts:
-        """Return what carries out the calls: built with the first, which asks DynamoDB for the table's keys.
+        """Return the parts that carry out the calls: built with the first, which asks DynamoDB for the table's keys.
 
         Raises:
             ResourceNotFoundException: there is no such table; as of the owner's operation.
@@ -430,7 +430,7 @@ class ShardedTable(Described):
         )
 
     def _build_plain(self, reached: Any) -> Parts:
-        """Build what carries out the calls on a table without a sort key, which keeps no index."""
+        """Build the parts for a table without a sort key, which keeps no index."""
         if self._indexes:
             raise NotImplementedError(f"{self.name} has no sort key, so no index is kept. Leave out indexes=")
         table = Boto3Table(table=reached, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
@@ -438,5 +438,5 @@ class ShardedTable(Described):
         return Parts(items=plain, pages=plain, batches=plain, is_sharded=False)
 
     def _open_executor(self, threads: int) -> Executor:
-        """Open what runs the queries of one page at the same time."""
+        """Open the runner of the queries of one page, which run at the same time."""
         return ThreadPoolExecutor(threads, thread_name_prefix="hotpartition-table")

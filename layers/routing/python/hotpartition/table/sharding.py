@@ -1,4 +1,4 @@
-"""What a shard is chosen by; and all axes of one `ShardedTable`: from its owner's items to where they can be."""
+"""How shards are chosen; and all axes of one `ShardedTable`: from its owner's items to where they can be."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Place, Schema, order_of, text_of
 
 Position = Callable[[Any], int | None]
-"""Tells a sort key's position: an integer that never falls as the sort key grows.
+"""Returns a sort key's position: an integer that never falls as the sort key grows.
 
 It is called with bounds of queries as well, which need be no whole sort keys; for those it may return None.
 """
@@ -38,15 +38,15 @@ class BySortKey:
     attribute: None = None
 
     def of_item(self, schema: Schema, item: Mapping[str, Any]) -> str:
-        """Return the text for an item that is put; None where nothing in the item tells."""
+        """Return the text for an item that is put; None where the item does not contain it."""
         return text_of(item[schema.sort])
 
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str:
-        """Return the text for an item of which only the key is known; None where the key does not tell."""
+        """Return the text for an item of which only the key is known; None where the key does not contain it."""
         return text_of(key[schema.sort])
 
     def of_nothing(self, meeting: str | None = None) -> str:
-        """Return the text for a new item of which nothing tells it: `meeting`, if all who create it must meet."""
+        """Return the text for a new item that does not contain it: `meeting`, if all its creations must meet."""
         del meeting
         raise AssertionError("every item has a sort key")
 
@@ -63,7 +63,7 @@ class ByAttribute:
         """Return the text for an item that is put.
 
         Raises:
-            InvalidRequestError: the item does not have the attribute, or it is no string, number or binary.
+            InvalidRequestError: the item does not have the attribute, or it is not a string, number or binary.
         """
         if self.attribute not in item:
             told = self.of_key(schema, item)
@@ -82,7 +82,7 @@ class ByAttribute:
         """Return the text for a value that the attribute of an item is given.
 
         Raises:
-            InvalidRequestError: it is no string, number or binary, or another value than its key tells.
+            InvalidRequestError: it is not a string, number or binary, or another value than its key gives.
         """
         try:
             text = text_of(value)
@@ -97,7 +97,7 @@ class ByAttribute:
         """Refuse.
 
         Raises:
-            InvalidRequestError: always: where a new item goes must be told.
+            InvalidRequestError: always: the caller must say where a new item goes.
         """
         del meeting
         raise InvalidRequestError.of(
@@ -140,12 +140,12 @@ def by_attribute(name: str, *, from_key: Callable[[Mapping[str, Any]], Any] | No
     """Choose shards by an attribute: a query for one value of it asks the base key and that value's shard only.
 
     An item keeps its value of the attribute for good: it belongs to the item as its key does. A put with the same key
-    and another value would make a second item of that key, so keys should tell the value (`from_key`), as when the
-    sort key ends in it: what does not fit is refused then.
+    and another value would make a second item of that key, so keys should contain the value (`from_key`), for example
+    at the end of the sort key: a put that does not fit is then refused.
 
     Args:
         name: the attribute. Every item must have it.
-        from_key: tells the value from an item's key, where the sort key holds it. Point reads and changes then ask
+        from_key: returns the value from an item's key, where the sort key holds it. Point reads and changes then ask
             one shard; without it they ask all, unless they are called with `Hashed=value`.
 
     Example:
@@ -156,7 +156,7 @@ def by_attribute(name: str, *, from_key: Callable[[Mapping[str, Any]], Any] | No
 
 
 def at_random(new_text: Callable[[], str] = lambda: secrets.token_hex(8)) -> AtRandom:
-    """Choose any shard: nothing about an item tells where it is, so point reads and changes ask all shards.
+    """Choose any shard: nothing in an item shows where it is, so point reads and changes ask all shards.
 
     `append_only=True` spares the puts this: they look nowhere. Without it, an item is created on the shard of its sort
     key, where two that create it at the same time meet.
@@ -185,7 +185,7 @@ class Sharding:
     """How long one call may try again what DynamoDB refused."""
 
     def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:
-        """Build what reads through a store, for one call."""
+        """Build the gatherer over a store, for one call."""
         return Gatherer(
             store=store,
             routes=self.routes,
@@ -207,7 +207,7 @@ class Sharding:
         return not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
 
     def show_stored(self, stored: Mapping[str, Any]) -> Attributes | None:
-        """Turn a stored item, key or image, in either form of values, into the owner's; None: it is none of theirs."""
+        """Turn a stored item, key or image, in either form of values, into the owner's; None: it is not the owner's."""
         schema = self.schema
         if schema.partition not in stored:
             return None
@@ -220,14 +220,14 @@ class Sharding:
         return {**schema.without_ours(stored), schema.partition: {"S": collection} if is_typed else collection}
 
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
-        """Build what is stored in an item for its indexes, under a partition key."""
+        """Build the attributes that an item has for its indexes, under a partition key."""
         return {name: key for each in self.indexes for name, key in each.keys_of(partition_key, attributes).items()}
 
     def index_changes(self, partition_key: str, key: Mapping[str, Any], request: Mapping[str, Any]) -> Changes:
-        """Build what an update sets and removes for the item's indexes.
+        """Build the attributes that an update sets and removes for the item's indexes.
 
         Raises:
-            InvalidRequestError: what it does to an attribute that an index is kept by cannot be read.
+            InvalidRequestError: its change of an attribute of an index cannot be read.
         """
         changes = [each.changes_of(partition_key, key, request) for each in self.indexes]
         sets = {name: value for each in changes for name, value in each.sets.items()}
@@ -237,24 +237,24 @@ class Sharding:
         """Return which item this is.
 
         Raises:
-            InvalidRequestError: its partition key is none, or it lacks what its shard is chosen by.
+            InvalidRequestError: its partition key is not allowed, or it lacks what its shard is chosen by.
         """
         return self._target(item, self.hashing.of_item(self.schema, item))
 
     def target_of_key(self, key: Mapping[str, Any], hashed: Any) -> Target:
-        """Return which item has a key; `hashed` is what the caller tells of it, or None.
+        """Return which item has a key; `hashed` is the value that the caller gives, or None.
 
         Raises:
-            InvalidRequestError: its partition key is none.
+            InvalidRequestError: its partition key is not allowed.
         """
         text = self.hashing.of_key(self.schema, key) if hashed is None else text_of(hashed)
         return self._target(key, text)
 
     def refuse_reserved(self, item: Mapping[str, Any]) -> None:
-        """Refuse an item with attributes of ours, or with the sort key of a routing item.
+        """Refuse an item with reserved attributes, or with the sort key of a routing item.
 
         Raises:
-            InvalidRequestError: naming what is reserved.
+            InvalidRequestError: naming the reserved value.
         """
         for name in sorted(self.schema.reserved & item.keys()):
             raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
@@ -264,7 +264,7 @@ class Sharding:
             raise InvalidRequestError.of(self.schema.partition, f"{LOAD_PREFIX!r}… is reserved for ShardedTable")
 
     def sole_place_of(self, target: Target) -> str | None:
-        """Return the only partition key that can hold an item; None where there are several, or a journal must tell."""
+        """Return the only partition key that can hold an item; None where there are several, or a journal decides."""
         if self.routes.journal is not None:
             return None
         route = self.routes.get(target.collection)
@@ -272,17 +272,17 @@ class Sharding:
         return keys[0] if len(keys) == 1 else None
 
     def key_of_new(self, target: Target, *, must_meet: bool = False) -> ItemKey[str]:
-        """Build the engine's key of an item that is to be created; `must_meet`: the same one by whoever creates it.
+        """Build the engine's key of an item to create; `must_meet`: the same key in every call that creates it.
 
         Raises:
-            InvalidRequestError: nothing tells what its shard is chosen by.
+            InvalidRequestError: the text that chooses its shard is missing.
         """
         sort_key = text_of(target.sort_key[0])
         hashed = self.hashing.of_nothing(sort_key if must_meet else None) if target.hashed is None else target.hashed
         return ItemKey(target.collection, sort_key, target.position, hashed)
 
     def position_of(self, sort_value: Any) -> int | None:
-        """Return the position of a sort key or bound; 0 where the table gives none, None where it cannot be told."""
+        """Return the position of a sort key or bound; 0 where the table gives none, None where it is unknown."""
         return 0 if self.position is None else self.position(sort_value)
 
     def _target(self, attributes: Mapping[str, Any], hashed: str | None) -> Target:

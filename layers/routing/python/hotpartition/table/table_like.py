@@ -1,4 +1,4 @@
-"""The type of what takes and gives items as boto3's `Table` does: that `Table`, and a `ShardedTable`.
+"""The type of objects that take and give items as boto3's `Table` does: that `Table`, and a `ShardedTable`.
 
     def newest(table: TableLike, room: str) -> Item | None: ...
 

@@ -1,6 +1,6 @@
 """Transactions over sharded tables: every item is located, then one transaction does it all, if none has moved.
 
-    write: each action where its item lies, on condition that it still does; or where all who would create it meet, on
+    write: each action where its item lies, on condition that it still does; or where every call would create it, on
            condition that it is not there
     read:  each item where it was found; one that was not, at every place where it can be, and its journal with it
 
@@ -33,7 +33,7 @@ from hotpartition.table.requests import Requests, as_boto3_raises, without
 from hotpartition.table.sharding import Target
 
 Find = Callable[[object], ItemCalls | None]
-"""Finds what carries out the calls on a sharded table, by its name."""
+"""Finds the part that carries out the calls on a sharded table, by its name."""
 
 ACTIONS = 100
 """One transaction has no more."""
@@ -53,11 +53,11 @@ class _Write(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """An item that is read: what reads it at each of its places, and whether it was found there before."""
+    """An item that is read: the reads at each of its places, and whether it was found there before."""
 
     gets: list[Attributes]
     routing: Attributes | None
-    """What reads the journal beside one that was not found."""
+    """The read of the journal beside an item that was not found."""
     items: ItemCalls
     route: Route
     target: Target
@@ -66,7 +66,7 @@ class _Read(NamedTuple):
 
 
 class _Calls:
-    """What one transaction sends: for each table its requests, which sum up what they consume."""
+    """The requests of one transaction by table, which sum up the capacity that they consume."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
@@ -79,7 +79,7 @@ class _Calls:
         return self._requests[items]
 
     def finish(self, response: Attributes) -> Attributes:
-        """Put into the response what its owner asked to be told."""
+        """Put the consumed capacity that its owner asked for into the response."""
         consumed = [part for requests in self._requests.values() for part in requests.consumed]
         return {**response, "ConsumedCapacity": consumed} if consumed else response
 
@@ -89,7 +89,7 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
 
     Raises:
         NotImplementedError: naming what cannot be honoured.
-        InvalidRequestError: an item does not exist, and nothing tells where it would.
+        InvalidRequestError: an item does not exist, and nothing says where to create it.
         ClientError: as boto3's, the failure of the owner's conditions among them.
     """
     actions: Sequence[Any] = request.get("TransactItems") or ()
@@ -108,7 +108,7 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
 
 
 def _read_action(find: Find, index: int, action: Any) -> list[_Write]:
-    """Read an action on a sharded table; nothing for any other, and for one that DynamoDB refuses as it is."""
+    """Read an action on a sharded table; nothing for any other, and for one that DynamoDB itself refuses."""
     kinds = _OPERATIONS.keys() & action.keys() if isinstance(action, Mapping) else ()
     if len(kinds) != 1:
         return []
@@ -192,7 +192,7 @@ def get_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) -> A
 
 
 def _find_read(find: Find, action: Any) -> ItemCalls | None:
-    """Find the sharded table of an action, if it names an item; what is wrong with another, DynamoDB says best."""
+    """Find the sharded table of an action, if it names an item; DynamoDB describes the mistakes of others best."""
     body: Any = action.get("Get") if isinstance(action, Mapping) else None
     items = None if body is None else find(body.get("TableName"))
     return items if items is not None and items.sharding.schema.is_key(body.get("Key")) else None
