@@ -101,5 +101,6 @@ def test_nothing_is_lost_while_keys_are_folded(aws):
 
 def test_a_journal_that_is_lost_is_rebuilt(aws):
     """By a process that is killed and started again; then work goes on."""
-    runs = [run_table(aws, seed, TableParts(loses_journal=True)) for seed in (1, 2)]
-    assert [run.breaches for run in runs] == [(), ()]
+    run = run_table(aws, 2, TableParts(loses_journal=True))
+    assert not run.breaches
+    assert run.sharded_items
