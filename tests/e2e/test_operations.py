@@ -48,7 +48,7 @@ def test_a_conversation_raised_before_its_rush_is_not_throttled_in_it(stack, too
     (row,) = [row for row in hot["routes"] if row["conversation_id"] == conversation]
     assert row["shard_count"] == 10
     assert row["throttled_share"] == 0
-    assert hot["consumer_started_at"] is not None
+    wait_for(lambda: tool("hot")[1]["consumer_started_at"])  # the next consumer's start, at the latest
     status, route = tool("route", conversation)
     assert (status, route["agreement"], len(route["generations"])) == (0, "equal", 1)
     (decision,) = route["generations"][0]["raises"]
