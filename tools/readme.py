@@ -207,6 +207,8 @@ def fresh_environment(home: Path, port: int) -> dict[str, str]:
 
 def main() -> int:
     """Follow the README; the exit status says whether all of it is true."""
+    # A shell that starts this in the background has it ignore Ctrl-C, and so would all that is started here.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     text, port = (ROOT / "README.md").read_text(), free_port()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hotpartition-readme-") as folder:
