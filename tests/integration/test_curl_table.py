@@ -133,6 +133,17 @@ def test_every_type_comes_back(opened):
     assert (found["binary"], found["large"]) == (Binary(b"\x00\xff"), Decimal(10) ** 30)
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"Nonsense": True}, {"ConsistentRead": "yes"}, {"Keys": []}, {"Keys": "none"}, None], ids=str
+)
+def test_a_wrong_part_of_a_batch_comes_to_the_same(opened, wrong):
+    """A read of several copies is a batch: what is wrong with the owner's request lies deeper there."""
+    asked = {"readings": {"Keys": [KEY], **wrong} if wrong else wrong}
+    by_boto3, by_curl = outcomes_of(opened, lambda table: table.meta.client.batch_get_item(RequestItems=asked))
+    assert by_curl == by_boto3
+    assert by_boto3[0][0] == "ParamValidationError"
+
+
 def test_batches_and_transactions_come_to_the_same(opened):
     """Their values lie deeper."""
     put = {"TableName": "readings", "Item": {"PK": "room", "SK": "9", "n": 5, "b": b"9"}}

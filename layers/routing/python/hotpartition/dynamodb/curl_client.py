@@ -78,6 +78,8 @@ class _Member(NamedTuple):
 
     types: tuple[type, ...]
     least: int
+    parts: Mapping[str, Any] | None = None
+    """The parameters in each of its values, for what a batch reads of each table."""
 
 
 class _Operation(NamedTuple):
@@ -246,13 +248,20 @@ def _open(client: Any) -> CurlCalls:
 
 
 def _describe(model: Any) -> _Operation:
-    members = {
-        name: _Member(_TYPES[shape.type_name], shape.metadata.get("min", 0))
-        for name, shape in model.input_shape.members.items()
-        if shape.type_name in _TYPES
-    }
+    members = _describe_members(model.input_shape)
+    if model.name == "BatchGetItem":
+        parts = _describe_members(model.input_shape.members["RequestItems"].value)
+        members["RequestItems"] = members["RequestItems"]._replace(parts=parts)
     required, told = frozenset(model.input_shape.required_members), frozenset(model.output_shape.members)
     return _Operation(members, required, model.idempotent_members, told)
+
+
+def _describe_members(shape: Any) -> dict[str, _Member]:
+    return {
+        name: _Member(_TYPES[member.type_name], member.metadata.get("min", 0))
+        for name, member in shape.members.items()
+        if member.type_name in _TYPES
+    }
 
 
 def _is_right(value: Any, member: _Member) -> bool:
@@ -261,8 +270,16 @@ def _is_right(value: Any, member: _Member) -> bool:
         return False
     if isinstance(value, dict) and not all(type(name) is str for name in value):
         return False
+    if member.parts is not None and not all(_are_right(part, member.parts) for part in value.values()):
+        return False
     size: int = value if isinstance(value, int) else len(value)
     return size >= member.least
+
+
+def _are_right(values: Any, members: Mapping[str, _Member]) -> bool:
+    return type(values) is dict and all(
+        name in members and _is_right(value, members[name]) for name, value in values.items()
+    )
 
 
 def _write_conditions(request: Mapping[str, Any], built: dict[str, Any], names: Sequence[str]) -> None:
