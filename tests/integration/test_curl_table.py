@@ -144,6 +144,19 @@ def test_a_wrong_part_of_a_batch_comes_to_the_same(opened, wrong):
     assert by_boto3[0][0] == "ParamValidationError"
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"Nonsense": True}, {"ConditionExpression": 5}, {"ExpressionAttributeNames": {"#n": 5}}], ids=str
+)
+def test_a_wrong_part_of_a_transaction_comes_to_the_same(opened, wrong):
+    """It would be sent, and the transaction carried out."""
+    put = {"TableName": "readings", "Item": KEY, **wrong}
+    by_boto3, by_curl = outcomes_of(
+        opened, lambda table: table.meta.client.transact_write_items(TransactItems=[{"Put": put}])
+    )
+    assert by_curl == by_boto3
+    assert by_boto3[0][0] == "ParamValidationError"
+
+
 def test_batches_and_transactions_come_to_the_same(opened):
     """Their values lie deeper."""
     put = {"TableName": "readings", "Item": {"PK": "room", "SK": "9", "n": 5, "b": b"9"}}
@@ -212,6 +225,8 @@ def test_hooks_run_only_for_what_does_not_succeed_at_once(opened):
     seen: list[str] = []
     table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: seen.append(model.name))
     table.put_item(Item=KEY)
+    table.meta.client.batch_get_item(RequestItems={"readings": {"Keys": [KEY], "ConsistentRead": True}})
+    table.meta.client.transact_write_items(TransactItems=[{"Put": {"TableName": "readings", "Item": KEY}}])
     assert seen == []
     with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
         table.put_item(Item=KEY, ConditionExpression="attribute_not_exists(PK)")

@@ -60,6 +60,7 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
     "boolean": (bool,),
     "map": (dict,),
     "list": (list, tuple),
+    "structure": (dict,),
 }
 _OK = 200
 _NO_ADDRESS = frozenset({pycurl.E_COULDNT_CONNECT, pycurl.E_COULDNT_RESOLVE_HOST, pycurl.E_COULDNT_RESOLVE_PROXY})
@@ -73,19 +74,22 @@ _first = local()
 """The outcome of the first attempt of the request that this thread hands to boto3."""
 
 
-class _Member(NamedTuple):
-    """A parameter of an operation: its types, and the least that it may be, or be long."""
+class _Shape(NamedTuple):
+    """A value in boto3's model: its types, and the least that it may be, or be long."""
 
     types: tuple[type, ...]
-    least: int
-    parts: Mapping[str, Any] | None = None
-    """The parameters in each of its values, for what a batch reads of each table."""
+    least: int = 0
+    members: Mapping[str, Any] | None = None
+    """The shapes of a structure's members."""
+    required: frozenset[str] = frozenset()
+    each: Any = None
+    """The shape of a map's or list's values; None: items' values, which have Python's types."""
 
 
 class _Operation(NamedTuple):
     """An operation in boto3's model."""
 
-    members: Mapping[str, _Member]
+    members: Mapping[str, _Shape | None]
     required: frozenset[str]
     tokens: Sequence[str]
     """Parameters that make a repetition harmless, and are made up where they are missing."""
@@ -159,17 +163,16 @@ class CurlClient:
     def _build(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any] | None:
         """Build a request's body; None where it does not look right, or is one that boto3 must convert."""
         described = self._operations[operation]
-        if not described.required <= request.keys():
+        if not described.required <= request.keys() <= described.members.keys():
             return None
         built: dict[str, Any] = {}
         conditions: list[str] = []
         for name, value in request.items():
-            member = described.members.get(name)
-            if member is None or name in _UNREAD:
+            if name in _UNREAD:
                 return None
             if name in _CONDITIONS and isinstance(value, ConditionBase):
                 conditions.append(name)
-            elif not _is_right(value, member):
+            elif not _is_right(value, described.members[name]):
                 return None
             elif name in _CONVERTED:
                 built[name] = _CONVERTED[name](value)
@@ -248,38 +251,47 @@ def _open(client: Any) -> CurlCalls:
 
 
 def _describe(model: Any) -> _Operation:
-    members = _describe_members(model.input_shape)
-    if model.name == "BatchGetItem":
-        parts = _describe_members(model.input_shape.members["RequestItems"].value)
-        members["RequestItems"] = members["RequestItems"]._replace(parts=parts)
     required, told = frozenset(model.input_shape.required_members), frozenset(model.output_shape.members)
-    return _Operation(members, required, model.idempotent_members, told)
+    return _Operation(_members_of(model.input_shape), required, model.idempotent_members, told)
 
 
-def _describe_members(shape: Any) -> dict[str, _Member]:
-    return {
-        name: _Member(_TYPES[member.type_name], member.metadata.get("min", 0))
-        for name, member in shape.members.items()
-        if member.type_name in _TYPES
-    }
+def _members_of(structure: Any) -> dict[str, _Shape | None]:
+    return {name: _shape_of(member) for name, member in structure.members.items()}
 
 
-def _is_right(value: Any, member: _Member) -> bool:
-    """Say whether boto3 would take a value for a parameter."""
-    if type(value) not in member.types:
+def _shape_of(shape: Any) -> _Shape | None:
+    """Describe a shape; None: one that is not checked here."""
+    if shape.name == "AttributeValue" or shape.type_name not in _TYPES:
+        return None
+    described = _Shape(_TYPES[shape.type_name], shape.metadata.get("min", 0))
+    match shape.type_name:
+        case "structure":
+            return described._replace(members=_members_of(shape), required=frozenset(shape.required_members))
+        case "map":
+            return described._replace(each=_shape_of(shape.value))
+        case "list":
+            return described._replace(each=_shape_of(shape.member))
+    return described
+
+
+def _is_right(value: Any, shape: _Shape | None) -> bool:
+    """Say whether boto3 would take a value of such a shape."""
+    if shape is None:
+        return True
+    if type(value) not in shape.types:
         return False
     if isinstance(value, dict) and not all(type(name) is str for name in value):
         return False
-    if member.parts is not None and not all(_are_right(part, member.parts) for part in value.values()):
-        return False
+    if shape.members is not None:
+        return shape.required <= value.keys() <= shape.members.keys() and all(
+            _is_right(inner, shape.members[name]) for name, inner in value.items()
+        )
+    if shape.each is not None:
+        values = value.values() if isinstance(value, dict) else value
+        if not all(_is_right(inner, shape.each) for inner in values):
+            return False
     size: int = value if isinstance(value, int) else len(value)
-    return size >= member.least
-
-
-def _are_right(values: Any, members: Mapping[str, _Member]) -> bool:
-    return type(values) is dict and all(
-        name in members and _is_right(value, members[name]) for name, value in values.items()
-    )
+    return size >= shape.least
 
 
 def _write_conditions(request: Mapping[str, Any], built: dict[str, Any], names: Sequence[str]) -> None:
