@@ -1,7 +1,6 @@
 """Reads of a key whose items are being moved to its base key: whenever one moves, they find it once."""
 
 import json
-from concurrent.futures import Executor, Future
 from types import SimpleNamespace
 
 import boto3
@@ -9,20 +8,12 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table import ShardedTable, fixed, in_band
+from support.executors import Inline
 
 from .conftest import raise_key
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 SORT_KEYS = [f"{number:02}" for number in range(6)]
-
-
-class Inline(Executor):
-    """Sends the requests of a round one after the other."""
-
-    def submit(self, fn, /, *args, **kwargs):
-        future = Future()
-        future.set_result(fn(*args, **kwargs))
-        return future
 
 
 class InlineTable(ShardedTable):
@@ -47,7 +38,7 @@ class Mover:
         self.events.unregister("after-call.dynamodb.Query", self.move_when_it_is_time)
 
     def begin(self, item, moment):
-        """Have it happen after so many responses."""
+        """Have it happen after a number of responses."""
         self.item, self.left = item, moment
 
     def move_when_it_is_time(self, **_):

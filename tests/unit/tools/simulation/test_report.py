@@ -3,27 +3,18 @@
 import json
 import re
 from collections import Counter
-from concurrent.futures import Executor, Future
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from support.executors import Inline
 from tools.simulation.read_rush import ReadRush
 from tools.simulation.report import Plan, gather, step_counts, write_files
 from tools.simulation.scale import Level
 from tools.simulation.scenarios import scenario_by_name, scenario_of_messages
 
 DOCUMENT = (Path(__file__).resolve().parents[4] / "docs/simulation-summary.md").read_text()
-
-
-class Inline(Executor):
-    """Runs what it is given, at once."""
-
-    def submit(self, work, /, *args, **kwargs):
-        future = Future()
-        future.set_result(work(*args, **kwargs))
-        return future
 
 
 def names_in(value):
