@@ -62,7 +62,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedFixtur
 
 @pytest.fixture
 def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Credentials and a region that belong to nobody."""
+    """Credentials and a region that do not exist."""
     for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")

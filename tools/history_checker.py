@@ -412,7 +412,7 @@ def _disorder(read: Read) -> Iterator[Finding]:
 
 
 def _inventions(read: Read, index: _Index) -> Iterator[Finding]:
-    """Find content that nobody wrote by then, and what a read of a part shows though it lies outside of it."""
+    """Find content that was not written by then, and messages outside of the range that was read."""
     for seen in read.messages:
         place = read.conversation_id, seen.message_id
         written = index.digests.get(place)

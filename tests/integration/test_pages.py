@@ -180,7 +180,7 @@ def test_an_absent_redis_is_the_one_error(connect):
 
 
 def test_a_full_redis_serves_what_is_there(own_redis_server, connect):
-    """Nobody can take a lease, nor store a page."""
+    """No reader can take a lease or store a page."""
     store = RedisPageStore(connect(own_redis_server.port), "t", FakeTelemetry(), time.monotonic)
     page = page_of(store.take_lease("c", "v", 300), keep_ms=60_000)
     store.put("c", "v", page, copies=1)

@@ -460,7 +460,7 @@ class TestForeignData:
 
     @pytest.fixture
     def told(self, redis_server, connect, table_name, telemetry):
-        """The registry and the report streams, with somebody who is told; a node that failed is left alone."""
+        """The registry and the report streams, with an observer of losses; a node that failed is left alone."""
         connection = connect(redis_server.port, cooldown_ms=60_000)
         return (
             RedisRegistry(connection, table_name, telemetry),

@@ -228,7 +228,7 @@ def test_secrets_are_the_owners_alone(guarded):
     ids=["vouched for by others", "another host", "no credentials"],
 )
 def test_who_is_not_known_is_refused(connect_guarded, refusals, wrong, reason):
-    """A server with another certificate gets no password; without one the server lets nobody in."""
+    """A server with another certificate gets no password; without a password the server refuses."""
     with pytest.raises(RegistryRefusedError, match=reason):
         RedisRegistry(connect_guarded(**wrong), "t").get("c")
     assert len(refusals) == 1

@@ -100,7 +100,7 @@ class _Starter:
         self._variables = variables
 
     def fastest_ms(self, deployment: Path) -> float:
-        """Start a function so many times, one after the other."""
+        """Start a function `starts` times, one after the other."""
         function = FunctionSpec(
             logical_id="Function",
             name=deployment.name,

@@ -38,7 +38,7 @@ PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
 SHARD_COUNT = 16
 COPIES = ceil(PAGES_PER_SECOND / ConsumerSettings.defaults().detection.pages_per_copy)
-"""What the consumer decides on for so many pages."""
+"""The consumer's decision for this number of pages."""
 PARTITIONS = 32
 PAGE_LIMIT = 50
 WRITTEN_FIRST = 200

@@ -106,7 +106,7 @@ def test_repair_lets_each_learn_what_only_the_other_knows(world):
 
 @pytest.mark.parametrize("more", [(), ((8, 9),)])
 def test_a_close_that_only_the_registry_has_stays_a_difference(more):
-    """Nobody announced it in time, as far as is known: it never gets into the journal, and is not called repaired."""
+    """No known announcement preceded it: it never gets into the journal, and is not called repaired."""
     world = World()
     invented = Route(route_of((4, 5), *more).generations, frozenset({Close(7, False), Close(7, True)}))
     put(world, "c", route_of((4, 5)), invented)

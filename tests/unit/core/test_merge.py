@@ -46,7 +46,7 @@ class Shelf:
     def read(self, *routes, cut=len, present=None, before_round=lambda _: None):
         """Gather the page; each round knows the next route, and has its replies in the order of its queries.
 
-        `cut` says how many of a response's messages are told; `before_round` is given the queries.
+        `cut` says how many of a response's messages are passed on; `before_round` is given the queries.
         """
         merge, routes = PageMerge(self.range, KEY_FORM, position_of, present=present), [*routes]
         while (queries := [*merge.next_queries(routes[0])]) or len(routes) > 1:

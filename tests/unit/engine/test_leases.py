@@ -223,7 +223,7 @@ def test_who_must_meet_needs_no_look_of_its_own(world):
 
 
 def test_what_gave_a_lease_is_told_once(world):
-    """Who closes in band looks then: an item far ahead, which has none, makes nobody look."""
+    """Closing in band checks the key then. An item far ahead has no lease, and causes no check."""
     writer, told = world.writer(), []
     writer.writer._leases.on_renewed = lambda key, entry: told.append((key.collection, entry.date_ms))
     assert meet(world, writer, START, START)

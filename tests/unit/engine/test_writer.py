@@ -206,7 +206,7 @@ class TestWhatOnlyRedisKnows:
         assert [key == "c" for key, _ in world.table.items] == [True, False]
 
     def test_inventions_are_looked_up_less_and_less_and_a_raise_among_them_is_found(self, world):
-        """An hour of writes under a generation that nobody raised; what Redis shows for the first time is looked up."""
+        """An hour of writes under a generation that was never raised: once Redis shows it, it is looked up."""
         writer = self.write(world, 3_600, pause_ms=1_000)
         assert world.table.calls.count("get c") < 75
         world.raise_to(4, world.clock.now_ms)

@@ -461,7 +461,7 @@ def test_a_newest_page_is_as_full_as_boto3s(plain, clock, route, count, limit):
 
 
 def test_a_newest_page_of_a_known_route_is_one_request(plain, watched, clock):
-    """One more item is asked for, so that the routing item takes nobody's place."""
+    """One more item is asked for, so that the routing item takes no other item's place."""
     for number in range(7):
         plain.put_item(Item={"PK": "room", "SK": f"{2_000 + number}"})
     plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": {"8@5", "closing@1000", "closed@1000"}})

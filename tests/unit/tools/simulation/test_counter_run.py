@@ -71,7 +71,7 @@ class NotLooking(Adder):
 
 
 class TrustingSummer(Summer):
-    """Takes Redis's word for the route, which loses routes and is told late: sums lack shards."""
+    """Trusts the routes in Redis, which loses some and gets others late: sums lack shards."""
 
     def __init__(self, gatherer, **options):
         super().__init__(gatherer, **options)
