@@ -73,7 +73,6 @@ class Table(Resource):
             config.partitions,
             random=random,
             heat=config.heat,
-            growing_keys=config.growing_keys,
         )
         self.config = config
         self.indexes = {
@@ -83,7 +82,6 @@ class Table(Resource):
                 index.partitions,
                 random=random,
                 heat=config.heat,
-                growing_keys=index.growing_keys,
                 is_index=True,
             )
             for name, index in config.indexes.items()
