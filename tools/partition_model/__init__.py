@@ -28,7 +28,7 @@ from tools.partition_model.config import (
 from tools.partition_model.latency import READ_PROFILE, REFUSAL_PROFILE, WRITE_PROFILE, Latency, LatencyProfile
 from tools.partition_model.ranges import position_of
 from tools.partition_model.resource import Admission, Cause, Resource, Split
-from tools.partition_model.table import Demand, IndexWrite, Refusal, Table, admit
+from tools.partition_model.table import Demand, Refusal, Table, admit
 from tools.partition_model.throttles import REASONS, Kind, Limit, Throttle
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "Demand",
     "HeatSplits",
     "IndexConfig",
-    "IndexWrite",
     "Kind",
     "Latency",
     "LatencyProfile",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from functools import partial
 
 import pytest
 
@@ -11,7 +12,6 @@ from tools.partition_model import (
     REASONS,
     Demand,
     IndexConfig,
-    IndexWrite,
     Kind,
     OnDemand,
     Partitions,
@@ -79,11 +79,8 @@ def test_each_reason_is_met(kind, is_index, limit, throughput):
         indexes={"i": IndexConfig(throughput=throughput if is_index else OnDemand(), partitions=Partitions(count=1))},
     )
 
-    def ask():
-        if kind is Kind.READ:
-            return table.read("secret", 1, 0.0, index="i" if is_index else None)
-        return table.write("secret", 1, 0.0, [IndexWrite("i", "secret", 1)] if is_index else ())
-
+    resource = table.indexes["i"] if is_index else table
+    ask = partial(resource.read if kind is Kind.READ else resource.write, "secret", 1, 0.0)
     throttle = next(response for response in iter(ask, "never") if response is not None)
     assert throttle.reason == f"{'Index' if is_index else 'Table'}{kind}{limit}"
     assert throttle.reason in REASONS
@@ -91,44 +88,27 @@ def test_each_reason_is_met(kind, is_index, limit, throughput):
     assert "secret" not in repr(throttle)
 
 
-def test_a_throttled_index_throttles_its_tables_write_and_leaves_the_table_untouched():
+def test_a_throttled_index_refuses_its_tables_write_and_leaves_the_table_untouched():
     """Even keys, but an index keyed by one status: 1,000 writes, then the index's reason; the table loses nothing."""
     table = build(indexes={"by-status": IndexConfig()})
-    responses = [table.write(f"k{n}", 1, 0.0, [IndexWrite("by-status", "open", 1)]) for n in range(1500)]
-    assert responses.count(None) == 1000
-    assert responses[-1].reason == "IndexWriteKeyRangeThroughputExceeded"
-    assert responses[-1].resource == f"{ARN}/index/by-status"
-    assert table.consumed(Kind.WRITE) == 1000
-    assert table.indexes["by-status"].consumed(Kind.WRITE) == 1000
+    entry = Demand(table.indexes["by-status"], Kind.WRITE, "open", 1)
+    refusals = [admit([Demand(table, Kind.WRITE, f"k{n}", 1), entry], 0.0) for n in range(1500)]
+    assert refusals.count(None) == 1000
+    assert refusals[-1].demand == entry
+    assert refusals[-1].throttle.reason == "IndexWriteKeyRangeThroughputExceeded"
+    assert refusals[-1].throttle.resource == f"{ARN}/index/by-status"
+    assert table.consumed(Kind.WRITE) == table.indexes["by-status"].consumed(Kind.WRITE) == 1000
     assert table.all_throttled() == {"IndexWriteKeyRangeThroughputExceeded": 500}
-    assert table.write("k1", 1, 0.0) is None, "a write that the index does not see is admitted"
 
 
-def test_a_throttled_table_leaves_its_index_untouched():
-    """The other way round: nothing is taken from the index either."""
-    table = build(indexes={"i": IndexConfig()})
-    assert table.write("hot", 1000, 0.0) is None
-    assert table.write("hot", 1, 0.0, [IndexWrite("i", "a", 1)]).reason == "TableWriteKeyRangeThroughputExceeded"
-    assert table.indexes["i"].consumed(Kind.WRITE) == 0
-
-
-def test_an_index_that_is_out_of_reads_does_not_touch_its_table():
-    """Reads have no back-pressure (re:Post, "My global secondary index is throttled")."""
-    table = build(indexes={"i": IndexConfig()})
-    assert table.read("open", 3000, 0.0, index="i") is None
-    assert table.read("open", 1, 0.0, index="i").reason == "IndexReadKeyRangeThroughputExceeded"
-    assert table.read("open", 1, 0.0) is None
-    assert table.write("a", 1, 0.0, [IndexWrite("i", "open", 1)]) is None
-
-
-def test_an_entry_that_moves_within_a_partition_of_the_index_is_charged_as_one_demand():
+def test_what_one_partition_is_asked_for_is_one_demand():
     """600 units out of one key and 600 into another on the same partition are 1,200, which it does not have."""
-    table = build(indexes={"i": IndexConfig(partitions=Partitions(count=1))})
-    moved = [IndexWrite("i", "old", 600), IndexWrite("i", "new", 600)]
-    assert table.write("a", 1, 0.0, moved[:1]) is None
-    assert table.write("a", 1, 0.0, moved).reason == "IndexWriteKeyRangeThroughputExceeded"
-    assert table.write("a", 1, 0.8, moved) is None, "a full bucket admits a request of more than a second's worth"
-    assert table.write("a", 1, 1.5, moved[:1]) is not None, "and is in debt then"
+    table = build(partitions=Partitions(count=1))
+    moved = [Demand(table, Kind.WRITE, key, 600) for key in ("old", "new")]
+    assert admit(moved[:1], 0.0) is None
+    assert admit(moved, 0.0).throttle.reason == "TableWriteKeyRangeThroughputExceeded"
+    assert admit(moved, 0.8) is None, "a full bucket admits a request of more than a second's worth"
+    assert admit(moved[:1], 1.5) is not None, "and is in debt then"
 
 
 def test_several_demands_are_admitted_together_or_not_at_all():

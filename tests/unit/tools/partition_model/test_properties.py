@@ -10,14 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.partition_model import (
+    Demand,
     HeatSplits,
     IndexConfig,
-    IndexWrite,
     Kind,
     OnDemand,
     Partitions,
     Table,
     TableConfig,
+    admit,
 )
 
 LIMIT = 20.0
@@ -36,6 +37,10 @@ def build(*, heat=None, seed=7):
     return Table(
         TableConfig(throughput=throughput, partitions=FEW, heat=heat, indexes={"i": index}), random.Random(seed)
     )
+
+
+def _demands(table, key, index_key, amount):
+    return [Demand(table, Kind.WRITE, key, amount), Demand(table.indexes["i"], Kind.WRITE, index_key, amount)]
 
 
 def most_over_any_window(taken, limit):
@@ -71,9 +76,8 @@ def test_a_refusal_takes_nothing(asked, index_keys):
     now = 0.0
     for number, (gap, key, amount) in enumerate(asked):
         now += gap
-        index_writes = [IndexWrite("i", index_keys[number % len(index_keys)], amount)] if number % 2 else []
-        if table.write(key, amount, now, index_writes) is None:
-            assert spared.write(key, amount, now, index_writes) is None
+        if admit(_demands(table, key, index_keys[number % len(index_keys)], amount), now) is None:
+            assert admit(_demands(spared, key, index_keys[number % len(index_keys)], amount), now) is None
     for key in KEYS:
         for one, other in ((table, spared), (table.indexes["i"], spared.indexes["i"])):
             levels = [[bucket.level(now) for bucket in each.buckets(Kind.WRITE, key, now)] for each in (one, other)]
