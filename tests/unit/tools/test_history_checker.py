@@ -149,6 +149,17 @@ def test_each_fault_that_is_put_into_a_right_history_is_found(change, fault, at_
     assert 1 <= found[fault] <= at_most[fault]
 
 
+def test_an_eventual_read_does_not_double():
+    """An eventually consistent read is judged on all but absence."""
+    assert faults(history(acknowledged(1), read(1), read(1, 1, consistency="eventual"))) == {"duplicated": 1}
+
+
+def test_a_message_of_another_conversation_is_a_phantom():
+    """A message read under a conversation it was not written to was never offered there."""
+    other = acknowledged(1, conversation="other")
+    assert faults(history(other, read(1)))["phantom"] == 1
+
+
 @pytest.mark.parametrize(
     ("bounded", "expected"),
     [
