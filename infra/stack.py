@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -10,7 +11,6 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
@@ -154,22 +154,15 @@ class HotPartitionStack(cdk.Stack):
         return reader
 
     def _watch(self, environment: Environment, api: MessageApi) -> None:
-        made = self._beside.functions.made
+        watched = self._beside.watched()
         order = ("write_message", "read_messages", "consume_reports", "operate")
-        functions = {name: made[name] for name in order if name in made}
-        hot = self._beside if isinstance(self._beside, HotPartition) else None
-        alarms = list_alarms(
-            None if hot is None else hot.options, functions=tuple(functions), slow_request_ms=environment.alarms.slow_ms
-        )
+        functions = {name: watched.functions[name] for name in order if name in watched.functions}
         Monitoring(
             self,
             "Monitoring",
-            name=self.stack_name,
-            alarms=alarms,
-            subjects={**self._beside.subjects(), Subject.API: api.api_id},
-            functions={folder: function.function_name for folder, function in functions.items()},
-            nodes=hot.registry.nodes_to_watch() if hot is not None else (),
+            watched=replace(watched, functions=functions, api=api.api_id),
             options=environment,
+            slow_request_ms=environment.alarms.slow_ms,
         )
 
     def _add_outputs(self, outputs: Mapping[str, str]) -> None:

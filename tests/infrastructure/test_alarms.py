@@ -8,9 +8,7 @@ import re
 import pytest
 
 from hotpartition.core.metrics import MetricName
-from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, base_name, list_alarms
-from hotpartition_cdk.options import override
-from infra.environments import DEV, PROD
+from hotpartition_cdk.alarms import MAX_METRICS, RUNBOOK, Watched, list_alarms
 from infrastructure.templates import FUNCTIONS, ONCALL, TEAM, short_name
 
 NAMES = {
@@ -57,14 +55,11 @@ WAKING = {
 """Written out: an alarm that wakes people is named twice."""
 
 
-def alarms_of(environment):
-    return list_alarms(environment, functions=tuple(FUNCTIONS), slow_request_ms=environment.alarms.slow_ms)
-
-
-def test_each_trouble_has_an_alarm():
-    """The list of what rings, written out."""
-    assert {alarm.name for alarm in alarms_of(PROD)} == NAMES
-    apart = list_alarms(PROD, functions=tuple(FUNCTIONS), slow_request_ms=1, is_journal_apart=True)
+def test_each_trouble_has_an_alarm(prod):
+    """The list of what rings, written out; and of a table whose routes lie apart."""
+    assert prod.alarms().keys() == NAMES
+    names = {"name": "n", "table": "t", "journal": "j", "index": "", "queue": "q", "nodes": "n", "api": "a"}
+    apart = list_alarms(Watched(**names, functions=dict.fromkeys(FUNCTIONS, "f"), consumers=1), slow_request_ms=1)
     assert {alarm.name for alarm in apart} == APART
 
 
@@ -101,16 +96,6 @@ def test_two_severities_can_have_two_receivers(templates, variant, topics):
     assert receivers == {True: {"oncall@example.com"}, False: {"team@example.com"}}
 
 
-@pytest.mark.parametrize("environment", [DEV, PROD])
-def test_own_metrics_are_ones_that_we_count(environment):
-    """Under the one dimension that Powertools gives, the function's name: any other alarm would never ring."""
-    own = [m for alarm in alarms_of(environment) for m in alarm.metrics if m.namespace == OWN_NAMESPACE]
-    assert len({m.name for m in own}) > 7
-    assert {m.name for m in own} <= set(MetricName)
-    assert {tuple(m.dimensions) for m in own} == {("service",)}
-    assert {m.dimensions["service"] for m in own} <= set(FUNCTIONS)
-
-
 def stats_of(alarm):
     """What a synthesized alarm watches."""
     return [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
@@ -120,10 +105,15 @@ def test_own_metrics_are_the_stack_s_alone(template):
     """Alarms and dashboard watch the namespace that this stack's functions write to: its name, no other stack's."""
     stack = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
     assert {template.variables(folder)["POWERTOOLS_METRICS_NAMESPACE"] for folder in FUNCTIONS} == {stack}
-    watched = set()
-    for alarm in template.all("AWS::CloudWatch::Alarm"):
-        watched |= {s["Namespace"] for s in stats_of(alarm) if [d["Name"] for d in s["Dimensions"]] == ["service"]}
-    assert watched == {stack}
+    stats = [s for alarm in template.all("AWS::CloudWatch::Alarm") for s in stats_of(alarm)]
+    own = [s for s in stats if not s["Namespace"].startswith("AWS/")]
+    assert {s["Namespace"] for s in own} == {stack}
+    # Under the one dimension that Powertools gives: any other alarm would never ring.
+    assert len({s["MetricName"] for s in own}) > 7
+    assert {s["MetricName"] for s in own} <= set(MetricName)
+    dimensions = [(each["Name"], each["Value"]) for s in own for each in s["Dimensions"]]
+    assert len(dimensions) == len(own)
+    assert set(dimensions) <= {("service", folder) for folder in FUNCTIONS}
     assert f'"{stack}"' in json.dumps(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"]).replace("\\", "")
 
 
@@ -162,10 +152,11 @@ def test_silence_of_the_consumer_rings(prod):
     assert set(missing.values()) == {"breaching", "notBreaching"}
 
 
-def test_any_eviction_rings():
+def test_any_eviction_rings(dev):
     """One evicted key is enough: a routing table must never be evicted."""
-    (alarm,) = [alarm for alarm in alarms_of(PROD) if alarm.name == "RegistryEvictions"]
-    assert (alarm.threshold, alarm.periods, alarm.is_lack) == (1, 1, False)
+    alarm = dev.alarms()["RegistryEvictions"]
+    assert (alarm["Threshold"], alarm["DatapointsToAlarm"]) == (1, 1)
+    assert alarm["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
 
 
 def test_expressions_count_missing_data_as_none(prod):
@@ -175,16 +166,14 @@ def test_expressions_count_missing_data_as_none(prod):
     assert expression.count("FILL(") == len(FUNCTIONS)
 
 
-def test_no_alarm_watches_more_than_cloudwatch_takes():
+def test_no_alarm_watches_more_than_cloudwatch_takes(changed):
     """Twelve nodes are two alarms, which share their section."""
-    larger = alarms_of(override(PROD, {"registry": {"shard_count": 6}}))
-    assert max(len(alarm.metrics) for alarm in larger) == MAX_METRICS
-    evictions = [alarm for alarm in larger if base_name(alarm) == "RegistryEvictions"]
-    assert [(alarm.name, len(alarm.metrics)) for alarm in evictions] == [
-        ("RegistryEvictions", 10),
-        ("RegistryEvictions2", 2),
-    ]
-    assert {base_name(alarm) for alarm in larger} == NAMES
+    alarms = changed.alarms()
+    assert max(len(stats_of(alarm)) for alarm in alarms.values()) == MAX_METRICS
+    assert [len(stats_of(alarms[name])) for name in ("RegistryEvictions", "RegistryEvictions2")] == [10, 2]
+    assert {name.rstrip("2") for name in alarms} == NAMES
+    sections = {alarms[name]["AlarmDescription"].rpartition("#")[2] for name in alarms if "Evictions" in name}
+    assert sections == {"registryevictions"}
 
 
 def test_the_dashboard_shows_alarms_and_our_metrics(template):

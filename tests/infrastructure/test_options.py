@@ -268,8 +268,6 @@ def test_options_reach_the_template(changed):
     assert changed.function("write_message")["MemorySize"] == 3008
     assert changed.variables("write_message")["HOTPARTITION_RETENTION_DAYS"] == "30"
     assert changed.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "64"
-    # Twelve nodes are more than one alarm can watch.
-    assert {"RegistryEvictions", "RegistryEvictions2"} <= set(changed.alarms())
     check_api(changed)
     check_snapshots(changed)
     egress = changed.all("AWS::EC2::SecurityGroupEgress")
