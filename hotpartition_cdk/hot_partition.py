@@ -16,12 +16,11 @@ from hotpartition.redis.acl import Role
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition_cdk.alarms import Watched
 from hotpartition_cdk.checks import check_kinds, check_name, check_receiver, check_table, claim_table
-from hotpartition_cdk.clients import ACTIONS, Clients, Kind
+from hotpartition_cdk.clients import ACTIONS, Clients, InBandClients, Kind
 from hotpartition_cdk.configuration import CONSUMER, IN_BAND, SMALL, HotPartitionOptions
 from hotpartition_cdk.detection import Detection
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.functions import FunctionFactory, wire_table
-from hotpartition_cdk.in_band import InBandClients
 from hotpartition_cdk.journal import Journal, JournalTable
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping

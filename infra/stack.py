@@ -14,6 +14,7 @@ from hotpartition.redis.acl import Role
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
+from hotpartition_cdk.rights import grant_table
 from hotpartition_messages.counters import COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from infra.api import MessageApi
@@ -130,7 +131,7 @@ class HotPartitionStack(cdk.Stack):
         )
         # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice, and
         # where all copies of one lie that is edited or deleted. Both of these are puts.
-        self._messages.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
+        grant_table(writer, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
         self._messages.grant_message_put(writer)
         self._messages.grant_counter_update(writer)
         if isinstance(self._beside, InBand):
@@ -150,7 +151,7 @@ class HotPartitionStack(cdk.Stack):
             more_layers=[self._messages_layer],
             is_snap_started=environment.is_snap_started,
         )
-        self._messages.grant_items(reader, "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
+        grant_table(reader, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"])
         return reader
 
     def _watch(self, environment: Environment, api: MessageApi) -> None:
