@@ -80,6 +80,9 @@ def test_function(stack, folder):
     variables = stack.variables(folder)
     assert IN_BAND_SETTINGS[FUNCTIONS[folder]].from_env(variables).store.table_name == "hotpartition-table"
     assert [name for name in variables if "REGISTRY" in name] == []
+    if folder == "operate":
+        (index,) = stack.only("AWS::DynamoDB::Table")["GlobalSecondaryIndexes"]
+        assert variables["HOTPARTITION_ROUTING_INDEX_NAME"] == index["IndexName"]
     assert "VpcConfig" not in stack.function(folder)
     assert set(stack.statements(stack.role_id(folder))) == DATA[folder] | stack.observing(folder)
 
@@ -89,12 +92,6 @@ def test_no_conversation_has_the_key_of_a_load_item():
     assert f"{LOAD_PREFIX}*" == LOAD_KEYS
     with pytest.raises(InvalidRequestError):
         parse_conversation_id(f"{LOAD_PREFIX}0")
-
-
-def test_the_writer_lists_raised_conversations_where_operators_look(lite):
-    """By the table's index, and not by a directory beside it."""
-    (index,) = lite.only("AWS::DynamoDB::Table")["GlobalSecondaryIndexes"]
-    assert lite.variables("operate")["HOTPARTITION_ROUTING_INDEX_NAME"] == index["IndexName"]
 
 
 def test_alarms(stack):

@@ -57,12 +57,6 @@ def test_a_setting_that_no_function_of_the_environment_has_is_unknown():
         read_overrides({"stream_partitions": 8}, LITE)
 
 
-@pytest.mark.parametrize("environment", [DEV, PROD, LITE])
-def test_defaults_fit_the_timeouts(environment):
-    """Without overrides every function ends by itself before Lambda ends it."""
-    check_times(environment, {})
-
-
 @pytest.mark.parametrize(
     ("name", "most", "reason"),
     [
