@@ -193,9 +193,9 @@ def _watch(
 def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outcome:
     """Make a conversation of a local run hot, and show what its route is afterwards."""
     from hotpartition_cli.api import Api  # noqa: PLC0415
-    from hotpartition_cli.rush import make_rush, parse_rush  # noqa: PLC0415
+    from hotpartition_cli.rush import Rush, make_rush  # noqa: PLC0415
 
-    rush = parse_rush(options.conversation_id, options.wcu, options.seconds)
+    rush = Rush(options.conversation_id, options.wcu, options.seconds)
     if not isinstance(call, UrlCaller):
         raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
     status = call.status()

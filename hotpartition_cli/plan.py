@@ -74,8 +74,6 @@ def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) ->
         UsageError: the API takes no such load.
     """
     _check(load, thresholds)
-    if usage and not 0 <= usage.busiest_share <= 1:
-        raise UsageError(f"--busiest-share should be from 0 to 1, not {usage.busiest_share:g}")
     wcu = write_units(load.item_bytes)
     rate = load.messages_per_second * wcu
     wanted = size_route(rate, thresholds) if rate > thresholds.hot_sustained_wcu else 0
