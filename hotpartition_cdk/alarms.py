@@ -25,20 +25,12 @@ MAX_METRICS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
-    """The resources that are watched, by the names that CloudFormation fills in.
+    """The resources that are watched, by the names that CloudFormation fills in; functions by their folders.
 
-    Attributes:
-        name: The stack's name or the construct's, with which the names of alarms begin, and the namespace of the
-            functions' own metrics: two stacks in one account and region do not ring each other's alarms. The one
-            dimension of those metrics is `service`, the function's folder.
-        table: The table.
-        journal: The table of the routing items.
-        index: The index that lists the routing items; empty: they have a table of their own.
-        functions: The functions, by folder.
-        consumers: How many consumers there are; 0: there is no Redis either.
-        queue: The consumers' dead letters.
-        nodes: The nodes of Redis.
-        api: The API in front of the functions; empty: there is none.
+    With `name` the names of alarms begin, and it is the namespace of the functions' own metrics: two stacks in one
+    account and region do not ring each other's alarms. The one dimension of those metrics is `service`, the folder.
+
+    Without an index the routing items have the journal to themselves; without consumers there is no Redis.
     """
 
     name: str
@@ -77,14 +69,7 @@ class Combination(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One CloudWatch metric.
-
-    Attributes:
-        namespace: CloudWatch's namespace.
-        name: CloudWatch's name.
-        statistic: `Sum`, `Maximum`, `p99` …
-        dimensions: Name to value.
-    """
+    """One metric, in CloudWatch's words."""
 
     namespace: str
     name: str
@@ -99,9 +84,6 @@ class Alarm:
     Attributes:
         name: Its name after the stack's, and the heading of its section in the runbook.
         meaning: The problem that it reports, in a sentence or two.
-        metrics: The watched metrics.
-        severity: Whether it can wait until tomorrow.
-        combination: How several become one.
         threshold: At least this rings; with `is_lack`, less than this does.
         is_lack: Whether it rings for too little. Then it rings for missing data as well.
         period_minutes: How long each value is gathered.
