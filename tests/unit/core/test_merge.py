@@ -225,7 +225,7 @@ def fill_by_eras(messages, generations, closes, random):
     return keys
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(
     count=st.integers(0, 80),
     members=eras,

@@ -147,7 +147,7 @@ def test_what_is_hot_is_hot_whatever_was_decided_before(reports, thresholds, cop
         assert known.copies == 0 or known.copies >= copies
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(5))
 def test_a_load_around_the_threshold_does_not_flap(seed):
     """A minute of sampled load at 1,000 RCU/s, which is hot in every second moment: it becomes hot once, and stays."""
     random, window, copies, decisions = Random(seed), ReadWindow(READ_THRESHOLDS), 0, []
