@@ -11,7 +11,6 @@ from hotpartition.core.route import Route
 from hotpartition.errors import RetryLaterError, StoreUnavailableError
 from hotpartition_messages.keys import build_key
 from support.builders import World, message_id, new_message
-from support.fakes import KEY_RANGE_THROTTLE
 
 from .conftest import failing
 
@@ -91,7 +90,6 @@ def test_a_stale_view_is_not_made_good_by_an_old_lease(world):
     writer = world.writer(route_cache_entries=1)
     assert place(world, writer)
     writer.write(new_message(conversation_id="other"))
-    world.registry.routes["c"] = world.table.lagging["c"] = Route()
     world.registry.routes["c"] = Route(world.table.routes["c"].route.generations)
     world.table.lagging["c"] = JournalEntry(Route(world.table.routes["c"].route.generations))
     world.clock.now_ms = START + 2 * MINUTE
@@ -261,15 +259,6 @@ def test_without_leases_announcements_are_obeyed(world):
     close_at(world, START - 1_000, in_redis=True)
     assert place(world, world.writer(lease_seconds=0), START - 2_000)
     assert not place(world, world.writer(lease_seconds=0))
-
-
-def test_a_write_that_lost_its_lease_gives_up_when_its_time_is_up(world):
-    """No lease and a hot base key: it is refused within its budget, and never goes round in circles."""
-    world.table.date_ms = lambda: None
-    world.table.on_call = failing("put c", always=KEY_RANGE_THROTTLE)
-    with pytest.raises(type(KEY_RANGE_THROTTLE)):
-        world.writer().write(new_message())
-    assert len([call for call in world.table.calls if call == "put c"]) < 20
 
 
 def test_counters_need_none(world):

@@ -152,18 +152,6 @@ def test_the_time_that_is_left_bounds_the_wait(fleet):
     assert fleet.clock.slept == []
 
 
-def test_after_a_dead_holder_the_next_one_fills_when_its_lease_has_ended(fleet):
-    """Until then everybody is served the last page; the request that died is its client's to repeat."""
-    first, second = fleet.environment("a"), fleet.environment("b")
-    fleet.get(first)
-    fleet.pass_ms(1_000)
-    fleet.store.take_lease("c", "newest", 250)  # by one that dies
-    fleet.pass_ms(249)
-    assert seen(fleet.get(second)) == ("page 1", Origin.REDIS, 1_269)
-    fleet.pass_ms(1)
-    assert seen(fleet.get(second)) == ("page 2", Origin.DYNAMODB, READ_MS)
-
-
 @pytest.mark.parametrize("budget_ms", [0, 300])
 def test_a_fill_that_is_refused_leaves_the_last_page(fleet, budget_ms):
     """It is served up to the bound, however long DynamoDB was tried; after it, the refusal is the response."""
@@ -233,18 +221,6 @@ def test_every_copy_is_written_and_each_environment_reads_its_own(fleet):
     assert fleet.reads == 1
 
 
-def test_with_more_copies_than_were_written_the_missing_ones_are_filled(fleet):
-    """The number grew: who reads a new copy fills all; with fewer, the others vanish by themselves."""
-    fleet.get(fleet.environment("a"), copies=1)
-    fleet.pass_ms(300)
-    others = [fleet.environment(f"e{index}") for index in range(8)]
-    pages = [fleet.get(cache, copies=4) for cache in others]
-    assert fleet.reads == 2
-    assert {page.page for page in pages} == {"page 1", "page 2"}
-    fleet.pass_ms(3_000)
-    assert all(fleet.store.get("c", "newest", copy) is None for copy in range(4))
-
-
 def test_memory_is_bounded_in_pages(fleet):
     """The least recently used one goes first."""
     cache = fleet.environment(max_entries=2)
@@ -279,31 +255,6 @@ def test_a_page_that_is_too_large_for_redis_is_kept_in_memory_only(fleet):
     fleet.pass_ms(1_000)
     assert [fleet.get(cache).origin, fleet.get(cache).origin] == [Origin.DYNAMODB, Origin.L1]
     assert fleet.store.calls == []
-
-
-def test_a_page_that_reaches_redis_late_is_kept_no_longer_for_it(fleet):
-    """It expires a fixed time after its lease was taken, not after it arrived."""
-    fleet.store.on_call = lambda call: fleet.pass_ms(2_500) if call == "put" else None
-    fleet.get(fleet.environment("a"))
-    fleet.store.on_call = lambda _: None
-    fleet.pass_ms(200)
-    fleet.store.take_lease("c", "newest", 250)
-    assert seen(fleet.get(fleet.environment("b"))) == ("page 1", Origin.REDIS, READ_MS + 2_700)
-    fleet.pass_ms(30)
-    assert fleet.get(fleet.environment("c")).page == "page 2"
-
-
-def test_an_older_page_that_arrives_later_is_not_taken_for_the_newer_one(fleet):
-    """As long as an environment may serve the newer one; afterwards the older one is at least within the bound."""
-    cache, now_ms = fleet.environment(), fleet.clock.now_ms
-    fleet.store.put("c", "newest", StoredPage("newer", now_ms - 100, 3_000, 20, 1.0), copies=1)
-    assert seen(fleet.get(cache)) == ("newer", Origin.REDIS, 100)
-    fleet.store.put("c", "newest", StoredPage("older", now_ms - 900, 3_000, 20, 1.0), copies=1)
-    fleet.pass_ms(249)
-    assert seen(fleet.get(cache)) == ("newer", Origin.L1, 349)
-    fleet.pass_ms(251)
-    fleet.store.take_lease("c", "newest", 250)
-    assert seen(fleet.get(cache)) == ("older", Origin.REDIS, 1_400)
 
 
 def test_a_shorter_bound_holds_for_pages_of_a_longer_one(fleet):
