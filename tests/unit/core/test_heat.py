@@ -25,9 +25,12 @@ def test_what_ended_is_forgotten_after_five_seconds():
 
 
 def test_hand_worked():
-    """Two environments, each with 10 WCU in one slot, the second one throttled: 20 WCU in five seconds."""
+    """Two environments, each with 10 WCU in one slot, the second one throttled: 20 WCU in five seconds.
+
+    The last slot is not over yet, so it does not count.
+    """
     window = ReportWindow()
-    slot = START_MS // 250
-    for source, is_throttled in (("a", False), ("b", True)):
+    first = START_MS // 250
+    for slot, source, is_throttled in ((first, "a", False), (first, "b", True), (first + 3, "a", False)):
         window.add(WriteReport("c", slot, source, 10.0, START_MS, 0, is_throttled), START_MS + 1_000)
     assert measure_heat(window.as_mapping()["c"], START_MS + 1_000) == Heat(4.0, 0.5)

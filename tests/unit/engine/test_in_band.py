@@ -191,6 +191,11 @@ class TestRoutes:
             assert routes.get_route("room", fleet.clock.now_ms + second * 1_000) is EMPTY_ROUTE
         assert fleet.table.calls == []
 
+    def test_look_ups_pause_longer_and_longer_while_they_show_nothing(self, fleet, routes):
+        for millisecond in range(10_000):
+            routes.refresh_after_throttle("room", fleet.clock.now_ms + millisecond)
+        assert 12 <= len(fleet.table.calls) <= 14
+
     def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet, routes):
         fleet.offer(fleet.process(), 4_000, 2)
         now_ms = fleet.clock.now_ms
