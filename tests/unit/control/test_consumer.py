@@ -110,6 +110,20 @@ def test_a_route_that_redis_lost_is_put_there_again(hot):
     assert hot.registry.routes["c"] == hot.table.routes["c"].route
 
 
+def test_a_rebuild_that_fails_half_way_is_not_called_whole(world):
+    """The mark comes last, so the next check starts again."""
+    world.table.routes = {"a": JournalEntry(route_of((4, 1)), 0)}
+    original = world.registry.add
+
+    def add_once_then_fail(conversation_id, generations):
+        world.registry.is_down = True
+        original(conversation_id, generations)
+
+    world.registry.add = add_once_then_fail
+    assert world.consumer().run(run_ms=100).rebuilt_routes == 0
+    assert not world.registry.whole
+
+
 MALFORMED_TEXTS = {
     "2|room:1": "2 parts, not 8",
     "": "format '' is not '2'",
