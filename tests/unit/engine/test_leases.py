@@ -11,6 +11,7 @@ from hotpartition.core.route import Route
 from hotpartition.errors import RetryLaterError, StoreUnavailableError
 from hotpartition_messages.keys import build_key
 from support.builders import World, message_id, new_message
+from support.fakes import KEY_RANGE_THROTTLE
 
 from .conftest import failing
 
@@ -259,6 +260,15 @@ def test_without_leases_announcements_are_obeyed(world):
     close_at(world, START - 1_000, in_redis=True)
     assert place(world, world.writer(lease_seconds=0), START - 2_000)
     assert not place(world, world.writer(lease_seconds=0))
+
+
+def test_a_write_that_lost_its_lease_gives_up_when_its_time_is_up(world):
+    """No lease and a hot base key: it is refused within its budget, and never goes round in circles."""
+    world.table.date_ms = lambda: None
+    world.table.on_call = failing("put c", always=KEY_RANGE_THROTTLE)
+    with pytest.raises(type(KEY_RANGE_THROTTLE)):
+        world.writer().write(new_message())
+    assert len([call for call in world.table.calls if call == "put c"]) < 20
 
 
 def test_counters_need_none(world):
