@@ -76,6 +76,17 @@ def test_a_raise_that_is_throttled_is_repeated_fast(hot, operation, run_ms, slep
     assert sum(slept) <= slept_seconds
 
 
+def test_a_crash_between_journal_and_registry_is_repaired_by_the_next_consumer(hot):
+    """What is decided but already in the journal is pushed to Redis again, and nothing is raised twice."""
+    hot.registry.is_down = True
+    hot.consumer().run(run_ms=300)
+    route = hot.table.routes["c"].route
+    assert hot.registry.routes == {}
+    hot.registry.is_down = False
+    assert hot.consumer().run(run_ms=300).raises == 0
+    assert hot.registry.routes["c"] == route == hot.table.routes["c"].route
+
+
 def test_an_emptied_redis_is_rebuilt_from_the_journal(world):
     """The sentinel's absence tells; every route is there again, and the next check finds it whole."""
     world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(30)}
