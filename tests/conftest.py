@@ -2,8 +2,10 @@
 
 import gc
 from collections import Counter
+from functools import cache
 from typing import Any
 
+import botocore.loaders
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
@@ -11,6 +13,8 @@ from xdist.scheduler import LoadScopeScheduling
 # Shared and busy machines are slow at times: no test is about the time that an example takes.
 settings.register_profile("hotpartition", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hotpartition")
+# Each session of boto3 reads and parses the services' models anew: milliseconds in each test that makes a client.
+botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
 
 GUARDED = {f"tests/e2e/test_{name}.py" for name in ("check", "clients", "consumers", "registry_faults")}
 OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "lite")}

@@ -109,13 +109,6 @@ def test_an_endpoint_that_refuses_can_be_asked_again(endpoint):
     assert source.get().access_key == "first"
 
 
-def test_the_token_is_not_told_to_others(endpoint, monkeypatch):
-    """The limits of every SDK: this host, AWS's own addresses, and who proves who it is."""
-    monkeypatch.setenv(ADDRESS, "http://vault.example/")
-    with pytest.raises(CredentialsError, match="Unsupported host"):
-        find_credentials({}).get()
-
-
 def test_where_there_are_none_it_is_told(endpoint, monkeypatch):
     """Waiting for better credentials is no retry."""
     monkeypatch.delenv(ADDRESS)

@@ -9,7 +9,6 @@ from hotpartition.core.closes import Refusal
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, stream_partition_of
 from hotpartition.core.route import Close, Generation, Route
-from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import list_shares
 from hotpartition.engine.closing import CloseStep
 from hotpartition.errors import InvalidRequestError, ThrottledError
@@ -141,17 +140,6 @@ def test_all_routes_are_listed_in_pages(world):
 
 
 class TestRoute:
-    def test_both_places_and_the_decisions_are_shown(self, world):
-        """The generations with who or what added them."""
-        world.journal.add("c", [Generation(5, 4)], cause=Cause("raised", 1_900), now_ms=7_000)
-        world.registry.add("c", [Generation(5, 4)])
-        state = world.operations().show_route("c")
-        assert state.agreement is Agreement.EQUAL
-        assert state.item.members == ("4@5",)
-        assert [(r.generation, r.decided_at_ms, r.cause) for r in state.item.raises] == [
-            (Generation(5, 4), 7_000, Cause("raised", 1_900))
-        ]
-
     @pytest.mark.parametrize(
         ("journal", "registry", "expected"),
         [
@@ -225,15 +213,6 @@ class TestRaise:
         assert world.table.routes["c"].route == route_of((8, 5)) == world.registry.routes["c"]
         assert world.table.raises == {}
         assert "Raises" not in world.telemetry.counts
-
-    def test_doing_it_twice_is_doing_it_once(self, world):
-        """Also seconds later, when the default `since` is another."""
-        first = world.operations().raise_by_hand("c", 8)
-        world.clock.now_ms += 30_000
-        second = world.operations().raise_by_hand("c", 8)
-        assert (first.is_changed, second.is_changed) == (True, False)
-        assert world.table.routes["c"].route == first.route
-        assert len(world.table.raises["c"]) == 1
 
     @pytest.mark.parametrize("is_confirmed", [False, True])
     def test_a_raise_under_a_pending_close_holds_behind_it(self, world, is_confirmed):

@@ -131,7 +131,7 @@ def has_more_in_a_second(samples: list[Sample], limit_wcu: float) -> bool:
     return any(total > limit_wcu for total in wcu.values())
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(st.lists(close_reports, min_size=1, max_size=30), st.integers(52, 72))
 def test_what_is_kept_and_who_is_judged_are_as_in_the_reference(reports, later_slots):
     """After every report, and after some of it was forgotten: the same samples, and nobody hot is left out."""

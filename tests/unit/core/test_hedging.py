@@ -40,19 +40,6 @@ def test_the_delay_follows_recent_latencies():
 class TestRoundState:
     """One round, with time as an argument."""
 
-    def test_hedges_are_due_one_delay_after_each_call_begins(self):
-        """Not before; each call at most once; and those that have their result, never."""
-        state = RoundState(3, policy(latency=0.01))
-        attempts = [state.begin(call, now=1.0 + call) for call in range(3)]
-        state.end(attempts[1], "soon", now=2.001)
-        assert state.next_due() == pytest.approx(1.01)
-        assert state.take_hedge(1.009) is None
-        assert state.take_hedge(1.01) == Attempt(0, 1.01, is_hedge=True)
-        assert state.take_hedge(2.9) is None
-        assert state.next_due() == pytest.approx(3.01)
-        assert state.take_hedge(3.5) == Attempt(2, 3.5, is_hedge=True)
-        assert (state.next_due(), state.hedged) == (None, 2)
-
     def test_responses_teach_the_policy_and_refusals_do_not(self):
         """A refusal comes fast."""
         subject = HedgePolicy(quantile=0.5)

@@ -6,14 +6,6 @@ from hotpartition.core.route import Placement
 PLACEMENTS = tuple(Placement(f"c#{index}", 8) for index in (5, 1, 2))
 
 
-def test_without_refusals_the_order_is_the_messages_own():
-    """Nothing is known of other keys either."""
-    refusals = RecentRefusals()
-    assert refusals.order(PLACEMENTS, 0) == list(PLACEMENTS)
-    refusals.add("c#7", 0)
-    assert refusals.order(PLACEMENTS, 0) == list(PLACEMENTS)
-
-
 def test_what_refused_comes_last_until_it_is_forgotten():
     """Several keep their order."""
     refusals = RecentRefusals(ttl_ms=1_000)

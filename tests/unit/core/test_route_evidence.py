@@ -45,7 +45,7 @@ routes = st.sets(st.builds(Generation, st.integers(0, 300), st.integers(1, 64)),
 closes = st.sets(st.builds(Close, st.integers(0, 300), st.booleans()), max_size=2).map(frozenset)
 
 
-@given(routes, routes, closes, st.integers(0, 300), st.randoms(use_true_random=False))
+@given(routes, routes, closes, st.integers(0, 100), st.randoms(use_true_random=False))
 def test_each_item_is_found_by_its_key_and_on_pages(route, known, closed, count, random):
     """Whatever the route was, and whatever is still known; and what was found once is not added to."""
     items = place(route, count, random)

@@ -56,9 +56,9 @@ def test_crossings_are_those_of_the_definition(writes, z, seed):
 def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
     """Past the bound each write is sampled on its own: the sum over many keys is still right."""
     subject = counter(10.0, 1, 8)
-    crossings = [subject.record(f"c{i}", 1 + i % 3, 0) for i in range(60_000)]
+    crossings = [subject.record(f"c{i}", 1 + i % 3, 0) for i in range(10_000)]
     assert len(subject._left) == 8
-    truth = sum(1 + i % 3 for i in range(60_000))
+    truth = sum(1 + i % 3 for i in range(10_000))
     assert abs(estimate(crossings) - truth) < 5 * sqrt(truth * 10)
 
 
@@ -93,27 +93,6 @@ def read_estimate(crossings):
     return sum(c.value_rcu for c in latest.values()), sum(c.pages for c in latest.values())
 
 
-@pytest.mark.parametrize("max_tracked", [4096, 0])
-def test_the_estimates_of_reads_are_unbiased(max_tracked):
-    """RCU and pages, though pages of one collection cost between 0.5 and 25 RCU each; also past the bound of memory."""
-    random = Random(11)
-    costs = [0.5, 0.5, 4.0, 8.5, 25.0]
-    rcu, pages = [], []
-    for _ in range(300):
-        fleet = [
-            ReadSampler(
-                environment_id=str(i), sampling_distance_rcu=50.0, random=random.random, max_tracked=max_tracked
-            )
-            for i in range(20)
-        ]
-        crossings = [random.choice(fleet).record("c", costs[i % 5], i * 2) for i in range(500)]
-        for estimates, value in zip((rcu, pages), read_estimate(crossings), strict=True):
-            estimates.append(value)
-    for estimates, truth in ((rcu, 3_850.0), (pages, 500)):
-        assert fmean(estimates) == pytest.approx(truth, abs=4 * stdev(estimates) / sqrt(300))
-        assert stdev(estimates) < truth
-
-
 @given(st.lists(st.sampled_from([0.5, 3.0, 8.5, 300.0]), min_size=1, max_size=80), st.integers(0, 1000))
 def test_read_crossings_are_those_of_the_write_counter(costs, seed):
     """The sampling is the same; a later crossing of a slot never has less of anything."""
@@ -131,6 +110,11 @@ def test_read_crossings_are_those_of_the_write_counter(costs, seed):
         assert crossing.value_rcu > value
         assert crossing.pages > pages
         value, pages = crossing.value_rcu, crossing.pages
+
+
+def test_a_page_past_the_bound_of_memory_is_reported_by_itself():
+    sampler = ReadSampler(environment_id="e", sampling_distance_rcu=1.0, random=lambda: 0.5, max_tracked=0)
+    assert sampler.record("c", 4.0, 0) == (0, "e.1", 4.0, 1.0)
 
 
 def test_threads_lose_no_page():

@@ -74,10 +74,7 @@ class MeddledClient:
 
 
 @pytest.fixture
-def client(monkeypatch):
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+def client(aws_environment):
     with mock_aws():
         client = boto3.client("dynamodb")
         client.create_table(TableName="folded", **define_table("PK", "SK"))

@@ -88,16 +88,6 @@ def test_only_when_all_choices_refused_a_write_waits(world):
     assert world.telemetry.counts["WritesRefusedEverywhere"] == 1
 
 
-@pytest.mark.parametrize(("shards", "choices"), [(1, 1), (2, 2), (3, 3)])
-def test_few_shards_give_few_choices(shards, choices):
-    """A single one gives none besides itself."""
-    world = Raised(shards)
-    world.refusing = set(world.choices)
-    world.clock.on_sleep = world.refusing.clear
-    world.writer().write(new_message(message_id=world.identifier))
-    assert [call for call in world.calls if call != "look"] == [*(f"put {index}" for index in range(choices)), "put 0"]
-
-
 @pytest.mark.parametrize("failure", [StoreUnavailableError("500"), ACCOUNT_THROTTLE])
 def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(world, failure):
     """The outcome is unknown, or another place would be refused as well."""
@@ -132,31 +122,6 @@ def test_a_repetition_is_found_while_the_first_choice_refuses(world, choice):
     again = world.writer().write(new_message(message_id=world.identifier))
     assert (again.is_replay, again.message) == (True, first.message)
     assert world.stored_at() == [choice]
-
-
-def test_a_repetition_whose_first_choice_takes_writes_again_is_stored_there_too(world):
-    """201 both times, and two copies of one message: pages and point reads show one."""
-    world.refusing = {world.choices[0]}
-    world.writer().write(new_message(message_id=world.identifier))
-    world.refusing.clear()
-    again = world.writer().write(new_message(message_id=world.identifier))
-    assert not again.is_replay
-    assert world.stored_at() == [0, 1]
-    reader = world.reader()
-    assert reader.read_message("c", world.identifier) == again.message
-    assert "DivergentCopies" not in world.telemetry.counts
-
-
-def test_a_repetition_after_a_raise_is_stored_once_more():
-    """201 both times: stored on the base key, the response lost, raised, repeated. Readers merge the copies."""
-    world = World()
-    identifier = message_id(world.clock.now_ms, 5)
-    world.writer().write(new_message(message_id=identifier))
-    world.raise_to(8, 0)
-    again = world.writer().write(new_message(message_id=identifier))
-    assert not again.is_replay
-    assert len(world.table.items) == 2
-    assert world.reader().read_message("c", identifier, is_strong=True) == again.message
 
 
 @pytest.mark.parametrize("refusing", [(), (0,), (0, 1)])

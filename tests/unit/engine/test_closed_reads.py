@@ -5,9 +5,8 @@ import pytest
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Close, Generation, Route
-from hotpartition_messages.changing import Target
 from hotpartition_messages.reading import PageRequest
-from support.builders import World, message_id, new_message, read_all
+from support.builders import World, message_id, new_message
 
 START = 1_700_000_000_000
 CLOSED_AT = START + 60_000
@@ -65,15 +64,6 @@ def test_the_newest_page_behind_a_close_is_one_request(world):
     assert world.table.calls == ["query c"]
 
 
-def test_a_page_across_the_close_takes_one_more_round(world):
-    """The base key, then the shards of the era before."""
-    fill(world, before=100, behind=20)
-    page = world.reader().read_page(NEWEST)
-    assert len(page.messages) == 50
-    assert queried(world)[0] == "c"
-    assert set(queried(world)[1:9]) == shards()
-
-
 def test_a_cursor_from_before_the_close_goes_on_behind_it(world):
     """Whoever polled while the conversation was spread misses nothing of what comes behind the close."""
     fill(world, before=100, behind=0)
@@ -129,13 +119,3 @@ def test_a_redis_that_knows_no_close_costs_no_message_and_is_repaired(world):
     world.table.calls.clear()
     assert len(world.reader().read_page(NEWEST).messages) == 50
     assert world.table.calls == ["query c"]
-
-
-def test_single_messages_of_all_eras_are_found_and_changed(world):
-    """They are looked for under all generations up to their time."""
-    fill(world, before=30, behind=30)
-    reader, changer = world.reader(), world.changer()
-    for message in read_all(reader, NEWEST):
-        assert reader.read_message("c", message.message_id, is_strong=True) == message
-        changer.delete(Target(conversation_id="c", message_id=message.message_id))
-    assert read_all(world.reader(), NEWEST) == []

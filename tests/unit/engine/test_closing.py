@@ -48,21 +48,6 @@ def test_a_close_is_announced_and_confirmed(world):
     assert world.telemetry.counts == {MetricName.CLOSES: 1}
 
 
-def test_an_announcement_alone_is_obeyed_by_writers_only(world):
-    """Who closes may die between both steps."""
-    closer = closer_of(world)
-    closing = closer.announce(closer.plan("c", cause=COOL))
-    assert closing.step is CloseStep.ANNOUNCED
-    route = world.table.routes["c"].route
-    assert (route.shard_count_at(AT), route.as_announced.shard_count_at(AT)) == (4, 0)
-
-
-def test_a_plan_changes_nothing(world):
-    before = dict(world.table.routes)
-    assert closer_of(world).plan("c", cause=COOL).close == ANNOUNCED
-    assert world.table.routes == before
-
-
 @pytest.mark.parametrize(("late_ms", "step"), [(2_000, CloseStep.ANNOUNCED), (3_000, CloseStep.VOID)])
 def test_what_is_announced_too_late_stays_void(world, late_ms, step):
     """By the `Date` of the announcement's own response: leases that do not know of it may be given already."""
@@ -134,16 +119,6 @@ def test_a_counter_is_never_closed(world):
     assert closer_of(world, timeless_prefix="d").close("c", cause=COOL).step is CloseStep.CONFIRMED
 
 
-def test_a_raise_survives_a_pending_close(world):
-    """It is added at its beginning and at the close, so what is hot again stays spread."""
-    closer_of(world).close("c", cause=COOL)
-    raiser_of(world).raise_route("c", [Generation(START, 8)], cause=Cause("raised"))
-    route = world.table.routes["c"].route
-    assert route.generations == {Generation(START - 5_000, 4), Generation(START, 8), Generation(AT, 8)}
-    assert (route.shard_count_at(AT - 1), route.shard_count_at(AT)) == (8, 8)
-    assert world.registry.routes["c"] == route
-
-
 def test_a_raise_that_was_kept_away_adds_nothing(world):
     """Where another one came first, neither its beginning nor a close gets a generation."""
     closer_of(world).close("c", cause=COOL)
@@ -152,15 +127,6 @@ def test_a_raise_that_was_kept_away_adds_nothing(world):
     raised = raiser_of(world).raise_route("c", [Generation(START, 8)], cause=Cause("raised"), pause_ms=1_000)
     assert not raised.is_made
     assert world.table.routes["c"].route == before
-
-
-def test_what_was_raised_after_the_decision_is_not_closed(world):
-    """Who decides that a key is cool may know an older route than the one that is read now."""
-    world.clock.now_ms += 1_000
-    raiser_of(world).raise_route("c", [Generation(START, 8)], cause=Cause("raised"))
-    closer = closer_of(world)
-    assert closer.close("c", cause=COOL, grown_by_ms=START + 999).refusal is Refusal.GREW
-    assert closer.close("c", cause=COOL, grown_by_ms=START + 1_000).step is CloseStep.CONFIRMED
 
 
 def test_a_late_confirmation_leaves_when_and_why_the_route_last_grew(world):

@@ -5,7 +5,6 @@ import pytest
 from hotpartition.core.counter_items import CELLS, build_addition, cell_sort_key
 from hotpartition.core.route import choose_shards, stable_hash
 from hotpartition.errors import (
-    MalformedGenerationError,
     OutcomeUnknownError,
     RetryLaterError,
     StoreUnavailableError,
@@ -111,13 +110,6 @@ class TestWithoutToken:
         assert all(60 < world.counters.cells[f"{KEY}#{shard}", "c#"] < 140 for shard in range(4))
         assert read(world) == 401
 
-    def test_a_refused_one_goes_to_the_next_choice(self, world):
-        raise_to(world, 8)
-        world.counters.fails = lambda place: THROTTLED if len(world.counters.asked) < 3 else None
-        add(world, 1, None)
-        assert len(set(world.counters.asked)) == 3
-        assert not world.clock.slept
-
     def test_what_all_choices_refused_is_tried_at_others(self, world):
         """After a pause: nobody has to find it again, so full shards need not be asked over and over."""
         raise_to(world, 64)
@@ -134,13 +126,6 @@ class TestWithoutToken:
             add(world, 1, None)
         assert world.counters.asked == [KEY]
 
-    def test_one_that_is_refused_for_the_whole_budget_is_not_counted(self, world):
-        """And its error says that a repetition is safe."""
-        world.counters.fails = lambda _: THROTTLED
-        with pytest.raises(RetryLaterError):
-            add(world, 1, None)
-        assert world.counters.total == 0
-
     def test_units_are_counted_and_reported(self, world):
         """One for a plain addition, two for one with a token."""
         writer = world.counter_writer()
@@ -152,12 +137,6 @@ class TestWithoutToken:
 
 class TestWithToken:
     """Counted once, whatever happens to it."""
-
-    def test_a_repetition_counts_once(self, world):
-        for _ in range(3):
-            add(world, 5)
-        assert world.counters.cells == {(KEY, addition_of().sort_key): 5}
-        assert read(world) == 5
 
     def test_a_repetition_across_raises_finds_the_place(self, world):
         """Wherever it was first, under any generation."""
@@ -265,13 +244,6 @@ class TestWithToken:
         add(world, 5)
         assert world.counters.total == 5
 
-    def test_after_ten_minutes_it_counts_again(self, world):
-        """As documented: DynamoDB has forgotten the token."""
-        add(world)
-        world.clock.now_ms += 600_001
-        add(world)
-        assert world.counters.total == 2
-
     @pytest.mark.parametrize(("refusal", "is_reported"), [(THROTTLED, True), (CANCELLED, False)])
     def test_a_refusal_that_names_no_limit_raises_nobody(self, world, refusal, is_reported):
         """Not a transaction's, which may be for the whole table: N never falls. It is tried at all choices, though."""
@@ -297,25 +269,11 @@ class TestSum:
         assert world.counters.queried == [KEY, *(f"{KEY}#{shard}" for shard in range(4))]
         assert len(world.registry.routes[KEY].generations) == 1
 
-    def test_a_shard_that_refuses_is_asked_again(self, world):
-        raise_to(world, 2)
-        for place in (KEY, f"{KEY}#0", f"{KEY}#1"):
-            world.counters.cells[place, "c#"] = 10
-        failures = [THROTTLED]
-        world.counters.fails_reading = lambda place: failures.pop() if place == f"{KEY}#0" and failures else None
-        assert read(world) == 30
-
     def test_a_sum_is_complete_or_an_error(self, world):
         """Never less than was counted."""
         world.counters.fails_reading = lambda place: THROTTLED
         with pytest.raises(ThrottledError):
             read(world)
-
-    def test_an_unreadable_route_is_an_error(self, world):
-        world.counters.fails_reading = lambda place: MalformedGenerationError("x")
-        with pytest.raises(MalformedGenerationError):
-            read(world)
-        assert world.telemetry.counts["JournalMalformed"] == 1
 
     def test_a_counter_that_nobody_added_to_is_0(self, world):
         """One query, which shows its journal as well."""

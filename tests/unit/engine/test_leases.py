@@ -91,7 +91,6 @@ def test_a_stale_view_is_not_made_good_by_an_old_lease(world):
     writer = world.writer(route_cache_entries=1)
     assert place(world, writer)
     writer.write(new_message(conversation_id="other"))
-    world.registry.routes["c"] = world.table.lagging["c"] = Route()
     world.registry.routes["c"] = Route(world.table.routes["c"].route.generations)
     world.table.lagging["c"] = JournalEntry(Route(world.table.routes["c"].route.generations))
     world.clock.now_ms = START + 2 * MINUTE

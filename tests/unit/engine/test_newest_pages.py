@@ -116,7 +116,7 @@ CONTENTS = st.lists(st.sampled_from(["shown", "shown", "deleted", "expired", "ex
 
 @given(contents=CONTENTS, limit=st.integers(1, MAX_LIMIT), seed=st.integers(0, 100), fits=st.sampled_from([3, 20, 999]))
 @example(contents=["shown", "deleted", "shown", "shown", "shown"], limit=3, seed=0, fits=3)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_a_part_of_a_cached_page_is_the_page_that_would_have_been_read(contents, limit, seed, fits):
     """Same messages, same cursor, for every limit, whatever was deleted or has expired among them."""
     world, random = World(), Random(seed)

@@ -152,18 +152,6 @@ def test_the_time_that_is_left_bounds_the_wait(fleet):
     assert fleet.clock.slept == []
 
 
-def test_after_a_dead_holder_the_next_one_fills_when_its_lease_has_ended(fleet):
-    """Until then everybody is served the last page; the request that died is its client's to repeat."""
-    first, second = fleet.environment("a"), fleet.environment("b")
-    fleet.get(first)
-    fleet.pass_ms(1_000)
-    fleet.store.take_lease("c", "newest", 250)  # by one that dies
-    fleet.pass_ms(249)
-    assert seen(fleet.get(second)) == ("page 1", Origin.REDIS, 1_269)
-    fleet.pass_ms(1)
-    assert seen(fleet.get(second)) == ("page 2", Origin.DYNAMODB, READ_MS)
-
-
 @pytest.mark.parametrize("budget_ms", [0, 300])
 def test_a_fill_that_is_refused_leaves_the_last_page(fleet, budget_ms):
     """It is served up to the bound, however long DynamoDB was tried; after it, the refusal is the response."""
@@ -231,18 +219,6 @@ def test_every_copy_is_written_and_each_environment_reads_its_own(fleet):
     assert set(asked) == {"get 0", "get 1", "get 2", "get 3"}
     assert asked[:20] == asked[20:40]
     assert fleet.reads == 1
-
-
-def test_with_more_copies_than_were_written_the_missing_ones_are_filled(fleet):
-    """The number grew: who reads a new copy fills all; with fewer, the others vanish by themselves."""
-    fleet.get(fleet.environment("a"), copies=1)
-    fleet.pass_ms(300)
-    others = [fleet.environment(f"e{index}") for index in range(8)]
-    pages = [fleet.get(cache, copies=4) for cache in others]
-    assert fleet.reads == 2
-    assert {page.page for page in pages} == {"page 1", "page 2"}
-    fleet.pass_ms(3_000)
-    assert all(fleet.store.get("c", "newest", copy) is None for copy in range(4))
 
 
 def test_memory_is_bounded_in_pages(fleet):
@@ -319,14 +295,3 @@ def test_a_frozen_environment_serves_no_page_of_before(fleet):
     fleet.get(frozen)
     fleet.pass_ms(480_000)
     assert seen(fleet.get(frozen)) == ("page 2", Origin.DYNAMODB, READ_MS)
-
-
-def test_the_same_page_looked_at_again_is_not_taken_for_an_older_one(fleet):
-    """However the two round trips differ: it would be read anew from DynamoDB for it."""
-    first, second = fleet.environment("a"), fleet.environment("b")
-    fleet.get(first)
-    fleet.get(second)
-    fleet.pass_ms(300)
-    fleet.store.on_call = lambda call: fleet.pass_ms(40) if call.startswith("get") else None
-    assert fleet.get(second).origin is Origin.REDIS
-    assert fleet.reads == 1

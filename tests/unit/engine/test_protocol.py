@@ -180,7 +180,5 @@ class Protocol(RuleBasedStateMachine):
         assert found == self.acknowledged[identifier]
 
 
-Protocol.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
-)
+Protocol.TestCase.settings = settings(max_examples=100, stateful_step_count=40, suppress_health_check=list(HealthCheck))
 TestProtocol = Protocol.TestCase

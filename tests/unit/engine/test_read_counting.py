@@ -94,9 +94,3 @@ def test_a_point_read_is_not_counted(world):
     world.reports.sent.clear()
     assert reader.read_message("c", message.message_id) == message
     assert reported(world) == []
-
-
-def test_dropped_reports_are_counted_with_the_next_page(world):
-    world.reports.take_dropped = lambda: 3
-    world.reader(sampling_distance_rcu=1.0).read_page(PageRequest("c"))
-    assert world.telemetry.counts["ReportsDropped"] == 3

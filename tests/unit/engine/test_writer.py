@@ -1,5 +1,7 @@
 """The write job: placed by what is known, counted once, stored once, refused cleanly."""
 
+from dataclasses import replace
+
 import pytest
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
@@ -9,10 +11,8 @@ from hotpartition.errors import ItemTooLargeError, StoreUnavailableError, Thrott
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key, parse_sort_key
-from hotpartition_messages.message_ids import message_time_ms
-from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.writing import NewMessage
-from support.builders import World, build_message, message_id, new_message, read_all, route_of
+from support.builders import World, build_message, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
 from .conftest import failing, lose_next_response
@@ -38,24 +38,15 @@ def test_a_quiet_conversation_costs_one_put_and_one_lookup(world):
     assert world.registry.reads == 1
 
 
-def test_a_message_is_minted_for_the_present(world):
-    """Without an id of the client's, the server's clock makes one."""
-    written = world.writer().write(new_message())
-    assert message_time_ms(written.message.message_id) == world.clock.now_ms
-    assert not written.is_replay
-
-
-@pytest.mark.parametrize("other", [{"a": 1}, {"a": True}, {"a": "1"}, {}])
+@pytest.mark.parametrize("other", [{"a": True}, {"a": "1"}, {}])
 def test_attributes_count_as_content(world, other):
     """True is not 1, and 1 is not "1"; but 1 is 1.0."""
     writer = world.writer()
     first = writer.write(NewMessage("c", "ann", "x", encode_attributes({"a": 1.0})))
-    again = NewMessage("c", "ann", "x", encode_attributes(other), first.message.message_id)
-    if other == {"a": 1} and other["a"] is not True:
-        assert writer.write(again).is_replay
-    else:
-        with pytest.raises(MessageConflictError):
-            writer.write(again)
+    again = NewMessage("c", "ann", "x", encode_attributes({"a": 1}), first.message.message_id)
+    assert writer.write(again).is_replay
+    with pytest.raises(MessageConflictError):
+        writer.write(replace(again, attributes=encode_attributes(other)))
 
 
 def test_an_item_over_the_limit_is_refused_before_it_is_counted(world):
@@ -134,12 +125,6 @@ def test_a_write_is_counted_once_however_often_it_is_tried(world):
     assert [v[1:] for v in values] == [(False, 0), (True, 0)]
 
 
-def test_load_is_counted_in_write_units(world):
-    """A message of 5 KiB weighs like five of one."""
-    world.writer(sampling_distance_wcu=1.0).write(new_message("x" * 4_500))
-    assert world.reports.sent[-1].value_wcu == 5
-
-
 @pytest.mark.parametrize(("extra", "raised", "expected"), [(0, False, 1), (1, False, 2), (0, True, 2), (-2, True, 1)])
 def test_units_are_those_of_the_very_item(world, extra, raised, expected):
     """At the edge of a KiB the shard's suffix decides; sampled at every 1/1000 unit, the value is the count."""
@@ -177,15 +162,6 @@ class TestWhatOnlyRedisKnows:
     @staticmethod
     def places(world):
         return {partition_key for partition_key, _ in world.table.items}
-
-    def test_no_message_is_lost_with_it(self, world):
-        """Redis invents a generation and forgets it: all that was acknowledged is found."""
-        writer = world.writer()
-        written = [writer.write(new_message(str(i))).message.message_id for i in range(20)]
-        world.registry.routes.clear()
-        found = {m.message_id for m in read_all(world.reader(), PageRequest("c", is_strong=True))}
-        assert found == set(written)
-        assert self.places(world) == {"c"}
 
     def test_what_the_journal_has_is_looked_up_once(self, world):
         """One look-up for a new generation and one for the lease, none for the messages after, whatever Redis says."""

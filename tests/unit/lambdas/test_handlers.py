@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hotpartition.control.consumer import GC_THRESHOLDS, RunSummary
+from hotpartition.control.consumer import RunSummary
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
 from hotpartition.errors import (
@@ -299,15 +299,6 @@ def test_a_route_that_cannot_be_read_is_reported(stored):
     assert stored.world.telemetry.events[-1][1]["collection"] == "c"
 
 
-def test_a_refused_write_is_repeated_with_the_id_of_its_response(api):
-    """The same message, whatever became of the first try."""
-    fail(ThrottledError([REASON]))(api)
-    refused = api.post()
-    api.world.table.failures.clear()
-    again = api.post(message_id=refused.body["message_id"])
-    assert (refused.status, again.status, again.body["message_id"]) == (503, 201, refused.body["message_id"])
-
-
 def test_the_time_that_is_left_ends_the_attempts(api):
     """Shortly before the timeout one attempt is made, and the response is still out in time."""
     fail(ThrottledError([REASON]))(api)
@@ -423,18 +414,15 @@ class TestFunctions:
     """The handlers themselves: cold start, metrics, and what the runtime hands over."""
 
     @pytest.mark.parametrize(
-        "function",
-        ["write_message", "read_messages", "consume_reports"],
+        ("function", "event"),
+        [("write_message", post_event("c", GOOD)), ("read_messages", page_event("c")), ("consume_reports", {})],
     )
-    def test_missing_settings_are_all_named(self, monkeypatch, function):
+    def test_missing_settings_are_all_named(self, monkeypatch, function, event):
         """A wrong deployment says everything that is wrong with it, once, at the first request."""
         module = load_handler(function)
         for name in ("TABLE_NAME", "REGISTRY_HOST"):
             monkeypatch.delenv(f"HOTPARTITION_{name}", raising=False)
         monkeypatch.setenv("HOTPARTITION_REGISTRY_PORT", "many")
-        event = {} if function == "consume_reports" else page_event("c")
-        if function == "write_message":
-            event = post_event("c", {"sender": "a", "body": "b"})
         with pytest.raises(SettingsError) as raised:
             module.handler(event, FakeContext())
         assert [problem.split()[0] for problem in raised.value.problems] == [
@@ -504,13 +492,3 @@ class TestFunctions:
         with pytest.raises(InvalidRequestError):
             handler({"share": {"index": 2, "count": 2}}, FakeContext(remaining_ms=900_000))
         assert ran == [(170_000, Share(1, 2))]
-
-    def test_the_consumer_keeps_the_garbage_collector_from_its_state(self, monkeypatch):
-        """Set once, where the process is known to be a consumer's."""
-        module = load_handler("consume_reports")
-        chosen = []
-        monkeypatch.setattr(module.gc, "set_threshold", lambda *thresholds: chosen.append(thresholds))
-        monkeypatch.setattr(module, "open_consumer", lambda *_: "the consumer")
-        monkeypatch.setattr(module, "_settings", lambda: None)
-        assert [module._consumer(), module._consumer()] == ["the consumer"] * 2
-        assert chosen == [GC_THRESHOLDS]

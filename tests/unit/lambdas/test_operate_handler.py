@@ -112,14 +112,6 @@ def test_a_route_that_cannot_be_read_is_shown_with_what_is_wrong(world):
     assert (response["agreement"], response["malformed_members"]) == ("malformed", ["many"])
 
 
-def test_without_redis_nothing_is_said_of_the_registry(world):
-    world.raise_to(4, 5)
-    world.registry.is_down = True
-    response = ask(world, {"command": "route", "conversation_id": "c"})
-    assert response["agreement"] == "registry-unavailable"
-    assert [g["in_registry"] for g in response["generations"]] == [None]
-
-
 def test_raise(world):
     """What it changed, and then that there was nothing left to change."""
     command = {"command": "raise", "conversation_id": "c", "shard_count": 8, "by": "ann", "since_ms": NOW_MS}

@@ -9,45 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition_messages.api import respond
-from support.builders import World, message_id, new_message
+from support.builders import World, new_message
 from support.described import check_described
-from support.events import COLLECTION, COUNTER, ELEMENT, FakeContext, message_event
+from support.events import FakeContext, message_event
 from support.handlers import load_handler
 
-NOW_MS = 1_700_000_000_000
-ROUTES = {
-    f"POST {COLLECTION}": "write_message",
-    f"GET {COLLECTION}": "read_messages",
-    f"GET {ELEMENT}": "read_messages",
-    f"PATCH {ELEMENT}": "write_message",
-    f"DELETE {ELEMENT}": "write_message",
-    f"POST {COUNTER}": "write_message",
-    f"GET {COUNTER}": "read_messages",
-}
+from .test_requests import BAD_BODIES, BAD_PARAMETERS, BAD_TAGS, ID, PARSERS
+
+ROUTES = {route: "read_messages" if route.startswith("GET") else "write_message" for route in PARSERS}
 
 anything = st.text(max_size=12) | st.text(st.characters(codec=None, categories=["Cs", "Cc", "Lo", "So"]), max_size=4)
-numbers = st.sampled_from(["1", "0", "201", "-1", "1.0", "1e2", "٣", "1,2", " 1", "1_0", "9" * 400, "NaN"])
-words = st.sampled_from(["newest", "oldest", "strong", "eventual", "newest,oldest", "", "null", "true", "A" * 50])
-times = st.sampled_from(["2026-01-01T00:00:00Z", "2026-13-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "now"])
+parameters = st.sampled_from(
+    [*(text for texts in BAD_PARAMETERS.values() for text in texts), "1", "newest", "oldest", "strong", "eventual"]
+)
 queries = st.none() | st.dictionaries(
     st.sampled_from(["limit", "after", "before", "order", "cursor", "consistency", "limit[]", "Limit", ""]) | anything,
-    numbers | words | times | anything,
+    parameters | anything,
     max_size=5,
 )
 headers = st.none() | st.dictionaries(
-    st.sampled_from(
-        [
-            *("content-type", "Content-Type", "content-encoding", "accept-encoding", "cookie", "x-http-method"),
-            *("if-match", "If-Match"),
-        ]
-    )
-    | anything,
-    st.sampled_from(
-        [
-            *("application/json", "text/plain; charset=utf-16", "gzip", "multipart/form-data", "DELETE"),
-            *('"1-0"', 'W/"1", "2"', "*", "1", '"', ","),
-        ]
-    )
+    st.sampled_from(["content-type", "content-encoding", "If-Match"]) | anything,
+    st.sampled_from(["application/json", "text/plain; charset=utf-16", "gzip", 'W/"1", "2"', "*", *BAD_TAGS])
     | anything,
     max_size=4,
 )
@@ -56,23 +38,12 @@ texts = st.sampled_from(
         '{"sender":"a","body":"b"}',
         '{"sender":"a","body":"b","message_id":null}',
         '{"body":"b"}',
-        '{"attributes":{"x":[1e300]}}',
-        '{"body":null}',
-        "{}",
         '{"amount":-3,"token":"t"}',
-        '{"amount":1.0,"token":"\\ud800"}',
         '{"sender":"a","body":"b","expires_at":"9999-12-31T23:59:59.9Z"}',
-        '{"sender":"a","body":"b","expires_at":"1970-01-01T00:00:00Z"}',
         '{"sender":"a","body":"b","attributes":{"x":[1e300,-0.0,123456789012345678901234567890]}}',
         '{"sender":"a","body":"b"} ',
-        '{"sender":"a","body":"b"}{}',
         '{"sender":"a","body":"\\u0000"}',
-        "{'sender':'a'}",
-        '"\\ud800"',
-        "\ufeff{}",
-        "nul",
-        "1" * 5_000,
-        "[" * 100_000,
+        *filter(None, BAD_BODIES),
     ]
 )
 json_values = st.recursive(
@@ -93,7 +64,7 @@ bodies = (
     | (json_values | messages).map(json.dumps)
     | texts.map(lambda text: base64.b64encode(text.encode(errors="replace")).decode())
 )
-ids = st.sampled_from(["c", message_id(NOW_MS), message_id(NOW_MS).lower(), "018bcfe5-6800-7000-8000-000000000005"])
+ids = st.sampled_from(["c", ID, ID.lower(), "018bcfe5-6800-7000-8000-000000000005"])
 
 
 @st.composite
@@ -141,12 +112,12 @@ def serve(event: dict[str, Any], world: World) -> dict[str, Any]:
     return result
 
 
-@settings(max_examples=200)
+@settings(max_examples=150)
 @given(events())
 def test_odd_events_get_described_responses(event):
     """Odd ids, queries, headers, encodings and bodies, present, null or absent. What is acknowledged can be read."""
     world = World()
-    world.writer().write(new_message(message_id=message_id(NOW_MS)))
+    world.writer().write(new_message(message_id=ID))
     response = serve(event, world)
     assert response["statusCode"] != 500
     response["body"].encode()

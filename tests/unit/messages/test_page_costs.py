@@ -35,7 +35,7 @@ def test_a_page_of_one_message_over_two_shards_worked_by_hand():
     assert (cost.queries, cost.rounds, cost.items_read, cost.rcu_strong) == (3, 1, 5, 3)
 
 
-@pytest.mark.parametrize(("count", "page"), [(2, 50), (10, 50), (32, 20)])
+@pytest.mark.parametrize(("count", "page"), [(2, 20), (10, 20), (32, 20)])
 def test_pages_cost_what_the_reader_reads(count, page):
     """The read function itself, on messages that the write function's rule placed, needs as many queries and items."""
     cost = read_pages(count, Load(messages_per_second=1, item_bytes=1_024, page=page))

@@ -121,9 +121,3 @@ def test_what_code_gives_is_checked_as_a_variable_is(values):
     """`adaptive()` takes settings by name."""
     with pytest.raises(SettingsError):
         AdaptiveSettings.defaults(**values)
-
-
-def test_settings_are_frozen():
-    """One function's settings are shared by all of its parts."""
-    with pytest.raises(AttributeError, match="frozen"):
-        WriterSettings.defaults().reports.stream_partitions = 2

@@ -5,27 +5,27 @@ from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table import ShardedTable, fixed, in_band
 
-from .conftest import raise_key
+from .conftest import SCHEMA, raise_key
 
 ROOMS = ("hall", "room", "room-1", "über")
 IS_ROOM = Attr("PK").eq("room")
 
 
-@pytest.fixture(params=["fixed", "in band"])
-def table(request, plain) -> ShardedTable:
+@pytest.fixture(scope="module", params=["fixed", "in band"])
+def tables(request, dynamodb):
+    """boto3's table and a sharded one, with the same items; no test changes them."""
+    made = [dynamodb.create_table(TableName=f"scanned-{name}", **SCHEMA) for name in ("twin", "shards")]
     if request.param == "in band":
         for room in ROOMS:
-            raise_key(plain, room, 4)
-    return ShardedTable(plain, shards=fixed(4) if request.param == "fixed" else in_band(environ={}))
-
-
-@pytest.fixture
-def tables(table, twin):
+            raise_key(made[1], room, 4)
+    table = ShardedTable(made[1], shards=fixed(4) if request.param == "fixed" else in_band(environ={}))
     for number in range(40):
         item = {"PK": ROOMS[number % 4], "SK": f"{number:04}", "n": number, "owner": "eu", "at": f"{number:04}"}
-        for each in (twin, table):
+        for each in (made[0], table):
             each.put_item(Item=item)
-    return twin, table
+    yield made[0], table
+    for plain in made:
+        plain.delete()
 
 
 def scan(table, method="scan", **request):
@@ -98,7 +98,8 @@ def test_segments_together_are_the_table(tables, shape):
 @pytest.mark.parametrize(
     "expression", [IS_ROOM | Attr("n").gt(3), ~IS_ROOM, Attr("PK").size().gt(3), "n > :n AND (PK = :p OR n = :n)"]
 )
-def test_a_filter_that_looks_at_the_partition_key_otherwise_is_refused(table, watched, expression):
+def test_a_filter_that_looks_at_the_partition_key_otherwise_is_refused(tables, watched, expression):
+    _, table = tables
     table.scan()
     watched.sent.clear()
     request = {"FilterExpression": expression} | (values(n=1, p="room") if isinstance(expression, str) else {})
