@@ -50,7 +50,6 @@ class MessageStore(ItemStore[str, Message], Protocol):
         Returns:
             None when stored; else the message that is already there, unchanged.
         """
-        ...
 
     def replace(self, replacements: Sequence[Replacement]) -> bool:
         """Replace stored messages, all or none, if each is unchanged: one attempt.
@@ -58,7 +57,6 @@ class MessageStore(ItemStore[str, Message], Protocol):
         Returns:
             False when one of them is another by now, or gone; then none was replaced.
         """
-        ...
 
 
 class MessageWriter:

@@ -49,11 +49,9 @@ class Check(Protocol):
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes."""
-        ...
 
     def rebuild(self, cursor: str | None, *, budget_ms: float) -> RebuildPart:
         """Put a part of the journal's routes into the registry."""
-        ...
 
 
 class _Command(BaseModel):

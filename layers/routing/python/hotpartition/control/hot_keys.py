@@ -107,7 +107,6 @@ class HotKeys(Protocol):
         Raises:
             RetryLaterError: the journal could not be read.
         """
-        ...
 
 
 def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, key_wcu: float) -> RouteRow:

@@ -82,7 +82,6 @@ class Transport(Protocol[ResultT_co]):
 
     def start(self, attempt: Attempt) -> None:
         """Begin an attempt; it does not block."""
-        ...
 
     def wait(self, timeout_seconds: float | None) -> Sequence[tuple[Attempt, ResultT_co | RetryLaterError]]:
         """Wait until attempts end, or for this long; return those that ended, with their outcomes.
@@ -90,11 +89,9 @@ class Transport(Protocol[ResultT_co]):
         Raises:
             Exception: an attempt failed in a way that a repetition would not cure; the round ends with it.
         """
-        ...
 
     def abandon(self, attempt: Attempt) -> None:
         """Forget an attempt, if it has not ended: its result is not needed any more, and `wait` does not return it."""
-        ...
 
 
 class RoundState(Generic[ResultT]):

@@ -48,7 +48,6 @@ class PageCodec(Protocol[PageT]):
 
     def encode(self, page: PageT) -> str:
         """Write a page as text."""
-        ...
 
     def decode(self, text: str) -> PageT:
         """Read a page.
@@ -56,7 +55,6 @@ class PageCodec(Protocol[PageT]):
         Raises:
             MalformedPageError: `encode` did not write this text.
         """
-        ...
 
 
 class Filled(NamedTuple, Generic[PageT]):

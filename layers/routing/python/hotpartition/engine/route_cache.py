@@ -142,15 +142,12 @@ class Routes(Protocol):
 
     def get_route(self, collection: str, now_ms: int) -> Route:
         """Return a collection's route."""
-        ...
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:
         """Take in a route that the journal showed, and return the known route then."""
-        ...
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Return the route anew after all choices refused: the collection may have been raised meanwhile."""
-        ...
 
 
 class RouteSource:

@@ -27,7 +27,6 @@ class WriteCounting(Protocol):
         Returns:
             The report, if this write was sampled.
         """
-        ...
 
     def refused(
         self,
@@ -44,11 +43,9 @@ class WriteCounting(Protocol):
         Returns:
             Its report by now.
         """
-        ...
 
     def alarm(self, collection: str, now_ms: int) -> None:
         """Take in that something of a collection was refused, be it for the limit of a key range or not."""
-        ...
 
 
 class ReportedWrites:
