@@ -13,7 +13,8 @@ from pathlib import Path
 
 from redis.credentials import CredentialProvider
 
-from hotpartition.aws.environment import Certificates, find_certificates
+from hotpartition.aws.credentials import find_credentials
+from hotpartition.aws.environment import Certificates, find_certificates, find_region
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
@@ -124,12 +125,13 @@ def _find_certificates(settings: RegistrySettings) -> Certificates:
 def _find_credentials(settings: RegistrySettings) -> CredentialProvider | None:
     match settings.registry_authentication:
         case "iam":
-            from hotpartition.redis.credentials import iam_credentials  # noqa: PLC0415 - see this module's docstring
+            from hotpartition.redis.credentials import IamCredentials  # noqa: PLC0415 - see this module's docstring
 
-            return iam_credentials(
+            return IamCredentials(
                 cache_name=settings.registry_cache_name,
                 user=settings.registry_user,
-                environ=os.environ,
+                region=find_region(os.environ),
+                find_credentials=find_credentials(os.environ).get,
                 now_seconds=time.time,
             )
         case "password":
