@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.control.commands import respond
-from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations
+from hotpartition.control.reconcile import JournalCheck
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
-from hotpartition.control.reconcile import RETRY_BUDGET_MS
 from hotpartition.control.streams import StreamReader, Unread
-from hotpartition.core.backoff import try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_load, measure_read_heat
 from hotpartition.core.ports import LoadItems, RoutingItem
@@ -28,8 +26,6 @@ MAX_HEAT_READS = 8
 
 LEAST_LOOKED_AT = 100
 """Load items that are read for one look at the heat, at least: of the keys that were raised last."""
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +155,7 @@ class ReportedHeat:
         rows = [self._row(c, self._find_route(c), loads[c], now_ms) for c in hottest]
         if len(rows) < limit:
             listed = set(hottest)
-            newest = self._try(lambda: self._ends.routing_items.newest(limit))
+            newest = self._ends.retry(lambda: self._ends.routing_items.newest(limit))
             idle = [
                 self._row(i.collection, Known(i.route), self._load_without_reports(i.collection, unread), now_ms)
                 for i in newest
@@ -220,14 +216,11 @@ class ReportedHeat:
         try:
             return Known(*self._ends.registry.get_for_reading(collection))
         except RegistryUnavailableError:
-            item = self._try(lambda: self._ends.routing_items.read(collection))
+            item = self._ends.retry(lambda: self._ends.routing_items.read(collection))
             return Known(EMPTY_ROUTE if item is None else item.route)
 
     def _row(self, collection: str, found: Known, load: Load | None, now_ms: int) -> RouteRow:
         return build_row(collection, found, load, now_ms, key_wcu=self.key_wcu)
-
-    def _try(self, call: Callable[[], ResultT]) -> ResultT:
-        return try_for(self._ends.clock, RETRY_BUDGET_MS, call)
 
 
 RunAll = Callable[[Callable[[RoutingItem], RouteRow], Iterable[RoutingItem]], Iterable[RouteRow]]
@@ -253,7 +246,7 @@ class LoadItemHeat:
         """Implement `HotKeys.list_hot`."""
         clock = self._ends.clock
         most = max(limit, LEAST_LOOKED_AT)
-        newest = try_for(clock, RETRY_BUDGET_MS, lambda: self._ends.routing_items.newest(most + 1))
+        newest = self._ends.retry(lambda: self._ends.routing_items.newest(most + 1))
         rows = list(self._run_all(self._look_at, newest[:most]))
         # Stable: the newest first among equals.
         rows.sort(key=lambda row: -(row.wcu_per_second or 0.0))
@@ -261,7 +254,7 @@ class LoadItemHeat:
         return HotList(tuple(rows[:limit]), active, len(newest) <= most, 0, 0, (), clock.now_ms())
 
     def _look_at(self, item: RoutingItem) -> RouteRow:
-        load = try_for(self._ends.clock, RETRY_BUDGET_MS, partial(self._loads.get, item.collection))
+        load = self._ends.retry(partial(self._loads.get, item.collection))
         now_ms = self._store_clock.at(self._ends.clock.now_ms())
         heat = measure_load(load, now_ms)
         row = build_row(item.collection, Known(item.route), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)

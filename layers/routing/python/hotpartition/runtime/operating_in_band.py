@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from hotpartition.control.commands import Check
 from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import LoadItemHeat, RunAll
-from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations, OperationsLimits
+from hotpartition.control.reconcile import JournalCheck
 from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.keys import KeyForm
