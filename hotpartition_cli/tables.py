@@ -16,10 +16,10 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import SettingsError
+from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings
-from hotpartition.runtime.thresholds import find_close_times
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import UsageError

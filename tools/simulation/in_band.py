@@ -33,13 +33,9 @@ from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raised
 from hotpartition.errors import RetryLaterError, ThrottledError
-from hotpartition.runtime.building_in_band import (
-    build_in_band_routes,
-    build_in_band_thresholds,
-    build_in_band_writer,
-    open_in_band,
-)
+from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
@@ -77,7 +73,7 @@ FALSE_ITEM_WCU = 2
 FALSE_PROCESSES = 300
 FALSE_REFUSED_SHARE = 0.3
 _SETTINGS = InBandSettings.defaults()
-THRESHOLDS = build_in_band_thresholds(_SETTINGS.load, _SETTINGS.size)
+THRESHOLDS = build_thresholds(_SETTINGS.load, _SETTINGS.size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.detector import Thresholds
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Journal, LoadItems, Telemetry
 from hotpartition.core.route import MAX_CHOICES
@@ -21,9 +20,9 @@ from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.writer import Writer
-from hotpartition.runtime.building_leases import build_leases
+from hotpartition.runtime.building_leases import build_leases, find_close_times
 from hotpartition.runtime.settings import ClosingSettings, LeaseSettings, LoadSettings, SizeSettings
-from hotpartition.runtime.thresholds import find_close_times
+from hotpartition.runtime.thresholds import build_thresholds
 
 
 class InBandEnds(NamedTuple):
@@ -47,16 +46,6 @@ def build_in_band_routes(ends: InBandEnds, *, max_entries: int) -> JournalRoutes
     """Build the source of routes."""
     return JournalRoutes(
         journal=ends.journal, telemetry=ends.telemetry, random=ends.clock.random, max_entries=max_entries
-    )
-
-
-def build_in_band_thresholds(load: LoadSettings, size: SizeSettings) -> Thresholds:
-    """Take the decision's numbers from the settings; the load that one key serves is the only limit in band."""
-    return Thresholds(
-        hot_at_once_wcu=load.hot_at_once_wcu,
-        hot_sustained_wcu=load.hot_at_once_wcu,
-        target_shard_wcu=load.target_shard_wcu,
-        max_shard_count=size.max_shard_count,
     )
 
 
@@ -117,7 +106,7 @@ def build_in_band_writer(
         store_clock=ends.store_clock,
         telemetry=ends.telemetry,
         clock=clock,
-        thresholds=build_in_band_thresholds(load, size),
+        thresholds=build_thresholds(load, size),
         is_raising=is_raising,
         cooling=cooling,
     )

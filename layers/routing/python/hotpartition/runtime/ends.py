@@ -22,9 +22,9 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.building import Ends, EngineSettings
+from hotpartition.runtime.building import Ends
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
-from hotpartition.runtime.settings import RegistrySettings
+from hotpartition.runtime.settings import EngineSettings, RegistrySettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, outside a request's path: the consumer reads thousands of

@@ -19,9 +19,9 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.journal_routes import REFRESH_SECONDS
 from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.building_in_band import open_in_band
+from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.settings import InBandOperateSettings, LoadSettings, SizeSettings
-from hotpartition.runtime.thresholds import find_close_times
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
