@@ -34,8 +34,7 @@ from hotpartition.engine.closing import Closer
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.in_band import InBandCounting
-from hotpartition.engine.journal_reads import JournalReads
-from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.journal_routes import JournalReads, JournalRoutes
 from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import RouteSource

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.journal_reads import JournalReads
+from hotpartition.engine.journal_routes import JournalReads
 from hotpartition.runtime.building_in_band import (
     build_in_band_cooling,
     build_in_band_routes,

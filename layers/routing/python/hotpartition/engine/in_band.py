@@ -31,6 +31,7 @@ from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
+from hotpartition.engine.route_cache import keep_newest
 from hotpartition.errors import RetryLaterError, ThrottledError
 
 MARKED_MS = 10_000
@@ -156,10 +157,7 @@ class InBandCounting:
                 return False
             distance = self.first_sample_wcu
             left_wcu = self._clock.random() * distance
-            self._marks[collection] = _Mark(now_ms, now_ms + MARKED_MS, distance, left_wcu)
-            self._marks.move_to_end(collection)
-            if len(self._marks) > MAX_MARKS:
-                self._marks.popitem(last=False)
+            keep_newest(self._marks, collection, _Mark(now_ms, now_ms + MARKED_MS, distance, left_wcu), MAX_MARKS)
             return True
 
     def _sample(self, collection: str, wcu: float, shard_count: int, now_ms: int) -> float | None:

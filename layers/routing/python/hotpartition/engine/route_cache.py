@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from math import log
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading, ReadRoute, Registry, Telemetry
@@ -42,6 +42,8 @@ environment's own cached pages then keep a rush from DynamoDB."""
 MAX_UNCONFIRMED = 1_000
 """Collections of which such generations are remembered."""
 
+ValueT = TypeVar("ValueT")
+
 
 class _Entry(NamedTuple):
     route: Route
@@ -58,6 +60,14 @@ class _Unconfirmed(NamedTuple):
 
 
 _NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PAUSE_MS)
+
+
+def keep_newest(entries: OrderedDict[str, ValueT], key: str, value: ValueT, most: int) -> None:
+    """Put an entry, and drop the one that was put longest ago where there are more than `most`."""
+    entries[key] = value
+    entries.move_to_end(key)
+    if len(entries) > most:
+        entries.popitem(last=False)
 
 
 class RouteCache:
@@ -130,10 +140,7 @@ class RouteCache:
         early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random()) if cost_ms else 0.0
         if copies is None:
             copies = known.copies if known else 0
-        self._entries[collection] = _Entry(merged, now_ms + ttl_ms - early_ms, copies)
-        self._entries.move_to_end(collection)
-        if len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
+        keep_newest(self._entries, collection, _Entry(merged, now_ms + ttl_ms - early_ms, copies), self._max_entries)
         return merged
 
 
@@ -283,15 +290,9 @@ class RouteSource:
             absent = told.minus(known)
             pause_ms = min(2 * pause_ms, MAX_LOOKUP_PAUSE_MS) if absent <= before.members else LOOKUP_PAUSE_MS
             before = _Unconfirmed(absent, now_ms, pause_ms)
-        self._remember(collection, before._replace(asked_ms=now_ms))
-        return known, shown is not None and not before.members
-
-    def _remember(self, collection: str, unconfirmed: _Unconfirmed) -> None:
         with self._lock:
-            self._unconfirmed[collection] = unconfirmed
-            self._unconfirmed.move_to_end(collection)
-            if len(self._unconfirmed) > MAX_UNCONFIRMED:
-                self._unconfirmed.popitem(last=False)
+            keep_newest(self._unconfirmed, collection, before._replace(asked_ms=now_ms), MAX_UNCONFIRMED)
+        return known, shown is not None and not before.members
 
     def _ask_journal(self, collection: str) -> Route | None:
         """Read the route in the journal, eventually consistent; None when it does not respond or cannot be read."""

@@ -23,7 +23,7 @@ from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.in_band import InBandCounting
-from hotpartition.engine.journal_reads import JournalReads
+from hotpartition.engine.journal_routes import JournalReads
 from hotpartition.runtime.building import Ends, build_routes, build_writer
 from hotpartition.runtime.building_in_band import (
     InBandEnds,
