@@ -54,7 +54,7 @@ from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, In
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
-from hotpartition_messages import Message, counters, wiring_writer
+from hotpartition_messages import Message, counters
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
@@ -62,7 +62,6 @@ from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
@@ -198,21 +197,22 @@ def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, Mes
     settings = world.settings.writer
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
     writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM)
-    return ends, build_message_writer(writer, settings, store, clock=ends.clock, random_bits=random.getrandbits)
+    return ends, MessageWriter(writer, store, now_ms=ends.clock.now_ms, random_bits=random.getrandbits)
 
 
 def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
     """Build one environment of the write function, for its counters."""
     calls = ThreadedCalls(world.store.client("writer").call)
     ends, messages = _build_writer(world, process, index)
-    return wiring_writer.build_counter_writer(
-        messages,
-        world.settings.writer,
+    adder = world.parts.adder(
+        messages.writer,
         DynamoDBCounterStore(calls, COUNTERS),
-        DynamoDBJournal(calls, COUNTERS.journal),
+        journal=DynamoDBJournal(calls, COUNTERS.journal),
+        form=KEY_FORM,
         clock=ends.clock,
-        adder=world.parts.adder,
+        budget_ms=world.settings.writer.requests.request_budget_ms,
     )
+    return CounterWriter(adder, TABLE_NAME)
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
@@ -220,9 +220,8 @@ def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     ends, messages = _build_writer(world, process, index)
     settings, routes = world.settings.writer, messages.writer.routes
     gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
-    return build_message_changer(
-        messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock, kind=world.parts.changer
-    )
+    budget_ms = settings.requests.request_budget_ms
+    return world.parts.changer(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
@@ -267,6 +266,7 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
     settings, control = world.settings.writer, world.settings.consumer
     ends = open_in_band(calls, TABLE.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+    budget_ms = settings.requests.request_budget_ms
     is_scaled = control.load.hot_at_once_wcu < LoadSettings.defaults().hot_at_once_wcu
     writer = build_in_band_writer(
         ends,
@@ -274,13 +274,13 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         load=control.load,
         size=control.size,
         form=KEY_FORM,
-        budget_ms=settings.requests.request_budget_ms,
+        budget_ms=budget_ms,
         leases=settings.leases,
         max_entries=settings.requests.route_cache_entries,
         counting=SensitiveCounting if is_scaled else InBandCounting,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random.getrandbits)
+    messages = MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
     gatherer = world.parts.gatherer(
         store=store,
         routes=JournalReads(routes, telemetry, clock.now_ms),
@@ -290,8 +290,7 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         form=KEY_FORM,
         position_of=position_of,
     )
-    kind = world.parts.changer
-    changer = build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock, kind=kind)
+    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
     return messages, changer
 
 
