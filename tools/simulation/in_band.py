@@ -32,6 +32,7 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raised
+from hotpartition.engine.write_counting import Offer
 from hotpartition.errors import RetryLaterError, ThrottledError
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.settings import InBandSettings
@@ -298,10 +299,10 @@ def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALS
     while now_ms[0] < EPOCH_MS + seconds * 1_000:
         now_ms[0] += random.expovariate(wcu / FALSE_ITEM_WCU) * 1_000
         counting, at_ms = fleet[int(random.random() * FALSE_PROCESSES)], int(now_ms[0])
-        key = ItemKey("quiet", "k", at_ms, "k")
-        report = counting.offered(key, FALSE_ITEM_WCU, 0, at_ms)
+        offer = Offer(ItemKey("quiet", "k", at_ms, "k"), FALSE_ITEM_WCU)
+        report = counting.offered(offer, at_ms)
         if random.random() < FALSE_REFUSED_SHARE:
-            counting.refused(key, FALSE_ITEM_WCU, 0, at_ms, report=report, error=refusal)
+            counting.refused(offer, at_ms, report, refusal)
     return memory.raises
 
 

@@ -155,9 +155,9 @@ def test_a_load_around_the_threshold_does_not_flap(seed):
     for tick in range(600):
         now_ms = NOW_MS + 100 * tick
         for _ in range(20):
-            crossing = random.choice(fleet).record("c", PAGE_RCU, now_ms)
-            if crossing is not None:
-                window.add(ReadReport("c", *crossing), now_ms)
+            report = random.choice(fleet).record("c", PAGE_RCU, now_ms)
+            if report is not None:
+                window.add(report, now_ms)
         decision = decide_reads("c", window.get("c"), copies, READ_THRESHOLDS, now_ms=now_ms)
         copies = decision.copies
         decisions.append(decision.reason)
