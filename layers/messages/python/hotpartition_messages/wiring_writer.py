@@ -9,6 +9,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import JournalReading, Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.counters import Adder
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.writer import Writer
@@ -17,7 +18,7 @@ from hotpartition_messages.counters import CounterWriter, describe_counter_table
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.messages import Message
 from hotpartition_messages.settings import InBandWriteSettings, WriteSettings
-from hotpartition_messages.writing import MessageStore, MessageWriter
+from hotpartition_messages.writing import MessageWriter
 
 
 class WriteJobs(NamedTuple):
@@ -34,7 +35,7 @@ def build_jobs(
     gatherer: Gatherer[str, Message],
     settings: WriteSettings | InBandWriteSettings,
     calls: DynamoDBCalls,
-    store: MessageStore,
+    store: DynamoDBItemStore[Message],
     journal: JournalReading,
     *,
     telemetry: Telemetry,

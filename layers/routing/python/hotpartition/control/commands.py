@@ -22,7 +22,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hotpartition.control.hot_keys import HotList, RouteRow
 from hotpartition.control.operations import Operations, RaiseByHand, RoutePage
-from hotpartition.control.reconcile import JournalCheck, RebuildPart, Reconciler, RouteState, Verification
+from hotpartition.control.reconcile import JournalCheck, Reconciler, RouteState, Verification
+from hotpartition.control.registry_fill import RebuildPart
 from hotpartition.core.route import EMPTY_ROUTE, decode_member
 from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
 from hotpartition.core.timestamps import format_time

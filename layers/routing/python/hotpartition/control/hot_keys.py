@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
 from hotpartition.control.streams import StreamReader, Unread
@@ -91,20 +91,6 @@ class Known(NamedTuple):
     copies: int | None = None
 
 
-class HotKeys(Protocol):
-    """Lists the hot keys."""
-
-    key_wcu: float
-    """The load of one key that is hot, in WCU/s."""
-
-    def list_hot(self, limit: int) -> HotList:
-        """List the collections with the most load, hottest first, and fill up with the routes raised last.
-
-        Raises:
-            RetryLaterError: the journal could not be read.
-        """
-
-
 def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, key_wcu: float) -> RouteRow:
     """Build a collection's row; `load` None: not measured."""
     known = found.route or EMPTY_ROUTE
@@ -135,7 +121,7 @@ class ReportLimits:
 
 
 class ReportedHeat:
-    """`HotKeys` by the report streams."""
+    """Lists the hot keys by the report streams; `key_wcu` is the load of one key that is hot, in WCU/s."""
 
     def __init__(self, ends: ControlEnds, limits: ReportLimits) -> None:
         self._ends = ends
@@ -164,7 +150,8 @@ class ReportedHeat:
         streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
         active = None if unavailable == streams else len(loads)
         is_complete = not unread.streams
-        return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
+        consumers = tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
+        return HotList(tuple(rows), active, is_complete, streams, unavailable, consumers, now_ms)
 
     def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, Load]:
         """Measure the offered load of each collection that has any."""
@@ -202,9 +189,6 @@ class ReportedHeat:
         )
         return reader, reader.read()
 
-    def _find_consumers(self) -> tuple[int | None, ...]:
-        return tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
-
     def _find_consumer(self, share: Share) -> int | None:
         try:
             return self._ends.source.latest_start_ms(share)
@@ -227,7 +211,7 @@ RunAll = Callable[[Callable[[RoutingItem], RouteRow], Iterable[RoutingItem]], It
 
 
 class LoadItemHeat:
-    """`HotKeys` by the load items of raised keys, counted while DynamoDB refuses writes, and for seconds after.
+    """Lists the hot keys by load items of raised ones, counted while DynamoDB refuses writes, and for seconds after.
 
     A key that was refused and not raised is not listed: load items cannot be listed.
     """
@@ -243,7 +227,7 @@ class LoadItemHeat:
         self.key_wcu = key_wcu
 
     def list_hot(self, limit: int) -> HotList:
-        """Implement `HotKeys.list_hot`."""
+        """List the raised keys with the most load, hottest first, then those without: as `ReportedHeat.list_hot`."""
         clock = self._ends.clock
         most = max(limit, LEAST_LOOKED_AT)
         newest = self._ends.retry(lambda: self._ends.routing_items.newest(most + 1))
@@ -259,3 +243,6 @@ class LoadItemHeat:
         heat = measure_load(load, now_ms)
         row = build_row(item.collection, Known(item.route), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)
         return replace(row, rcu_per_second=None, pages_per_second=None)
+
+
+HotKeys = ReportedHeat | LoadItemHeat

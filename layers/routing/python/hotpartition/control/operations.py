@@ -89,7 +89,7 @@ class Operations:
         self._raiser = ends.build_raiser()
 
     def list_hot(self, limit: int) -> HotList:
-        """List the hot keys, as `HotKeys.list_hot` does."""
+        """List the hot keys, as `ReportedHeat.list_hot` does."""
         return self._hot_keys.list_hot(limit)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import partial
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
-from hotpartition.control.registry_fill import RegistryFill
+from hotpartition.control.registry_fill import RebuildPart, fill_page
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RegistryListing, RoutingItem
 from hotpartition.core.route import EMPTY_ROUTE, Route
@@ -65,15 +65,6 @@ class Verification:
     cursor: str | None = None
 
 
-@dataclass(slots=True)
-class RebuildPart:
-    """How many routes one part put into the registry, and which could not be read."""
-
-    routes: int = 0
-    malformed: list[str] = field(default_factory=list)
-    cursor: str | None = None
-
-
 class Reconciler:
     """Compares, repairs and fills, a part at a time."""
 
@@ -84,7 +75,6 @@ class Reconciler:
         self._telemetry = ends.telemetry
         self._clock = ends.clock
         self._raiser = ends.build_raiser()
-        self._fill = RegistryFill(ends)
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes: first those of the journal, then those that only the registry has.
@@ -128,7 +118,7 @@ class Reconciler:
         deadline_ms = self._clock.now_ms() + budget_ms
         part = RebuildPart(cursor=cursor)
         while True:
-            page = self._ends.retry(partial(self._fill.fill_page, part.cursor, PAGE_ITEMS))
+            page = self._ends.retry(partial(fill_page, self._ends, part.cursor, PAGE_ITEMS))
             part.routes += page.routes
             part.malformed += page.malformed
             part.cursor = page.cursor

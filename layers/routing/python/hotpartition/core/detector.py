@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from math import ceil
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from hotpartition.core.closes import WARM_SHARE
@@ -185,7 +186,7 @@ class _Slot:
 
     def _insert(self, source: str, known: tuple[_Crossing, ...], crossing: _Crossing) -> bool:
         """Add a value that is not the source's largest, or a repetition; say whether that changes anything."""
-        at = bisect_left(known, crossing[0], key=_value_of)
+        at = bisect_left(known, crossing[0], key=itemgetter(0))
         is_repetition = known[at][0] == crossing[0]
         if is_repetition and not crossing[3]:
             return False
@@ -207,10 +208,6 @@ class _Slot:
             if len(known) > 1:
                 samples += [_Sample(slot, after[0] - before[0], *after[1:]) for before, after in pairwise(known)]
         return samples
-
-
-def _value_of(crossing: _Crossing) -> float:
-    return crossing[0]
 
 
 class CollectionReports:
@@ -531,7 +528,8 @@ def _judge_throttles(
     reason = weigh_evidence(found, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     if reason is not Reason.UNLUCKY_PARTITION:
         return replace(cool, reason=reason)
-    count = size_after_throttles(load.shard_count, thresholds)
+    # Its shards share partitions: it gets twice as many.
+    count = min(2 * load.key_count, thresholds.max_shard_count)
     since_ms = _choose_since(load, min(slots), max(slots), now_ms)
     generation = _generation(count, load, since_ms)
     return replace(cool, reason=Reason.UNLUCKY_PARTITION, generation=generation)
@@ -565,11 +563,6 @@ def weigh_evidence(evidence: Evidence, thresholds: Thresholds, *, now_ms: int, r
     if raised_at_ms is not None and now_ms - raised_at_ms < EVIDENCE_PAUSE_MS:
         return Reason.COOLING_DOWN
     return Reason.UNLUCKY_PARTITION
-
-
-def size_after_throttles(shard_count: int, thresholds: Thresholds) -> int:
-    """Size a route whose shards share partitions: twice as many."""
-    return min(2 * max(shard_count, 1), thresholds.max_shard_count)
 
 
 def _generation(count: int, load: _LoadClass, since_ms: int) -> Generation:

@@ -221,7 +221,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         if not self._has_journal:
             return hint
         got = self._get([], self._begin(float("inf")), is_strong=True, journals_of=[collection])
-        return hint.checked_by(self._compare(collection, hint, got.journals[collection], is_strong=True))
+        return hint.checked_by(self.routes.compare(collection, hint, got.journals[collection], is_strong=True))
 
     def _begin(self, remaining_ms: float) -> Budget:
         return Budget(self._clock, min(self._budget_ms, remaining_ms), from_refusal=self._budget_from_refusal)
@@ -259,7 +259,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             is_base_last &= all(query.partition_key == collection for query in queries)
             entry = self._run_round(reading, queries, with_journal=wants_journal)
             if entry is not None:
-                route = route.checked_by(self._compare(collection, hint, entry, is_strong=reading.is_strong))
+                route = route.checked_by(self.routes.compare(collection, hint, entry, is_strong=reading.is_strong))
                 reading.is_folding |= entry.is_folding
                 wants_journal = False
             elif not self._has_journal:
@@ -339,7 +339,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         collection = search.key.collection
         entry = got.journals.get(collection)
         if entry is not None:
-            shown = self._compare(collection, search.hint, entry, is_strong=is_strong)
+            shown = self.routes.compare(collection, search.hint, entry, is_strong=is_strong)
             search.route = search.route.checked_by(shown)
             search.confirmed = entry if is_strong else NOTHING_CONFIRMED
             search.is_folding = entry.is_folding
@@ -357,6 +357,3 @@ class Gatherer(Generic[KeyT, ItemT]):
                 self._telemetry.count(MetricName.READS_RETRIED)
                 if not budget.wait():
                     raise
-
-    def _compare(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        return self.routes.compare(collection, hint, entry, is_strong=is_strong)
