@@ -172,11 +172,7 @@ class Operations:
     ) -> Closing:
         """Close a collection that has cooled: its items go to the base key again, from some minutes ahead on.
 
-        Args:
-            collection: which one.
-            is_dry_run: whether the close is only planned.
-            is_timed: the operator says that its positions are times, where that is not known here.
-            by: the operator.
+        With `is_dry_run` it is only planned. `is_timed`: the operator, named `by`, says that its positions are times.
 
         Raises:
             InvalidRequestError: the collection is malformed, or nothing is closed here.

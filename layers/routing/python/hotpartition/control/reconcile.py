@@ -79,10 +79,8 @@ class Reconciler:
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes: first those of the journal, then those that only the registry has.
 
-        Args:
-            cursor: that of the last part; None begins.
-            repairs: whether each gets the routes that only the other has. A malformed route is left to a person.
-            budget_ms: time after which the part ends.
+        `cursor` is that of the last part; None begins. With `repairs`, each gets the routes that only the other has; a
+        malformed route is left to a person. The part ends after `budget_ms`.
 
         Raises:
             InvalidRequestError: the cursor is not valid.

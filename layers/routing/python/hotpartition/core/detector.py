@@ -299,14 +299,8 @@ def decide(
 ) -> tuple[Decision, ...]:
     """Decide about one collection.
 
-    Args:
-        collection: whose reports these are.
-        reports: its known load.
-        route: its route in the journal, as far as known. A stale route can only lead to a raise that is
-            already there, or is larger than needed.
-        thresholds: when it is hot, and how it is sized.
-        now_ms: Unix time in ms.
-        raised_at_ms: when its route last grew, Unix ms.
+    `route` is the one in the journal, as far as known: a stale one can only lead to a raise that is already there, or
+    is larger than needed. `raised_at_ms` is when it last grew, Unix ms.
 
     Returns:
         One decision for each load class that asks for a raise or waits for one, or else a single decision.
@@ -336,12 +330,7 @@ def keep_open(collection: str, wcu_per_second: float, route: Route, warm_wcu: fl
 
     Its shards serve the load, so nothing else raises it, and at the close all writers would go to the base key at once.
 
-    Args:
-        collection: whose load it is.
-        wcu_per_second: all of its load.
-        route: as writers place by it.
-        warm_wcu: with less it may be closed.
-        now_ms: Unix time in ms.
+    `wcu_per_second` is all of its load; with less than `warm_wcu` it may be closed. `route` is as writers place by it.
     """
     generation = route.undone_after(now_ms) if wcu_per_second >= warm_wcu else None
     if generation is None:

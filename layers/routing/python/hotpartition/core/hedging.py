@@ -191,12 +191,7 @@ def run_round(
 ) -> tuple[list[ResultT | RetryLaterError], int]:
     """Run a round of idempotent calls, and ask those that are slower than most again, once, within the budget.
 
-    Args:
-        count: how many calls it has.
-        transport: sends them.
-        timer: a monotonic clock in seconds.
-        parallel: how many attempts run at the same time; hedges come on top.
-        policy: when to hedge; None for never.
+    `timer` is a monotonic clock in seconds. Hedges come on top of the `parallel` attempts that run at the same time.
 
     Returns:
         The results in the order of the calls, and how many hedges were sent.

@@ -426,10 +426,7 @@ def cut_page(page: Page[KeyT, ItemT], count: int) -> Page[KeyT, ItemT]:
 def narrow_newest(page: Page[KeyT, ItemT], limit: int, is_shown: Callable[[ItemT], bool]) -> Page[KeyT, ItemT]:
     """Build the page that the same read would have given with another limit, and with the items shown by now.
 
-    Args:
-        page: a newest-first page.
-        limit: REQUIRES: no larger than the page's own, unless that is the last one.
-        is_shown: says whether an item belongs on a page; those in `hidden` do not.
+    It is a newest-first page. REQUIRES: the limit is no larger than the page's own, unless that is the last one.
     """
     read = page.items
     if page.hidden:

@@ -166,12 +166,7 @@ class Journal(JournalReading, Protocol):
     ) -> JournalEntry:
         """Add generations to a collection's route: idempotent, commutative, never takes anything away.
 
-        Args:
-            collection: whose route grows.
-            generations: at least one.
-            cause: why, for operators.
-            now_ms: Unix time in ms.
-            pause_ms: how long the route must not have grown; where it has, nothing is added.
+        With `pause_ms`, nothing is added to a route that has grown in so short a time before. `cause` is for operators.
 
         Returns:
             The new route.
@@ -184,12 +179,7 @@ class Journal(JournalReading, Protocol):
 
         A confirmation leaves when and why the route last grew: it may come late, after a raise.
 
-        Args:
-            collection: whose route grows.
-            close: the announcement or confirmation.
-            cause: why, for operators.
-            now_ms: Unix time in ms.
-            seen: adds nothing if the route has grown since; None: it may have.
+        With `seen`, nothing is added if the route has grown since. `cause` is for operators.
 
         Returns:
             The new route, with its `date_ms`; None: it has grown, so nothing was added.

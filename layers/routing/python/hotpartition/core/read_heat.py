@@ -135,12 +135,7 @@ def decide_reads(
 ) -> ReadDecision:
     """Decide whether a collection is read-hot.
 
-    Args:
-        collection: whose reports these are.
-        reads: its known load.
-        copies: the last decision, as far as known; 0: it was not read-hot.
-        thresholds: when it is hot, and how many copies it gets.
-        now_ms: Unix time in ms.
+    `copies` is the last decision, as far as known; 0: it was not read-hot.
     """
     current = slot_of(now_ms)
     rcu, pages = reads.load(current - HORIZON_SLOTS, current)

@@ -148,10 +148,7 @@ class ReadSampler:
     def record(self, collection: str, rcu: float, now_ms: int) -> ReadReport | None:
         """Count one requested page, whether a cache or DynamoDB served it.
 
-        Args:
-            collection: whose page it is.
-            rcu: the cost of reading it from DynamoDB, more than 0.
-            now_ms: Unix time.
+        `rcu` is the cost of reading it from DynamoDB, more than 0.
 
         Returns:
             The report, if this page crossed a sampling point (the last one, if it crossed several).

@@ -34,10 +34,7 @@ class StoreClock:
     def learn(self, second_ms: int | None, sent_ms: float, received_ms: float) -> None:
         """Take in the `Date` of a response, as `read_date` returns it; None is ignored.
 
-        Args:
-            second_ms: a whole second of DynamoDB's clock, as Unix ms.
-            sent_ms: when the request was sent, Unix ms of the process's clock.
-            received_ms: when its response was there.
+        Its request was sent, and it was there, at these times of the process's clock, Unix ms.
         """
         if second_ms is None:
             return

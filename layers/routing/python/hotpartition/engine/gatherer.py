@@ -148,20 +148,10 @@ class Gatherer(Generic[KeyT, ItemT]):
         is_compared: bool = False,
         is_folding: bool = False,
     ) -> Gathered:
-        """Run the queries of a plan, round by round, until it has none left.
+        """Run the queries of a plan, round by round, until it has none left: as `gather`, with the same errors.
 
-        Args:
-            plan: the queries.
-            collection: whose items.
-            is_strong: whether the read is strongly consistent, the journal's included.
-            remaining_ms: time the caller has left; the budget never passes it.
-            hint: the collection's route as Redis has it, if that was asked already.
-            is_compared: whether `hint` is the route of an earlier plan of the same read, which read the journal.
-            is_folding: whether that one found that items are being moved to the base key.
-
-        Raises:
-            RetryLaterError: a key could not be read within the budget.
-            MalformedGenerationError: the routing item cannot be read.
+        `is_compared`: `hint` is the route of an earlier plan of the same read, which read the journal. `is_folding`:
+        that one found that items are being moved to the base key.
         """
         reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong, is_folding or self.routes.is_folding)
         try:

@@ -183,12 +183,8 @@ class PageCache(Generic[PageT]):
     ) -> CachedPage[PageT]:
         """Return a page that is at most as old as the bound, or read it.
 
-        Args:
-            collection: whose page it is.
-            variant: which of its pages.
-            copies: in how many copies Redis holds it, at least one.
-            fill: reads it from DynamoDB.
-            remaining_ms: time the caller has left; waiting never passes it.
+        `copies`: in how many Redis holds it, at least one. Waiting never passes `remaining_ms`, the time the caller has
+        left.
 
         Raises:
             RetryLaterError: `fill` raised it, and there is no page within the bound.

@@ -69,12 +69,8 @@ class Raiser:
     ) -> Raised:
         """Add generations to a route: to the journal, and then all that the journal has to the registry.
 
-        Args:
-            collection: whose route grows.
-            generations: at least one.
-            cause: why, for operators.
-            deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `budget_ms`.
-            pause_ms: how long the route must not have grown; where it has, it is left unchanged.
+        With `pause_ms`, a route that has grown in so short a time before is left unchanged. A journal that refuses is
+        asked again until `deadline_ms`, Unix ms; by default for `budget_ms`.
 
         Raises:
             MalformedGenerationError: the stored route cannot be read.

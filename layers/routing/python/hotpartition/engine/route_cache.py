@@ -122,13 +122,8 @@ class RouteCache:
         Probabilistic Cache Stampede Prevention", VLDB 2015. There each request draws; here the entry does, once, since
         the requests of one environment come one after another or share one look-up.
 
-        Args:
-            collection: whose route it is.
-            route: the new one.
-            now_ms: Unix time.
-            copies: in how many copies Redis holds the newest page; None: as known.
-            cost_ms: how long asking for it took.
-            is_brief: whether news may be about to come, so that it is fresh for less long.
+        `copies`: in how many copies Redis holds the newest page; None: as known. `cost_ms`: how long asking for it
+        took. `is_brief`: news may be about to come, so that it is fresh for less long.
 
         Returns:
             The merged route.

@@ -42,13 +42,9 @@ def open_ends(
 ) -> Ends:
     """Build the ends of an engine. Call it on the first request: it makes the environment's id.
 
-    Args:
-        settings: the table's name, and where reports go.
-        telemetry: takes metrics and events.
-        connection: one for all: each new one is authenticated anew, and its users are hardly ever at work together.
-        repairs: whether the engine's user in Redis may repair routes.
-        clock: the system's, unless it is given.
-        pause: waits after each sending of reports, which have a background of their own then.
+    All share one `connection`: each new one is authenticated anew, and its users are hardly ever at work together.
+    `repairs`: the engine's user in Redis may repair routes. `pause` waits after each sending of reports, which have a
+    background of their own then.
     """
     clock, name = clock or system_clock(), settings.store.table_name
     background = BackgroundThread()
@@ -80,11 +76,7 @@ def connect_redis(
 ) -> RedisConnection:
     """Build the connection of a function; nothing is opened yet.
 
-    Args:
-        settings: where Redis is, and how to get in.
-        telemetry: takes events of refusals and connections.
-        purpose: of the connection, in log lines.
-        is_patient: for work outside a request's path.
+    `purpose` names it in log lines; one that `is_patient` is for work outside a request's path.
     """
     user = settings.registry_user
 
