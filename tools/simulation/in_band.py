@@ -174,12 +174,10 @@ class _Rush(Observer):
         writer = build_in_band_writer(
             ends,
             build_in_band_routes(ends, max_entries=100),
-            load=_SETTINGS.load,
-            size=_SETTINGS.size,
+            _SETTINGS,
             form=KEY_FORM,
             budget_ms=BUDGET_MS,
-            leases=None,
-            max_entries=100,
+            closing=False,
         )
         store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)

@@ -50,7 +50,14 @@ from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.building import build_writer as build_engine_writer
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
+from hotpartition.runtime.settings import (
+    AdaptiveSettings,
+    ClosingSettings,
+    ConsumerSettings,
+    InBandSettings,
+    InBandWriterSettings,
+    LoadSettings,
+)
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
@@ -267,16 +274,14 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
     ends = open_in_band(calls, TABLE.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
     budget_ms = settings.requests.request_budget_ms
+    closing = ClosingSettings.defaults(is_closing=False)
+    finding = {"load": control.load, "size": control.size, "raising": control.raising}
     is_scaled = control.load.hot_at_once_wcu < LoadSettings.defaults().hot_at_once_wcu
     writer = build_in_band_writer(
         ends,
         routes,
-        load=control.load,
-        size=control.size,
+        InBandWriterSettings({**vars(settings), **finding, "closing": closing}),
         form=KEY_FORM,
-        budget_ms=budget_ms,
-        leases=settings.leases,
-        max_entries=settings.requests.route_cache_entries,
         counting=SensitiveCounting if is_scaled else InBandCounting,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)

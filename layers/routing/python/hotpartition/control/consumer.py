@@ -66,9 +66,7 @@ class RunSummary:
 class _State:
     """The state of one run. All of it can be lost."""
 
-    share: Share
     reader: StreamReader
-    marker: ReadMarker
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # when each of them was read, or raised
     read_ms: dict[str, int] = field(default_factory=dict)
@@ -131,7 +129,7 @@ class Consumer:
             reads=marker.window,
             is_named=True,
         )
-        state = _State(share, reader, marker)
+        state = _State(reader)
         rebuild = RegistryRebuild(self._ends)
         cooler = None if self._cooling is None else Cooler(self._ends, self._cooling, share)
         next_housekeeping_ms = next_refresh_ms = started_ms
