@@ -231,11 +231,7 @@ class CollectionReports:
         self.add_crossing(number, source, (value, position, shard_count, is_throttled), 0.0)
 
     def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
-        """Take in the kept part of a report.
-
-        Returns:
-            Whether it was throttled, or its slot belongs to a second of slots with more than `quiet_wcu`.
-        """
+        """Take in the kept part of a report; say whether it is throttled, or in a second with more than `quiet_wcu`."""
         slot = self._slots.get(number)
         if slot is None:
             self.first_slot = min(self.first_slot, number) if self._slots else number
@@ -297,13 +293,10 @@ def decide(
     now_ms: int,
     raised_at_ms: int | None = None,
 ) -> tuple[Decision, ...]:
-    """Decide about one collection.
+    """Decide about each load class of a collection that asks for a raise or waits for one, or else about it as a whole.
 
     `route` is the one in the journal, as far as known: a stale one can only lead to a raise that is already there, or
     is larger than needed. `raised_at_ms` is when it last grew, Unix ms.
-
-    Returns:
-        One decision for each load class that asks for a raise or waits for one, or else a single decision.
     """
     route = route.as_announced  # as writers place by it
     current = slot_of(now_ms)
@@ -595,11 +588,7 @@ class ReportWindow:
         self._sources: dict[str, str] = {}
 
     def add(self, report: WriteReport, now_ms: int) -> bool:
-        """Take a report in.
-
-        Returns:
-            False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
-        """
+        """Take a report in; return False for one outside the horizon (late, or from a broken clock): it is left out."""
         collection, number, source, value, position, shard_count, is_throttled = report
         ahead = number - now_ms // SLOT_MS
         if not -HORIZON_SLOTS <= ahead <= MAX_SLOTS_AHEAD:

@@ -116,9 +116,6 @@ def decide_in_band(
 
     `position` is the item's, `thresholds.hot_at_once_wcu` the load that one key serves, `now_ms` DynamoDB's time, and
     `raised_at_ms` when the route last grew, Unix ms.
-
-    Returns:
-        Its `generation` is set when the route is to be raised.
     """
     route = route.as_announced  # as writers place by it
     m, now = route.shard_count_at(position), slot_of(now_ms)

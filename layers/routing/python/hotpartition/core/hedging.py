@@ -145,10 +145,9 @@ class RoundState(Generic[ResultT]):
         return self._run(Attempt(call, now, is_hedge=True))
 
     def end(self, attempt: Attempt, result: ResultT | RetryLaterError, now: float) -> Attempt | None:
-        """Take in the outcome of an attempt; a failed one counts only when its call has no other attempt.
+        """Take in the outcome of an attempt; return the call's other attempt, if that is not needed any more.
 
-        Returns:
-            The call's other attempt, if it is not needed any more.
+        A failed one counts only when its call has no other attempt.
         """
         if attempt not in self.running:
             return None  # the call's other attempt ended at the same time
@@ -192,9 +191,7 @@ def run_round(
     """Run a round of idempotent calls, and ask those that are slower than most again, once, within the budget.
 
     `timer` is a monotonic clock in seconds. Hedges come on top of the `parallel` attempts that run at the same time.
-
-    Returns:
-        The results in the order of the calls, and how many hedges were sent.
+    Returned are the results in the order of the calls, and how many hedges were sent.
     """
     state: RoundState[ResultT] = RoundState(count, policy)
     waiting = iter(range(count))

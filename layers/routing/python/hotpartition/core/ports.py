@@ -164,25 +164,18 @@ class Journal(JournalReading, Protocol):
     def add(
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
     ) -> JournalEntry:
-        """Add generations to a collection's route: idempotent, commutative, never takes anything away.
+        """Add generations to a collection's route, and return it: idempotent, commutative, never takes anything away.
 
         With `pause_ms`, nothing is added to a route that has grown in so short a time before. `cause` is for operators.
-
-        Returns:
-            The new route.
         """
 
     def add_close(
         self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
     ) -> JournalEntry | None:
-        """Add one step of a close to a collection's route: idempotent, commutative, never takes anything away.
+        """Add one step of a close to a collection's route, as `add` adds; return the new one, with its `date_ms`.
 
-        A confirmation leaves when and why the route last grew: it may come late, after a raise.
-
-        With `seen`, nothing is added if the route has grown since. `cause` is for operators.
-
-        Returns:
-            The new route, with its `date_ms`; None: it has grown, so nothing was added.
+        A confirmation leaves when and why the route last grew: it may come late, after a raise. Where it has grown
+        since `seen`, nothing is added, and None returned.
         """
 
 
@@ -271,10 +264,9 @@ class PageStore(Protocol):
         """Store all copies of a page, in place of whatever is there. Tries each; raises if one failed."""
 
     def take_lease(self, collection: str, variant: str, lease_ms: int) -> int | None:
-        """Take the right to read a page for all. It ends by itself, and is not given back.
+        """Take the right to read a page for all, which ends by itself, and is not given back.
 
-        Returns:
-            When it was taken, in Unix ms of the store's clock; None where another has it.
+        Return when it was taken, in Unix ms of the store's clock; None where another has it.
         """
 
 
@@ -377,8 +369,4 @@ class Background(Protocol):
     """Runs small best-effort work beside the request: never waits, and drops work that it cannot take."""
 
     def submit(self, work: Callable[[], None]) -> bool:
-        """Hand work over.
-
-        Returns:
-            False when it was dropped because too much earlier work still runs.
-        """
+        """Hand work over; return False when it was dropped because too much earlier work still runs."""

@@ -180,11 +180,7 @@ class ReadWindow:
         self._loud: dict[str, int] = {}
 
     def add(self, report: ReadReport, now_ms: int) -> bool:
-        """Take a report in.
-
-        Returns:
-            False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
-        """
+        """Take a report in; return False for one outside the horizon (late, or from a broken clock): it is left out."""
         if not -HORIZON_SLOTS <= report.slot - slot_of(now_ms) <= MAX_SLOTS_AHEAD:
             return False
         reads = self._collections.get(report.collection)

@@ -346,11 +346,9 @@ def next_candidates(
 ) -> tuple[str, ...]:
     """List the partition keys that a point read asks next: first choices, and the others if nothing was found there.
 
+    With none left, the item is not stored.
     `asked` are the keys that have responded; `is_found`: one of them holds it. `everywhere`: all choices are asked at
     once, found or not, to learn of every copy.
-
-    Returns:
-        Empty: the item is not stored.
     """
     for looked_at in (choices,) if everywhere else (1,) if is_found else (1, choices):
         keys = candidate_keys(route, key, form, choices=looked_at)

@@ -79,11 +79,7 @@ class LoadSampler:
         self._lone_writes = 0
 
     def record(self, collection: str, wcu: float, now_ms: int) -> Crossing | None:
-        """Count one offered write, throttled or not, once per request.
-
-        Returns:
-            The report, if this write crossed a sampling point (the last one, if it crossed several).
-        """
+        """Count one offered write, throttled or not, once per request; return the last sampling point it crossed."""
         slot = now_ms // SLOT_MS
         if slot != self._slot:
             self._slot = slot
@@ -146,12 +142,9 @@ class ReadSampler:
         self._reported: dict[str, tuple[float, float]] = {}
 
     def record(self, collection: str, rcu: float, now_ms: int) -> ReadReport | None:
-        """Count one requested page, whether a cache or DynamoDB served it.
+        """Count one requested page, whether a cache or DynamoDB served it; report the last sampling point it crossed.
 
         `rcu` is the cost of reading it from DynamoDB, more than 0.
-
-        Returns:
-            The report, if this page crossed a sampling point (the last one, if it crossed several).
         """
         with self._lock:
             crossing = self._sampler.record(collection, rcu, now_ms)

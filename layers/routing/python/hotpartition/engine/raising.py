@@ -91,10 +91,9 @@ class Raiser:
         return Raised(entry, self.publish(collection, entry.route), is_made)
 
     def publish(self, collection: str, route: Route) -> bool:
-        """Put a route that the journal has into the registry.
+        """Put a route that the journal has into the registry; say whether that can be left so.
 
-        Returns:
-            Whether it has it: also where the place is taken by what an operator has to remove.
+        It can also where the place is taken by what an operator has to remove.
         """
         if self._registry is None:
             return True

@@ -115,7 +115,7 @@ class RouteCache:
         cost_ms: float = 0.0,
         is_brief: bool = False,
     ) -> Route:
-        """Merge a route into the entry, and make it fresh. REQUIRES: one thread at a time.
+        """Merge a route into the entry, make it fresh, and return it. REQUIRES: one thread at a time.
 
         An entry's TTL ends a little early, at random, by about what its refresh costs; so environments that learned a
         route together do not ask for it again together. Source: Vattani, Chierichetti, Lowenstein, "Optimal
@@ -124,9 +124,6 @@ class RouteCache:
 
         `copies`: in how many copies Redis holds the newest page; None: as known. `cost_ms`: how long asking for it
         took. `is_brief`: news may be about to come, so that it is fresh for less long.
-
-        Returns:
-            The merged route.
         """
         known = self._entries.get(collection)
         merged = known.route.union(route) if known else route
