@@ -16,7 +16,6 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import SettingsError
-from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings
@@ -64,10 +63,8 @@ class TableCaller:
             find_place(client, settings),
             LoggedTelemetry(),
             system_clock(),
+            settings,
             form=form,
-            load=settings.load,
-            size=settings.size,
-            close_times=find_close_times(settings.leases, settings.closing),
             run_all=threads.map,
         )
         return cls(

@@ -197,7 +197,7 @@ class RouteSource:
     def refresh(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now, fresh or not."""
         route = self._ask_registry(collection, now_ms)
-        return self._known(collection) if route is None else route
+        return self._cache.peek(collection) if route is None else route
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
@@ -206,7 +206,7 @@ class RouteSource:
             return route
         shown = self._ask_journal(collection)
         if shown is None:
-            return self._known(collection)
+            return self._cache.peek(collection)
         with self._lock:
             return self._cache.learn(collection, shown, now_ms, is_brief=True)
 
@@ -214,10 +214,6 @@ class RouteSource:
         """Take in a route that the journal showed elsewhere."""
         with self._lock:
             return self._cache.learn(collection, route, now_ms)
-
-    def _known(self, collection: str) -> Route:
-        with self._lock:
-            return self._cache.peek(collection)
 
     def _ask_registry(self, collection: str, now_ms: int, *, is_throttled: bool = False) -> Route | None:
         """Ask Redis, or wait for the response of a look-up that is already under way: it is a hint, so it may be."""
@@ -266,7 +262,7 @@ class RouteSource:
         """
         if self._journal is None:
             return told, True
-        known = self._known(collection)
+        known = self._cache.peek(collection)
         news = told.minus(known)
         if not news:
             with self._lock:
