@@ -187,17 +187,14 @@ class RouteSource:
         """Return the route, at most a few seconds old while Redis responds."""
         # Without the lock, which guards learning: an entry is replaced as a whole.
         route = self._cache.get_fresh(collection, now_ms)
-        return self.refresh(collection, now_ms) if route is None else route
+        if route is None:
+            route = self._ask_registry(collection, now_ms)
+        return self._cache.peek(collection) if route is None else route
 
     def get_for_reading(self, collection: str, now_ms: int) -> ReadRoute:
         """Return the route as `get_route` does, and whether the collection is read-hot, by one look-up at most."""
         route = self.get_route(collection, now_ms)
         return ReadRoute(route, self._cache.copies_of(collection, now_ms))
-
-    def refresh(self, collection: str, now_ms: int) -> Route:
-        """Ask Redis now, fresh or not."""
-        route = self._ask_registry(collection, now_ms)
-        return self._cache.peek(collection) if route is None else route
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
