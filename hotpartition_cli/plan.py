@@ -36,7 +36,8 @@ _CONVERSATION = "room-1"
 
 def default_thresholds() -> Thresholds:
     """Take the settings' own defaults, by which the stack sizes by default."""
-    return build_thresholds(ConsumerSettings.defaults())
+    settings = ConsumerSettings.defaults()
+    return build_thresholds(settings.load, settings.size, settings.heat)
 
 
 def plan_load(options: argparse.Namespace) -> Outcome:

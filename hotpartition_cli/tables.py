@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.control.commands import respond
-from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations
+from hotpartition.control.reconcile import JournalCheck
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
@@ -19,7 +19,6 @@ from hotpartition.errors import SettingsError
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings
-from hotpartition.runtime.thresholds import find_close_times
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import UsageError
@@ -64,10 +63,8 @@ class TableCaller:
             find_place(client, settings),
             LoggedTelemetry(),
             system_clock(),
+            settings,
             form=form,
-            load=settings.load,
-            size=settings.size,
-            close_times=find_close_times(settings.leases, settings.closing),
             run_all=threads.map,
         )
         return cls(

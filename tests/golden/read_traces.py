@@ -8,7 +8,6 @@ from functools import cache
 from random import Random
 
 from golden.stage import ONSET_MS, Actor, Deliver, Stage, deliver_soon, deliver_twice_and_in_disorder, in_seconds
-from hotpartition.core.reports import ReadReport
 from hotpartition.core.sampler import ReadSampler, slot_of
 from support.fleet import START_MS, Arrival
 
@@ -57,9 +56,9 @@ class ReadingFleet:
             while self._due >= 1:
                 self._due -= 1
                 self.pages += 1
-                crossing = self._random.choice(self._counters).record(COLLECTION, self.trace.page_rcu, now_ms)
-                if crossing is not None:
-                    arrivals += self.trace.deliver(self._delivery, ReadReport(COLLECTION, *crossing), now_ms)
+                report = self._random.choice(self._counters).record(COLLECTION, self.trace.page_rcu, now_ms)
+                if report is not None:
+                    arrivals += self.trace.deliver(self._delivery, report, now_ms)
         self.sent += len(arrivals)
         self._now_ms = max(self._now_ms, to_ms)
         return arrivals

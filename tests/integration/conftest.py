@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.clients import CURL, open_boto3, open_curl
+from hotpartition.dynamodb.clients import open_boto3, open_curl
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.cluster import RedisConnection
@@ -102,7 +102,7 @@ def dynamodb_over(
 @pytest.fixture
 def dynamodb(dynamodb_over: Callable[[str], DynamoDB]) -> DynamoDB:
     """The adapters over the default client: what a client must do is tested over both."""
-    return dynamodb_over(CURL)
+    return dynamodb_over("curl")
 
 
 @pytest.fixture(scope="session")

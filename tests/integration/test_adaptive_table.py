@@ -8,7 +8,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from hotpartition.core.route import EMPTY_ROUTE
-from hotpartition.dynamodb.clients import open_dynamodb
+from hotpartition.dynamodb.clients import open_boto3
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.runtime.building import find_journal
@@ -75,7 +75,7 @@ def test_load_alone_raises_a_table_of_anybodys(request, deployment, deciding):
     request.addfinalizer(lambda: replace(consumer, running))
     plain = boto3.resource("dynamodb").Table("readings")
     table = ShardedTable(plain, shards=adaptive(environ={}, sampling_distance_wcu=1.0, **deployment))
-    journal = DynamoDBJournal(open_dynamodb("boto3"), find_journal(ConsumerSettings.read(told)))
+    journal = DynamoDBJournal(open_boto3(), find_journal(ConsumerSettings.read(told)))
     number = 0
     # Until it is raised, and the writer has learned that.
     while not any(item["Sensor"].startswith("dev|7#_") for item in plain.scan()["Items"]):

@@ -32,7 +32,7 @@ from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_sort_key
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_writer import build_message_writer
+from hotpartition_messages.writing import MessageWriter
 from support.builders import World, build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock
@@ -402,8 +402,8 @@ class TestCost:
         world, settings = World(clock=FakeClock(NOW_MS)), WriteSettings.defaults()
         ends, clock = world.ends(), world.clock
         writer = build_writer(ends, settings, journal=dynamodb.journal, form=KEY_FORM)
-        message_writer = build_message_writer(
-            writer, settings, dynamodb.store, clock=ends.clock, random_bits=lambda _: clock.now_ms
+        message_writer = MessageWriter(
+            writer, dynamodb.store, now_ms=ends.clock.now_ms, random_bits=lambda _: clock.now_ms
         )
         return message_writer, build_message_reader(ends, ReadSettings.defaults(), dynamodb.store), clock
 

@@ -29,7 +29,6 @@ from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.counters import FakeCounters
 from support.fakes import (
@@ -128,7 +127,10 @@ class World:
     def _writer(self, settings: WriteSettings) -> MessageWriter:
         ends = self.ends(repairs=False)
         writer = build_writer(ends, settings, journal=self.journal, form=KEY_FORM)
-        return build_message_writer(writer, settings, self.table, clock=ends.clock, random_bits=self.random.getrandbits)
+        retention_days, random_bits = settings.retention_days, self.random.getrandbits
+        return MessageWriter(
+            writer, self.table, now_ms=ends.clock.now_ms, random_bits=random_bits, retention_days=retention_days
+        )
 
     def changer(self, **values: float) -> MessageChanger:
         settings = settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values})
@@ -136,7 +138,8 @@ class World:
         gatherer = build_gatherer(
             ends, settings, messages.writer.routes, store=self.table, form=KEY_FORM, position_of=position_of
         )
-        return build_message_changer(messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock)
+        budget_ms = settings.requests.request_budget_ms
+        return MessageChanger(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
 
     def reader(
         self, *, environment: str | None = None, sampling_distance_rcu: float | None = None, **values: float

@@ -32,14 +32,11 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raised
+from hotpartition.engine.write_counting import Offer
 from hotpartition.errors import RetryLaterError, ThrottledError
-from hotpartition.runtime.building_in_band import (
-    build_in_band_routes,
-    build_in_band_thresholds,
-    build_in_band_writer,
-    open_in_band,
-)
+from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
@@ -77,7 +74,7 @@ FALSE_ITEM_WCU = 2
 FALSE_PROCESSES = 300
 FALSE_REFUSED_SHARE = 0.3
 _SETTINGS = InBandSettings.defaults()
-THRESHOLDS = build_in_band_thresholds(_SETTINGS.load, _SETTINGS.size)
+THRESHOLDS = build_thresholds(_SETTINGS.load, _SETTINGS.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +174,10 @@ class _Rush(Observer):
         writer = build_in_band_writer(
             ends,
             build_in_band_routes(ends, max_entries=100),
-            load=_SETTINGS.load,
-            size=_SETTINGS.size,
+            _SETTINGS,
             form=KEY_FORM,
             budget_ms=BUDGET_MS,
-            leases=None,
-            max_entries=100,
+            closing=False,
         )
         store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
@@ -302,10 +297,10 @@ def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALS
     while now_ms[0] < EPOCH_MS + seconds * 1_000:
         now_ms[0] += random.expovariate(wcu / FALSE_ITEM_WCU) * 1_000
         counting, at_ms = fleet[int(random.random() * FALSE_PROCESSES)], int(now_ms[0])
-        key = ItemKey("quiet", "k", at_ms, "k")
-        report = counting.offered(key, FALSE_ITEM_WCU, 0, at_ms)
+        offer = Offer(ItemKey("quiet", "k", at_ms, "k"), FALSE_ITEM_WCU)
+        report = counting.offered(offer, at_ms)
         if random.random() < FALSE_REFUSED_SHARE:
-            counting.refused(key, FALSE_ITEM_WCU, 0, at_ms, report=report, error=refusal)
+            counting.refused(offer, at_ms, report, refusal)
     return memory.raises
 
 

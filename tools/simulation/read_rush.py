@@ -17,7 +17,7 @@ from math import ceil
 from typing import Any
 
 from hotpartition.core.route import Generation
-from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache, PageT
+from hotpartition.engine.page_cache import CachedPage, Origin, PageCache, PageT
 from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import ConsumerSettings
@@ -262,16 +262,16 @@ def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> ty
             super().__init__(**(values if has_l1 else {**values, "max_bytes": 0}))
 
         def get_page(
-            self, collection: str, variant: str, copies: int, fill: Callable[[], Filled[PageT]], **limits: float
+            self, collection: str, variant: str, copies: int, fill: Callable[[], tuple[PageT, float]], **limits: float
         ) -> CachedPage[PageT]:
             began = tally.engine.now
 
-            def counted() -> Filled[PageT]:
+            def counted() -> tuple[PageT, float]:
                 read_at = tally.engine.now
                 tally.at(read_at).fills += 1
-                filled = fill()
-                tally.read_at[_content(filled.page)] = read_at
-                return filled
+                page, units = fill()
+                tally.read_at[_content(page)] = read_at
+                return page, units
 
             cached: CachedPage[PageT] = super().get_page(collection, variant, copies, counted, **limits)
             second = tally.at(began)

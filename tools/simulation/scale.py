@@ -76,7 +76,7 @@ REST_MS = 2_000
 
 _WRITER = WriterSettings.defaults()
 _CONSUMER = ConsumerSettings.defaults()
-THRESHOLDS = build_thresholds(_CONSUMER)
+THRESHOLDS = build_thresholds(_CONSUMER.load, _CONSUMER.size, _CONSUMER.heat)
 DEFAULT_Z = _WRITER.sampling.sampling_distance_wcu
 
 Floats = NDArray[np.float64]

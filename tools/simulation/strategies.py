@@ -466,7 +466,8 @@ class Oracle(Ours):
 
     def shard_count(self, scenario: Scenario) -> int:
         """Implement `Strategy.shard_count`."""
-        thresholds = build_thresholds(scenario.settings.consumer)
+        consumer = scenario.settings.consumer
+        thresholds = build_thresholds(consumer.load, consumer.size, consumer.heat)
         return min(size_route(scenario.oracle_wcu, thresholds), thresholds.max_shard_count)
 
 

@@ -34,8 +34,7 @@ from hotpartition.engine.closing import Closer
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.in_band import InBandCounting
-from hotpartition.engine.journal_reads import JournalReads
-from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.journal_routes import JournalReads, JournalRoutes
 from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import RouteSource
@@ -51,11 +50,18 @@ from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.building import build_writer as build_engine_writer
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
+from hotpartition.runtime.settings import (
+    AdaptiveSettings,
+    ClosingSettings,
+    ConsumerSettings,
+    InBandSettings,
+    InBandWriterSettings,
+    LoadSettings,
+)
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
-from hotpartition_messages import Message, counters, wiring_writer
+from hotpartition_messages import Message, counters
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
@@ -63,7 +69,6 @@ from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import ReadSettings, WriteSettings
-from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
@@ -199,21 +204,22 @@ def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, Mes
     settings = world.settings.writer
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
     writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM)
-    return ends, build_message_writer(writer, settings, store, clock=ends.clock, random_bits=random.getrandbits)
+    return ends, MessageWriter(writer, store, now_ms=ends.clock.now_ms, random_bits=random.getrandbits)
 
 
 def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
     """Build one environment of the write function, for its counters."""
     calls = ThreadedCalls(world.store.client("writer").call)
     ends, messages = _build_writer(world, process, index)
-    return wiring_writer.build_counter_writer(
-        messages,
-        world.settings.writer,
+    adder = world.parts.adder(
+        messages.writer,
         DynamoDBCounterStore(calls, COUNTERS),
-        DynamoDBJournal(calls, COUNTERS.journal),
+        journal=DynamoDBJournal(calls, COUNTERS.journal),
+        form=KEY_FORM,
         clock=ends.clock,
-        adder=world.parts.adder,
+        budget_ms=world.settings.writer.requests.request_budget_ms,
     )
+    return CounterWriter(adder, TABLE_NAME)
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
@@ -221,9 +227,8 @@ def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     ends, messages = _build_writer(world, process, index)
     settings, routes = world.settings.writer, messages.writer.routes
     gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
-    return build_message_changer(
-        messages, settings, gatherer, telemetry=ends.telemetry, clock=ends.clock, kind=world.parts.changer
-    )
+    budget_ms = settings.requests.request_budget_ms
+    return world.parts.changer(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
@@ -268,20 +273,19 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
     settings, control = world.settings.writer, world.settings.consumer
     ends = open_in_band(calls, TABLE.journal, telemetry, clock)
     routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+    budget_ms = settings.requests.request_budget_ms
+    closing = ClosingSettings.defaults(is_closing=False)
+    finding = {"load": control.load, "size": control.size, "raising": control.raising}
     is_scaled = control.load.hot_at_once_wcu < LoadSettings.defaults().hot_at_once_wcu
     writer = build_in_band_writer(
         ends,
         routes,
-        load=control.load,
-        size=control.size,
+        InBandWriterSettings({**vars(settings), **finding, "closing": closing}),
         form=KEY_FORM,
-        budget_ms=settings.requests.request_budget_ms,
-        leases=settings.leases,
-        max_entries=settings.requests.route_cache_entries,
         counting=SensitiveCounting if is_scaled else InBandCounting,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random.getrandbits)
+    messages = MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
     gatherer = world.parts.gatherer(
         store=store,
         routes=JournalReads(routes, telemetry, clock.now_ms),
@@ -291,8 +295,7 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
         form=KEY_FORM,
         position_of=position_of,
     )
-    kind = world.parts.changer
-    changer = build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock, kind=kind)
+    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
     return messages, changer
 
 

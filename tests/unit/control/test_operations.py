@@ -139,6 +139,12 @@ def test_all_routes_are_listed_in_pages(world):
     ]
 
 
+def test_a_refused_look_at_the_journal_is_repeated(world):
+    world.raise_to(2, 0)
+    world.table.failures = [KEY_RANGE_THROTTLE] * 3
+    assert [row.collection for row in world.operations().list_routes(None, 10).rows] == ["c"]
+
+
 class TestRoute:
     @pytest.mark.parametrize(
         ("journal", "registry", "expected"),

@@ -4,9 +4,8 @@ from collections import Counter
 
 import pytest
 
-from hotpartition.control import journal_check, reconcile
-from hotpartition.control.journal_check import JournalCheck
-from hotpartition.control.reconcile import Agreement
+from hotpartition.control import reconcile
+from hotpartition.control.reconcile import Agreement, JournalCheck
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Close, Route
 from hotpartition.errors import InvalidRequestError
@@ -186,7 +185,7 @@ class TestWithoutRegistry:
     @pytest.mark.parametrize("budget_ms", [0, 60_000])
     def test_every_route_is_read_once(self, world, monkeypatch, budget_ms):
         """In parts that end when their time is used up; what cannot be read is named."""
-        monkeypatch.setattr(journal_check, "PAGE_ITEMS", 3)
+        monkeypatch.setattr(reconcile, "PAGE_ITEMS", 3)
         check, cursor, counts, differences, parts = JournalCheck(world.control_ends()), None, Counter(), [], 0
         while parts == 0 or cursor:
             part = check.compare_all(cursor, repairs=False, budget_ms=budget_ms)

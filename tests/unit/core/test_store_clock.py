@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.store_clock import DRIFT_MS, StoreClock
+from hotpartition.core.store_clock import DRIFT_MS, StoreClock, read_date
 
 NOW_MS = 1_700_000_000_000
 
 
 def date(store_ms):
-    return format_datetime(datetime.fromtimestamp(store_ms // 1000, UTC), usegmt=True)
+    return read_date(format_datetime(datetime.fromtimestamp(store_ms // 1000, UTC), usegmt=True))
 
 
 @given(
@@ -55,5 +55,5 @@ def test_a_clock_that_is_set_is_measured_anew():
 @pytest.mark.parametrize("told", [None, "", "yesterday", "2026-11-23T00:00:00Z"])
 def test_a_date_that_cannot_be_read_tells_nothing(told):
     clock = StoreClock()
-    clock.learn(told, NOW_MS, NOW_MS)
+    clock.learn(read_date(told), NOW_MS, NOW_MS)
     assert clock.at(NOW_MS) == NOW_MS

@@ -4,7 +4,6 @@ import pytest
 
 from hotpartition.aws.environment import Certificates
 from hotpartition.dynamodb.calls import build_error
-from hotpartition.dynamodb.clients import open_dynamodb
 from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
@@ -27,10 +26,9 @@ def _own_variables(monkeypatch):
 @pytest.mark.parametrize(("name", "kind"), [("curl", CurlCalls), ("boto3", ThreadedCalls)])
 def test_the_setting_names_the_client(name, kind):
     settings = WriterSettings.defaults(**HERE, dynamodb_client=name)
-    calls = open_dynamodb(name)
+    calls = open_calls(settings.store)
     assert isinstance(calls, kind)
     calls.close()
-    assert isinstance(open_calls(settings.store), kind)
 
 
 def test_curl_is_the_default():

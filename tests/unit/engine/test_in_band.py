@@ -12,6 +12,7 @@ from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
 from hotpartition.engine.raising import Raiser
+from hotpartition.engine.write_counting import Offer
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
 from tools.simulation.in_band import count_false_raises
@@ -71,9 +72,10 @@ class Fleet:
         for _ in range(round(seconds * 200)):
             now_ms = self.clock.now_ms
             key = ItemKey("room", "k", now_ms, "k")
-            report = counting.offered(key, wcu / 200, shard_count, now_ms)
+            offer = Offer(key, wcu / 200, shard_count)
+            report = counting.offered(offer, now_ms)
             if error is not None:
-                counting.refused(key, wcu / 200, shard_count, now_ms, report=report, error=error)
+                counting.refused(offer, now_ms, report, error)
             self.clock.now_ms += 5
 
     @property

@@ -4,7 +4,7 @@ import pytest
 
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.ports import StoredPage
-from hotpartition.engine.page_cache import MAX_PAGE_BYTES, Filled, Origin, PageCache
+from hotpartition.engine.page_cache import MAX_PAGE_BYTES, Origin, PageCache
 from hotpartition.errors import MalformedPageError, RetryLaterError, ThrottledError
 from hotpartition.runtime.clocks import ElapsedTime
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
@@ -58,7 +58,7 @@ class Fleet:
         self.on_read()
         if self.failures:
             raise self.failures.pop(0)
-        return Filled(self.page or f"page {self.reads}", 4.0)
+        return self.page or f"page {self.reads}", 4.0
 
     def get(self, cache, *, copies=1, collection="c"):
         return cache.get_page(collection, "newest", copies, self.fill)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.page_freshness import LEASE_MS
-from hotpartition.engine.page_cache import REFUSED_MS, Filled, Origin, PageCache
+from hotpartition.engine.page_cache import REFUSED_MS, Origin, PageCache
 from hotpartition.errors import RegistryUnavailableError, RetryLaterError, StoreUnavailableError
 from hotpartition.redis.pages import RedisPageStore
 from support.fakes import FakeTelemetry
@@ -155,7 +155,7 @@ def environment(world: World, name: str, skew_ms: int) -> PageCache[str]:
 def request(world: World, cache: PageCache[str], copies: int, *, read_ms: int, dies: bool) -> Callable[[], None]:
     """Build a request; one that dies does so in the middle of its read."""
 
-    def fill() -> Filled[str]:
+    def fill() -> tuple[str, float]:
         world.fills.append(world.now_ms)
         began_ms = world.now_ms
         world.pause(read_ms / 2)
@@ -165,7 +165,7 @@ def request(world: World, cache: PageCache[str], copies: int, *, read_ms: int, d
         if world.is_throttled:
             world.refused_at_ms = world.now_ms
             raise StoreUnavailableError
-        return Filled(str(began_ms), 1.0)
+        return str(began_ms), 1.0
 
     def work() -> None:
         asked_at_ms = world.now_ms

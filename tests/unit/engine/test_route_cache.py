@@ -162,7 +162,7 @@ def test_concurrent_misses_share_one_request():
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(source.get_route, "c", 0)
         assert registry.asked.wait(5)
-        rest = [pool.submit(source.refresh, "c", 0) for _ in range(7)]
+        rest = [pool.submit(source.get_route, "c", 0) for _ in range(7)]
         done, _ = wait(rest, timeout=0.2)
         assert not done
         registry.released.set()

@@ -3,12 +3,17 @@
 import pytest
 
 from hotpartition.aws.environment import Certificates
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.store_clock import StoreClock
 from hotpartition.redis.cluster import Connected
 from hotpartition.redis.credentials import IamCredentials, PasswordFile
+from hotpartition.runtime.building_control import build_consumer
+from hotpartition.runtime.building_in_band import InBandEnds, build_in_band_writer
 from hotpartition.runtime.clocks import ElapsedTime
 from hotpartition.runtime.ends import _find_certificates, connect_redis
-from hotpartition.runtime.settings import RegistrySettings
-from support.fakes import FakeTelemetry
+from hotpartition.runtime.settings import ConsumerSettings, InBandWriterSettings, RegistrySettings
+from support.builders import World
+from support.fakes import FakeClock, FakeTelemetry
 
 HERE = {"registry_host": "cache.example"}
 
@@ -109,3 +114,16 @@ def test_elapsed_time_goes_on_while_the_environment_is_frozen():
         now.update(monotonic=monotonic, wall=wall)
         seen.append(timer())
     assert seen == [1.0, 61.0, 62.0, 63.0, 63.0]
+
+
+@pytest.mark.parametrize("has_positions", [True, False])
+def test_the_consumer_closes_only_where_positions_are_times(has_positions):
+    settings = ConsumerSettings.defaults(has_positions=has_positions)
+    assert (build_consumer(World().control_ends(), settings)._cooling is not None) == has_positions
+
+
+@pytest.mark.parametrize("is_raising", [True, False])
+def test_writers_raise_in_band_only_where_the_settings_let_them(is_raising):
+    ends = InBandEnds(None, None, StoreClock(), FakeTelemetry(), FakeClock().as_clock())
+    settings = InBandWriterSettings.defaults(is_raising=is_raising)
+    assert build_in_band_writer(ends, None, settings, form=KeyForm())._counting._is_raising == is_raising

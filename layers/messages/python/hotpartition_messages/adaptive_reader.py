@@ -10,9 +10,10 @@ from hotpartition.core.ports import ItemStore, Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.counter_store import decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCache, PageCodec
-from hotpartition.runtime.building import Ends
-from hotpartition.runtime.building_pages import build_reading
+from hotpartition.runtime.building import Ends, build_gatherer, build_routes
+from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.ends import connect_redis, open_ends
 from hotpartition_messages.counters import CounterReader, build_counter_reader, describe_counter_table
@@ -53,15 +54,14 @@ def build_message_reader(
     page_cache: type[PageCache[Any]] = PageCache,
 ) -> MessageReader:
     """Build the job that reads messages."""
-    gatherer, newest = build_reading(
-        ends,
-        settings,
-        store=store,
-        form=KEY_FORM,
-        position_of=position_of,
-        codec=codec or MessagePageCodec(),
-        cached_limits=CACHED_LIMITS,
-        page_cache=page_cache,
+    routes, counting = build_routes(ends, settings), build_read_counting(ends, settings.pages)
+    gatherer = build_gatherer(
+        ends, settings, routes, store=store, form=KEY_FORM, position_of=position_of, counting=counting
     )
-    settle_ms = settings.settle_seconds * 1000
-    return MessageReader(gatherer, now_ms=ends.clock.now_ms, settle_ms=settle_ms, newest=newest)
+    newest, now_ms = None, ends.clock.now_ms
+    if ends.page_store is not None and settings.pages.page_cache:
+        cache = build_page_cache(ends, settings.pages, ends.page_store, codec or MessagePageCodec(), kind=page_cache)
+        newest = NewestPages(
+            gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, counting=counting, now_ms=now_ms
+        )
+    return MessageReader(gatherer, now_ms=now_ms, settle_ms=settings.settle_seconds * 1000, newest=newest)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hotpartition.core.ports import Telemetry
-from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.runtime.building import build_gatherer, build_writer
@@ -18,13 +17,9 @@ from hotpartition_messages.wiring_writer import WriteJobs, build_jobs
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
-    """Build the write function's jobs from its variables."""
-    settings = WriteSettings.from_env(environ)
-    return open_writers(settings, telemetry, open_calls(settings.store))
-
-
-def open_writers(settings: WriteSettings, telemetry: Telemetry, calls: DynamoDBCalls) -> WriteJobs:
     """Build the write function's jobs, on one connection to Redis. Call it on the first request, as `open_ends`."""
+    settings = WriteSettings.from_env(environ)
+    calls = open_calls(settings.store)
     # A writer repairs nothing: its user in Redis may not.
     ends = open_ends(settings, telemetry, connect_redis(settings.registry, telemetry, "routes"), repairs=False)
     table = describe_table(settings.store.table_name)

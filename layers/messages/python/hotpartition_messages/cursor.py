@@ -43,10 +43,7 @@ def build_cursor(conversation_id: str, cursor: Cursor | None, *, newest_first: b
 def parse_cursor(text: str, conversation_id: str, *, newest_first: bool | None) -> Cursor:
     """Return where to continue.
 
-    Args:
-        text: what the client sent.
-        conversation_id: whose page it asks for.
-        newest_first: the page's order; None: not known, and any will do.
+    `newest_first` is the page's order; None: it is not known, and any will do.
 
     Raises:
         InvalidRequestError: it was not issued by this API, or for another conversation or order.

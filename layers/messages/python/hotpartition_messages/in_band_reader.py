@@ -9,8 +9,7 @@ from hotpartition.dynamodb.counter_store import decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.journal_reads import JournalReads
-from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.journal_routes import JournalReads, JournalRoutes
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition_messages.counters import CounterReader, build_counter_reader, describe_counter_table

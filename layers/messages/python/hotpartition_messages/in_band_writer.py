@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.journal_reads import JournalReads
+from hotpartition.engine.journal_routes import JournalReads
 from hotpartition.runtime.building_in_band import (
-    build_in_band_cooling,
     build_in_band_routes,
     build_in_band_writer,
     open_in_band,
@@ -25,30 +24,18 @@ from hotpartition_messages.wiring_writer import WriteJobs, build_jobs
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     """Build the write function's jobs. Call it on the first request: a snapshot would share its random numbers."""
     settings = InBandWriteSettings.from_env(environ)
-    requests, calls, clock = settings.requests, open_calls(settings.store), system_clock()
+    calls, clock = open_calls(settings.store), system_clock()
     table = describe_table(settings.store.table_name)
     ends = open_in_band(calls, table.journal, telemetry, clock)
-    routes = build_in_band_routes(ends, max_entries=requests.route_cache_entries)
-    budget_ms = requests.request_budget_ms
-    writer = build_in_band_writer(
-        ends,
-        routes,
-        load=settings.load,
-        size=settings.size,
-        form=KEY_FORM,
-        budget_ms=budget_ms,
-        is_raising=settings.raising.is_raising,
-        leases=settings.leases,
-        max_entries=requests.route_cache_entries,
-        cooling=build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing),
-    )
+    routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+    writer = build_in_band_writer(ends, routes, settings, form=KEY_FORM)
     store = DynamoDBItemStore(calls, table, Message.from_item)
     gatherer = Gatherer(
         store=store,
         routes=JournalReads(routes, telemetry, clock.now_ms),
         telemetry=telemetry,
         clock=clock,
-        budget_ms=budget_ms,
+        budget_ms=settings.requests.request_budget_ms,
         form=KEY_FORM,
         position_of=position_of,
     )

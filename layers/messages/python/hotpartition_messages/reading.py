@@ -100,10 +100,7 @@ class MessageReader:
     ) -> PageResult:
         """Read one page: complete, or an error.
 
-        Args:
-            request: which page.
-            remaining_ms: time the function has left.
-            fits: returns how many of the messages the response can carry; the page ends there, at one message at least.
+        `fits` returns how many of the messages the response can carry; the page ends there, at one message at least.
 
         Raises:
             RetryLaterError: a key could not be read within the budget.

@@ -6,17 +6,13 @@ from collections.abc import Mapping
 
 from hotpartition.runtime.declaring import Settings, number, text, whole
 from hotpartition.runtime.settings import (
-    ClosingSettings,
     ConsumerSettings,
     InBandOperateSettings,
-    LeaseSettings,
-    LoadSettings,
+    InBandWriterSettings,
     OperateSettings,
     QuerySettings,
-    RaiseSettings,
     ReaderSettings,
     RequestSettings,
-    SizeSettings,
     StoreSettings,
     WriterSettings,
 )
@@ -52,16 +48,8 @@ class ReadSettings(ReaderSettings, MessageReading):
     """Settings of the read function."""
 
 
-class InBandWriteSettings(MessageWriting):
+class InBandWriteSettings(InBandWriterSettings, MessageWriting):
     """Settings of a write function that finds hot conversations itself."""
-
-    store: StoreSettings
-    requests: RequestSettings
-    size: SizeSettings
-    load: LoadSettings
-    leases: LeaseSettings
-    closing: ClosingSettings
-    raising: RaiseSettings
 
 
 class InBandReadSettings(MessageReading):

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from hotpartition.core.capacity import Item, item_size_bytes
 from hotpartition.core.merge import choose_copy
-from hotpartition.core.ports import ItemStore
-from hotpartition.dynamodb.item_store import Replacement
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.writer import Writer
 from hotpartition_messages.attributes import NO_ATTRIBUTES, EncodedAttributes
 from hotpartition_messages.errors import MessageConflictError, MessageGoneError
@@ -41,33 +39,13 @@ class Written:
     is_replay: bool
 
 
-class MessageStore(ItemStore[str, Message], Protocol):
-    """The messages. Fails closed: a message is acknowledged only after `create` returned."""
-
-    def create(self, item: Item) -> Message | None:
-        """Store a message unless its key is taken: one attempt.
-
-        Returns:
-            None when stored; else the message that is already there, unchanged.
-        """
-        ...
-
-    def replace(self, replacements: Sequence[Replacement]) -> bool:
-        """Replace stored messages, all or none, if each is unchanged: one attempt.
-
-        Returns:
-            False when one of them is another by now, or gone; then none was replaced.
-        """
-        ...
-
-
 class MessageWriter:
     """Writes messages. One per execution environment; serves one request at a time."""
 
     def __init__(
         self,
         writer: Writer,
-        store: MessageStore,
+        store: DynamoDBItemStore[Message],
         *,
         now_ms: Callable[[], int],
         random_bits: Callable[[int], int],

@@ -31,11 +31,9 @@ class CredentialSource(Protocol):
             CredentialsError: no credentials were found.
             StoreUnavailableError: they have ended, and no new ones can be had just now.
         """
-        ...
 
     def forget(self) -> None:
         """Take note that what `get` returned has ended."""
-        ...
 
 
 class FixedCredentials:

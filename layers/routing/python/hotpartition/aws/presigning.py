@@ -27,10 +27,9 @@ def presign(
     now_seconds: float,
     expires_in_seconds: int,
 ) -> str:
-    """Sign a GET of `/` in its query string. The address serves any holder for `expires_in_seconds`.
+    """Sign a GET of `/` in its query string; return the address, without a scheme.
 
-    Returns:
-        The address without a scheme.
+    It serves any holder for `expires_in_seconds`.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now_seconds))
     scope = f"{stamp[:8]}/{region}/{service}/aws4_request"

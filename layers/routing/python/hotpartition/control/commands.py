@@ -16,13 +16,14 @@ A `cursor` in a response that is not null asks for the next part. What cannot be
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Protocol, assert_never
+from typing import Annotated, Any, Literal, assert_never
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hotpartition.control.hot_keys import HotList, RouteRow
 from hotpartition.control.operations import Operations, RaiseByHand, RoutePage
-from hotpartition.control.reconcile import RebuildPart, RouteState, Verification
+from hotpartition.control.reconcile import JournalCheck, Reconciler, RouteState, Verification
+from hotpartition.control.registry_fill import RebuildPart
 from hotpartition.core.route import EMPTY_ROUTE, decode_member
 from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
 from hotpartition.core.timestamps import format_time
@@ -44,16 +45,7 @@ STOP_MARGIN_MS = 10_000
 """Time kept before the timeout for a part's last page of routes, should every item need a second try."""
 
 
-class Check(Protocol):
-    """Compares registry and journal, a part at a time: `Reconciler`, or its replacement without a registry."""
-
-    def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
-        """Compare a part of all routes."""
-        ...
-
-    def rebuild(self, cursor: str | None, *, budget_ms: float) -> RebuildPart:
-        """Put a part of the journal's routes into the registry."""
-        ...
+Check = Reconciler | JournalCheck
 
 
 class _Command(BaseModel):

@@ -10,7 +10,6 @@ consumer of the old division has no successor and ends by itself, while those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from hotpartition.control.cooling import Cooler, CoolingLimits
@@ -67,9 +66,7 @@ class RunSummary:
 class _State:
     """The state of one run. All of it can be lost."""
 
-    share: Share
     reader: StreamReader
-    marker: ReadMarker
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # when each of them was read, or raised
     read_ms: dict[str, int] = field(default_factory=dict)
@@ -132,7 +129,7 @@ class Consumer:
             reads=marker.window,
             is_named=True,
         )
-        state = _State(share, reader, marker)
+        state = _State(reader)
         rebuild = RegistryRebuild(self._ends)
         cooler = None if self._cooling is None else Cooler(self._ends, self._cooling, share)
         next_housekeeping_ms = next_refresh_ms = started_ms
@@ -194,8 +191,9 @@ class Consumer:
             is_stale = self._clock.now_ms() - state.read_ms.get(collection, 0) >= REREAD_MS
             decisions = self._decide_one(state, collection)
             is_raise = any(d.generation for d in decisions)
+            needs_route = any(d.reason is not Reason.BELOW_THRESHOLD for d in decisions)
             is_refused = self._clock.now_ms() < state.refused_until_ms.get(collection, 0)
-            if (is_raise and not is_refused) or (is_stale and _needs_route(decisions)):
+            if (is_raise and not is_refused) or (is_stale and needs_route):
                 # The known route may be stale or missing: read it, and decide again. A raise cannot wait for
                 # the next pass, whose read may be refused as well.
                 is_read = self._load_route(state, collection, deadline_ms if is_raise else 0.0)
@@ -335,7 +333,3 @@ def describe(decision: Decision) -> dict[str, object]:
         "per_slot_wcu": [round(wcu, 1) for wcu in decision.per_slot_wcu],
         "generation": decision.generation.encode() if decision.generation else None,
     }
-
-
-def _needs_route(decisions: Iterable[Decision]) -> bool:
-    return any(d.reason is not Reason.BELOW_THRESHOLD for d in decisions)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
-from hotpartition.core.backoff import Clock
+from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Journal, Registry, ReportSource, RoutingItems, Telemetry
 from hotpartition.engine.closing import Closer
 from hotpartition.engine.raising import Raiser
+
+RETRY_BUDGET_MS = 2_000.0
+
+ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +30,10 @@ class JournalEnds:
     form: KeyForm
     timeless_prefix: str = ""
     """The prefix of counters' partition keys."""
+
+    def retry(self, call: Callable[[], ResultT]) -> ResultT:
+        """Make a call for an operator, again and again for two seconds while DynamoDB refuses."""
+        return try_for(self.clock, RETRY_BUDGET_MS, call)
 
     def build_raiser(self) -> Raiser:
         """Build the `Raiser`."""

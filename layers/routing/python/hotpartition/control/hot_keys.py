@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
-from hotpartition.control.reconcile import RETRY_BUDGET_MS
 from hotpartition.control.streams import StreamReader, Unread
-from hotpartition.core.backoff import try_for
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
 from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_load, measure_read_heat
 from hotpartition.core.ports import LoadItems, RoutingItem
@@ -28,8 +26,6 @@ MAX_HEAT_READS = 8
 
 LEAST_LOOKED_AT = 100
 """Load items that are read for one look at the heat, at least: of the keys that were raised last."""
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +91,6 @@ class Known(NamedTuple):
     copies: int | None = None
 
 
-class HotKeys(Protocol):
-    """Lists the hot keys."""
-
-    key_wcu: float
-    """The load of one key that is hot, in WCU/s."""
-
-    def list_hot(self, limit: int) -> HotList:
-        """List the collections with the most load, hottest first, and fill up with the routes raised last.
-
-        Raises:
-            RetryLaterError: the journal could not be read.
-        """
-        ...
-
-
 def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, key_wcu: float) -> RouteRow:
     """Build a collection's row; `load` None: not measured."""
     known = found.route or EMPTY_ROUTE
@@ -140,7 +121,7 @@ class ReportLimits:
 
 
 class ReportedHeat:
-    """`HotKeys` by the report streams."""
+    """Lists the hot keys by the report streams; `key_wcu` is the load of one key that is hot, in WCU/s."""
 
     def __init__(self, ends: ControlEnds, limits: ReportLimits) -> None:
         self._ends = ends
@@ -160,7 +141,7 @@ class ReportedHeat:
         rows = [self._row(c, self._find_route(c), loads[c], now_ms) for c in hottest]
         if len(rows) < limit:
             listed = set(hottest)
-            newest = self._try(lambda: self._ends.routing_items.newest(limit))
+            newest = self._ends.retry(lambda: self._ends.routing_items.newest(limit))
             idle = [
                 self._row(i.collection, Known(i.route), self._load_without_reports(i.collection, unread), now_ms)
                 for i in newest
@@ -169,7 +150,8 @@ class ReportedHeat:
         streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
         active = None if unavailable == streams else len(loads)
         is_complete = not unread.streams
-        return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumers(), now_ms)
+        consumers = tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
+        return HotList(tuple(rows), active, is_complete, streams, unavailable, consumers, now_ms)
 
     def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, Load]:
         """Measure the offered load of each collection that has any."""
@@ -207,9 +189,6 @@ class ReportedHeat:
         )
         return reader, reader.read()
 
-    def _find_consumers(self) -> tuple[int | None, ...]:
-        return tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
-
     def _find_consumer(self, share: Share) -> int | None:
         try:
             return self._ends.source.latest_start_ms(share)
@@ -221,21 +200,18 @@ class ReportedHeat:
         try:
             return Known(*self._ends.registry.get_for_reading(collection))
         except RegistryUnavailableError:
-            item = self._try(lambda: self._ends.routing_items.read(collection))
+            item = self._ends.retry(lambda: self._ends.routing_items.read(collection))
             return Known(EMPTY_ROUTE if item is None else item.route)
 
     def _row(self, collection: str, found: Known, load: Load | None, now_ms: int) -> RouteRow:
         return build_row(collection, found, load, now_ms, key_wcu=self.key_wcu)
-
-    def _try(self, call: Callable[[], ResultT]) -> ResultT:
-        return try_for(self._ends.clock, RETRY_BUDGET_MS, call)
 
 
 RunAll = Callable[[Callable[[RoutingItem], RouteRow], Iterable[RoutingItem]], Iterable[RouteRow]]
 
 
 class LoadItemHeat:
-    """`HotKeys` by the load items of raised keys, counted while DynamoDB refuses writes, and for seconds after.
+    """Lists the hot keys by load items of raised ones, counted while DynamoDB refuses writes, and for seconds after.
 
     A key that was refused and not raised is not listed: load items cannot be listed.
     """
@@ -251,10 +227,10 @@ class LoadItemHeat:
         self.key_wcu = key_wcu
 
     def list_hot(self, limit: int) -> HotList:
-        """Implement `HotKeys.list_hot`."""
+        """List the raised keys with the most load, hottest first, then those without: as `ReportedHeat.list_hot`."""
         clock = self._ends.clock
         most = max(limit, LEAST_LOOKED_AT)
-        newest = try_for(clock, RETRY_BUDGET_MS, lambda: self._ends.routing_items.newest(most + 1))
+        newest = self._ends.retry(lambda: self._ends.routing_items.newest(most + 1))
         rows = list(self._run_all(self._look_at, newest[:most]))
         # Stable: the newest first among equals.
         rows.sort(key=lambda row: -(row.wcu_per_second or 0.0))
@@ -262,8 +238,11 @@ class LoadItemHeat:
         return HotList(tuple(rows[:limit]), active, len(newest) <= most, 0, 0, (), clock.now_ms())
 
     def _look_at(self, item: RoutingItem) -> RouteRow:
-        load = try_for(self._ends.clock, RETRY_BUDGET_MS, partial(self._loads.get, item.collection))
+        load = self._ends.retry(partial(self._loads.get, item.collection))
         now_ms = self._store_clock.at(self._ends.clock.now_ms())
         heat = measure_load(load, now_ms)
         row = build_row(item.collection, Known(item.route), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)
         return replace(row, rcu_per_second=None, pages_per_second=None)
+
+
+HotKeys = ReportedHeat | LoadItemHeat

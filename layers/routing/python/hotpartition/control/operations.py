@@ -6,14 +6,11 @@ second: repeated, interrupted or done by two people at once, it does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import HotKeys, HotList, Known, RouteRow, build_row
-from hotpartition.control.reconcile import RETRY_BUDGET_MS, RouteState, compare
-from hotpartition.core.backoff import try_for
+from hotpartition.control.reconcile import RouteState, compare
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
@@ -40,8 +37,6 @@ HELD_MS = 24 * 3_600_000
 """For how long after its beginning a raise by hand is not closed, written to or not: the event may be late."""
 LONG_AGO_MS = 24 * 3_600_000
 """How far back a raise by hand reaches before it is warned of: older pages get dearer to read."""
-
-ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +82,6 @@ class Operations:
         self._hot_keys = hot_keys
         self._form = ends.form
         self._journal = ends.journal
-        self._routing_items = ends.routing_items
         self._registry = ends.registry
         self._telemetry = ends.telemetry
         self._clock = ends.clock
@@ -95,7 +89,7 @@ class Operations:
         self._raiser = ends.build_raiser()
 
     def list_hot(self, limit: int) -> HotList:
-        """List the hot keys, as `HotKeys.list_hot` does."""
+        """List the hot keys, as `ReportedHeat.list_hot` does."""
         return self._hot_keys.list_hot(limit)
 
     def list_routes(self, cursor: str | None, limit: int) -> RoutePage:
@@ -106,7 +100,7 @@ class Operations:
             RetryLaterError: the journal could not be read.
         """
         now_ms = self._clock.now_ms()
-        items, following = self._try(lambda: self._routing_items.page(cursor, limit))
+        items, following = self._ends.retry(lambda: self._ends.routing_items.page(cursor, limit))
         key_wcu = self._hot_keys.key_wcu
         rows = [build_row(i.collection, Known(i.route), None, now_ms, key_wcu=key_wcu) for i in items]
         return RoutePage(tuple(rows), following)
@@ -178,11 +172,7 @@ class Operations:
     ) -> Closing:
         """Close a collection that has cooled: its items go to the base key again, from some minutes ahead on.
 
-        Args:
-            collection: which one.
-            is_dry_run: whether the close is only planned.
-            is_timed: the operator says that its positions are times, where that is not known here.
-            by: the operator.
+        With `is_dry_run` it is only planned. `is_timed`: the operator, named `by`, says that its positions are times.
 
         Raises:
             InvalidRequestError: the collection is malformed, or nothing is closed here.
@@ -259,10 +249,7 @@ class Operations:
         return self._limits.has_positions and self._limits.close_times is not None
 
     def _read(self, collection: str) -> RoutingItem | None:
-        return self._try(lambda: self._routing_items.read(collection))
-
-    def _try(self, call: Callable[[], ResultT]) -> ResultT:
-        return try_for(self._clock, RETRY_BUDGET_MS, call)
+        return self._ends.retry(lambda: self._ends.routing_items.read(collection))
 
     def _check_raise(self, collection: str, shard_count: int, since_ms: int, now_ms: int) -> None:
         """Check the values of a raise by hand.

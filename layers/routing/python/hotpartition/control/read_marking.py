@@ -42,8 +42,7 @@ class ReadMarker:
     def decide(self, now_ms_of: Callable[[str], int]) -> None:
         """Decide about all collections that may be read-hot, and mark those that are.
 
-        Args:
-            now_ms_of: up to when a collection's reports were read, Unix ms.
+        `now_ms_of` returns up to when a collection's reports were read, Unix ms.
         """
         was_hot = (collection for collection, mark in self._marks.items() if mark.copies)
         for collection in dict.fromkeys((*self.window.to_judge(), *was_hot)):

@@ -6,15 +6,13 @@ is used up and returns the cursor that the next part begins with. A repair only 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TypeVar
 
-from hotpartition.control.ends import ControlEnds
-from hotpartition.control.registry_fill import RegistryFill
-from hotpartition.core.backoff import try_for
+from hotpartition.control.ends import ControlEnds, JournalEnds
+from hotpartition.control.registry_fill import RebuildPart, fill_page
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RegistryListing, RoutingItem
 from hotpartition.core.route import EMPTY_ROUTE, Route
@@ -26,16 +24,12 @@ from hotpartition.errors import (
     RegistryUnavailableError,
 )
 
-RETRY_BUDGET_MS = 2_000.0
-"""How long one item is tried for while DynamoDB refuses."""
 PAGE_ITEMS = 100
 MAX_DIFFERENCES = 2_000
 """Differences named in one part, at some 300 bytes each."""
 RECENT_MS = 5_000
 SETTLE_SECONDS = 0.5
 """A route that grew a moment ago may be on its way to Redis: it is compared again after this pause."""
-
-ResultT = TypeVar("ResultT")
 
 
 class Agreement(StrEnum):
@@ -71,35 +65,22 @@ class Verification:
     cursor: str | None = None
 
 
-@dataclass(slots=True)
-class RebuildPart:
-    """How many routes one part put into the registry, and which could not be read."""
-
-    routes: int = 0
-    malformed: list[str] = field(default_factory=list)
-    cursor: str | None = None
-
-
 class Reconciler:
     """Compares, repairs and fills, a part at a time."""
 
     def __init__(self, ends: ControlEnds, listing: RegistryListing) -> None:
-        self._form = ends.form
-        self._routing_items = ends.routing_items
+        self._ends = ends
         self._registry = ends.registry
         self._listing = listing
         self._telemetry = ends.telemetry
         self._clock = ends.clock
         self._raiser = ends.build_raiser()
-        self._fill = RegistryFill(ends)
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
         """Compare a part of all routes: first those of the journal, then those that only the registry has.
 
-        Args:
-            cursor: that of the last part; None begins.
-            repairs: whether each gets the routes that only the other has. A malformed route is left to a person.
-            budget_ms: time after which the part ends.
+        `cursor` is that of the last part; None begins. With `repairs`, each gets the routes that only the other has; a
+        malformed route is left to a person. The part ends after `budget_ms`.
 
         Raises:
             InvalidRequestError: the cursor is not valid.
@@ -135,7 +116,7 @@ class Reconciler:
         deadline_ms = self._clock.now_ms() + budget_ms
         part = RebuildPart(cursor=cursor)
         while True:
-            page = self._try(partial(self._fill.fill_page, part.cursor, PAGE_ITEMS))
+            page = self._ends.retry(partial(fill_page, self._ends, part.cursor, PAGE_ITEMS))
             part.routes += page.routes
             part.malformed += page.malformed
             part.cursor = page.cursor
@@ -144,7 +125,7 @@ class Reconciler:
                 return part
 
     def _check_journal_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
-        items, following = self._page(cursor)
+        items, following = self._ends.retry(lambda: self._ends.routing_items.page(cursor, PAGE_ITEMS))
         differing = [
             item.collection
             for item in items
@@ -232,19 +213,45 @@ class Reconciler:
 
     def _is_collection(self, text: str) -> bool:
         try:
-            self._form.check(text)
+            self._ends.form.check(text)
         except InvalidCollectionError:
             return False
         return True
 
-    def _page(self, cursor: str | None) -> tuple[Sequence[RoutingItem], str | None]:
-        return self._try(lambda: self._routing_items.page(cursor, PAGE_ITEMS))
-
     def _read(self, collection: str) -> RoutingItem | None:
-        return self._try(lambda: self._routing_items.read(collection))
+        return self._ends.retry(lambda: self._ends.routing_items.read(collection))
 
-    def _try(self, call: Callable[[], ResultT]) -> ResultT:
-        return try_for(self._clock, RETRY_BUDGET_MS, call)
+
+class JournalCheck:
+    """The check that is left without a registry, a part at a time: that every route of the journal can be read."""
+
+    def __init__(self, ends: JournalEnds) -> None:
+        self._ends = ends
+
+    def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
+        """Read a part of all routes. A malformed one is left to a person.
+
+        Raises:
+            InvalidRequestError: the cursor is not valid, or a repair was requested.
+            RetryLaterError: the journal could not be read.
+        """
+        if repairs:
+            raise InvalidRequestError.of("mend", "should be false: without a registry there is nothing to copy")
+        deadline_ms = self._ends.clock.now_ms() + budget_ms
+        part = Verification(cursor=cursor)
+        while True:
+            items, part.cursor = self._ends.retry(partial(self._ends.routing_items.page, part.cursor, PAGE_ITEMS))
+            malformed = [(item.collection, Agreement.MALFORMED) for item in items if item.route is None]
+            part.counts[Agreement.MALFORMED] += len(malformed)
+            part.counts[Agreement.EQUAL] += len(items) - len(malformed)
+            part.differences += malformed
+            is_over = self._ends.clock.now_ms() >= deadline_ms or len(part.differences) >= MAX_DIFFERENCES
+            if part.cursor is None or is_over:
+                return part
+
+    def rebuild(self, cursor: str | None, *, budget_ms: float) -> RebuildPart:  # noqa: ARG002  as `Reconciler` has it
+        """Refuse: there is no registry."""
+        raise InvalidRequestError.of("command", "should be another one: there is no registry to rebuild")
 
 
 def _may_be_on_its_way(state: RouteState) -> bool:

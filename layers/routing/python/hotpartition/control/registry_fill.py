@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.metrics import MetricName
@@ -13,57 +13,48 @@ REBUILD_SLICE = 200
 """Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""
 
 
-@dataclass(frozen=True, slots=True)
-class FilledPage:
-    """How many routes of a page are in the registry now, and whose could not be read; no cursor: it was the last."""
+@dataclass(slots=True)
+class RebuildPart:
+    """How many routes one part put into the registry, and which could not be read; no cursor: it was the last."""
 
-    routes: int
-    malformed: tuple[str, ...]
-    cursor: str | None
+    routes: int = 0
+    malformed: list[str] = field(default_factory=list)
+    cursor: str | None = None
 
 
-class RegistryFill:
-    """Adds the journal's routes to the registry, and removes nothing."""
+def fill_page(ends: ControlEnds, cursor: str | None, limit: int) -> RebuildPart:
+    """Put the next routes into the registry, and remove nothing; after the last page, state that it is whole.
 
-    def __init__(self, ends: ControlEnds) -> None:
-        self._routing_items = ends.routing_items
-        self._registry = ends.registry
-        self._telemetry = ends.telemetry
+    The mark comes last, so a fill that ended half-way is begun again.
 
-    def fill_page(self, cursor: str | None, limit: int) -> FilledPage:
-        """Put the next routes into the registry; after the last page, state that it is whole.
-
-        The mark comes last, so a fill that ended half-way is begun again.
-
-        Raises:
-            InvalidRequestError: not a cursor that this returned.
-            RegistryUnavailableError: Redis did not respond.
-            RetryLaterError: the journal could not be read.
-        """
-        items, following = self._routing_items.page(cursor, limit)
-        routes, malformed = 0, []
-        for item in items:
-            if item.route is None:
-                self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-                self._telemetry.event("routing item cannot be read", collection=item.collection)
-                malformed.append(item.collection)
-            else:
-                with suppress(RegistryForeignError):  # an operator has to remove the foreign value
-                    self._registry.add(item.collection, item.route.members)
-                routes += 1
-        if following is None:
-            self._registry.mark_whole()
-            self._telemetry.count(MetricName.REGISTRY_REBUILT)
-            self._telemetry.event("registry rebuilt from the journal")
-        return FilledPage(routes, tuple(malformed), following)
+    Raises:
+        InvalidRequestError: not a cursor that this returned.
+        RegistryUnavailableError: Redis did not respond.
+        RetryLaterError: the journal could not be read.
+    """
+    items, following = ends.routing_items.page(cursor, limit)
+    page = RebuildPart(cursor=following)
+    for item in items:
+        if item.route is None:
+            ends.telemetry.count(MetricName.JOURNAL_MALFORMED)
+            ends.telemetry.event("routing item cannot be read", collection=item.collection)
+            page.malformed.append(item.collection)
+        else:
+            with suppress(RegistryForeignError):  # an operator has to remove the foreign value
+                ends.registry.add(item.collection, item.route.members)
+            page.routes += 1
+    if following is None:
+        ends.registry.mark_whole()
+        ends.telemetry.count(MetricName.REGISTRY_REBUILT)
+        ends.telemetry.event("registry rebuilt from the journal")
+    return page
 
 
 class RegistryRebuild:
     """A registry that is being filled anew, a page in each pass, so that reports are read meanwhile."""
 
     def __init__(self, ends: ControlEnds) -> None:
-        self._fill = RegistryFill(ends)
-        self._registry = ends.registry
+        self._ends = ends
         self._telemetry = ends.telemetry
         self._is_under_way = False
         self._cursor: str | None = None
@@ -74,7 +65,7 @@ class RegistryRebuild:
         if self._is_under_way:
             return True
         try:
-            self._is_under_way, self._cursor = not self._registry.is_whole(), None
+            self._is_under_way, self._cursor = not self._ends.registry.is_whole(), None
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
         return self._is_under_way
@@ -85,7 +76,7 @@ class RegistryRebuild:
             return
         self._is_under_way = False
         try:
-            page = self._fill.fill_page(self._cursor, REBUILD_SLICE)
+            page = fill_page(self._ends, self._cursor, REBUILD_SLICE)
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
         except RetryLaterError as error:

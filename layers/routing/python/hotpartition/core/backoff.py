@@ -40,11 +40,7 @@ class Budget:
         self._attempts = 0
 
     def wait(self) -> bool:
-        """Wait before the next attempt.
-
-        Returns:
-            False, at once, when the budget does not last until then.
-        """
+        """Wait before the next attempt; return False, at once, when the budget does not last until then."""
         ceiling_ms = min(MAX_DELAY_MS, BASE_DELAY_MS * 2**self._attempts)
         delay_ms = self._clock.random() * ceiling_ms
         if self._deadline_ms is None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from math import ceil
+from operator import itemgetter
 from typing import NamedTuple, Self
 
 from hotpartition.core.closes import WARM_SHARE
@@ -185,7 +186,7 @@ class _Slot:
 
     def _insert(self, source: str, known: tuple[_Crossing, ...], crossing: _Crossing) -> bool:
         """Add a value that is not the source's largest, or a repetition; say whether that changes anything."""
-        at = bisect_left(known, crossing[0], key=_value_of)
+        at = bisect_left(known, crossing[0], key=itemgetter(0))
         is_repetition = known[at][0] == crossing[0]
         if is_repetition and not crossing[3]:
             return False
@@ -209,10 +210,6 @@ class _Slot:
         return samples
 
 
-def _value_of(crossing: _Crossing) -> float:
-    return crossing[0]
-
-
 class CollectionReports:
     """The reports of one collection within the horizon."""
 
@@ -234,11 +231,7 @@ class CollectionReports:
         self.add_crossing(number, source, (value, position, shard_count, is_throttled), 0.0)
 
     def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
-        """Take in the kept part of a report.
-
-        Returns:
-            Whether it was throttled, or its slot belongs to a second of slots with more than `quiet_wcu`.
-        """
+        """Take in the kept part of a report; say whether it is throttled, or in a second with more than `quiet_wcu`."""
         slot = self._slots.get(number)
         if slot is None:
             self.first_slot = min(self.first_slot, number) if self._slots else number
@@ -300,19 +293,10 @@ def decide(
     now_ms: int,
     raised_at_ms: int | None = None,
 ) -> tuple[Decision, ...]:
-    """Decide about one collection.
+    """Decide about each load class of a collection that asks for a raise or waits for one, or else about it as a whole.
 
-    Args:
-        collection: whose reports these are.
-        reports: its known load.
-        route: its route in the journal, as far as known. A stale route can only lead to a raise that is
-            already there, or is larger than needed.
-        thresholds: when it is hot, and how it is sized.
-        now_ms: Unix time in ms.
-        raised_at_ms: when its route last grew, Unix ms.
-
-    Returns:
-        One decision for each load class that asks for a raise or waits for one, or else a single decision.
+    `route` is the one in the journal, as far as known: a stale one can only lead to a raise that is already there, or
+    is larger than needed. `raised_at_ms` is when it last grew, Unix ms.
     """
     route = route.as_announced  # as writers place by it
     current = slot_of(now_ms)
@@ -339,12 +323,7 @@ def keep_open(collection: str, wcu_per_second: float, route: Route, warm_wcu: fl
 
     Its shards serve the load, so nothing else raises it, and at the close all writers would go to the base key at once.
 
-    Args:
-        collection: whose load it is.
-        wcu_per_second: all of its load.
-        route: as writers place by it.
-        warm_wcu: with less it may be closed.
-        now_ms: Unix time in ms.
+    `wcu_per_second` is all of its load; with less than `warm_wcu` it may be closed. `route` is as writers place by it.
     """
     generation = route.undone_after(now_ms) if wcu_per_second >= warm_wcu else None
     if generation is None:
@@ -531,7 +510,8 @@ def _judge_throttles(
     reason = weigh_evidence(found, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
     if reason is not Reason.UNLUCKY_PARTITION:
         return replace(cool, reason=reason)
-    count = size_after_throttles(load.shard_count, thresholds)
+    # Its shards share partitions: it gets twice as many.
+    count = min(2 * load.key_count, thresholds.max_shard_count)
     since_ms = _choose_since(load, min(slots), max(slots), now_ms)
     generation = _generation(count, load, since_ms)
     return replace(cool, reason=Reason.UNLUCKY_PARTITION, generation=generation)
@@ -565,11 +545,6 @@ def weigh_evidence(evidence: Evidence, thresholds: Thresholds, *, now_ms: int, r
     if raised_at_ms is not None and now_ms - raised_at_ms < EVIDENCE_PAUSE_MS:
         return Reason.COOLING_DOWN
     return Reason.UNLUCKY_PARTITION
-
-
-def size_after_throttles(shard_count: int, thresholds: Thresholds) -> int:
-    """Size a route whose shards share partitions: twice as many."""
-    return min(2 * max(shard_count, 1), thresholds.max_shard_count)
 
 
 def _generation(count: int, load: _LoadClass, since_ms: int) -> Generation:
@@ -613,11 +588,7 @@ class ReportWindow:
         self._sources: dict[str, str] = {}
 
     def add(self, report: WriteReport, now_ms: int) -> bool:
-        """Take a report in.
-
-        Returns:
-            False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
-        """
+        """Take a report in; return False for one outside the horizon (late, or from a broken clock): it is left out."""
         collection, number, source, value, position, shard_count, is_throttled = report
         ahead = number - now_ms // SLOT_MS
         if not -HORIZON_SLOTS <= ahead <= MAX_SLOTS_AHEAD:

@@ -114,17 +114,8 @@ def decide_in_band(
 ) -> Decision:
     """Decide about the load class of an item that is written now. All processes that see the same load decide the same.
 
-    Args:
-        collection: whose load it is.
-        load: as the load item shows it.
-        route: its route in the journal.
-        thresholds: `hot_at_once_wcu` is the load that one key serves.
-        position: the item's.
-        now_ms: DynamoDB's time, Unix ms.
-        raised_at_ms: when the route last grew, Unix ms.
-
-    Returns:
-        Its `generation` is set when the route is to be raised.
+    `position` is the item's, `thresholds.hot_at_once_wcu` the load that one key serves, `now_ms` DynamoDB's time, and
+    `raised_at_ms` when the route last grew, Unix ms.
     """
     route = route.as_announced  # as writers place by it
     m, now = route.shard_count_at(position), slot_of(now_ms)

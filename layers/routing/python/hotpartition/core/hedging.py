@@ -82,7 +82,6 @@ class Transport(Protocol[ResultT_co]):
 
     def start(self, attempt: Attempt) -> None:
         """Begin an attempt; it does not block."""
-        ...
 
     def wait(self, timeout_seconds: float | None) -> Sequence[tuple[Attempt, ResultT_co | RetryLaterError]]:
         """Wait until attempts end, or for this long; return those that ended, with their outcomes.
@@ -90,11 +89,9 @@ class Transport(Protocol[ResultT_co]):
         Raises:
             Exception: an attempt failed in a way that a repetition would not cure; the round ends with it.
         """
-        ...
 
     def abandon(self, attempt: Attempt) -> None:
         """Forget an attempt, if it has not ended: its result is not needed any more, and `wait` does not return it."""
-        ...
 
 
 class RoundState(Generic[ResultT]):
@@ -148,10 +145,9 @@ class RoundState(Generic[ResultT]):
         return self._run(Attempt(call, now, is_hedge=True))
 
     def end(self, attempt: Attempt, result: ResultT | RetryLaterError, now: float) -> Attempt | None:
-        """Take in the outcome of an attempt; a failed one counts only when its call has no other attempt.
+        """Take in the outcome of an attempt; return the call's other attempt, if that is not needed any more.
 
-        Returns:
-            The call's other attempt, if it is not needed any more.
+        A failed one counts only when its call has no other attempt.
         """
         if attempt not in self.running:
             return None  # the call's other attempt ended at the same time
@@ -194,15 +190,8 @@ def run_round(
 ) -> tuple[list[ResultT | RetryLaterError], int]:
     """Run a round of idempotent calls, and ask those that are slower than most again, once, within the budget.
 
-    Args:
-        count: how many calls it has.
-        transport: sends them.
-        timer: a monotonic clock in seconds.
-        parallel: how many attempts run at the same time; hedges come on top.
-        policy: when to hedge; None for never.
-
-    Returns:
-        The results in the order of the calls, and how many hedges were sent.
+    `timer` is a monotonic clock in seconds. Hedges come on top of the `parallel` attempts that run at the same time.
+    Returned are the results in the order of the calls, and how many hedges were sent.
     """
     state: RoundState[ResultT] = RoundState(count, policy)
     waiting = iter(range(count))

@@ -41,16 +41,13 @@ class MergeItem(Protocol[KeyT_co]):
     @property
     def sort_key(self) -> KeyT_co:
         """Its sort key: it sorts pages, and copies of one item have the same."""
-        ...
 
     @property
     def rank(self) -> Any:
         """Orders copies of different content, so that every reader chooses the same one."""
-        ...
 
     def has_same_content(self, other: Self) -> bool:
         """Say whether both copies carry the same content."""
-        ...
 
 
 ItemT = TypeVar("ItemT", bound=MergeItem[Any])
@@ -127,15 +124,12 @@ class Plan(Protocol[KeyT, ItemT]):
 
     def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
         """List the queries to run next; empty when all items under this route are there."""
-        ...
 
     def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
         """Take a response in."""
-        ...
 
     def forget(self, key: str) -> None:
         """Forget how far a key was read, so that it is read anew."""
-        ...
 
 
 @dataclass(slots=True)
@@ -432,10 +426,7 @@ def cut_page(page: Page[KeyT, ItemT], count: int) -> Page[KeyT, ItemT]:
 def narrow_newest(page: Page[KeyT, ItemT], limit: int, is_shown: Callable[[ItemT], bool]) -> Page[KeyT, ItemT]:
     """Build the page that the same read would have given with another limit, and with the items shown by now.
 
-    Args:
-        page: a newest-first page.
-        limit: REQUIRES: no larger than the page's own, unless that is the last one.
-        is_shown: says whether an item belongs on a page; those in `hidden` do not.
+    It is a newest-first page. REQUIRES: the limit is no larger than the page's own, unless that is the last one.
     """
     read = page.items
     if page.hidden:

@@ -80,12 +80,6 @@ def freshness_of_read(
     Cache Stampede Prevention", VLDB 2015. There each request draws. Here a page is drawn for once, when an environment
     gets it: its requests come one after another, and the earliest of many environments is as early as the earliest of
     many requests.
-
-    Args:
-        limits: TTL and bound.
-        read_at_ms: when the read began.
-        cost_ms: how long it took.
-        random: returns uniform numbers in [0, 1).
     """
     ttl_ms = limits.ttl_ms * (1 - TTL_JITTER * random())
     early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - random())
@@ -98,12 +92,8 @@ def freshness_of_copy(
 ) -> Freshness:
     """Decide how long an environment serves a page that Redis gave it.
 
-    Args:
-        limits: TTL and bound.
-        asked_at_ms: when Redis was asked: its response is younger, so the page is no older than it is taken for.
-        age_ms: the age that Redis reported.
-        cost_ms: how long the read took.
-        random: returns uniform numbers in [0, 1).
+    Redis was asked at `asked_at_ms`: its response is younger, so the page is no older than it is taken for. `age_ms` is
+    the age that Redis reported.
     """
     freshness = freshness_of_read(limits, read_at_ms=asked_at_ms - age_ms, cost_ms=cost_ms, random=random)
     until_ms = asked_at_ms + limits.l1_ms

@@ -84,7 +84,6 @@ class ItemStore(Protocol[KeyT, ItemT]):
         Raises:
             MalformedGenerationError: the routing item cannot be read.
         """
-        ...
 
     def get(
         self, places: Sequence[tuple[str, KeyT]], *, is_strong: bool, journals_of: Sequence[str] = ()
@@ -96,7 +95,6 @@ class ItemStore(Protocol[KeyT, ItemT]):
         Raises:
             MalformedGenerationError: a routing item cannot be read; its `collection` is named.
         """
-        ...
 
 
 class CounterStore(Protocol):
@@ -111,7 +109,6 @@ class CounterStore(Protocol):
         Raises:
             OutcomeUnknownError: it may have been counted, or not.
         """
-        ...
 
     def add_once(self, partition_key: str, addition: Addition) -> bool:
         """Add to a cell of a shard, once under the addition's token.
@@ -122,7 +119,6 @@ class CounterStore(Protocol):
         Raises:
             StoreUnavailableError: it may have been counted, or not.
         """
-        ...
 
 
 class LoadItems(Protocol):
@@ -135,11 +131,9 @@ class LoadItems(Protocol):
             RetryLaterError: after one attempt.
             StoreRefusedError: a right is missing.
         """
-        ...
 
     def get(self, collection: str) -> FleetLoad:
         """Add up a collection's load items; one that was never throttled has none. It raises as `add` does."""
-        ...
 
     def add_to_bucket(
         self, collection: str, bucket: int, wcu: float, *, stale: Sequence[int] = ()
@@ -148,11 +142,9 @@ class LoadItems(Protocol):
 
         It raises as `add` does.
         """
-        ...
 
     def buckets(self, collection: str) -> Mapping[int, float]:
         """Return the WCU in each bucket that is kept. It raises as `add` does."""
-        ...
 
 
 class JournalReading(Protocol):
@@ -164,7 +156,6 @@ class JournalReading(Protocol):
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         """Read a collection's route, with its `date_ms`; a collection that was never raised has the empty one."""
-        ...
 
 
 class Journal(JournalReading, Protocol):
@@ -173,38 +164,19 @@ class Journal(JournalReading, Protocol):
     def add(
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
     ) -> JournalEntry:
-        """Add generations to a collection's route: idempotent, commutative, never takes anything away.
+        """Add generations to a collection's route, and return it: idempotent, commutative, never takes anything away.
 
-        Args:
-            collection: whose route grows.
-            generations: at least one.
-            cause: why, for operators.
-            now_ms: Unix time in ms.
-            pause_ms: how long the route must not have grown; where it has, nothing is added.
-
-        Returns:
-            The new route.
+        With `pause_ms`, nothing is added to a route that has grown in so short a time before. `cause` is for operators.
         """
-        ...
 
     def add_close(
         self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
     ) -> JournalEntry | None:
-        """Add one step of a close to a collection's route: idempotent, commutative, never takes anything away.
+        """Add one step of a close to a collection's route, as `add` adds; return the new one, with its `date_ms`.
 
-        A confirmation leaves when and why the route last grew: it may come late, after a raise.
-
-        Args:
-            collection: whose route grows.
-            close: the announcement or confirmation.
-            cause: why, for operators.
-            now_ms: Unix time in ms.
-            seen: adds nothing if the route has grown since; None: it may have.
-
-        Returns:
-            The new route, with its `date_ms`; None: it has grown, so nothing was added.
+        A confirmation leaves when and why the route last grew: it may come late, after a raise. Where it has grown
+        since `seen`, nothing is added, and None returned.
         """
-        ...
 
 
 class ReadRoute(NamedTuple):
@@ -226,50 +198,39 @@ class Registry(Protocol):
         Raises:
             RegistryForeignError: the value there is not a route.
         """
-        ...
 
     def get_for_reading(self, collection: str) -> ReadRoute:
         """Read a route as `get` does, and whether the collection is read-hot, in one round trip.
 
         A mark that cannot be read is ignored.
         """
-        ...
 
     def mark_read_hot(self, collection: str, copies: int) -> None:
         """Say that a collection is read-hot, for a minute (`READ_HOT_TTL_MS`): a hint, whose loss costs units only."""
-        ...
 
     def add(self, collection: str, members: Iterable[Member]) -> None:
         """Add generations and closes. REQUIRES: they are in the journal already."""
-        ...
 
     def mark_warm(self, collection: str, keep_ms: int) -> None:
         """Mark a collection as warm for `keep_ms` of Redis's clock; one without the mark may be closed."""
-        ...
 
     def is_warm(self, collection: str) -> bool:
         """Say whether a collection has that mark."""
-        ...
 
     def closing_cursor(self) -> str | None:
         """Return the cursor up to which routing items were searched for cooled ones; None: none is kept."""
-        ...
 
     def keep_closing_cursor(self, cursor: str) -> None:
         """Keep the cursor for the next minute."""
-        ...
 
     def count_raise(self) -> int:
         """Count a raise; return how many were counted in the present hour, by Redis's clock, this one included."""
-        ...
 
     def is_whole(self) -> bool:
         """Say whether Redis still holds all of its data: False once any part of it was emptied."""
-        ...
 
     def mark_whole(self) -> None:
         """State that every route of the journal is in Redis."""
-        ...
 
 
 class StoredPage(NamedTuple):
@@ -298,19 +259,15 @@ class PageStore(Protocol):
         Raises:
             MalformedPageError: the value there is not a page.
         """
-        ...
 
     def put(self, collection: str, variant: str, page: StoredPage, *, copies: int) -> None:
         """Store all copies of a page, in place of whatever is there. Tries each; raises if one failed."""
-        ...
 
     def take_lease(self, collection: str, variant: str, lease_ms: int) -> int | None:
-        """Take the right to read a page for all. It ends by itself, and is not given back.
+        """Take the right to read a page for all, which ends by itself, and is not given back.
 
-        Returns:
-            When it was taken, in Unix ms of the store's clock; None where another has it.
+        Return when it was taken, in Unix ms of the store's clock; None where another has it.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,7 +291,6 @@ class RoutingItems(Protocol):
 
     def read(self, collection: str) -> RoutingItem | None:
         """Read one routing item, strongly consistent; None for a collection that was never raised."""
-        ...
 
     def page(self, cursor: str | None, limit: int) -> tuple[Sequence[RoutingItem], str | None]:
         """List the next routing items from the sparse index, which lags by DynamoDB's usual delay.
@@ -345,11 +301,9 @@ class RoutingItems(Protocol):
         Raises:
             InvalidRequestError: the cursor is not valid.
         """
-        ...
 
     def newest(self, limit: int) -> Sequence[RoutingItem]:
         """List the routes that grew last, newest first, from the sparse index."""
-        ...
 
 
 class RegistryListing(Protocol):
@@ -363,7 +317,6 @@ class RegistryListing(Protocol):
         Raises:
             InvalidRequestError: the cursor is not valid.
         """
-        ...
 
 
 class ReportSink(Protocol):
@@ -371,11 +324,9 @@ class ReportSink(Protocol):
 
     def send(self, report: WriteReport | ReadReport) -> None:
         """Send a report, in the background."""
-        ...
 
     def take_dropped(self) -> int:
         """Return how many reports were dropped since the last call."""
-        ...
 
 
 class StreamEntry(NamedTuple):
@@ -393,15 +344,12 @@ class ReportSource(Protocol):
 
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
         """Read entries of one stream after an id, oldest first, without waiting for more."""
-        ...
 
     def announce(self, started_ms: int, share: Share = WHOLE) -> None:
         """Announce a consumer of this share, started at this time, to the others; the latest start wins."""
-        ...
 
     def latest_start_ms(self, share: Share = WHOLE) -> int | None:
         """Return when the latest consumer that announced itself for this share had started, Unix ms."""
-        ...
 
 
 class Telemetry(Protocol):
@@ -409,24 +357,16 @@ class Telemetry(Protocol):
 
     def count(self, metric: MetricName, value: float = 1.0) -> None:
         """Add to a metric."""
-        ...
 
     def event(self, message: str, **facts: object) -> None:
         """Log something that an operator may want to know, with its facts as fields."""
-        ...
 
     def flush(self) -> None:
         """Write the counts out; a request does so at its end, a long run now and then."""
-        ...
 
 
 class Background(Protocol):
     """Runs small best-effort work beside the request: never waits, and drops work that it cannot take."""
 
     def submit(self, work: Callable[[], None]) -> bool:
-        """Hand work over.
-
-        Returns:
-            False when it was dropped because too much earlier work still runs.
-        """
-        ...
+        """Hand work over; return False when it was dropped because too much earlier work still runs."""

@@ -135,12 +135,7 @@ def decide_reads(
 ) -> ReadDecision:
     """Decide whether a collection is read-hot.
 
-    Args:
-        collection: whose reports these are.
-        reads: its known load.
-        copies: the last decision, as far as known; 0: it was not read-hot.
-        thresholds: when it is hot, and how many copies it gets.
-        now_ms: Unix time in ms.
+    `copies` is the last decision, as far as known; 0: it was not read-hot.
     """
     current = slot_of(now_ms)
     rcu, pages = reads.load(current - HORIZON_SLOTS, current)
@@ -185,11 +180,7 @@ class ReadWindow:
         self._loud: dict[str, int] = {}
 
     def add(self, report: ReadReport, now_ms: int) -> bool:
-        """Take a report in.
-
-        Returns:
-            False when its slot is outside the horizon (late, or from a broken clock), and it was left out.
-        """
+        """Take a report in; return False for one outside the horizon (late, or from a broken clock): it is left out."""
         if not -HORIZON_SLOTS <= report.slot - slot_of(now_ms) <= MAX_SLOTS_AHEAD:
             return False
         reads = self._collections.get(report.collection)

@@ -76,14 +76,10 @@ class WriteReport(NamedTuple):
             raise MalformedReportError(f"throttled is {error}, neither 0 nor 1") from error
         except ValueError as error:
             raise MalformedReportError(str(error)) from error
-        report._check_ranges()
-        return report
-
-    def _check_ranges(self) -> None:
-        _, slot, source, value_wcu, position, shard_count, _ = self
-        _check_source_and_value(source, value_wcu, "WCU")
-        if slot < 0 or position < 0 or shard_count < 0:
+        _check_source_and_value(source, report.value_wcu, "WCU")
+        if report.slot < 0 or report.position < 0 or report.shard_count < 0:
             raise MalformedReportError("slot, position and shard count should not be negative")
+        return report
 
 
 class ReadReport(NamedTuple):

@@ -318,14 +318,8 @@ def keys_of_hashed(
     All generations count that begin by then, dominated ones and those of closed eras too: a stale writer may have known
     only those.
 
-    Args:
-        route: the known route.
-        collection: of which collection.
-        hashed: the text that chooses their shards; None: unknown.
-        until_position: how far they lie, at most; None: without bound.
-        form: how partition keys are built.
-        choices: 1 leaves out where an item lies only when its first choice refused it.
-        from_position: where they begin, at least; None: without bound.
+    `hashed` is the text that chooses their shards; None: unknown. With `choices` 1, those are left out where an item
+    lies only when its first choice refused it. Positions without a bound are None.
     """
     if hashed is None:
         return needed_keys(route, collection, until_position, form, from_position=from_position)
@@ -352,17 +346,9 @@ def next_candidates(
 ) -> tuple[str, ...]:
     """List the partition keys that a point read asks next: first choices, and the others if nothing was found there.
 
-    Args:
-        route: the known route.
-        key: which item.
-        form: how partition keys are built.
-        asked: the keys that have responded.
-        is_found: whether one of them holds it.
-        everywhere: whether all choices are asked at once, found or not, to learn of every copy.
-        choices: how many shards may hold it under one N.
-
-    Returns:
-        Empty: the item is not stored.
+    With none left, the item is not stored.
+    `asked` are the keys that have responded; `is_found`: one of them holds it. `everywhere`: all choices are asked at
+    once, found or not, to learn of every copy.
     """
     for looked_at in (choices,) if everywhere else (1,) if is_found else (1, choices):
         keys = candidate_keys(route, key, form, choices=looked_at)

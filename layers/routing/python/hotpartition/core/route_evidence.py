@@ -43,10 +43,7 @@ class RouteEvidence:
     def meet(self, shard_index: int, *, hashed: str | None, position: int) -> None:
         """Take in an item on a shard.
 
-        Args:
-            shard_index: on which one.
-            hashed: the text that chose its shard; None: reads of the item ask all shards anyway.
-            position: the item's.
+        `hashed` is the text that chose its shard; None: reads of the item ask all shards anyway.
         """
         item = _Item(hashed, shard_index, position)
         era = self._era_of(position)

@@ -18,6 +18,8 @@ from math import ceil
 from threading import Lock
 from typing import NamedTuple
 
+from hotpartition.core.reports import ReadReport
+
 SLOT_MS = 250
 """Length of a slot, aligned to wall time. Part of the report format: all environments must agree on it."""
 
@@ -77,11 +79,7 @@ class LoadSampler:
         self._lone_writes = 0
 
     def record(self, collection: str, wcu: float, now_ms: int) -> Crossing | None:
-        """Count one offered write, throttled or not, once per request.
-
-        Returns:
-            The report, if this write crossed a sampling point (the last one, if it crossed several).
-        """
+        """Count one offered write, throttled or not, once per request; return the last sampling point it crossed."""
         slot = now_ms // SLOT_MS
         if slot != self._slot:
             self._slot = slot
@@ -115,15 +113,6 @@ class LoadSampler:
         return _new_tuple(Crossing, (slot, source, ceil((wcu - point) / self._z) * self._z))
 
 
-class ReadCrossing(NamedTuple):
-    """A sampling point that one page crossed: as `Crossing`, in RCU, and the pages that the source counted likewise."""
-
-    slot: int
-    source: str
-    value_rcu: float
-    pages: float
-
-
 class ReadSampler:
     """Counts RCU and pages per collection and slot, sampled as writes are. Safe under threads.
 
@@ -152,16 +141,10 @@ class ReadSampler:
         # by collection: the load reported in this slot, in RCU and in pages
         self._reported: dict[str, tuple[float, float]] = {}
 
-    def record(self, collection: str, rcu: float, now_ms: int) -> ReadCrossing | None:
-        """Count one requested page, whether a cache or DynamoDB served it.
+    def record(self, collection: str, rcu: float, now_ms: int) -> ReadReport | None:
+        """Count one requested page, whether a cache or DynamoDB served it; report the last sampling point it crossed.
 
-        Args:
-            collection: whose page it is.
-            rcu: the cost of reading it from DynamoDB, more than 0.
-            now_ms: Unix time.
-
-        Returns:
-            The report, if this page crossed a sampling point (the last one, if it crossed several).
+        `rcu` is the cost of reading it from DynamoDB, more than 0.
         """
         with self._lock:
             crossing = self._sampler.record(collection, rcu, now_ms)
@@ -169,11 +152,11 @@ class ReadSampler:
                 return None
             slot, source, value = crossing
             if source != self._environment_id:
-                return ReadCrossing(slot, source, value, value / rcu)
+                return ReadReport(collection, slot, source, value, value / rcu)
             if slot != self._slot:
                 self._slot = slot
                 self._reported.clear()
             value_before, pages = self._reported.get(collection, (0.0, 0.0))
             pages += (value - value_before) / rcu
             self._reported[collection] = value, pages
-            return ReadCrossing(slot, source, value, pages)
+            return ReadReport(collection, slot, source, value, pages)

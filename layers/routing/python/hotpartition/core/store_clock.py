@@ -31,15 +31,11 @@ class StoreClock:
         self._least_ms, self._most_ms = float("-inf"), float("inf")
         self._lock = Lock()
 
-    def learn(self, date: str | None, sent_ms: float, received_ms: float) -> None:
-        """Take in the `Date` of a response; one that is missing or cannot be read is ignored.
+    def learn(self, second_ms: int | None, sent_ms: float, received_ms: float) -> None:
+        """Take in the `Date` of a response, as `read_date` returns it; None is ignored.
 
-        Args:
-            date: as in the response, RFC 9110: `Mon, 23 Nov 2026 00:36:33 GMT`.
-            sent_ms: when the request was sent, Unix ms of the process's clock.
-            received_ms: when its response was there.
+        Its request was sent, and it was there, at these times of the process's clock, Unix ms.
         """
-        second_ms = read_date(date)
         if second_ms is None:
             return
         least_ms, most_ms = second_ms - received_ms, second_ms + SECOND_MS - sent_ms

@@ -59,7 +59,6 @@ class DynamoDBCalls(Protocol):
             ThrottledError: DynamoDB refused for a limit.
             StoreUnavailableError: no response came in time, or one that says that something failed.
         """
-        ...
 
     def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
         """Send several *reads* at the same time.
@@ -68,11 +67,9 @@ class DynamoDBCalls(Protocol):
 
         Where `is_hedged`, a slow call may be sent a second time.
         """
-        ...
 
     def close(self) -> None:
         """Close its connections. A function never does: its process ends with them."""
-        ...
 
 
 def date_of(response: Response) -> int | None:

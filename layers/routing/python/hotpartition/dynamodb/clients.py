@@ -1,4 +1,4 @@
-"""Opens the client of DynamoDB that the setting `dynamodb_client` names.
+"""Opens the clients of DynamoDB that the setting `dynamodb_client` names.
 
 libcurl is imported with this module, so that it is there before the first request, and in a snapshot; boto3 only when
 it is chosen.
@@ -8,30 +8,12 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Final
 
 from hotpartition.aws.credentials import find_credentials
 from hotpartition.aws.environment import Certificates, find_certificates, find_dynamodb_endpoint, find_region
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DynamoDBCalls
 from hotpartition.dynamodb.curl import CurlCalls, Target
-
-CURL: Final = "curl"
-
-
-def open_dynamodb(client: str, *, endpoint: str = "", parallel: int = 1, hedge_quantile: float = 0.0) -> DynamoDBCalls:
-    """Open a client; it connects with its first request.
-
-    Args:
-        client: `curl` or `boto3`.
-        endpoint: DynamoDB's address, unless AWS's own variables name one; empty: as `find_dynamodb_endpoint`.
-        parallel: how many calls of a round run at the same time.
-        hedge_quantile: as `HedgePolicy` takes it; 0 for never.
-    """
-    policy = HedgePolicy(quantile=hedge_quantile) if hedge_quantile else None
-    if client == CURL:
-        return open_curl(endpoint=endpoint, parallel=parallel, policy=policy)
-    return open_boto3(parallel=parallel, policy=policy)
 
 
 def open_curl(

@@ -100,12 +100,7 @@ class CurlCalls:
 
     def call(self, operation: str, request: Mapping[str, Any]) -> Response:
         """Implement `DynamoDBCalls.call`."""
-        credentials = self._credentials.get()
-        transfers = self._take()
-        try:
-            result = transfers.send(operation, request, credentials)
-        finally:
-            self._give_back(transfers)
+        (result,) = self.exchange([Call(operation, request)])
         outcome = self._read(result)
         if isinstance(outcome, RetryLaterError):
             raise outcome

@@ -168,10 +168,8 @@ class DynamoDBItemStore(Generic[ItemT]):
                 operation, request = place.build_get(collection, is_strong=is_strong)
                 if (found := self._calls.call(operation, request).get("Item")) is not None:
                     routing[collection] = found
-        return Got(self._copies(items), read_entries(routing, journals_of))
-
-    def _copies(self, items: Sequence[Item]) -> tuple[Copy[ItemT], ...]:
-        return tuple([Copy(item[self._table.partition_key]["S"], self._decode(item)) for item in items])
+        copies = [Copy(item[table.partition_key]["S"], self._decode(item)) for item in items]
+        return Got(tuple(copies), read_entries(routing, journals_of))
 
     def _run(self, calls: list[Call], *, is_hedged: bool) -> Round:
         """Run calls at the same time, each to its first items or its end."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from hotpartition.core.capacity import Item
 from hotpartition.core.fleet_load import LOAD_PLACES, Cell, FleetLoad, bucket_name, parse_bucket
 from hotpartition.core.store_clock import StoreClock
-from hotpartition.dynamodb.calls import DynamoDBCalls, Response
+from hotpartition.dynamodb.calls import DynamoDBCalls, Response, date_of
 from hotpartition.dynamodb.table import JournalPlace
 
 MAX_STALE = 50
@@ -69,8 +69,7 @@ class DynamoDBLoadItems:
     def _call(self, operation: str, request: Mapping[str, object]) -> Response:
         sent_ms = self._now_ms()
         response = self._calls.call(operation, request)
-        date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        self._store_clock.learn(date, sent_ms, self._now_ms())
+        self._store_clock.learn(date_of(response), sent_ms, self._now_ms())
         return response
 
 

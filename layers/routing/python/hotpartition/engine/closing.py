@@ -84,10 +84,7 @@ class Closer:
     def plan(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
         """Decide whether and from when on a collection would be closed, strongly consistent; nothing is changed.
 
-        Args:
-            collection: which one.
-            cause: why, for operators.
-            grown_by_ms: it is not closed if its route has grown after this, Unix ms: the decision did not know of it.
+        It is not closed if its route has grown after `grown_by_ms`, Unix ms: the decision did not know of it.
         """
         entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
         is_timed = self.has_positions(collection)

@@ -57,11 +57,7 @@ class Adder:
     def add(self, collection: str, amount: int, *, size_bytes: int, remaining_ms: float = float("inf")) -> None:
         """Add an amount to a counter, on any of its shards.
 
-        Args:
-            collection: the counter's key.
-            amount: what is added.
-            size_bytes: of its item at its base key, as DynamoDB counts.
-            remaining_ms: time the caller has left; the budget never passes it.
+        `size_bytes`: of its item at its base key, as DynamoDB counts. The budget never passes `remaining_ms`.
 
         Raises:
             OutcomeUnknownError: it may have been counted, or not.
@@ -87,11 +83,7 @@ class Adder:
     ) -> None:
         """Make an addition, unless any process made it before: exact for ten minutes.
 
-        Args:
-            collection: the counter's key.
-            addition: the amount, and its token.
-            size_bytes: of its item at its base key, as DynamoDB counts.
-            remaining_ms: time the caller has left; the budget never passes it.
+        Parameters as of `add`.
 
         Raises:
             TokenReusedError: the token stands for another amount.
@@ -173,10 +165,7 @@ class Summer:
     def sum_up(self, collection: str, *, is_strong: bool, remaining_ms: float = float("inf")) -> int:
         """Return the sum of a counter: on its base key and on all shards.
 
-        Args:
-            collection: the counter's key; one that was never added to has 0.
-            is_strong: whether all that was acknowledged before is in it, for twice the price.
-            remaining_ms: time the caller has left; the budget never passes it.
+        One that was never added to has 0. `is_strong`: all that was acknowledged before is in it, for twice the price.
 
         Raises:
             RetryLaterError: a shard could not be read within the budget.

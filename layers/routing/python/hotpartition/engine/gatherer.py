@@ -148,20 +148,10 @@ class Gatherer(Generic[KeyT, ItemT]):
         is_compared: bool = False,
         is_folding: bool = False,
     ) -> Gathered:
-        """Run the queries of a plan, round by round, until it has none left.
+        """Run the queries of a plan, round by round, until it has none left: as `gather`, with the same errors.
 
-        Args:
-            plan: the queries.
-            collection: whose items.
-            is_strong: whether the read is strongly consistent, the journal's included.
-            remaining_ms: time the caller has left; the budget never passes it.
-            hint: the collection's route as Redis has it, if that was asked already.
-            is_compared: whether `hint` is the route of an earlier plan of the same read, which read the journal.
-            is_folding: whether that one found that items are being moved to the base key.
-
-        Raises:
-            RetryLaterError: a key could not be read within the budget.
-            MalformedGenerationError: the routing item cannot be read.
+        `is_compared`: `hint` is the route of an earlier plan of the same read, which read the journal. `is_folding`:
+        that one found that items are being moved to the base key.
         """
         reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong, is_folding or self.routes.is_folding)
         try:
@@ -221,7 +211,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         if not self._has_journal:
             return hint
         got = self._get([], self._begin(float("inf")), is_strong=True, journals_of=[collection])
-        return hint.checked_by(self._compare(collection, hint, got.journals[collection], is_strong=True))
+        return hint.checked_by(self.routes.compare(collection, hint, got.journals[collection], is_strong=True))
 
     def _begin(self, remaining_ms: float) -> Budget:
         return Budget(self._clock, min(self._budget_ms, remaining_ms), from_refusal=self._budget_from_refusal)
@@ -259,7 +249,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             is_base_last &= all(query.partition_key == collection for query in queries)
             entry = self._run_round(reading, queries, with_journal=wants_journal)
             if entry is not None:
-                route = route.checked_by(self._compare(collection, hint, entry, is_strong=reading.is_strong))
+                route = route.checked_by(self.routes.compare(collection, hint, entry, is_strong=reading.is_strong))
                 reading.is_folding |= entry.is_folding
                 wants_journal = False
             elif not self._has_journal:
@@ -339,7 +329,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         collection = search.key.collection
         entry = got.journals.get(collection)
         if entry is not None:
-            shown = self._compare(collection, search.hint, entry, is_strong=is_strong)
+            shown = self.routes.compare(collection, search.hint, entry, is_strong=is_strong)
             search.route = search.route.checked_by(shown)
             search.confirmed = entry if is_strong else NOTHING_CONFIRMED
             search.is_folding = entry.is_folding
@@ -357,6 +347,3 @@ class Gatherer(Generic[KeyT, ItemT]):
                 self._telemetry.count(MetricName.READS_RETRIED)
                 if not budget.wait():
                     raise
-
-    def _compare(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
-        return self.routes.compare(collection, hint, entry, is_strong=is_strong)

@@ -31,6 +31,8 @@ from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
+from hotpartition.engine.route_cache import keep_newest
+from hotpartition.engine.write_counting import Offer
 from hotpartition.errors import RetryLaterError, ThrottledError
 
 MARKED_MS = 10_000
@@ -107,8 +109,9 @@ class InBandCounting:
         self._marks: OrderedDict[str, _Mark] = OrderedDict()
         self._lock = Lock()
 
-    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
+    def offered(self, offer: Offer, now_ms: int) -> WriteReport | None:
         """Implement `WriteCounting.offered`: nothing is done for a key that is neither raised nor marked."""
+        key, wcu, shard_count = offer
         if shard_count and self._cooling is not None:
             self._cooling.count(key, wcu, now_ms)
         if not self._marks:
@@ -121,20 +124,14 @@ class InBandCounting:
         return WriteReport(key.collection, cell.slot, "", sample, key.position, shard_count)
 
     def refused(
-        self,
-        key: ItemKey[Any],
-        wcu: float,
-        shard_count: int,
-        now_ms: int,
-        *,
-        report: WriteReport | None,
-        error: RetryLaterError,
+        self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError
     ) -> WriteReport | None:
         """Implement `WriteCounting.refused`: mark the key, and count the write if it was not counted before."""
         if not isinstance(error, ThrottledError) or not error.may_be_key_range:
             return report
+        key, _, shard_count = offer
         if self._mark(key.collection, now_ms):
-            report = self.offered(key, wcu, shard_count, now_ms)
+            report = self.offered(offer, now_ms)
         if report is None or report.is_throttled or not shard_count or not error.is_key_range:
             return report
         # Two huge items are not evidence: no throttled sample stands for more than others do.
@@ -156,10 +153,7 @@ class InBandCounting:
                 return False
             distance = self.first_sample_wcu
             left_wcu = self._clock.random() * distance
-            self._marks[collection] = _Mark(now_ms, now_ms + MARKED_MS, distance, left_wcu)
-            self._marks.move_to_end(collection)
-            if len(self._marks) > MAX_MARKS:
-                self._marks.popitem(last=False)
+            keep_newest(self._marks, collection, _Mark(now_ms, now_ms + MARKED_MS, distance, left_wcu), MAX_MARKS)
             return True
 
     def _sample(self, collection: str, wcu: float, shard_count: int, now_ms: int) -> float | None:

@@ -23,6 +23,7 @@ from hotpartition.core.ports import JournalEntry, LoadItems, Telemetry
 from hotpartition.core.route_history import Cause
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.closing import COOLED, Closer
+from hotpartition.engine.route_cache import keep_newest
 from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 SAMPLES_PER_SECOND = 10
@@ -75,13 +76,11 @@ class InBandCooling:
             return
         collection = key.collection
         with self._lock:
-            counted = self._counted.pop(collection, None) or _Counted(self._clock.random() * self._distance_wcu)
+            counted = self._counted.get(collection) or _Counted(self._clock.random() * self._distance_wcu)
             counted.left_wcu -= wcu
             points = ceil(-counted.left_wcu / self._distance_wcu) if counted.left_wcu < 0 else 0
             counted.left_wcu += points * self._distance_wcu
-            self._counted[collection] = counted
-            if len(self._counted) > MAX_KEYS:
-                self._counted.popitem(last=False)
+            keep_newest(self._counted, collection, counted, MAX_KEYS)
         if not points:
             return
         bucket, sample_wcu = self._store_clock.at(now_ms) // self._bucket_ms, points * self._distance_wcu

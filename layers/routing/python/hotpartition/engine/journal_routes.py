@@ -8,20 +8,19 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from threading import Lock
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_UNCONFIRMED, RouteCache
+from hotpartition.engine.read_repair import ReadRepair
+from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_UNCONFIRMED, RouteCache, keep_newest
 from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 MAX_LOOKUP_PAUSE_MS = 1_000
 """The pause between look-ups doubles up to this while they show nothing new: a quiet key whose partition others heat is
 throttled for hours."""
 FORGET_LOOKUPS_MS = 5_000
-ValueT = TypeVar("ValueT")
-
 REFRESH_SECONDS = 60.0
 """How long a route of a key that was raised is used before the journal is asked again."""
 
@@ -68,7 +67,7 @@ class JournalRoutes:
         """Take in a routing item."""
         with self._lock:
             if entry.updated_at_ms is not None:
-                _keep(self._raised_at_ms, collection, entry.updated_at_ms)
+                keep_newest(self._raised_at_ms, collection, entry.updated_at_ms, MAX_UNCONFIRMED)
         return self._keep_known(collection, entry.route, now_ms)
 
     def raised_at_ms(self, collection: str) -> int | None:
@@ -84,7 +83,7 @@ class JournalRoutes:
             if now_ms - last.at_ms < last.pause_ms:
                 return self._cache.peek(collection)
             pause_ms = min(max(2 * last.pause_ms, LOOKUP_PAUSE_MS), MAX_LOOKUP_PAUSE_MS)
-            _keep(self._lookups, collection, _LookUp(now_ms, pause_ms))
+            keep_newest(self._lookups, collection, _LookUp(now_ms, pause_ms), MAX_UNCONFIRMED)
         return self._look_up(collection, now_ms)
 
     def _look_up(self, collection: str, now_ms: int) -> Route:
@@ -113,9 +112,16 @@ class JournalRoutes:
             return self._cache.learn(collection, route, now_ms, is_brief=is_brief)
 
 
-def _keep(entries: OrderedDict[str, ValueT], collection: str, value: ValueT) -> None:
-    """Put an entry, and drop the oldest one where they are too many."""
-    entries[collection] = value
-    entries.move_to_end(collection)
-    if len(entries) > MAX_UNCONFIRMED:
-        entries.popitem(last=False)
+class JournalReads(ReadRepair):
+    """The routes that reads begin with, of those that the journal showed to this process. Safe under threads."""
+
+    def __init__(self, routes: JournalRoutes, telemetry: Telemetry, now_ms: Callable[[], int]) -> None:
+        super().__init__(registry=None, routes=routes, background=None, telemetry=telemetry, now_ms=now_ms)
+        self._known = routes
+
+    def get(self, collection: str) -> Route:
+        """Return the last route known: reads see the journal anyway."""
+        return self._known.peek(collection)
+
+    def _repair(self, collection: str, route: Route) -> None:
+        """Do nothing."""

@@ -18,7 +18,7 @@ from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS
+from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, keep_newest
 from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 EARLY_MS = 2_000
@@ -167,7 +167,4 @@ class Leases:
                 # One of both clocks is wrong by more than the margin: whatever was read by either is in doubt.
                 self._held.clear()
                 return
-            self._held[collection] = _Lease(route, date_ms, now_ms)
-            self._held.move_to_end(collection)
-            if len(self._held) > self._max_entries:
-                self._held.popitem(last=False)
+            keep_newest(self._held, collection, _Lease(route, date_ms, now_ms), self._max_entries)

@@ -8,7 +8,7 @@ from typing import Generic
 
 from hotpartition.core.merge import ItemT, Page, PageRange, cut_page, narrow_newest
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.page_cache import Filled, Origin, PageCache
+from hotpartition.engine.page_cache import Origin, PageCache
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteSource
 
@@ -89,9 +89,9 @@ class NewestPages(Generic[ItemT]):
             return NewestPage(gather_fitting(limit, started_ms), started_ms)
         cached_limit = next(each for each in self._limits if each >= limit)
 
-        def fill() -> Filled[Page[str, ItemT]]:
+        def fill() -> tuple[Page[str, ItemT], float]:
             page = gather_fitting(cached_limit, self._now_ms())
-            return Filled(page, page.units)
+            return page, page.units
 
         cached = self._cache.get_page(
             collection, f"newest-{cached_limit}", known.copies, fill, remaining_ms=remaining_ms

@@ -48,7 +48,6 @@ class PageCodec(Protocol[PageT]):
 
     def encode(self, page: PageT) -> str:
         """Write a page as text."""
-        ...
 
     def decode(self, text: str) -> PageT:
         """Read a page.
@@ -56,14 +55,6 @@ class PageCodec(Protocol[PageT]):
         Raises:
             MalformedPageError: `encode` did not write this text.
         """
-        ...
-
-
-class Filled(NamedTuple, Generic[PageT]):
-    """A page read from DynamoDB, and the read units that this took."""
-
-    page: PageT
-    units: float
 
 
 class Origin(StrEnum):
@@ -179,18 +170,14 @@ class PageCache(Generic[PageT]):
         collection: str,
         variant: str,
         copies: int,
-        fill: Callable[[], Filled[PageT]],
+        fill: Callable[[], tuple[PageT, float]],
         *,
         remaining_ms: float = float("inf"),
     ) -> CachedPage[PageT]:
         """Return a page that is at most as old as the bound, or read it.
 
-        Args:
-            collection: whose page it is.
-            variant: which of its pages.
-            copies: in how many copies Redis holds it, at least one.
-            fill: reads it from DynamoDB.
-            remaining_ms: time the caller has left; waiting never passes it.
+        `fill` reads it from DynamoDB, and says for how many read units. `copies`: in how many Redis holds it, at least
+        one. Waiting never passes `remaining_ms`, the time the caller has left.
 
         Raises:
             RetryLaterError: `fill` raised it, and there is no page within the bound.
@@ -211,7 +198,7 @@ class PageCache(Generic[PageT]):
         self,
         key: tuple[str, str],
         copies: int,
-        fill: Callable[[], Filled[PageT]],
+        fill: Callable[[], tuple[PageT, float]],
         held: _Entry[PageT] | None,
         deadline_ms: float,
     ) -> CachedPage[PageT]:
@@ -270,7 +257,7 @@ class PageCache(Generic[PageT]):
         self,
         key: tuple[str, str],
         copies: int,
-        fill: Callable[[], Filled[PageT]],
+        fill: Callable[[], tuple[PageT, float]],
         held: _Entry[PageT] | None,
         *,
         leased_at_ms: int | None = None,
@@ -278,7 +265,7 @@ class PageCache(Generic[PageT]):
         """Read the page from DynamoDB, for all with a lease; where DynamoDB refuses, serve the last page."""
         read_at_ms = self._now_ms()
         try:
-            filled = fill()
+            page, units = fill()
         except RetryLaterError as error:
             self._remember_refusal(key, error)
             if leased_at_ms is not None:
@@ -287,13 +274,13 @@ class PageCache(Generic[PageT]):
                 raise
             return self._serve(last, Origin.L1 if last is held else Origin.REDIS)
         cost_ms = round(self._now_ms() - read_at_ms)
-        payload = self._codec.encode(filled.page)
+        payload = self._codec.encode(page)
         freshness = freshness_of_read(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
-        entry = _Entry(filled.page, leased_at_ms, filled.units, len(payload), freshness)
+        entry = _Entry(page, leased_at_ms, units, len(payload), freshness)
         self._memory.put(key, entry)
         if leased_at_ms is not None:
-            page = StoredPage(payload, leased_at_ms, self._limits.keep_ms, cost_ms, filled.units)
-            self._store_for_all(key, page, copies)
+            stored = StoredPage(payload, leased_at_ms, self._limits.keep_ms, cost_ms, units)
+            self._store_for_all(key, stored, copies)
         return self._serve(entry, Origin.DYNAMODB)
 
     def _find_usable(self, key: tuple[str, str], copies: int, held: _Entry[PageT] | None) -> _Entry[PageT] | None:

@@ -69,12 +69,8 @@ class Raiser:
     ) -> Raised:
         """Add generations to a route: to the journal, and then all that the journal has to the registry.
 
-        Args:
-            collection: whose route grows.
-            generations: at least one.
-            cause: why, for operators.
-            deadline_ms: until when a journal that refuses is asked again, Unix ms; by default for `budget_ms`.
-            pause_ms: how long the route must not have grown; where it has, it is left unchanged.
+        With `pause_ms`, a route that has grown in so short a time before is left unchanged. A journal that refuses is
+        asked again until `deadline_ms`, Unix ms; by default for `budget_ms`.
 
         Raises:
             MalformedGenerationError: the stored route cannot be read.
@@ -95,10 +91,9 @@ class Raiser:
         return Raised(entry, self.publish(collection, entry.route), is_made)
 
     def publish(self, collection: str, route: Route) -> bool:
-        """Put a route that the journal has into the registry.
+        """Put a route that the journal has into the registry; say whether that can be left so.
 
-        Returns:
-            Whether it has it: also where the place is taken by what an operator has to remove.
+        It can also where the place is taken by what an operator has to remove.
         """
         if self._registry is None:
             return True

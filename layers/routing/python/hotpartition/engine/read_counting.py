@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReportSink, Telemetry
-from hotpartition.core.reports import ReadReport
 from hotpartition.core.sampler import ReadSampler
 
 
@@ -32,6 +31,6 @@ class ReadCounting:
         # Reports are sent beside the requests, so a dropped one is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        crossing = self._sampler.record(collection, rcu, self._now_ms())
-        if crossing is not None:
-            self._reports.send(ReadReport(collection, *crossing))
+        report = self._sampler.record(collection, rcu, self._now_ms())
+        if report is not None:
+            self._reports.send(report)

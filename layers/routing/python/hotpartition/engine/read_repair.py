@@ -44,11 +44,7 @@ class ReadRepair:
     def compare(self, collection: str, hint: Route, entry: JournalEntry, *, is_strong: bool) -> Route:
         """Compare Redis's word with the journal's, repair Redis where it knows less, and return the journal's.
 
-        Args:
-            collection: whose route it is.
-            hint: the route that `get` returned before the journal was read.
-            entry: the journal's routing item.
-            is_strong: whether the journal was read strongly consistent.
+        `hint` is the route that `get` returned before the journal was read.
         """
         if not hint.covers(entry.route):
             self._routes.learn(collection, entry.route, self._now_ms())

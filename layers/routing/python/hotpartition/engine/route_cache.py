@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from math import log
 from threading import Lock
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading, ReadRoute, Registry, Telemetry
@@ -42,6 +42,8 @@ environment's own cached pages then keep a rush from DynamoDB."""
 MAX_UNCONFIRMED = 1_000
 """Collections of which such generations are remembered."""
 
+ValueT = TypeVar("ValueT")
+
 
 class _Entry(NamedTuple):
     route: Route
@@ -58,6 +60,14 @@ class _Unconfirmed(NamedTuple):
 
 
 _NOTHING_UNCONFIRMED = _Unconfirmed(frozenset(), -MAX_LOOKUP_PAUSE_MS, LOOKUP_PAUSE_MS)
+
+
+def keep_newest(entries: OrderedDict[str, ValueT], key: str, value: ValueT, most: int) -> None:
+    """Put an entry, and drop the one that was put longest ago where there are more than `most`."""
+    entries[key] = value
+    entries.move_to_end(key)
+    if len(entries) > most:
+        entries.popitem(last=False)
 
 
 class RouteCache:
@@ -105,23 +115,15 @@ class RouteCache:
         cost_ms: float = 0.0,
         is_brief: bool = False,
     ) -> Route:
-        """Merge a route into the entry, and make it fresh. REQUIRES: one thread at a time.
+        """Merge a route into the entry, make it fresh, and return it. REQUIRES: one thread at a time.
 
         An entry's TTL ends a little early, at random, by about what its refresh costs; so environments that learned a
         route together do not ask for it again together. Source: Vattani, Chierichetti, Lowenstein, "Optimal
         Probabilistic Cache Stampede Prevention", VLDB 2015. There each request draws; here the entry does, once, since
         the requests of one environment come one after another or share one look-up.
 
-        Args:
-            collection: whose route it is.
-            route: the new one.
-            now_ms: Unix time.
-            copies: in how many copies Redis holds the newest page; None: as known.
-            cost_ms: how long asking for it took.
-            is_brief: whether news may be about to come, so that it is fresh for less long.
-
-        Returns:
-            The merged route.
+        `copies`: in how many copies Redis holds the newest page; None: as known. `cost_ms`: how long asking for it
+        took. `is_brief`: news may be about to come, so that it is fresh for less long.
         """
         known = self._entries.get(collection)
         merged = known.route.union(route) if known else route
@@ -130,10 +132,7 @@ class RouteCache:
         early_ms = -cost_ms * EARLY_REFRESH_BETA * log(1.0 - self._random()) if cost_ms else 0.0
         if copies is None:
             copies = known.copies if known else 0
-        self._entries[collection] = _Entry(merged, now_ms + ttl_ms - early_ms, copies)
-        self._entries.move_to_end(collection)
-        if len(self._entries) > self._max_entries:
-            self._entries.popitem(last=False)
+        keep_newest(self._entries, collection, _Entry(merged, now_ms + ttl_ms - early_ms, copies), self._max_entries)
         return merged
 
 
@@ -142,15 +141,12 @@ class Routes(Protocol):
 
     def get_route(self, collection: str, now_ms: int) -> Route:
         """Return a collection's route."""
-        ...
 
     def learn(self, collection: str, route: Route, now_ms: int) -> Route:
         """Take in a route that the journal showed, and return the known route then."""
-        ...
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Return the route anew after all choices refused: the collection may have been raised meanwhile."""
-        ...
 
 
 class RouteSource:
@@ -191,17 +187,14 @@ class RouteSource:
         """Return the route, at most a few seconds old while Redis responds."""
         # Without the lock, which guards learning: an entry is replaced as a whole.
         route = self._cache.get_fresh(collection, now_ms)
-        return self.refresh(collection, now_ms) if route is None else route
+        if route is None:
+            route = self._ask_registry(collection, now_ms)
+        return self._cache.peek(collection) if route is None else route
 
     def get_for_reading(self, collection: str, now_ms: int) -> ReadRoute:
         """Return the route as `get_route` does, and whether the collection is read-hot, by one look-up at most."""
         route = self.get_route(collection, now_ms)
         return ReadRoute(route, self._cache.copies_of(collection, now_ms))
-
-    def refresh(self, collection: str, now_ms: int) -> Route:
-        """Ask Redis now, fresh or not."""
-        route = self._ask_registry(collection, now_ms)
-        return self._known(collection) if route is None else route
 
     def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
         """Ask Redis now; while it is away, the journal: a throttled write has the time, and a better place helps."""
@@ -210,7 +203,7 @@ class RouteSource:
             return route
         shown = self._ask_journal(collection)
         if shown is None:
-            return self._known(collection)
+            return self._cache.peek(collection)
         with self._lock:
             return self._cache.learn(collection, shown, now_ms, is_brief=True)
 
@@ -218,10 +211,6 @@ class RouteSource:
         """Take in a route that the journal showed elsewhere."""
         with self._lock:
             return self._cache.learn(collection, route, now_ms)
-
-    def _known(self, collection: str) -> Route:
-        with self._lock:
-            return self._cache.peek(collection)
 
     def _ask_registry(self, collection: str, now_ms: int, *, is_throttled: bool = False) -> Route | None:
         """Ask Redis, or wait for the response of a look-up that is already under way: it is a hint, so it may be."""
@@ -270,7 +259,7 @@ class RouteSource:
         """
         if self._journal is None:
             return told, True
-        known = self._known(collection)
+        known = self._cache.peek(collection)
         news = told.minus(known)
         if not news:
             with self._lock:
@@ -286,15 +275,9 @@ class RouteSource:
             absent = told.minus(known)
             pause_ms = min(2 * pause_ms, MAX_LOOKUP_PAUSE_MS) if absent <= before.members else LOOKUP_PAUSE_MS
             before = _Unconfirmed(absent, now_ms, pause_ms)
-        self._remember(collection, before._replace(asked_ms=now_ms))
-        return known, shown is not None and not before.members
-
-    def _remember(self, collection: str, unconfirmed: _Unconfirmed) -> None:
         with self._lock:
-            self._unconfirmed[collection] = unconfirmed
-            self._unconfirmed.move_to_end(collection)
-            if len(self._unconfirmed) > MAX_UNCONFIRMED:
-                self._unconfirmed.popitem(last=False)
+            keep_newest(self._unconfirmed, collection, before._replace(asked_ms=now_ms), MAX_UNCONFIRMED)
+        return known, shown is not None and not before.members
 
     def _ask_journal(self, collection: str) -> Route | None:
         """Read the route in the journal, eventually consistent; None when it does not respond or cannot be read."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
@@ -12,43 +12,27 @@ from hotpartition.core.sampler import LoadSampler
 from hotpartition.errors import RetryLaterError, ThrottledError
 
 
+class Offer(NamedTuple):
+    """A write as it is counted: its item, its cost in units, and the N that it is placed under (0: the base key)."""
+
+    key: ItemKey[Any]
+    wcu: float
+    shard_count: int = 0
+
+
 class WriteCounting(Protocol):
     """Counts the writes to a table. Fails open: a write that cannot be counted is stored all the same."""
 
-    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
-        """Count one write, before its first attempt.
-
-        Args:
-            key: which item.
-            wcu: the units that it costs.
-            shard_count: the N that it is placed under; 0: the base key.
-            now_ms: Unix time.
-
-        Returns:
-            The report, if this write was sampled.
-        """
-        ...
+    def offered(self, offer: Offer, now_ms: int) -> WriteReport | None:
+        """Count one write, before its first attempt; return its report, if it was sampled."""
 
     def refused(
-        self,
-        key: ItemKey[Any],
-        wcu: float,
-        shard_count: int,
-        now_ms: int,
-        *,
-        report: WriteReport | None,
-        error: RetryLaterError,
+        self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError
     ) -> WriteReport | None:
-        """Take in that all choices refused a write; `report` is its report so far.
-
-        Returns:
-            Its report by now.
-        """
-        ...
+        """Take in that all choices refused a write; given its report so far, return its report by now."""
 
     def alarm(self, collection: str, now_ms: int) -> None:
         """Take in that something of a collection was refused, be it for the limit of a key range or not."""
-        ...
 
 
 class ReportedWrites:
@@ -59,40 +43,26 @@ class ReportedWrites:
         self._reports = reports
         self._telemetry = telemetry
 
-    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> WriteReport | None:
+    def offered(self, offer: Offer, now_ms: int) -> WriteReport | None:
         """Implement `WriteCounting.offered`."""
         # Reports are sent beside the requests, so a dropped one is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        crossing = self._sampler.record(key.collection, wcu, now_ms)
+        crossing = self._sampler.record(offer.key.collection, offer.wcu, now_ms)
         if crossing is None:
             return None
-        report = WriteReport(
-            collection=key.collection,
-            slot=crossing.slot,
-            source=crossing.source,
-            value_wcu=crossing.value_wcu,
-            position=key.position,
-            shard_count=shard_count,
-        )
+        report = WriteReport(offer.key.collection, *crossing, offer.key.position, offer.shard_count)
         self._reports.send(report)
         return report
 
     def refused(
-        self,
-        key: ItemKey[Any],
-        wcu: float,
-        shard_count: int,
-        now_ms: int,
-        *,
-        report: WriteReport | None,
-        error: RetryLaterError,
+        self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError
     ) -> WriteReport | None:
         """Implement `WriteCounting.refused`: where a report was sent, say so in it.
 
         Only if the limit was surely that of partitions: for the table's, no N is large enough.
         """
-        del key, wcu, shard_count, now_ms
+        del offer, now_ms
         is_key_range = isinstance(error, ThrottledError) and error.is_key_range
         if report is None or report.is_throttled or not is_key_range:
             return report
@@ -108,19 +78,10 @@ class ReportedWrites:
 class Uncounted:
     """`WriteCounting` where hot keys are not looked for."""
 
-    def offered(self, key: ItemKey[Any], wcu: float, shard_count: int, now_ms: int) -> None:
+    def offered(self, offer: Offer, now_ms: int) -> None:
         """Implement `WriteCounting.offered`."""
 
-    def refused(
-        self,
-        key: ItemKey[Any],
-        wcu: float,
-        shard_count: int,
-        now_ms: int,
-        *,
-        report: WriteReport | None,
-        error: RetryLaterError,
-    ) -> None:
+    def refused(self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError) -> None:
         """Implement `WriteCounting.refused`."""
 
     def alarm(self, collection: str, now_ms: int) -> None:

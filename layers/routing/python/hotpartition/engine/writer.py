@@ -24,7 +24,7 @@ from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.engine.leases import Leases
 from hotpartition.engine.route_cache import Routes
-from hotpartition.engine.write_counting import WriteCounting
+from hotpartition.engine.write_counting import Offer, WriteCounting
 from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
@@ -134,8 +134,8 @@ class Writer:
         write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed, confirmed)
         self._begin(write, self.routes.get_route(key.collection, now_ms), now_ms)
         placement = write.placements[0]
-        wcu = factor * self._units(key, size_bytes, placement)
-        report = self._counting.offered(key, wcu, placement.shard_count, now_ms)
+        offer = Offer(key, factor * self._units(key, size_bytes, placement), placement.shard_count)
+        report = self._counting.offered(offer, now_ms)
         # What counting takes, for instance a raise, is not the write's.
         spent_ms = self._clock.now_ms() - now_ms
         budget = Budget(self._clock, min(self._budget_ms, remaining_ms - spent_ms))
@@ -146,8 +146,8 @@ class Writer:
                 is_refused_everywhere = not write.untried
                 if is_refused_everywhere:
                     self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
-                    at_ms, count = self._clock.now_ms(), write.placements[0].shard_count
-                    report = self._counting.refused(key, wcu, count, at_ms, report=report, error=error)
+                    at_ms, offer = self._clock.now_ms(), offer._replace(shard_count=write.placements[0].shard_count)
+                    report = self._counting.refused(offer, at_ms, report, error)
                     route = self.routes.get_route(key.collection, at_ms)
                     if not write.route.covers(route):
                         # This very write has raised it: there is a better place now.
@@ -180,7 +180,8 @@ class Writer:
             placements = choose_placements(route, key, self._form, choices=self._choices)
             placement = self._refusals.order(placements, now_ms)[0]
         if not is_repeated:
-            self._counting.offered(key, self._units(key, size_bytes, placement), placement.shard_count, now_ms)
+            offer = Offer(key, self._units(key, size_bytes, placement), placement.shard_count)
+            self._counting.offered(offer, now_ms)
         return placement
 
     def meet(self, key: ItemKey[str], confirmed: JournalEntry) -> Placement:
@@ -200,7 +201,7 @@ class Writer:
 
     def count(self, key: ItemKey[KeyT], wcu: float) -> None:
         """Count a write that can only go where its item lies: an update or a delete."""
-        self._counting.offered(key, wcu, 0, self._clock.now_ms())
+        self._counting.offered(Offer(key, wcu), self._clock.now_ms())
 
     def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
         """Begin anew under a route. Places that refused a moment ago are tried last."""

@@ -11,15 +11,14 @@ Neither was run against ElastiCache itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from threading import Lock
 
 from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
 
-from hotpartition.aws.credentials import Credentials, find_credentials
-from hotpartition.aws.environment import find_region
+from hotpartition.aws.credentials import Credentials
 from hotpartition.aws.presigning import presign
 from hotpartition.errors import CredentialsError, StoreUnavailableError
 
@@ -112,21 +111,3 @@ class PasswordFile(CredentialProvider):
         if not password:
             raise AuthenticationError(f"the password cannot be read: {self._path} is empty")
         return self._user, password
-
-
-def iam_credentials(
-    *, cache_name: str, user: str, environ: Mapping[str, str], now_seconds: Callable[[], float]
-) -> IamCredentials:
-    """Build the provider that signs with the function's own credentials, in its own region.
-
-    Raises:
-        CredentialsError: the environment's credentials cannot be used.
-        SettingsError: it names no region; Lambda always does.
-    """
-    return IamCredentials(
-        cache_name=cache_name,
-        user=user,
-        region=find_region(environ),
-        find_credentials=find_credentials(environ).get,
-        now_seconds=now_seconds,
-    )

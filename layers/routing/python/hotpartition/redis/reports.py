@@ -101,10 +101,6 @@ class RedisReportSink:
             self._is_sending = bool(taken)
         return taken
 
-    def _drop(self, count: int) -> None:
-        with self._lock:
-            self._dropped += count
-
     def _add(self, reports: Iterable[WriteReport | ReadReport]) -> None:
         oldest_ms = self._now_ms() - STREAM_AGE_MS
         commands: defaultdict[str, list[tuple[str | int, ...]]] = defaultdict(list)
@@ -115,7 +111,8 @@ class RedisReportSink:
             try:
                 self._connection.call(key, lambda client: client.run_together(key, *additions))  # noqa: B023 - called here
             except RegistryUnavailableError:
-                self._drop(len(additions))
+                with self._lock:
+                    self._dropped += len(additions)
 
 
 class RedisReportSource:

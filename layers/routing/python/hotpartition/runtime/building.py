@@ -26,18 +26,12 @@ from hotpartition.engine.write_counting import ReportedWrites
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.building_leases import build_leases
 from hotpartition.runtime.settings import (
-    AdaptiveSettings,
-    ConsumerSettings,
-    InBandOperateSettings,
+    ControlSettings,
+    EngineSettings,
     JournalSettings,
-    OperateSettings,
-    ReaderSettings,
     StoreSettings,
     WriterSettings,
 )
-
-EngineSettings = WriterSettings | ReaderSettings | AdaptiveSettings
-ControlSettings = ConsumerSettings | OperateSettings | InBandOperateSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +77,7 @@ def build_routes(ends: Ends, settings: EngineSettings, journal: JournalReading |
 
 def build_writer(
     ends: Ends,
-    settings: WriterSettings | AdaptiveSettings,
+    settings: WriterSettings,
     *,
     journal: JournalReading,
     form: KeyForm,

@@ -9,18 +9,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hotpartition.control.ends import ControlEnds
+from hotpartition.core.closes import WARM_SHARE
 from hotpartition.core.ports import Telemetry
+from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.building import build_key_form, find_journal
+from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
-from hotpartition.runtime.thresholds import find_close_times
+from hotpartition.runtime.thresholds import build_thresholds
 
 if TYPE_CHECKING:
     from hotpartition.control.commands import Check
@@ -38,19 +41,25 @@ def open_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
 def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Consumer] | None = None) -> Consumer:
     """Build a consumer on any ends; a test breaks the protocol on purpose by another `kind`."""
     from hotpartition.control.consumer import Consumer  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.runtime.thresholds import (  # noqa: PLC0415 - as above
-        build_cooling_limits,
-        build_read_thresholds,
-        build_thresholds,
-    )
+    from hotpartition.control.cooling import CoolingLimits  # noqa: PLC0415 - as above
 
+    heat, detection, times = settings.heat, settings.detection, find_close_times(settings.leases, settings.closing)
+    cooling = None
+    if times is not None and settings.keys.has_positions:
+        close_after_ms = round(settings.closing.close_after_seconds * 1000)
+        cooling = CoolingLimits(heat.hot_sustained_wcu * WARM_SHARE, close_after_ms, times)
     return (kind or Consumer)(
         ends,
-        thresholds=build_thresholds(settings),
-        read_thresholds=build_read_thresholds(settings),
+        thresholds=build_thresholds(settings.load, settings.size, heat),
+        read_thresholds=ReadThresholds(
+            hot_at_once_rcu=detection.hot_at_once_rcu,
+            hot_sustained_rcu=heat.hot_sustained_rcu,
+            cooled_rcu=detection.cooled_rcu,
+            pages_per_copy=detection.pages_per_copy,
+        ),
         stream_partitions=settings.reports.stream_partitions,
-        max_raises_per_hour=settings.detection.max_raises_per_hour if settings.raising.is_raising else 0,
-        cooling=build_cooling_limits(settings),
+        max_raises_per_hour=detection.max_raises_per_hour if settings.raising.is_raising else 0,
+        cooling=cooling,
     )
 
 

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.detector import Thresholds
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Journal, LoadItems, Telemetry
 from hotpartition.core.route import MAX_CHOICES
@@ -21,9 +20,9 @@ from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.writer import Writer
-from hotpartition.runtime.building_leases import build_leases
-from hotpartition.runtime.settings import ClosingSettings, LeaseSettings, LoadSettings, SizeSettings
-from hotpartition.runtime.thresholds import find_close_times
+from hotpartition.runtime.building_leases import build_leases, find_close_times
+from hotpartition.runtime.settings import InBandWriterSettings
+from hotpartition.runtime.thresholds import build_thresholds
 
 
 class InBandEnds(NamedTuple):
@@ -50,21 +49,61 @@ def build_in_band_routes(ends: InBandEnds, *, max_entries: int) -> JournalRoutes
     )
 
 
-def build_in_band_thresholds(load: LoadSettings, size: SizeSettings) -> Thresholds:
-    """Take the decision's numbers from the settings; the load that one key serves is the only limit in band."""
-    return Thresholds(
-        hot_at_once_wcu=load.hot_at_once_wcu,
-        hot_sustained_wcu=load.hot_at_once_wcu,
-        target_shard_wcu=load.target_shard_wcu,
-        max_shard_count=size.max_shard_count,
+def build_in_band_writer(
+    ends: InBandEnds,
+    routes: JournalRoutes,
+    settings: InBandWriterSettings,
+    *,
+    form: KeyForm,
+    budget_ms: float | None = None,
+    choices: int = MAX_CHOICES,
+    counting: type[InBandCounting] = InBandCounting,
+    closing: bool = True,
+) -> Writer:
+    """Build a writer that raises hot keys; a test finds them sooner, or breaks the protocol, by `counting`.
+
+    `budget_ms` and `closing` are as `build_writer` takes them.
+    """
+    clock, leases, cooling = ends.clock, None, None
+    if closing:
+        cooling = _build_cooling(ends, settings)
+        leases = build_leases(
+            settings.leases,
+            journal=ends.journal,
+            telemetry=ends.telemetry,
+            now_ms=clock.now_ms,
+            max_entries=settings.requests.route_cache_entries,
+        )
+    if leases is not None and cooling is not None:
+        leases.on_renewed = cooling.renewed
+    store_time = replace(clock, now_ms=lambda: ends.store_clock.at(clock.now_ms()))
+    counts = counting(
+        routes=routes,
+        journal=ends.journal,
+        loads=ends.loads,
+        raiser=Raiser(journal=ends.journal, registry=None, telemetry=ends.telemetry, clock=store_time),
+        store_clock=ends.store_clock,
+        telemetry=ends.telemetry,
+        clock=clock,
+        thresholds=build_thresholds(settings.load, settings.size),
+        is_raising=settings.raising.is_raising,
+        cooling=cooling,
+    )
+    return Writer(
+        routes=routes,
+        counting=counts,
+        telemetry=ends.telemetry,
+        clock=clock,
+        budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,
+        form=form,
+        choices=choices,
+        leases=leases,
     )
 
 
-def build_in_band_cooling(
-    ends: InBandEnds, *, load: LoadSettings, leases: LeaseSettings, closing: ClosingSettings
-) -> InBandCooling | None:
+def _build_cooling(ends: InBandEnds, settings: InBandWriterSettings) -> InBandCooling | None:
     """Build the part that closes cooled keys; None: nothing is closed."""
-    times = find_close_times(leases, closing)
+    times = find_close_times(settings.leases, settings.closing)
     if times is None:
         return None
     raiser = Raiser(
@@ -76,58 +115,6 @@ def build_in_band_cooling(
         store_clock=ends.store_clock,
         telemetry=ends.telemetry,
         clock=ends.clock,
-        key_wcu=load.hot_at_once_wcu,
-        close_after_ms=round(closing.close_after_seconds * 1000),
-    )
-
-
-def build_in_band_writer(
-    ends: InBandEnds,
-    routes: JournalRoutes,
-    *,
-    load: LoadSettings,
-    size: SizeSettings,
-    form: KeyForm,
-    budget_ms: float,
-    leases: LeaseSettings | None,
-    max_entries: int,
-    choices: int = MAX_CHOICES,
-    counting: type[InBandCounting] = InBandCounting,
-    is_raising: bool = True,
-    cooling: InBandCooling | None = None,
-) -> Writer:
-    """Build a writer that raises hot keys; a test finds them sooner, or breaks the protocol, by `counting`.
-
-    `leases` None: nothing is ever closed. `max_entries` is how many collections have a lease.
-    """
-    clock = ends.clock
-    held = None
-    if leases is not None:
-        held = build_leases(
-            leases, journal=ends.journal, telemetry=ends.telemetry, now_ms=clock.now_ms, max_entries=max_entries
-        )
-    if held is not None and cooling is not None:
-        held.on_renewed = cooling.renewed
-    store_time = replace(clock, now_ms=lambda: ends.store_clock.at(clock.now_ms()))
-    counts = counting(
-        routes=routes,
-        journal=ends.journal,
-        loads=ends.loads,
-        raiser=Raiser(journal=ends.journal, registry=None, telemetry=ends.telemetry, clock=store_time),
-        store_clock=ends.store_clock,
-        telemetry=ends.telemetry,
-        clock=clock,
-        thresholds=build_in_band_thresholds(load, size),
-        is_raising=is_raising,
-        cooling=cooling,
-    )
-    return Writer(
-        routes=routes,
-        counting=counts,
-        telemetry=ends.telemetry,
-        clock=clock,
-        budget_ms=budget_ms,
-        form=form,
-        choices=choices,
-        leases=held,
+        key_wcu=settings.load.hot_at_once_wcu,
+        close_after_ms=round(settings.closing.close_after_seconds * 1000),
     )

@@ -18,6 +18,11 @@ def build_close_times(leases: LeaseSettings, closing: ClosingSettings | None = N
     return CloseTimes(*[round(each * SECOND_MS) for each in seconds])
 
 
+def find_close_times(leases: LeaseSettings, closing: ClosingSettings) -> CloseTimes | None:
+    """Say by which times keys are closed; None: not at all, since that is switched off or writers have no leases."""
+    return build_close_times(leases, closing) if closing.is_closing and leases.lease_seconds else None
+
+
 def build_leases(
     settings: LeaseSettings,
     *,

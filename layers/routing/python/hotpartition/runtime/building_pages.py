@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Generic, NamedTuple
+from typing import Any
 
-from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import ItemT, Page, PositionOf
 from hotpartition.core.page_freshness import PageLimits
-from hotpartition.core.ports import ItemStore, PageStore
+from hotpartition.core.ports import PageStore
 from hotpartition.core.sampler import ReadSampler
-from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.newest_pages import NewestPages
 from hotpartition.engine.page_cache import PageCache, PageCodec, PageT
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.runtime.building import Ends, build_gatherer, build_routes
-from hotpartition.runtime.settings import PageSettings, ReaderSettings
-
-
-class Reading(NamedTuple, Generic[ItemT]):
-    """The readers of a table's items. `newest` is None where pages are not cached."""
-
-    gatherer: Gatherer[str, ItemT]
-    newest: NewestPages[ItemT] | None
+from hotpartition.runtime.building import Ends
+from hotpartition.runtime.settings import PageSettings
 
 
 def build_read_counting(ends: Ends, pages: PageSettings) -> ReadCounting:
@@ -56,29 +44,3 @@ def build_page_cache(
         max_entries=pages.page_l1_entries,
         max_bytes=pages.page_l1_bytes,
     )
-
-
-def build_reading(
-    ends: Ends,
-    settings: ReaderSettings,
-    *,
-    store: ItemStore[str, ItemT],
-    form: KeyForm,
-    position_of: PositionOf[str],
-    codec: PageCodec[Page[str, ItemT]],
-    cached_limits: Sequence[int],
-    page_cache: type[PageCache[Any]] = PageCache,
-) -> Reading[ItemT]:
-    """Build the readers of a table's items."""
-    routes = build_routes(ends, settings)
-    counting = build_read_counting(ends, settings.pages)
-    gatherer = build_gatherer(
-        ends, settings, routes, store=store, form=form, position_of=position_of, counting=counting
-    )
-    if ends.page_store is None or not settings.pages.page_cache:
-        return Reading(gatherer, None)
-    cache = build_page_cache(ends, settings.pages, ends.page_store, codec, kind=page_cache)
-    newest = NewestPages(
-        gatherer, routes=routes, cache=cache, limits=cached_limits, counting=counting, now_ms=ends.clock.now_ms
-    )
-    return Reading(gatherer, newest)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from redis.credentials import CredentialProvider
 
-from hotpartition.aws.environment import Certificates, find_certificates
+from hotpartition.aws.credentials import find_credentials
+from hotpartition.aws.environment import Certificates, find_certificates, find_region
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import Telemetry
 from hotpartition.redis.cluster import Connected, RedisConnection
@@ -21,9 +22,9 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.building import Ends, EngineSettings
+from hotpartition.runtime.building import Ends
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
-from hotpartition.runtime.settings import RegistrySettings
+from hotpartition.runtime.settings import EngineSettings, RegistrySettings
 
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, outside a request's path: the consumer reads thousands of
@@ -41,13 +42,9 @@ def open_ends(
 ) -> Ends:
     """Build the ends of an engine. Call it on the first request: it makes the environment's id.
 
-    Args:
-        settings: the table's name, and where reports go.
-        telemetry: takes metrics and events.
-        connection: one for all: each new one is authenticated anew, and its users are hardly ever at work together.
-        repairs: whether the engine's user in Redis may repair routes.
-        clock: the system's, unless it is given.
-        pause: waits after each sending of reports, which have a background of their own then.
+    All share one `connection`: each new one is authenticated anew, and its users are hardly ever at work together.
+    `repairs`: the engine's user in Redis may repair routes. `pause` waits after each sending of reports, which have a
+    background of their own then.
     """
     clock, name = clock or system_clock(), settings.store.table_name
     background = BackgroundThread()
@@ -79,11 +76,7 @@ def connect_redis(
 ) -> RedisConnection:
     """Build the connection of a function; nothing is opened yet.
 
-    Args:
-        settings: where Redis is, and how to get in.
-        telemetry: takes events of refusals and connections.
-        purpose: of the connection, in log lines.
-        is_patient: for work outside a request's path.
+    `purpose` names it in log lines; one that `is_patient` is for work outside a request's path.
     """
     user = settings.registry_user
 
@@ -124,12 +117,13 @@ def _find_certificates(settings: RegistrySettings) -> Certificates:
 def _find_credentials(settings: RegistrySettings) -> CredentialProvider | None:
     match settings.registry_authentication:
         case "iam":
-            from hotpartition.redis.credentials import iam_credentials  # noqa: PLC0415 - see this module's docstring
+            from hotpartition.redis.credentials import IamCredentials  # noqa: PLC0415 - see this module's docstring
 
-            return iam_credentials(
+            return IamCredentials(
                 cache_name=settings.registry_cache_name,
                 user=settings.registry_user,
-                environ=os.environ,
+                region=find_region(os.environ),
+                find_credentials=find_credentials(os.environ).get,
                 now_seconds=time.time,
             )
         case "password":

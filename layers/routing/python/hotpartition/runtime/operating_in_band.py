@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from hotpartition.control.commands import Check
 from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import LoadItemHeat, RunAll
-from hotpartition.control.journal_check import JournalCheck
 from hotpartition.control.operations import Operations, OperationsLimits
+from hotpartition.control.reconcile import JournalCheck
 from hotpartition.core.backoff import Clock
-from hotpartition.core.closes import CloseTimes
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
@@ -19,9 +18,9 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.journal_routes import REFRESH_SECONDS
 from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.building_in_band import open_in_band
+from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.clocks import system_clock
-from hotpartition.runtime.settings import InBandOperateSettings, LoadSettings, SizeSettings
-from hotpartition.runtime.thresholds import find_close_times
+from hotpartition.runtime.settings import InBandOperateSettings, InBandSettings
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
@@ -35,10 +34,8 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operati
         find_journal(settings),
         telemetry,
         system_clock(),
+        settings,
         form=build_key_form(settings),
-        load=settings.load,
-        size=settings.size,
-        close_times=find_close_times(settings.leases, settings.closing),
         has_positions=settings.keys.has_positions,
         timeless_prefix=settings.keys.timeless_prefix,
     )
@@ -49,19 +46,17 @@ def open_in_band_operations(
     place: JournalPlace,
     telemetry: Telemetry,
     clock: Clock,
+    settings: InBandOperateSettings | InBandSettings,
     *,
     form: KeyForm,
-    load: LoadSettings,
-    size: SizeSettings,
-    close_times: CloseTimes | None,
     has_positions: bool = False,
     timeless_prefix: str = "",
     run_all: RunAll = map,
 ) -> tuple[Operations, JournalCheck]:
     """Build the jobs over a client of DynamoDB.
 
-    `close_times`: those of the table's writers, None: nothing is closed; `has_positions`: whether positions are times;
-    `timeless_prefix`: the prefix of counters' keys; `run_all` is as `LoadItemHeat` takes it.
+    `has_positions`: whether positions are times; `timeless_prefix`: the prefix of counters' keys; `run_all` is as
+    `LoadItemHeat` takes it.
     """
     opened = open_in_band(calls, place, telemetry, clock)
     ends = JournalEnds(
@@ -72,11 +67,13 @@ def open_in_band_operations(
         form=form,
         timeless_prefix=timeless_prefix,
     )
-    hot_keys = LoadItemHeat(ends, opened.loads, opened.store_clock, key_wcu=load.hot_at_once_wcu, run_all=run_all)
+    hot_keys = LoadItemHeat(
+        ends, opened.loads, opened.store_clock, key_wcu=settings.load.hot_at_once_wcu, run_all=run_all
+    )
     limits = OperationsLimits(
-        max_shard_count=size.max_shard_count,
+        max_shard_count=settings.size.max_shard_count,
         route_cache_seconds=REFRESH_SECONDS,
         has_positions=has_positions,
-        close_times=close_times,
+        close_times=find_close_times(settings.leases, settings.closing),
     )
     return Operations(ends, hot_keys, limits), JournalCheck(ends)

@@ -295,50 +295,42 @@ class DetectionSettings(Settings):
     )
 
 
-class WriterSettings(Settings):
-    """Settings of functions that write items."""
+class EngineSettings(Settings):
+    """Settings of all that reads or writes items with Redis."""
 
     store: StoreSettings
     registry: RegistrySettings
     routes: RouteSettings
     requests: RequestSettings
     reports: ReportSettings
+
+
+class WriterSettings(EngineSettings):
+    """Settings of functions that write items."""
+
     sampling: SamplingSettings
     leases: LeaseSettings
 
 
-class ReaderSettings(Settings):
+class ReaderSettings(EngineSettings):
     """Settings of functions that read items."""
 
-    store: StoreSettings
-    registry: RegistrySettings
-    routes: RouteSettings
-    requests: RequestSettings
-    reports: ReportSettings
     pages: PageSettings
     queries: QuerySettings
 
 
-class AdaptiveSettings(Settings):
+class AdaptiveSettings(WriterSettings):
     """Settings of a `ShardedTable` with `adaptive()`; in code they are its arguments."""
 
-    store: StoreSettings
-    registry: RegistrySettings
-    routes: RouteSettings
-    requests: RequestSettings
-    reports: ReportSettings
-    sampling: SamplingSettings
     pages: PageSettings
     journal: JournalSettings
-    leases: LeaseSettings
 
 
-class InBandSettings(Settings):
-    """Settings of a `ShardedTable` with `in_band()`; in code they are its arguments."""
+class InBandWriterSettings(Settings):
+    """Settings of all that writes items and finds hot keys itself."""
 
     store: StoreSettings
     requests: RequestSettings
-    journal: JournalSettings
     size: SizeSettings
     load: LoadSettings
     leases: LeaseSettings
@@ -346,54 +338,53 @@ class InBandSettings(Settings):
     raising: RaiseSettings
 
 
-class ConsumerSettings(Settings):
-    """Settings of the stream consumer: detection and decision."""
+class InBandSettings(InBandWriterSettings):
+    """Settings of a `ShardedTable` with `in_band()`; in code they are its arguments."""
+
+    journal: JournalSettings
+
+
+class ControlSettings(Settings):
+    """Settings of all that works beside requests."""
 
     store: StoreSettings
-    registry: RegistrySettings
-    reports: ReportSettings
     journal: JournalSettings
     keys: KeySettings
-    heat: HeatSettings
     size: SizeSettings
+    leases: LeaseSettings
+    closing: ClosingSettings
+
+
+class ConsumerSettings(ControlSettings):
+    """Settings of the stream consumer: detection and decision."""
+
+    registry: RegistrySettings
+    reports: ReportSettings
+    heat: HeatSettings
     load: LoadSettings
     raising: RaiseSettings
     detection: DetectionSettings
-    leases: LeaseSettings
-    closing: ClosingSettings
 
     run_seconds = number(
         "When a consumer stops even though no successor came, in seconds.", 170.0, least=1.0, most=890.0
     )
 
 
-class OperateSettings(Settings):
+class OperateSettings(ControlSettings):
     """Settings of the operations function: those of the others that it needs."""
 
-    store: StoreSettings
     registry: RegistrySettings
     routes: RouteSettings
     reports: ReportSettings
-    journal: JournalSettings
-    keys: KeySettings
     heat: HeatSettings
-    size: SizeSettings
-    leases: LeaseSettings
-    closing: ClosingSettings
 
     consumers = whole("Number of stream consumers that share the report streams.", 1, least=1, most=64)
 
 
-class InBandOperateSettings(Settings):
+class InBandOperateSettings(ControlSettings):
     """Settings of the operations function where writers find hot keys themselves."""
 
-    store: StoreSettings
-    journal: JournalSettings
-    keys: KeySettings
-    size: SizeSettings
     load: LoadSettings
-    leases: LeaseSettings
-    closing: ClosingSettings
 
 
 def is_in_band(environ: Mapping[str, str]) -> bool:

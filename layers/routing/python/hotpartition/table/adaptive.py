@@ -23,11 +23,10 @@ from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.in_band import InBandCounting
-from hotpartition.engine.journal_reads import JournalReads
+from hotpartition.engine.journal_routes import JournalReads
 from hotpartition.runtime.building import Ends, build_routes, build_writer
 from hotpartition.runtime.building_in_band import (
     InBandEnds,
-    build_in_band_cooling,
     build_in_band_routes,
     build_in_band_writer,
     open_in_band,
@@ -260,20 +259,13 @@ class InBandRoutes(JournalReads, TableRoutes):
         routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
         super().__init__(routes, ends.telemetry, ends.clock.now_ms)
         self.unrouted = UnroutedItems(ends.journal, schema.form, ends.telemetry, ends.clock.now_ms)
-        cooling = None
-        if closing:
-            cooling = build_in_band_cooling(ends, load=settings.load, leases=settings.leases, closing=settings.closing)
         self.writer = build_in_band_writer(
             ends,
             routes,
-            load=settings.load,
-            size=settings.size,
+            settings,
             form=schema.form,
             budget_ms=budget_ms,
-            leases=settings.leases if closing else None,
-            max_entries=settings.requests.route_cache_entries,
             choices=choices,
             counting=counting,
-            is_raising=settings.raising.is_raising,
-            cooling=cooling,
+            closing=closing,
         )

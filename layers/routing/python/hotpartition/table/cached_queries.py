@@ -12,7 +12,7 @@ from typing import Any
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from hotpartition.dynamodb.calls import Response
-from hotpartition.engine.page_cache import Filled, Origin, PageCache
+from hotpartition.engine.page_cache import Origin, PageCache
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.errors import MalformedPageError
@@ -59,10 +59,10 @@ class CachedQueries:
             return count(*gather())
         metadata: Response = {}
 
-        def fill() -> Filled[Document]:
+        def fill() -> tuple[Document, float]:
             response, units = gather()
             metadata.update(response.pop("ResponseMetadata", {}))
-            return Filled(_store(response), units)
+            return _store(response), units
 
         page = self._cache.get_page(collection, _variant_of(request), copies, fill)
         if page.origin is not Origin.DYNAMODB:
