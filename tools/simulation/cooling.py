@@ -23,8 +23,7 @@ from tools.simulation.engine import Engine, FunctionConfig
 from tools.simulation.measure import Meter
 from tools.simulation.results import Safety
 from tools.simulation.run import MessageRun
-from tools.simulation.scenarios import HOT, Readers, Scenario, table_of
-from tools.simulation.wiring import NAMES, ProductSettings
+from tools.simulation.scenarios import HOT, NAMES, ProductSettings, Readers, Scenario, table_of
 from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
 
 SEEDS = 20

@@ -30,8 +30,8 @@ from tools.simulation.engine import EPOCH_MS, Engine, FunctionConfig, TooManyReq
 from tools.simulation.measure import seen
 from tools.simulation.results import Latency, Safety
 from tools.simulation.run import MessageRun
-from tools.simulation.scenarios import HOT, Scenario, table_of
-from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings
+from tools.simulation.scenarios import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
+from tools.simulation.wiring import Parts
 from tools.simulation.workloads import Constant, ConversationFlow, Workload
 
 PAGES_PER_SECOND = 50_000.0
@@ -101,7 +101,7 @@ class ReadRush:
         scaled = scale_reads(self.scale)
         # Reports are as many as the load asks for; at a shorter distance, nearly each page would send one.
         del scaled["read_sampling_distance_rcu"]
-        consumer = ConsumerSettings.defaults(table_name=TABLE_NAME, registry_host=HOST, **scaled)
+        consumer = ConsumerSettings.defaults(**NAMES, **scaled)
         return Scenario(
             name=self.name,
             description=self.description,

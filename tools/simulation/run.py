@@ -22,7 +22,7 @@ from tools.simulation.measure import Meter, Phases, Record
 from tools.simulation.results import Cost, RunResult, Safety
 from tools.simulation.scenarios import FaultPlan, Scenario
 from tools.simulation.strategies import HAND_SECONDS, STRATEGIES
-from tools.simulation.wiring import TABLE, Parts
+from tools.simulation.wiring import TABLE, Parts, World
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -65,9 +65,7 @@ class MessageRun:
         )
         self.meter = meter(engine, seconds=self.end, phases=self.phases)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        world = self.world = scenario.build_world(
-            engine, seed, parts, observer=self.meter, on_report=self.meter.note_report
-        )
+        world = self.world = World(engine, seed, scenario, parts, observer=self.meter, on_report=self.meter.note_report)
         self.store, self.redis = world.store, world.redis
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")

@@ -7,7 +7,7 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -51,7 +51,7 @@ from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.building import build_writer as build_engine_writer
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, LoadSettings
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, LoadSettings
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
@@ -62,20 +62,17 @@ from hotpartition_messages.counters import CounterReader, CounterWriter, describ
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.settings import ReadSettings, WriteSettings
 from hotpartition_messages.wiring_writer import build_message_changer, build_message_writer
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.store import READER
+from tools.simulation.scenarios import TABLE_NAME, FaultPlan, Scenario
+from tools.simulation.store import READER, Network, Observer, Store
 
-TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME)
 COUNTERS = describe_counter_table(TABLE_NAME)
-HOST = "simulated"
 WRONG_MS = 300_000
-NAMES = {"table_name": TABLE_NAME, "registry_host": HOST}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,35 +91,39 @@ class Parts:
     summer: type[Summer] = Summer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProductSettings:
-    """The three functions' settings; the defaults are the product's."""
-
-    writer: WriteSettings = field(default_factory=partial(WriteSettings.defaults, **NAMES))
-    reader: ReadSettings = field(default_factory=partial(ReadSettings.defaults, **NAMES))
-    consumer: ConsumerSettings = field(default_factory=partial(ConsumerSettings.defaults, **NAMES))
-
-
-@dataclass(slots=True)
 class World:
-    """What all functions of a run share."""
+    """What all functions of a run share: built from what its scenario says of the outside and of the product."""
 
-    engine: Engine
-    seed: int
-    table: Table
-    store: Any
-    """A `Network` with a client for each role: `Store`, or another one for the table that a run brings along."""
-    redis: RedisServer
-    settings: ProductSettings
-    parts: Parts
-    skew_ms: float = 0.0
-    """Standard deviation of the environments' clocks."""
-    wrong_clocks: float = 0.0
-    """Share of the environments whose writer has a clock that is wrong by minutes."""
-    counters: Counter[str] = field(default_factory=Counter)
-    """The product's metrics, summed over all environments."""
-    is_over: bool = False
-    """Whether what works until it is stopped should stop: clients in some runs, and what operators run beside them."""
+    def __init__(
+        self,
+        engine: Engine,
+        seed: int,
+        scenario: Scenario,
+        parts: Parts | None = None,
+        *,
+        observer: Observer,
+        on_report: Callable[[], None] = lambda: None,
+        store: Network | None = None,
+        seeds: str = "",
+    ) -> None:
+        """Build everything; `store` may be another network than `Store`, `seeds` goes before the names of chance."""
+        self.engine = engine
+        self.seed = seed
+        self.settings = scenario.settings
+        self.parts = parts or Parts()
+        self.counters: Counter[str] = Counter()
+        """The product's metrics, summed over all environments."""
+        self.is_over = False
+        """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
+        self.table = Table(scenario.table, self.random(f"{seeds}table"))
+        self.store: Any = store or Store(
+            engine, self.table, table_name=TABLE_NAME, random=self.random(f"{seeds}store"), observer=observer
+        )
+        self.redis = RedisServer(
+            engine, nodes=scenario.redis_nodes, random=self.random(f"{seeds}redis"), on_report=on_report
+        )
+        plan = scenario.faults or FaultPlan()
+        self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
@@ -130,13 +131,13 @@ class World:
 
     def clock(self, random: Random) -> Clock:
         """Build the clock of one environment."""
-        skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self.skew_ms)))) if self.skew_ms else 0
+        skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self._skew_ms)))) if self._skew_ms else 0
         engine = self.engine
         return Clock(now_ms=lambda: skew_ms + engine.now_ms(), sleep=engine.sleep, random=random.random)
 
     def mislead(self, ends: Ends, random: Random) -> Ends:
         """Set a writer's clock wrong by minutes, in some environments."""
-        if random.random() >= self.wrong_clocks:
+        if random.random() >= self._wrong_clocks:
             return ends
         right, wrong_ms = ends.clock, round(random.uniform(-WRONG_MS, WRONG_MS))
         return replace(ends, clock=replace(right, now_ms=lambda: right.now_ms() + wrong_ms))
