@@ -25,7 +25,7 @@ from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.sampler import SLOT_MS, slot_of
 from support.builders import THRESHOLDS
 from support.fleet import START_MS
-from tools.simulation.scale_theory import excess_odds, slot_odds
+from tools.simulation.scale import excess_odds, slot_odds
 
 HOUR_SLOTS = 3_600 * SLOTS_PER_SECOND
 WARM_CONVERSATIONS = 50

@@ -47,10 +47,10 @@ from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter, NewMessage
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.simulation.engine import EPOCH_MS, Engine
-from tools.simulation.results import Distribution
+from tools.simulation.results import Distribution, write_result
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.studies import parse_seeds, replay_study, run_all, write_result
+from tools.simulation.studies import parse_seeds, replay_study, run_all
 from tools.simulation.wiring import TABLE, SharedTelemetry, World
 from tools.simulation.workloads import ConversationFlow, Step
 

@@ -21,14 +21,12 @@ from hotpartition.engine.page_cache import CachedPage, Filled, Origin, PageCache
 from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import ConsumerSettings
-from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.bars import Bar, at_least, at_most
-from tools.history_checker import FAULTS, Page
+from tools.history_checker import FAULTS
 from tools.scaling import scale_reads
 from tools.simulation.engine import EPOCH_MS, Engine, FunctionConfig, TooManyRequestsError
-from tools.simulation.measure import seen
-from tools.simulation.results import Latency, Safety
+from tools.simulation.results import COMMANDS_PER_SECOND, Latency, Safety
 from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
 from tools.simulation.wiring import Parts
@@ -45,8 +43,6 @@ WRITTEN_FIRST = 200
 """Messages that the conversation holds when the rush begins."""
 ONSET = 1.0
 TENTH = 0.1
-COMMANDS_PER_SECOND = 100_000.0
-"""What one Redis node serves a second, as the sources say."""
 JUDGED_EVERY = 397
 """Of so many pages, one is given to the history checker."""
 LAG_SECONDS = 0.5
@@ -387,29 +383,17 @@ class _RushRun(MessageRun):
         second = self.tally.at(began)
         second.offered += 1
         place = second.offered
+        request = PageRequest(self.conversation, limit=PAGE_LIMIT)
         try:
-            page = self.reading.invoke(PageRequest(self.conversation, limit=PAGE_LIMIT))
+            page = self.reading.invoke(request)
         except (RetryLaterError, TooManyRequestsError):
             second.refused += 1
             return
         self.tally.latencies_ms.append((self.engine.now - began) * 1000)
         if place % JUDGED_EVERY == 0 and isinstance(page, PageResult):
-            self._note(page, began)
-
-    def _note(self, page: PageResult, began: float) -> None:
-        """Give a page to the history checker; one that no cache may have served promises nothing of its age."""
-        judged = Page(
-            conversation_id=self.conversation,
-            order="newest",
-            consistency="eventual",
-            started_at=began,
-            messages=seen(page.messages),
-            cursor=None,
-            next_cursor=build_cursor(self.conversation, page.next_cursor, newest_first=True),
-            ended_at=self.engine.now,
-            bound_seconds=self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS,
-        )
-        self.record.note_read(PageRequest(self.conversation), [judged])
+            # One that no cache may have served promises nothing of its age.
+            bound = self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS
+            self.record.note_page(request, page, began, self.engine.now, bound_seconds=bound)
 
 
 def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:

@@ -5,16 +5,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from tools.bars import Bar
 from tools.history_checker import FAULTS, Verdict
 from tools.quantiles import nearest_rank
 
 OUT_DIR = Path("out/simulation")
+COMMANDS_PER_SECOND = 100_000.0
+"""What one Redis node serves a second, as the sources say: what loads are held against."""
+
+
+def write_result(result: Any, out_dir: Path, name: str) -> Path:
+    """Write a result as JSON."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    path = out_dir / name
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
