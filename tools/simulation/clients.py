@@ -45,11 +45,10 @@ _REFUSALS = (RetryLaterError, TooManyRequestsError)
 
 
 class Lookup(NamedTuple):
-    """The wish to read one message."""
+    """The wish to read one message, strongly consistent."""
 
     conversation_id: str
     message_id: str
-    is_strong: bool
 
 
 class Accepted(NamedTuple):
@@ -301,7 +300,7 @@ class ChangingClients(_Clients[Change, Message | None]):
         return place
 
     def _read_tag(self, conversation_id: str, message_id: str) -> str | None:
-        lookup = Lookup(conversation_id, message_id, is_strong=True)
+        lookup = Lookup(conversation_id, message_id)
         try:
             found = self.reading.invoke(lookup, timeout_seconds=self.scenario.clients.timeout_seconds)
         except (*_REFUSALS, NoResponseError, MessageGoneError, MessageNotFoundError):
@@ -434,7 +433,7 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
             return
         recent = ids[-200:] if self.random.random() < 0.7 else ids
         message_id = self.random.choice(recent)
-        lookup = Lookup(conversation_id, message_id, is_strong=True)
+        lookup = Lookup(conversation_id, message_id)
 
         def ask() -> tuple[Seen, ...]:
             try:

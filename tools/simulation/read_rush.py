@@ -30,7 +30,7 @@ from tools.simulation.results import COMMANDS_PER_SECOND, Latency, Safety
 from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
 from tools.simulation.wiring import Parts
-from tools.simulation.workloads import Constant, ConversationFlow, Workload
+from tools.simulation.workloads import ConversationFlow, Workload, constant
 
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
@@ -88,9 +88,9 @@ class ReadRush:
     def scenario(self) -> Scenario:
         """Build the scenario that the other parts of the simulation know it by."""
         flows = [
-            ConversationFlow(conversation_id=HOT, shape=Constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
+            ConversationFlow(conversation_id=HOT, shape=constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
             ConversationFlow(
-                conversation_id=HOT, shape=Constant(self.writes_per_second * self.scale), body_bytes=BODY, start=ONSET
+                conversation_id=HOT, shape=constant(self.writes_per_second * self.scale), body_bytes=BODY, start=ONSET
             ),
         ]
         environments = FunctionConfig(concurrency=self.environments, warm=self.environments)

@@ -161,14 +161,14 @@ class Safety:
     an edit that they had. `stale`: shown later than the bound of pages that may be old.
     """
 
-    acknowledged: int
-    reads: int
-    missing: int
-    duplicated: int
-    out_of_order: int
-    altered: int
-    phantom: int
-    unverified: int
+    acknowledged: int = 0
+    reads: int = 0
+    missing: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    altered: int = 0
+    phantom: int = 0
+    unverified: int = 0
     resurrected: int = 0
     undone: int = 0
     stale: int = 0

@@ -46,7 +46,6 @@ SETTLED_SECONDS = 3.0
 """How long after the onset a load that nobody reacts to is served evenly; and how long before the heat's end all who
 react have done so."""
 TEN_MINUTES = 600.0
-NO_SAFETY = Safety(acknowledged=0, reads=0, missing=0, duplicated=0, out_of_order=0, altered=0, phantom=0, unverified=0)
 
 
 class MessageRun:
@@ -154,7 +153,7 @@ class _Run(MessageRun):
         engine.run_until(self.end)
         self._wait_for_accepted()
         cost, reads = self._cost(), self.meter.reads(self.store)
-        safety = NO_SAFETY
+        safety = Safety()
         if scenario.is_judged:
             engine.run_until(engine.now + SETTLE_SECONDS)
             safety = self.judge()

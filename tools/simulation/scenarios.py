@@ -16,7 +16,6 @@ from tools.scaling import scale_thresholds
 from tools.simulation.engine import FunctionConfig
 from tools.simulation.store import StoreFaults
 from tools.simulation.workloads import (
-    Constant,
     ConversationFlow,
     Flash,
     Flow,
@@ -25,6 +24,7 @@ from tools.simulation.workloads import (
     Step,
     Workload,
     ZipfFlow,
+    constant,
     name_for,
 )
 
@@ -295,7 +295,7 @@ COMPARISON = replace(
     workload=Workload(
         (
             _hot(Step(before=200.0, after=4000.0, onset=4.0, end=14.0), body_bytes=_LARGE_BODY),
-            ZipfFlow(conversations=40, shape=Constant(30.0), exponent=0.5, body_bytes=_SMALL_BODY, prefix="quiet-room"),
+            ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=_SMALL_BODY, prefix="quiet-room"),
         )
     ),
     name="compare",
@@ -318,7 +318,7 @@ _RUSHES = (
     _rush(
         "steady",
         "2,000 conversations by Zipf's law, 3,000 WCU/s together, none of them hot.",
-        ZipfFlow(conversations=2000, shape=Constant(3000.0), body_bytes=(1_100, 1_800)),
+        ZipfFlow(conversations=2000, shape=constant(3000.0), body_bytes=(1_100, 1_800)),
         seconds=40.0,
         partitions=8,
         warm=100,
@@ -329,7 +329,7 @@ _RUSHES = (
         "flash",
         "A flash crowd: one conversation rises from 50 to 6,000 WCU/s within 4 s and halves every 8 s.",
         _hot(Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0)),
-        ZipfFlow(conversations=500, shape=Constant(400.0), exponent=0.8),
+        ZipfFlow(conversations=500, shape=constant(400.0), exponent=0.8),
         seconds=40.0,
         partitions=16,
         oracle_wcu=6000.0,
@@ -372,7 +372,7 @@ _RUSHES = (
         "2,500 WCU/s of messages that are an hour old, running back in time ten times as fast as the clock, beside "
         "300 WCU/s of live ones.",
         _hot(Step(before=0.0, after=2500.0, onset=5.0), age_seconds=(3600.0, 3700.0), backwards_seconds=10.0),
-        _hot(Constant(300.0)),
+        _hot(constant(300.0)),
         seconds=35.0,
         partitions=16,
         oracle_wcu=2800.0,
@@ -464,7 +464,7 @@ def _faults() -> Scenario:
             backwards_seconds=5.0,
             body_bytes=(20, 600),
         ),
-        ZipfFlow(conversations=6, shape=Constant(12.0), body_bytes=(20, 600)),
+        ZipfFlow(conversations=6, shape=constant(12.0), body_bytes=(20, 600)),
     )
     return Scenario(
         name="faults",

@@ -201,7 +201,7 @@ class PlainReader:
     def __init__(self, world: World, process: Process, index: int, keys: Keys) -> None:
         settings = world.settings.reader
         self._clock = world.clock(world.random(f"reader-{index}"))
-        calls = open_reader_calls(world, process, policy=None)
+        calls = open_reader_calls(world, process)
         self._store = DynamoDBItemStore(calls, TABLE, Message.from_item)
         self._budget_ms = settings.requests.request_budget_ms
         self._keys = keys
@@ -239,7 +239,7 @@ class PlainReader:
     def _look_up(self, lookup: Lookup) -> Message:
         keys = self._keys(lookup.conversation_id)
         places = [(key, build_sort_key(lookup.message_id)) for key in keys]
-        found = self._store.get(places, is_strong=lookup.is_strong).copies
+        found = self._store.get(places, is_strong=True).copies
         if not found:
             raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
         return found[0].item
@@ -427,7 +427,7 @@ class Ours(Strategy):
 def _read_by(reader: MessageReader) -> ReadHandler:
     def read(request: ReadRequest) -> ReadResponse:
         if isinstance(request, Lookup):
-            return reader.read_message(request.conversation_id, request.message_id, is_strong=request.is_strong)
+            return reader.read_message(request.conversation_id, request.message_id, is_strong=True)
         return reader.read_page(request)
 
     return read

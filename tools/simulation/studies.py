@@ -55,6 +55,7 @@ COUNTER_SEEDS = 50
 RUSH_SEEDS = 3
 LEAST_OPERATIONS = 1_000_000
 LEAST_CLOSES, LEAST_VOID = 500, 100
+CLOSES = ("confirmed_closes", "void_announcements")
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average: 100,000 of them all."""
 MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
@@ -127,9 +128,14 @@ def _result_of(future: Future[ResultT], command: str) -> ResultT:
 
 
 def _common(
-    scenario: str, runs: Sequence[FaultSeed | TableRun | TokenRun], bars: tuple[Bar, ...], *, failing: tuple[int, ...]
+    scenario: str,
+    runs: Sequence[FaultSeed | TableRun | TokenRun],
+    bars: tuple[Bar, ...],
+    *,
+    failing: tuple[int, ...],
+    summed: Sequence[str],
 ) -> dict[str, Any]:
-    """Build the fields of a `FaultyStudy`."""
+    """Build the fields of a `FaultyStudy`, and the sums of what each run counts under the names `summed`."""
     faults: Counter[str] = Counter()
     for run in runs:
         faults.update(dict(run.faults))
@@ -141,6 +147,8 @@ def _common(
         "failing_seeds": failing,
         "bars": bars,
         "passed": all(bar.holds for bar in bars),
+        "runs": tuple(runs),
+        **{name: sum(getattr(run, name) for run in runs) for name in summed},
     }
 
 
@@ -192,18 +200,17 @@ def judge_messages(
         *_close_bars(runs),
     )
     return FaultStudy(
-        **_common(MESSAGES, runs, bars, failing=tuple(run.seed for run in runs if not run.safety.holds)),
-        operations=operations,
-        store_operations=sum(run.store_operations for run in runs),
-        acknowledged=sum(run.acknowledged for run in runs),
+        **_common(
+            MESSAGES,
+            runs,
+            bars,
+            failing=tuple(run.seed for run in runs if not run.safety.holds),
+            summed=("operations", "store_operations", "acknowledged", "raises", *CLOSES),
+        ),
         reads=sum(run.safety.reads for run in runs),
-        raises=sum(run.raises for run in runs),
-        confirmed_closes=sum(run.confirmed_closes for run in runs),
-        void_announcements=sum(run.void_announcements for run in runs),
         lost=lost,
         doubled=doubled,
         other_breaches=others,
-        runs=tuple(runs),
     )
 
 
@@ -258,21 +265,18 @@ def judge_tables(runs: Sequence[TableRun], *, name: str = TABLES, least_seeds: i
         *([at_least("repairs that were killed", killed, len(runs) // 2, "processes")] if parts.has_repairs else []),
     )
     return TableStudy(
-        **_common(name, runs, bars, failing=tuple(run.seed for run in runs if run.breaches)),
-        operations=sum(run.operations for run in runs),
+        **_common(
+            name,
+            runs,
+            bars,
+            failing=tuple(run.seed for run in runs if run.breaches),
+            summed=("operations", "created", "changed", "deleted", "reads", "raises", *CLOSES),
+        ),
         store_operations=sum(run.requests for run in runs),
-        created=sum(run.created for run in runs),
-        changed=sum(run.changed for run in runs),
-        deleted=sum(run.deleted for run in runs),
-        reads=sum(run.reads for run in runs),
-        raises=sum(run.raises for run in runs),
-        confirmed_closes=sum(run.confirmed_closes for run in runs),
-        void_announcements=sum(run.void_announcements for run in runs),
         lost=lost,
         doubled=doubled,
         updates_lost=updates_lost,
         other_breaches=others,
-        runs=tuple(runs),
     )
 
 
@@ -311,14 +315,10 @@ def judge_counters(
         at_most("wrong sums in rushes", sum(len(run.breaches) for run in rushes), 0, "reads"),
     )
     return CounterStudy(
-        **_common(COUNTERS, runs, bars, failing=failing),
+        **_common(COUNTERS, runs, bars, failing=failing, summed=("attempts", "reads", "raises")),
         additions=additions,
-        attempts=sum(run.attempts for run in runs),
-        reads=sum(run.reads for run in runs),
-        raises=sum(run.raises for run in runs),
         breaches=sum(len(run.breaches) for run in runs),
         rushes=tuple(rushes),
-        runs=tuple(runs),
     )
 
 

@@ -235,8 +235,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
 def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
     settings = world.settings.reader
     ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
-    quantile = settings.queries.hedge_quantile
-    calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
+    calls = open_reader_calls(world, process, hedges=True)
     return ends, build_message_reader(
         ends,
         settings,
@@ -249,7 +248,7 @@ def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, Mes
 def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
     """Build one environment of the read function, for its counters."""
     ends, messages = _build_reader(world, process, index)
-    cells = DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell)
+    cells = DynamoDBItemStore(open_reader_calls(world, process), COUNTERS, decode_cell)
     return counters.build_counter_reader(
         cells,
         messages.gatherer.routes,
@@ -283,38 +282,37 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     messages = build_message_writer(writer, settings, store, clock=clock, random_bits=random.getrandbits)
-    gatherer = world.parts.gatherer(
-        store=store,
-        routes=JournalReads(routes, telemetry, clock.now_ms),
-        telemetry=telemetry,
-        clock=clock,
-        budget_ms=settings.requests.request_budget_ms,
-        form=KEY_FORM,
-        position_of=position_of,
-    )
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
     kind = world.parts.changer
     changer = build_message_changer(messages, settings, gatherer, telemetry=telemetry, clock=clock, kind=kind)
     return messages, changer
+
+
+def _build_journal_gatherer(
+    world: World, calls: ThreadedCalls, routes: JournalRoutes, clock: Clock, budget_ms: float
+) -> Gatherer[str, Message]:
+    """Build what reads where the journal alone has the routes."""
+    telemetry = SharedTelemetry(world)
+    return world.parts.gatherer(
+        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
+        routes=JournalReads(routes, telemetry, clock.now_ms),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=budget_ms,
+        form=KEY_FORM,
+        position_of=position_of,
+    )
 
 
 def build_in_band_reader(world: World, process: Process, index: int) -> MessageReader:
     """Build one environment of the read function where the journal alone has the routes."""
     random, settings = world.random(f"reader-{index}"), world.settings.reader
     clock, telemetry = world.clock(random), SharedTelemetry(world)
-    quantile = settings.queries.hedge_quantile
-    calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
+    calls = open_reader_calls(world, process, hedges=True)
     journal = DynamoDBJournal(calls, TABLE.journal)
     entries = settings.requests.route_cache_entries
     routes = JournalRoutes(journal=journal, telemetry=telemetry, random=clock.random, max_entries=entries)
-    gatherer = world.parts.gatherer(
-        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
-        routes=JournalReads(routes, telemetry, clock.now_ms),
-        telemetry=telemetry,
-        clock=clock,
-        budget_ms=settings.requests.request_budget_ms,
-        form=KEY_FORM,
-        position_of=position_of,
-    )
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
     return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
 
 
@@ -357,14 +355,14 @@ def _decode_page(text: str) -> Page[str, Message]:
     return MessagePageCodec().decode(text)
 
 
-def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None) -> ThreadedCalls:
+def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -> ThreadedCalls:
     """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
-    parallel = world.settings.reader.queries.fan_out_threads
+    parallel, quantile = world.settings.reader.queries.fan_out_threads, world.settings.reader.queries.hedge_quantile
     return ThreadedCalls(
         world.store.client(READER).call,
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
         parallel=parallel,
-        policy=policy,
+        policy=HedgePolicy(quantile=quantile) if hedges and quantile else None,
         timer=world.timer,
         wait=partial(wait_for, world.engine),
     )

@@ -13,7 +13,7 @@ from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import HOT, SCENARIOS, Changes, Readers, scenario_by_name
 from tools.simulation.strategies import ALARM_SECONDS, STATIC_SHARDS, STRATEGIES
-from tools.simulation.workloads import Constant, ConversationFlow, Step, Workload, ZipfFlow
+from tools.simulation.workloads import ConversationFlow, Step, Workload, ZipfFlow, constant
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +24,6 @@ SEEDS_THAT_CATCH = {"t2 is the present": 13, "a writer trusts Redis": 7, "a tomb
 
 def seeds_for(name):
     return (SEEDS_THAT_CATCH.get(name, 1), *range(1, SEEDS_TO_CATCH + 1))
-
 
 
 def short_step(after=2400.0):
@@ -185,7 +184,7 @@ def test_before_the_onset_ours_costs_what_dynamodb_alone_costs():
 
 def test_quiet_conversations_pay_nothing_while_another_one_is_hot():
     """Their pages take one query with us, and as many as there are keys where every key is salted."""
-    quiet = ZipfFlow(conversations=5, shape=Constant(10.0), body_bytes=(700, 800), prefix="quiet-room")
+    quiet = ZipfFlow(conversations=5, shape=constant(10.0), body_bytes=(700, 800), prefix="quiet-room")
     step = short_step()
     both = replace(step, workload=Workload((*step.workload.flows, quiet)), seconds=6.0)
     pages = {name: simulate(both, 1, name).phases[0] for name in ("none", "ours", "static")}

@@ -6,11 +6,11 @@ import pytest
 
 from tools.history_checker import FAULTS
 from tools.simulation.results import Distribution, FaultSeed, Latency, Raise, RunResult, Safety, Series
-from tools.simulation.run import NO_SAFETY, simulate
+from tools.simulation.run import simulate
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.studies import judge_messages, judge_step
 
-SOUND = replace(NO_SAFETY, acknowledged=10, reads=5)
+SOUND = Safety(acknowledged=10, reads=5)
 
 
 def seed(number=1, operations=600, safety=SOUND, closes=2, void=1):
