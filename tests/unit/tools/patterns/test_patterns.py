@@ -12,7 +12,7 @@ from tools.patterns.study import Job, judge, summarize, write_summary
 
 pytestmark = pytest.mark.slow
 
-SHORT = Course(whole=8.0, close_up=2.5, edge=4.0, reads=1.5)
+SHORT = Course(whole=7.0, close_up=2.0, edge=3.5, reads=1.5)
 
 
 def beginning(seconds):
@@ -35,7 +35,7 @@ def test_one_index_key_refuses_what_the_shards_would_take():
 def test_a_busy_device_breaks_the_calculated_suffix_and_not_the_adaptive_one():
     """60 % of the events go to one shard of the first; the second has three choices for them."""
     calculated = simulate(PATTERNS["calculated"], SKEWED, 1, beginning(2.0))
-    adaptive = simulate(PATTERNS["adaptive-attribute"], SKEWED, 1, beginning(3.0))
+    adaptive = simulate(PATTERNS["adaptive-attribute"], SKEWED, 1, beginning(2.0))
     assert failed_share(calculated) > 0.2
     assert failed_share(adaptive) < 0.1
 
