@@ -98,9 +98,7 @@ def refuse_options(method: str, request: Mapping[str, Any]) -> None:
             "another request. Leave it out, and let a condition tell whether it was done"
         )
     if request.get("ReturnItemCollectionMetrics", "NONE") != "NONE":
-        raise NotImplementedError(
-            f"{method}(ReturnItemCollectionMetrics=…): it tells of shards, one by one. Leave it out"
-        )
+        raise NotImplementedError(f"{method}(ReturnItemCollectionMetrics=…): it describes single shards. Leave it out")
 
 
 def refuse_statements(request: Mapping[str, Any], tables: Iterable[str]) -> None:
