@@ -171,7 +171,6 @@ class Scenario:
     settings: ProductSettings = field(default_factory=ProductSettings)
     schedule: Schedule = field(default_factory=Schedule)
     faults: FaultPlan | None = None
-    redis_nodes: int = 3
     is_judged: bool = True
     """Whether a history is kept and judged, with reads of everything at the end."""
 

@@ -73,6 +73,7 @@ from tools.simulation.store import READER, Network, Observer, Store
 TABLE = describe_table(TABLE_NAME)
 COUNTERS = describe_counter_table(TABLE_NAME)
 WRONG_MS = 300_000
+REDIS_NODES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +120,7 @@ class World:
         self.store: Any = store or Store(
             engine, self.table, table_name=TABLE_NAME, random=self.random(f"{seeds}store"), observer=observer
         )
-        self.redis = RedisServer(
-            engine, nodes=scenario.redis_nodes, random=self.random(f"{seeds}redis"), on_report=on_report
-        )
+        self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"), on_report=on_report)
         plan = scenario.faults or FaultPlan()
         self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
 

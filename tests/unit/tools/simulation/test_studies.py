@@ -62,7 +62,7 @@ def test_each_shortfall_is_named(runs, bar):
 @pytest.fixture(scope="module")
 def quiet_run():
     """A real result to change: of nothing but silence."""
-    silent = replace(scenario_by_name("step"), seconds=5.5, other_wcu=0.0, drain_seconds=0.5)
+    silent = replace(scenario_by_name("step"), seconds=5.1, other_wcu=0.0, drain_seconds=0.5)
     return replace(simulate(silent, 1, "none"), series=Series())
 
 
