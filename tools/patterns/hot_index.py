@@ -25,7 +25,7 @@ from tools.patterns.table import INDEX, INDEX_KEY, INDEX_PARTITIONS, Client, Ser
 from tools.simulation.engine import Engine, Process, SimulatedExecutor
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.wiring import SimulatedTable
+from tools.simulation.wiring import SimulatedTable, World
 
 SECONDS = 10.0
 PLAIN_SECONDS = 5.0
@@ -98,7 +98,7 @@ class _Run:
     def __init__(self, index: HotIndex, seed: int) -> None:
         engine = self.engine = Engine()
         self.shards = index.shards
-        self.world = STEP.build_world(engine, seed, observer=Observer(), seeds="hot-index/")
+        self.world = World(engine, seed, STEP, observer=Observer(), seeds="hot-index/")
         self.server = Server(
             self.world, PATTERNS["buckets"], seed, Partitions(is_key_apart=True) if index.is_apart else INDEX_PARTITIONS
         )

@@ -38,14 +38,14 @@ from tools.patterns.model import (
 )
 from tools.patterns.table import COARSE_SECONDS, INDEX, INDEX_KEY, Client, Counts, Lump, Server
 from tools.simulation.engine import EPOCH_MS, Engine, Process, SimulatedExecutor
-from tools.simulation.scenarios import STEP
+from tools.simulation.scenarios import STEP, TABLE_NAME
 from tools.simulation.store import Observer
 from tools.simulation.wiring import (
     TABLE,
-    TABLE_NAME,
     InBandShards,
     SimulatedShards,
     SimulatedTable,
+    World,
     build_consumer,
 )
 
@@ -126,7 +126,7 @@ class _Run:
         self.sample = Sample()
         engine = self.engine = Engine()
         self.raises = Raises(engine)
-        self.world = STEP.build_world(engine, seed, observer=self.raises, seeds="patterns/")
+        self.world = World(engine, seed, STEP, observer=self.raises, seeds="patterns/")
         self.server = Server(self.world, pattern, seed)
         self.journal = DynamoDBJournal(ThreadedCalls(self.world.store.client("table").call), TABLE.journal)
         self.base = f"SENSOR_READING-{seed}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from rich.console import Console
@@ -26,9 +27,10 @@ from tools.patterns.model import (
     TEN_MINUTES,
     WORKLOADS,
     Pattern,
+    Workload,
 )
-from tools.patterns.results import PatternResult, PatternStudy
-from tools.patterns.run import Sample, simulate
+from tools.patterns.run import ReadKind, Sample, simulate
+from tools.quantiles import nearest_rank
 from tools.workers import open_workers
 
 OUT_DIR = Path("out/patterns")
@@ -39,9 +41,112 @@ THROWS_EACH = 4
 """How often more seeds there are for a planned N: which shards share a partition differs much."""
 SOURCE_INDEX_REFUSES = 0.5
 """Most of the load: what the bar says of the source's single index key."""
-
-
 HOT_INDEX_REFUSES = 0.7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reads:
+    """One kind of read: means, and latencies in ms."""
+
+    count: int
+    queries: float
+    rcu: float
+    items: float
+    p50_ms: float
+    p99_ms: float
+
+    @classmethod
+    def of(cls, kinds: Sequence[ReadKind]) -> Reads:
+        """Sum up the reads of several runs."""
+        seconds = sorted(each for kind in kinds for each in kind.seconds)
+        return cls(
+            count=len(seconds),
+            queries=_mean([each for kind in kinds for each in kind.queries]),
+            rcu=_mean([each for kind in kinds for each in kind.rcu]),
+            items=_mean([each for kind in kinds for each in kind.items]),
+            p50_ms=_ms(seconds, 0.5),
+            p99_ms=_ms(seconds, 0.99),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternResult:
+    """One pattern under one workload, over several seeds.
+
+    `failed_share` is of all writes of the run, `failed_share_at_end` of its last seconds, `refused_share` of the
+    attempts in the close-ups, `refused_by_index_share` the part of it that an index refused.
+    `index_refusals_after_raise` counts writes that the index refused once every writer had the raised route (for a
+    fixed number of shards: at any time), most of which the next choice took; `failed_after_raise` those that failed.
+    `shard_counts` are the N at the end, seed by seed.
+    """
+
+    pattern: str
+    title: str
+    workload: str
+    seeds: int
+    failed_share: float
+    failed_share_worst: float
+    failed_share_at_end: float
+    refused_share: float
+    refused_by_index_share: float
+    index_refusals_after_raise: float
+    failed_after_raise: float
+    write_p50_ms: float
+    write_p99_ms: float
+    wcu_per_write: float
+    lag_p50_ms: float | None
+    lag_p99_ms: float | None
+    raised_seconds: float | None
+    shard_counts: tuple[int, ...]
+    reads: Mapping[str, Reads]
+
+    @classmethod
+    def of(cls, pattern: Pattern, workload: Workload, samples: Sequence[Sample]) -> PatternResult:
+        """Sum up the runs of one pattern."""
+        counts = [sample.counts for sample in samples]
+        attempts = sum(each.attempts for each in counts)
+        writes = sorted(each for sample in samples for each in sample.write_seconds)
+        lags = sorted(each for of_run in counts for each in of_run.lag_seconds)
+        raises = [sample.raises[0].at_seconds for sample in samples if sample.raises]
+        shares = [sample.failed / sample.offered for sample in samples]
+        return cls(
+            pattern=pattern.name,
+            title=pattern.title,
+            workload=workload.name,
+            seeds=len(samples),
+            failed_share=_round(fmean(shares)),
+            failed_share_worst=_round(max(shares)),
+            failed_share_at_end=_mean([sample.failed_share_at_end for sample in samples], 5),
+            refused_share=_round(sum(each.refused for each in counts) / attempts),
+            refused_by_index_share=_round(sum(each.refused_by_index for each in counts) / attempts),
+            index_refusals_after_raise=_round(sum(sample.index_refusals_after_raise for sample in samples)),
+            failed_after_raise=_round(sum(sample.failed_after_raise for sample in samples)),
+            write_p50_ms=_ms(writes, 0.5),
+            write_p99_ms=_ms(writes, 0.99),
+            wcu_per_write=_mean([sample.wcu_per_write for sample in samples]),
+            lag_p50_ms=_ms(lags, 0.5) if lags else None,
+            lag_p99_ms=_ms(lags, 0.99) if lags else None,
+            raised_seconds=_mean(raises) if raises else None,
+            shard_counts=tuple(sample.final_shard_count for sample in samples),
+            reads={name: Reads.of([sample.reads[name] for sample in samples]) for name in samples[0].reads},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatternStudy:
+    """The comparison: each pattern under the workloads where it matters, and what a wrong N does."""
+
+    seeds: int
+    assumptions: tuple[str, ...]
+    results: tuple[PatternResult, ...]
+    planned: tuple[PatternResult, ...]
+    hot_index: tuple[HotIndexResult, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+
+    def result(self, pattern: str, workload: str) -> PatternResult:
+        """Find one of the results."""
+        return next(each for each in self.results if (each.pattern, each.workload) == (pattern, workload))
 
 
 class Job(NamedTuple):
@@ -161,6 +266,18 @@ def say(study: PatternStudy, console: Console) -> None:
             f"random suffix, {each.title}: {each.failed_share:.1%} failed (worst seed {each.failed_share_worst:.1%}), "
             f"{each.refused_share:.1%} of attempts refused"
         )
+
+
+def _mean(values: Sequence[float], digits: int = 2) -> float:
+    return round(fmean(values), digits)
+
+
+def _round(value: float) -> float:
+    return round(value, 5)
+
+
+def _ms(ordered: Sequence[float], share: float) -> float:
+    return round(1000 * nearest_rank(ordered, share), 1)
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -16,9 +16,9 @@ COMMANDS: Mapping[str, str] = {
     "table-faults-rebuild": "tools.simulation.studies:study_rebuilds",
     "counters": "tools.simulation.studies:study_counters",
     "in-band": "tools.simulation.in_band:main",
-    "sizes": "tools.simulation.sizes:main",
+    "sizes": "tools.simulation.scale:print_sizes",
     "step": "tools.simulation.studies:study_step",
-    "replay": "tools.simulation.studies:replay",
+    "replay": "tools.simulation.run:replay",
 }
 """Each command's module and function; imported only when it is asked for, since some bring matplotlib along."""
 

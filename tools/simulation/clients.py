@@ -14,7 +14,6 @@ from typing import Generic, NamedTuple, TypeVar
 from hotpartition.errors import RetryLaterError
 from hotpartition_messages import Message
 from hotpartition_messages.changing import Edit, MessageChanger, Target
-from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
@@ -30,7 +29,7 @@ from tools.simulation.engine import (
     TooManyRequestsError,
     Work,
 )
-from tools.simulation.measure import Meter, Record, digest_of, seen
+from tools.simulation.measure import Meter, Record, digest_of, page_of, seen
 from tools.simulation.scenarios import Scenario
 from tools.simulation.workloads import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
@@ -46,11 +45,10 @@ _REFUSALS = (RetryLaterError, TooManyRequestsError)
 
 
 class Lookup(NamedTuple):
-    """The wish to read one message."""
+    """The wish to read one message, strongly consistent."""
 
     conversation_id: str
     message_id: str
-    is_strong: bool
 
 
 class Accepted(NamedTuple):
@@ -302,7 +300,7 @@ class ChangingClients(_Clients[Change, Message | None]):
         return place
 
     def _read_tag(self, conversation_id: str, message_id: str) -> str | None:
-        lookup = Lookup(conversation_id, message_id, is_strong=True)
+        lookup = Lookup(conversation_id, message_id)
         try:
             found = self.reading.invoke(lookup, timeout_seconds=self.scenario.clients.timeout_seconds)
         except (*_REFUSALS, NoResponseError, MessageGoneError, MessageNotFoundError):
@@ -387,18 +385,7 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
             if response is None:
                 break
             self.meter.note_page(request.conversation_id, began)
-            got.append(
-                Page(
-                    conversation_id=request.conversation_id,
-                    order="newest" if request.newest_first else "oldest",
-                    consistency="strong" if request.is_strong else "eventual",
-                    started_at=began,
-                    messages=seen(response.messages),
-                    cursor=_cursor_text(request, request.cursor),
-                    next_cursor=_cursor_text(request, response.next_cursor),
-                    ended_at=self.engine.now,
-                )
-            )
+            got.append(page_of(request, response, began, self.engine.now))
             if response.next_cursor is None:
                 break
             request = replace(request, cursor=response.next_cursor)
@@ -446,7 +433,7 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
             return
         recent = ids[-200:] if self.random.random() < 0.7 else ids
         message_id = self.random.choice(recent)
-        lookup = Lookup(conversation_id, message_id, is_strong=True)
+        lookup = Lookup(conversation_id, message_id)
 
         def ask() -> tuple[Seen, ...]:
             try:
@@ -492,7 +479,3 @@ def _id_of(error: Exception) -> str | None:
     """Return the id that a refusal names, where it does."""
     sort_key: str | None = getattr(error, "sort_key", None)
     return sort_key and parse_sort_key(sort_key)
-
-
-def _cursor_text(request: PageRequest, cursor: Cursor | None) -> str | None:
-    return build_cursor(request.conversation_id, cursor, newest_first=request.newest_first)

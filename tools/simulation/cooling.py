@@ -23,9 +23,8 @@ from tools.simulation.engine import Engine, FunctionConfig
 from tools.simulation.measure import Meter
 from tools.simulation.results import Safety
 from tools.simulation.run import MessageRun
-from tools.simulation.scenarios import HOT, Readers, Scenario, table_of
-from tools.simulation.wiring import NAMES, ProductSettings
-from tools.simulation.workloads import Constant, ConversationFlow, Workload, name_for
+from tools.simulation.scenarios import HOT, NAMES, ProductSettings, Readers, Scenario, table_of
+from tools.simulation.workloads import ConversationFlow, Workload, constant, name_for
 
 SEEDS = 20
 SCALE = 0.05
@@ -91,7 +90,7 @@ class _PageMeter(Meter):
 
 def _scenario() -> Scenario:
     flows = [
-        ConversationFlow(conversation_id=name, shape=Constant(wcu), body_bytes=BODY, start=start, end=end)
+        ConversationFlow(conversation_id=name, shape=constant(wcu), body_bytes=BODY, start=start, end=end)
         for name, wcu, start, end in (
             (HOT, RUSH_WCU, ONSET, RUSH_ENDS),
             (HOT, 0.2, RUSH_ENDS, MORE_BEGINS),

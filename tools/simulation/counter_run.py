@@ -20,10 +20,10 @@ from tools.simulation.engine import Engine, Function, FunctionConfig, NoResponse
 from tools.simulation.faults import FaultDriver, RaisesByHand
 from tools.simulation.measure import Record
 from tools.simulation.results import Latency
-from tools.simulation.scenarios import FAULTS, FaultPlan, Scenario, step
+from tools.simulation.scenarios import ALL_FAULTS, FAULTS, FaultPlan, Scenario, step
 from tools.simulation.store import Observer
 from tools.simulation.strategies import Ours
-from tools.simulation.wiring import COUNTERS, Parts, build_counter_reader, build_counter_writer
+from tools.simulation.wiring import COUNTERS, Parts, World, build_counter_reader, build_counter_writer
 
 RUSH_PER_SECOND = 10_000.0
 RUSH_PARTITIONS = 64
@@ -128,7 +128,7 @@ class _Run:
         self.record = Record()
         self.last_value = 0
         """What was read last."""
-        world = self.world = scenario.build_world(engine, seed, parts, observer=self.observer, seeds="counters/")
+        world = self.world = World(engine, seed, scenario, parts, observer=self.observer, seeds="counters/")
         self.store = world.store
         self.adding: Function[NewAddition, None] = Function(
             engine,
@@ -271,8 +271,8 @@ def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITI
 
 def _faulty_scenario() -> Scenario:
     """Build the scenario of all faults, with requests that happen late besides."""
-    plan = FAULTS.faults or FaultPlan()
-    plan = replace(plan, store=replace(plan.store, late=LATE), spell=replace(plan.spell, late=LATE), wrong_clocks=0.0)
+    store, spell = (replace(faults, late=LATE) for faults in (ALL_FAULTS.store, ALL_FAULTS.spell))
+    plan = replace(ALL_FAULTS, store=store, spell=spell, wrong_clocks=0.0)
     return replace(FAULTS, name="counter-faults", seconds=FAULT_SECONDS, faults=plan)
 
 

@@ -44,11 +44,11 @@ from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter, NewMessage
 from tools.bars import MISSED, Bar, at_least, at_most, say_bars
 from tools.simulation.engine import EPOCH_MS, Engine
-from tools.simulation.results import Distribution
+from tools.simulation.results import Distribution, write_result
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
-from tools.simulation.studies import parse_seeds, replay_study, run_all, write_result
-from tools.simulation.wiring import TABLE, SharedTelemetry
+from tools.simulation.studies import parse_seeds, replay_study, run_all
+from tools.simulation.wiring import TABLE, SharedTelemetry, World
 from tools.simulation.workloads import ConversationFlow, Step
 
 COMMAND = "in-band"
@@ -133,7 +133,7 @@ class _Rush(Observer):
         self.windows: dict[int, _Window] = {}
         self.raises: list[tuple[float, int]] = []
         self.failed_wcu = 0.0
-        self.world = STEP.build_world(self.engine, seed, observer=self, seeds=f"{variant.name}/")
+        self.world = World(self.engine, seed, STEP, observer=self, seeds=f"{variant.name}/")
         self.random = self.world.random("rush")
         self.writers = [self._build_writer(index) for index in range(variant.processes)]
         self.seed = seed

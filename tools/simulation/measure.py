@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition_messages import Message
+from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import message_time_ms
-from hotpartition_messages.reading import PageRequest
+from hotpartition_messages.reading import PageRequest, PageResult
 from tools.history_checker import (
     Acknowledged,
     Added,
@@ -54,6 +55,24 @@ def digest_of(sender: str, body: str) -> str:
 def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
     """Note messages as they were read."""
     return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
+
+
+def page_of(request: PageRequest, response: PageResult, began: float, ended: float) -> Page:
+    """Note a page as it was read."""
+    return Page(
+        conversation_id=request.conversation_id,
+        order="newest" if request.newest_first else "oldest",
+        consistency="strong" if request.is_strong else "eventual",
+        started_at=began,
+        messages=seen(response.messages),
+        cursor=_cursor_text(request, request.cursor),
+        next_cursor=_cursor_text(request, response.next_cursor),
+        ended_at=ended,
+    )
+
+
+def _cursor_text(request: PageRequest, cursor: Cursor | None) -> str | None:
+    return build_cursor(request.conversation_id, cursor, newest_first=request.newest_first)
 
 
 @dataclass(slots=True)
@@ -156,6 +175,12 @@ class Record:
             high = float("inf") if request.before_ms is None else request.before_ms
             read = replace(read, covers=lambda i: low <= message_time_ms(i) < high)
         self.reads.append(read)
+
+    def note_page(
+        self, request: PageRequest, response: PageResult, began: float, ended: float, *, bound_seconds: float
+    ) -> None:
+        """One page was read, by itself, and may be so old."""
+        self.note_read(request, [replace(page_of(request, response, began, ended), bound_seconds=bound_seconds)])
 
     def note_lookup(
         self, conversation_id: str, message_id: str, found: Sequence[Seen], began: float, ended: float

@@ -21,18 +21,16 @@ from hotpartition.engine.page_cache import CachedPage, Origin, PageCache, PageT
 from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import ConsumerSettings
-from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.bars import Bar, at_least, at_most
-from tools.history_checker import FAULTS, Page
+from tools.history_checker import FAULTS
 from tools.scaling import scale_reads
 from tools.simulation.engine import EPOCH_MS, Engine, FunctionConfig, TooManyRequestsError
-from tools.simulation.measure import seen
-from tools.simulation.results import Latency, Safety
+from tools.simulation.results import COMMANDS_PER_SECOND, Latency, Safety
 from tools.simulation.run import MessageRun
-from tools.simulation.scenarios import HOT, Scenario, table_of
-from tools.simulation.wiring import HOST, TABLE_NAME, Parts, ProductSettings
-from tools.simulation.workloads import Constant, ConversationFlow, Workload
+from tools.simulation.scenarios import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
+from tools.simulation.wiring import Parts
+from tools.simulation.workloads import ConversationFlow, Workload, constant
 
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
@@ -45,8 +43,6 @@ WRITTEN_FIRST = 200
 """Messages that the conversation holds when the rush begins."""
 ONSET = 1.0
 TENTH = 0.1
-COMMANDS_PER_SECOND = 100_000.0
-"""What one Redis node serves a second, as the sources say."""
 JUDGED_EVERY = 397
 """Of so many pages, one is given to the history checker."""
 LAG_SECONDS = 0.5
@@ -92,16 +88,16 @@ class ReadRush:
     def scenario(self) -> Scenario:
         """Build the scenario that the other parts of the simulation know it by."""
         flows = [
-            ConversationFlow(conversation_id=HOT, shape=Constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
+            ConversationFlow(conversation_id=HOT, shape=constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
             ConversationFlow(
-                conversation_id=HOT, shape=Constant(self.writes_per_second * self.scale), body_bytes=BODY, start=ONSET
+                conversation_id=HOT, shape=constant(self.writes_per_second * self.scale), body_bytes=BODY, start=ONSET
             ),
         ]
         environments = FunctionConfig(concurrency=self.environments, warm=self.environments)
         scaled = scale_reads(self.scale)
         # Reports are as many as the load asks for; at a shorter distance, nearly each page would send one.
         del scaled["read_sampling_distance_rcu"]
-        consumer = ConsumerSettings.defaults(table_name=TABLE_NAME, registry_host=HOST, **scaled)
+        consumer = ConsumerSettings.defaults(**NAMES, **scaled)
         return Scenario(
             name=self.name,
             description=self.description,
@@ -387,29 +383,17 @@ class _RushRun(MessageRun):
         second = self.tally.at(began)
         second.offered += 1
         place = second.offered
+        request = PageRequest(self.conversation, limit=PAGE_LIMIT)
         try:
-            page = self.reading.invoke(PageRequest(self.conversation, limit=PAGE_LIMIT))
+            page = self.reading.invoke(request)
         except (RetryLaterError, TooManyRequestsError):
             second.refused += 1
             return
         self.tally.latencies_ms.append((self.engine.now - began) * 1000)
         if place % JUDGED_EVERY == 0 and isinstance(page, PageResult):
-            self._note(page, began)
-
-    def _note(self, page: PageResult, began: float) -> None:
-        """Give a page to the history checker; one that no cache may have served promises nothing of its age."""
-        judged = Page(
-            conversation_id=self.conversation,
-            order="newest",
-            consistency="eventual",
-            started_at=began,
-            messages=seen(page.messages),
-            cursor=None,
-            next_cursor=build_cursor(self.conversation, page.next_cursor, newest_first=True),
-            ended_at=self.engine.now,
-            bound_seconds=self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS,
-        )
-        self.record.note_read(PageRequest(self.conversation), [judged])
+            # One that no cache may have served promises nothing of its age.
+            bound = self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS
+            self.record.note_page(request, page, began, self.engine.now, bound_seconds=bound)
 
 
 def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:

@@ -122,15 +122,10 @@ class _Data:
         """Read a text that has not expired."""
         return self.texts.get(key) if now_ms < self.expires_at_ms.get(key, now_ms + 1) else None
 
-    def field(self, key: str, name: str, now_ms: int) -> str | None:
-        """Read a field of a hash that has not expired."""
+    def field(self, key: str, name: str, now_ms: int) -> tuple[str | None, int]:
+        """Read a field of a hash that has not expired, and when it will."""
         value, expires_at_ms = self.hashes.get(key, {}).get(name, ("", 0))
-        return value if now_ms < expires_at_ms else None
-
-    def field_expires_at_ms(self, key: str, name: str, now_ms: int) -> int | None:
-        """Return when a field of a hash expires; None where it is not there."""
-        _, expires_at_ms = self.hashes.get(key, {}).get(name, ("", 0))
-        return expires_at_ms if now_ms < expires_at_ms else None
+        return (value, expires_at_ms) if now_ms < expires_at_ms else (None, 0)
 
     def hsetex(self, key: str, name: str, value: str, expires_at_ms: int) -> None:
         self.hashes.setdefault(key, {})[name] = value, expires_at_ms
@@ -271,9 +266,9 @@ class RedisClient:
             case "HGET", (field,):
                 return self._read_field(node, key, field)
             case "HPTTL" | "HPEXPIRETIME", (_, _, field):
-                expires_at_ms = node.data.field_expires_at_ms(key, field, server.engine.now_ms())
+                value, expires_at_ms = node.data.field(key, field, server.engine.now_ms())
                 since_ms = server.engine.now_ms() if name == "HPTTL" else 0
-                return [-2 if expires_at_ms is None else expires_at_ms - since_ms]
+                return [-2 if value is None else expires_at_ms - since_ms]
             case "HSETEX", ("FNX", _, ttl_ms, _, _, field, value):
                 return self._set_if_absent(node, key, field, value, server.engine.now_ms() + ttl_ms)
             case "INCR", ():
@@ -290,7 +285,7 @@ class RedisClient:
 
     def _set_if_absent(self, node: RedisNode, key: str, field: str, value: str, expires_at_ms: int) -> int:
         server = self._server
-        if node.data.field(key, field, server.engine.now_ms()) is not None:
+        if node.data.field(key, field, server.engine.now_ms())[0] is not None:
             return 0
         node.change(server.engine.now, lambda data: data.hsetex(key, field, value, expires_at_ms))
         return 1
@@ -313,7 +308,7 @@ class RedisClient:
         return self._run(key, lambda node: self._read_field(node, key, name))
 
     def _read_field(self, node: RedisNode, key: str, name: str) -> str | None:
-        value = node.data.field(key, name, self._server.engine.now_ms())
+        value, _ = node.data.field(key, name, self._server.engine.now_ms())
         node.sent[int(self._server.engine.now)] += len(value or "")
         return value
 

@@ -63,6 +63,12 @@ STRATEGY_NAMES: Mapping[str, str] = {
 }
 LEVEL_COLORS = (Color.BLUE, Color.PURPLE, Color.GREEN)
 
+OUTCOMES = (
+    (Color.CALM, "stored on the base key"),
+    (Color.BLUE, "stored on shards"),
+    (Color.YELLOW, "stored after more than 1 s"),
+    (Color.ORANGE, "failed: clients gave up"),
+)
 RUSH_LAYERS = (
     ("l1", Color.CALM, "from the environment's own cache"),
     ("redis", Color.BLUE, "from Redis"),
@@ -115,25 +121,11 @@ def _read_rush(study: RushStudy) -> Picture:
     return draw(paint, name="read-rush", label=label, heights=[130] * len(runs))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """A run bin by bin, for as long as something is offered; what follows is clients giving up. Loads are in WCU/s."""
+def split_course(run: RunResult) -> tuple[list[float], list[list[float]]]:
+    """Return what was offered bin by bin, WCU/s, and how it ended: on the base key, on shards, late, failed.
 
-    bin_seconds: float
-    offered: Sequence[float]
-    on_base: Sequence[float]
-    on_shards: Sequence[float]
-    late: Sequence[float]
-    failed: Sequence[float]
-
-    @property
-    def seconds(self) -> float:
-        """How long it is."""
-        return len(self.offered) * self.bin_seconds
-
-
-def course_of(run: RunResult) -> Course:
-    """Read a run's course from its series."""
+    It ends with the last offer; what follows is clients giving up.
+    """
     series = run.series
     bins = max((index + 1 for index, wcu in enumerate(series.offered_wcu) if wcu), default=len(series.offered_wcu))
 
@@ -144,38 +136,28 @@ def course_of(run: RunResult) -> Course:
     # What lies on shards is known by the time at which it was stored, the rest by the time at which it was offered.
     parts = zip(series.on_shards_wcu, series.table_wcu, prompt, strict=False)
     on_shards = [wcu * min(1.0, part / whole) if whole else 0.0 for part, whole, wcu in parts]
-    return Course(
-        bin_seconds=series.bin_seconds,
-        offered=rates(series.offered_wcu),
-        on_base=[whole - part for whole, part in zip(prompt, on_shards, strict=True)],
-        on_shards=on_shards,
-        late=[whole - part for whole, part in zip(stored, prompt, strict=True)],
-        failed=rates(series.failed_wcu),
-    )
+    on_base = [whole - part for whole, part in zip(prompt, on_shards, strict=True)]
+    late = [whole - part for whole, part in zip(stored, prompt, strict=True)]
+    return rates(series.offered_wcu), [on_base, on_shards, late, rates(series.failed_wcu)]
 
 
 def _outcome(comparison: Comparison) -> Picture:
     """Draw a panel for each strategy: what was offered, as stored on the base key, stored on shards, and failed."""
-    courses = [course_of(run) for run in comparison.runs]
-    highest = 1.05 * max(max(course.offered) for course in courses)
+    courses = [split_course(run) for run in comparison.runs]
+    highest = 1.05 * max(max(offered) for offered, _ in courses)
 
     def paint(*axes: Axes) -> None:
-        for axis, run, course in zip(axes, comparison.runs, courses, strict=True):
-            layers = (
-                (course.on_base, Color.CALM, "stored on the base key"),
-                (course.on_shards, Color.BLUE, "stored on shards"),
-                (course.late, Color.YELLOW, "stored after more than 1 s"),
-                (course.failed, Color.ORANGE, "failed: clients gave up"),
-            )
-            stack(axis, layers, width=course.bin_seconds)
-            steps(axis, course.offered, width=course.bin_seconds, color=Color.INK, label="offered by clients")
+        for axis, run, (offered, ends) in zip(axes, comparison.runs, courses, strict=True):
+            width = run.series.bin_seconds
+            stack(axis, [(end, *looks) for end, looks in zip(ends, OUTCOMES, strict=True)], width=width)
+            steps(axis, offered, width=width, color=Color.INK, label="offered by clients")
             axis.axvline(run.onset_seconds, color=Color.SOFT, linestyle=":", label="the rush begins")
             title = f"{STRATEGY_NAMES[run.strategy]}: {percent(run.writes.failed_wcu, run.writes.offered_wcu)} failed"
             if first := next((r for r in run.raises if r.conversation_id == run.hot_conversation), None):
                 axis.axvline(first.at_seconds, color=Color.PURPLE, label="N is raised")
             title += f" ({run.left_out_seconds:.0f} s left out)" if run.left_out_seconds else ""
             panel(axis, title, y="WCU/s", x="seconds" if axis is axes[-1] else "", top=highest)
-            axis.set_xlim(0, course.seconds)
+            axis.set_xlim(0, len(offered) * width)
 
     label = "Writes over time for each strategy: stored on the base key, stored on shards, failed"
     return draw(paint, name="comparison", label=label, heights=[112] * len(courses))

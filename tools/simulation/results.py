@@ -5,16 +5,28 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from tools.bars import Bar
 from tools.history_checker import FAULTS, Verdict
 from tools.quantiles import nearest_rank
 
 OUT_DIR = Path("out/simulation")
+COMMANDS_PER_SECOND = 100_000.0
+"""What one Redis node serves a second, as the sources say: what loads are held against."""
+
+
+def write_result(result: Any, out_dir: Path, name: str) -> Path:
+    """Write a result as JSON."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    path = out_dir / name
+    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +161,14 @@ class Safety:
     an edit that they had. `stale`: shown later than the bound of pages that may be old.
     """
 
-    acknowledged: int
-    reads: int
-    missing: int
-    duplicated: int
-    out_of_order: int
-    altered: int
-    phantom: int
-    unverified: int
+    acknowledged: int = 0
+    reads: int = 0
+    missing: int = 0
+    duplicated: int = 0
+    out_of_order: int = 0
+    altered: int = 0
+    phantom: int = 0
+    unverified: int = 0
     resurrected: int = 0
     undone: int = 0
     stale: int = 0

@@ -1,12 +1,20 @@
-"""One run: a scenario, a seed and a strategy become a result. The same three give the same result, always."""
+"""One run: a scenario, a seed and a strategy become a result. The same three give the same result, always.
+
+`make simulate-replay` runs one again, and prints what happened in it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from hotpartition_messages.writing import NewMessage
+from tools.bars import MISSED
 from tools.simulation.clients import (
     ChangeFunction,
     ChangingClients,
@@ -19,10 +27,10 @@ from tools.simulation.clients import (
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Function
 from tools.simulation.faults import ClosesByHand, FaultDriver
 from tools.simulation.measure import Meter, Phases, Record
-from tools.simulation.results import Cost, RunResult, Safety
-from tools.simulation.scenarios import FaultPlan, Scenario
+from tools.simulation.results import OUT_DIR, Cost, RunResult, Safety, write_result
+from tools.simulation.scenarios import SCENARIOS, FaultPlan, Scenario, scenario_by_name
 from tools.simulation.strategies import HAND_SECONDS, STRATEGIES
-from tools.simulation.wiring import TABLE, Parts
+from tools.simulation.wiring import TABLE, Parts, World
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -38,7 +46,6 @@ SETTLED_SECONDS = 3.0
 """How long after the onset a load that nobody reacts to is served evenly; and how long before the heat's end all who
 react have done so."""
 TEN_MINUTES = 600.0
-NO_SAFETY = Safety(acknowledged=0, reads=0, missing=0, duplicated=0, out_of_order=0, altered=0, phantom=0, unverified=0)
 
 
 class MessageRun:
@@ -65,9 +72,7 @@ class MessageRun:
         )
         self.meter = meter(engine, seconds=self.end, phases=self.phases)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        world = self.world = scenario.build_world(
-            engine, seed, parts, observer=self.meter, on_report=self.meter.note_report
-        )
+        world = self.world = World(engine, seed, scenario, parts, observer=self.meter, on_report=self.meter.note_report)
         self.store, self.redis = world.store, world.redis
         self.writing: Function[NewMessage, WriteResponse] = Function(
             engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")
@@ -148,7 +153,7 @@ class _Run(MessageRun):
         engine.run_until(self.end)
         self._wait_for_accepted()
         cost, reads = self._cost(), self.meter.reads(self.store)
-        safety = NO_SAFETY
+        safety = Safety()
         if scenario.is_judged:
             engine.run_until(engine.now + SETTLE_SECONDS)
             safety = self.judge()
@@ -222,3 +227,25 @@ class _Run(MessageRun):
             store_operations=sum(c.operations for c in counts),
             cold_starts=self.writing.cold_starts + self.reading.cold_starts,
         )
+
+
+def replay(arguments: Sequence[str]) -> int:
+    """Run the command `replay`."""
+    parser = argparse.ArgumentParser(prog="python -m tools.simulation replay", description=__doc__)
+    parser.add_argument("--scenario", default="compare", choices=sorted(SCENARIOS))
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--strategy", default="ours", choices=tuple(STRATEGIES))
+    parser.add_argument("--out", type=Path, default=OUT_DIR)
+    options = parser.parse_args(arguments)
+    run = simulate(scenario_by_name(options.scenario), options.seed, options.strategy)
+    path = write_result(run, options.out, f"{options.scenario}-{options.seed}-{options.strategy}.json")
+    say = sys.stdout.write
+    say(f"{run.operations:,} client requests, {run.cost.store_operations:,} requests to DynamoDB\n")
+    say(f"raised after {run.raised_seconds} s, relieved after {run.relieved_seconds} s\n")
+    for each in run.raises:
+        say(f"  {each.at_seconds:8.3f} s  {each.conversation_id}: N = {each.shard_count} ({each.reason})\n")
+    say(f"{run.safety}\n")
+    for example in run.safety.examples:
+        say(f"  {example}\n")
+    say(f"{path}\n")
+    return 0 if run.safety.holds else MISSED

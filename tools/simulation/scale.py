@@ -17,15 +17,27 @@ Reports go into the project's own `ReportWindow` and `decide`, read as the consu
 decided about one conversation does not depend on the others, so those below `WATCHED_WCU` are counted and left out.
 How long a consumer takes for all this is not modelled: what it must do a second is counted instead, and as many
 consumers share the streams as are needed for none to get more than it is planned for.
+
+What can be worked out is not drawn: the estimate's error, false raises, look-ups, and what an entry takes. Writes of
+1 WCU arrive at random (Poisson) and meet environments at random, so the counts of one conversation in the environments
+of one slot are independent Poisson numbers. A count c crosses floor(c / z) sampling points, and one more with odds of
+frac(c / z), because the first lies at u z with u uniform (`core/sampler.py`). All else follows from that.
+
+`python -m tools.simulation sizes`, a few minutes, plays growing loads and says what each size of a deployment carries:
+both its consumer and its Redis have room for the load, and every rush in it was raised within two seconds. What a CPU
+and a node can do is put in: the first was measured elsewhere, the second is assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import chain
-from math import ceil
+from math import ceil, exp, floor, sqrt
 from random import Random
 from typing import NamedTuple
 
@@ -45,18 +57,14 @@ from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
 from hotpartition.core.shares import list_shares
-from hotpartition.redis.reports import STREAM_AGE_MS
+from hotpartition.engine.route_cache import TTL_JITTER
+from hotpartition.redis.cluster import reports_key
+from hotpartition.redis.reports import FIELD, STREAM_AGE_MS
 from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
 from hotpartition.runtime.thresholds import build_thresholds
-from tools.simulation.results import Distribution
-from tools.simulation.scale_theory import (
-    command_bytes,
-    excess_odds,
-    lookups_per_second,
-    relative_error,
-    six_digits,
-    stream_entry_bytes,
-)
+from hotpartition_cdk.configuration import FULL_CPU_MB, HotPartitionOptions
+from infra.environments import DEV, LARGE_ENVIRONMENT, PROD
+from tools.simulation.results import COMMANDS_PER_SECOND, Distribution
 
 STEP_MS = 25
 START_MS = 1_800_000_000_000
@@ -102,6 +110,24 @@ CONSUMER_REPORTS_PER_SECOND = 60_000
 CONSUMER_STATE_BYTES = 1e9
 """What one consumer is planned for at most: with more, another shares the streams."""
 PARTITIONS = _WRITER.reports.stream_partitions
+
+NEGLIGIBLE = 1e-18
+
+STREAM_ENTRY_OVERHEAD_BYTES = 24
+"""What Redis adds to the values of a stream entry: ids, lengths, and the tree above nodes of a hundred entries.
+
+Measured: `MEMORY USAGE` of streams of 5,000 to 100,000 reports, Redis 8.2.3, is 112 bytes an entry for 88 bytes of
+values; the field's name is stored once in a node. A test measures it again."""
+LOADS = (5_000, 10_000, 20_000, 30_000, 40_000, 50_000, 75_000, 100_000, 150_000, 200_000)
+"""Writes a second of one unit."""
+DETECTED_SECONDS = 2.0
+
+CPU_REPORTS_PER_SECOND = 40_100
+"""Of one whole CPU of the consumer: the row `consumer` of docs/performance.md, on an AMD EPYC."""
+COMMAND_SHARES = {"cache.t4g.micro": 0.2, "cache.t4g.small": 0.4, "cache.m7g.large": 1.0}
+"""Of what a whole CPU serves, without end: T4g nodes have 10 % and 20 % of two (EC2 guide, "baseline utilization")."""
+STREAM_BYTES = {"cache.t4g.micro": 0.25e9, "cache.t4g.small": 0.7e9, "cache.m7g.large": 3.2e9}
+"""Half of a node's memory."""
 
 ASSUMPTIONS = (
     "Writes are of one unit (up to 1 KB) and arrive at random; larger items count as more units and more reports.",
@@ -591,3 +617,129 @@ def _name(conversation: int) -> str:
 
 def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
+
+
+@lru_cache(maxsize=4096)
+def slot_odds(rate_wcu: float, z: float, environments: int) -> Floats:
+    """Compute how many crossings a fleet reports of one conversation in one slot.
+
+    Its steady load, in writes of one unit, is shared evenly by the environments; `z` is the sampling distance, WCU.
+    """
+    return repeated(_cell_odds(rate_wcu * SLOT_MS / 1000 / environments, z), environments)
+
+
+def excess_odds(rate_wcu: float, z: float, environments: int, *, slots: int, limit_wcu: float) -> float:
+    """Compute the odds that the estimate of one window of `slots` is above a limit, in WCU (not per second)."""
+    window = repeated(slot_odds(rate_wcu, z, environments), slots)
+    return float(window[floor(limit_wcu / z + 1e-9) + 1 :].sum())
+
+
+def relative_error(rate_wcu: float, z: float, environments: int) -> float:
+    """Compute the standard deviation of (estimate - offered) / offered in a second, for writes of one unit.
+
+    A count c of one environment and slot is reported as a number with mean c and variance z² f (1 - f), where f is the
+    fractional part of c / z. Where every count is 0 or 1 this sums up to sqrt(R (z - 1)) WCU/s for R WCU/s in a second.
+    """
+    mean = rate_wcu * SLOT_MS / 1000 / environments
+    counts = _poisson(mean)
+    fractions = np.arange(len(counts)) / z % 1.0
+    variance = float((counts * z * z * fractions * (1 - fractions)).sum())
+    return sqrt(variance * environments * SLOTS_PER_SECOND) / rate_wcu
+
+
+def lookups_per_second(rates: Floats, environments: int, *, ttl_seconds: float) -> float:
+    """Compute how often a fleet asks the registry for routes, of conversations with these rates of requests.
+
+    One (environment, conversation) pair with Poisson requests asks, then is served from its cache for a TTL, then
+    asks with the next request: rate / (1 + rate x mean TTL). The mean TTL is shorter than `ttl_seconds` by half of the
+    jitter. Early refreshes, which depend on how long Redis takes (a millisecond in a TTL of seconds), are left out.
+    """
+    pair_rates, mean_ttl = rates / environments, ttl_seconds * (1 - TTL_JITTER / 2)
+    return float((environments * pair_rates / (1 + pair_rates * mean_ttl)).sum())
+
+
+def stream_entry_bytes(report: WriteReport) -> int:
+    """Compute what a report takes in a Redis stream."""
+    return len(report.encode()) + STREAM_ENTRY_OVERHEAD_BYTES
+
+
+def command_bytes(report: WriteReport, table_name: str) -> int:
+    """Compute how many bytes the XADD of a report sends: the Redis protocol's array of lengths and texts, no TLS."""
+    minid = str(report.position - STREAM_AGE_MS)
+    parts = ["XADD", reports_key(table_name, 0), "MINID", "~", minid, "*", FIELD, report.encode()]
+    return len(f"*{len(parts)}\r\n") + sum(len(f"${len(part)}\r\n{part}\r\n".encode()) for part in parts)
+
+
+def six_digits(value: float) -> float:
+    """Keep six digits: what is beyond says nothing, and could differ between machines."""
+    return float(f"{value:.6g}")
+
+
+def repeated(odds: Floats, times: int) -> Floats:
+    """Add up independent numbers of one distribution; sums of positive terms, so that small odds stay exact."""
+    total: Floats = np.ones(1)
+    while times:
+        if times % 2:
+            total = _trimmed(np.convolve(total, odds))
+        odds, times = _trimmed(np.convolve(odds, odds)), times // 2
+    return total
+
+
+def _cell_odds(mean: float, z: float) -> Floats:
+    counts = _poisson(mean)
+    shares = np.arange(len(counts)) / z
+    sure = np.floor(shares + 1e-12).astype(int)
+    more = np.clip(shares - sure, 0.0, 1.0)
+    cell = np.zeros(ceil(len(counts) / z) + 2)
+    np.add.at(cell, sure, counts * (1 - more))
+    np.add.at(cell, sure + 1, counts * more)
+    return _trimmed(cell)
+
+
+def _poisson(mean: float) -> Floats:
+    odds, term, count = [], exp(-mean), 0
+    while count <= mean or term > NEGLIGIBLE:
+        odds.append(term)
+        count += 1
+        term *= mean / count
+    return np.array(odds)
+
+
+def _trimmed(odds: Floats) -> Floats:
+    return odds[: int(np.flatnonzero(odds >= NEGLIGIBLE)[-1]) + 1]
+
+
+def carries(options: HotPartitionOptions, level: ScaleLevel) -> bool:
+    """Say whether a size has room for what a simulated level asked of it."""
+    registry = options.registry
+    cpu = min(1.0, options.consumer.memory_mb / FULL_CPU_MB)
+    commands = COMMANDS_PER_SECOND * COMMAND_SHARES[registry.node_type] * registry.shard_count
+    return (
+        level.busiest_consumer_reports_per_second <= CPU_REPORTS_PER_SECOND * cpu
+        and level.consumers_needed <= options.consumers
+        and level.redis_commands_per_second <= commands
+        and level.stream_memory_bytes <= STREAM_BYTES[registry.node_type] * registry.shard_count
+        and level.detection_seconds.missing == 0
+        and (level.detection_seconds.highest or 0) <= DETECTED_SECONDS
+    )
+
+
+def find_largest(options: HotPartitionOptions, levels: Sequence[ScaleLevel]) -> int:
+    """Find the largest load that a size carries, and every smaller one with it."""
+    most = 0
+    for level in sorted(levels, key=lambda each: each.writes_per_second):
+        if not carries(options, level):
+            break
+        most = level.writes_per_second
+    return most
+
+
+def print_sizes(arguments: Sequence[str]) -> int:
+    """Print the loads as JSON."""
+    loads = tuple(int(text) for text in arguments) or LOADS
+    with ProcessPoolExecutor(max_workers=1) as pool:
+        study = run_study([Level(writes_per_second=load, rushes=5, seeds=1) for load in loads], first_seed=1, pool=pool)
+    sizes: Mapping[str, HotPartitionOptions] = {"dev": DEV, "prod": PROD, "large": LARGE_ENVIRONMENT}
+    found = {name: find_largest(size, study.levels) for name, size in sizes.items()}
+    sys.stdout.write(json.dumps(found, indent=2) + "\n")
+    return 0

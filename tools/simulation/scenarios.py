@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from hotpartition.runtime.settings import ConsumerSettings
-from hotpartition_messages.settings import WriteSettings
-from tools.partition_model import OnDemand, Partitions, Table, TableConfig
+from hotpartition_messages.settings import ReadSettings, WriteSettings
+from tools.partition_model import OnDemand, Partitions, TableConfig
 from tools.scaling import scale_thresholds
-from tools.simulation.engine import Engine, FunctionConfig
-from tools.simulation.redis_model import RedisServer
-from tools.simulation.store import Network, Observer, Store, StoreFaults
-from tools.simulation.wiring import NAMES, TABLE_NAME, Parts, ProductSettings, World
+from tools.simulation.engine import FunctionConfig
+from tools.simulation.store import StoreFaults
 from tools.simulation.workloads import (
-    Constant,
     ConversationFlow,
     Flash,
     Flow,
@@ -27,9 +24,12 @@ from tools.simulation.workloads import (
     Step,
     Workload,
     ZipfFlow,
+    constant,
     name_for,
 )
 
+TABLE_NAME = "simulated"
+NAMES = {"table_name": TABLE_NAME, "registry_host": "simulated"}
 HOT = "hot-room-{seed}"
 """`{seed}` in a conversation's name becomes the seed, so that each seed has shards on other partitions."""
 
@@ -131,6 +131,15 @@ class FaultPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProductSettings:
+    """The three functions' settings; the defaults are the product's."""
+
+    writer: WriteSettings = field(default_factory=partial(WriteSettings.defaults, **NAMES))
+    reader: ReadSettings = field(default_factory=partial(ReadSettings.defaults, **NAMES))
+    consumer: ConsumerSettings = field(default_factory=partial(ConsumerSettings.defaults, **NAMES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One scenario. Times are seconds of the run; the heat begins at `onset` and ends with the workload."""
 
@@ -162,7 +171,6 @@ class Scenario:
     settings: ProductSettings = field(default_factory=ProductSettings)
     schedule: Schedule = field(default_factory=Schedule)
     faults: FaultPlan | None = None
-    redis_nodes: int = 3
     is_judged: bool = True
     """Whether a history is kept and judged, with reads of everything at the end."""
 
@@ -179,34 +187,6 @@ class Scenario:
         """List the conversations that a seed's run has by name, and not by popularity."""
         flows = self.workload.flows
         return [name_for(flow.conversation_id, seed) for flow in flows if isinstance(flow, ConversationFlow)]
-
-    def build_world(
-        self,
-        engine: Engine,
-        seed: int,
-        parts: Parts | None = None,
-        *,
-        observer: Observer,
-        on_report: Callable[[], None] = lambda: None,
-        store: Network | None = None,
-        seeds: str = "",
-    ) -> World:
-        """Build what all functions of a run share; `seeds` goes before the names of the sources of chance."""
-        prefix, plan = f"{seed}/{seeds}", self.faults or FaultPlan()
-        throughput = Table(self.table, Random(f"{prefix}table"))
-        if store is None:
-            store = Store(engine, throughput, table_name=TABLE_NAME, random=Random(f"{prefix}store"), observer=observer)
-        return World(
-            engine=engine,
-            seed=seed,
-            table=throughput,
-            store=store,
-            redis=RedisServer(engine, nodes=self.redis_nodes, random=Random(f"{prefix}redis"), on_report=on_report),
-            settings=self.settings,
-            parts=parts or Parts(),
-            skew_ms=plan.skew_ms,
-            wrong_clocks=plan.wrong_clocks,
-        )
 
 
 def table_of(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:
@@ -314,7 +294,7 @@ COMPARISON = replace(
     workload=Workload(
         (
             _hot(Step(before=200.0, after=4000.0, onset=4.0, end=14.0), body_bytes=_LARGE_BODY),
-            ZipfFlow(conversations=40, shape=Constant(30.0), exponent=0.5, body_bytes=_SMALL_BODY, prefix="quiet-room"),
+            ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=_SMALL_BODY, prefix="quiet-room"),
         )
     ),
     name="compare",
@@ -337,7 +317,7 @@ _RUSHES = (
     _rush(
         "steady",
         "2,000 conversations by Zipf's law, 3,000 WCU/s together, none of them hot.",
-        ZipfFlow(conversations=2000, shape=Constant(3000.0), body_bytes=(1_100, 1_800)),
+        ZipfFlow(conversations=2000, shape=constant(3000.0), body_bytes=(1_100, 1_800)),
         seconds=40.0,
         partitions=8,
         warm=100,
@@ -348,7 +328,7 @@ _RUSHES = (
         "flash",
         "A flash crowd: one conversation rises from 50 to 6,000 WCU/s within 4 s and halves every 8 s.",
         _hot(Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0)),
-        ZipfFlow(conversations=500, shape=Constant(400.0), exponent=0.8),
+        ZipfFlow(conversations=500, shape=constant(400.0), exponent=0.8),
         seconds=40.0,
         partitions=16,
         oracle_wcu=6000.0,
@@ -391,7 +371,7 @@ _RUSHES = (
         "2,500 WCU/s of messages that are an hour old, running back in time ten times as fast as the clock, beside "
         "300 WCU/s of live ones.",
         _hot(Step(before=0.0, after=2500.0, onset=5.0), age_seconds=(3600.0, 3700.0), backwards_seconds=10.0),
-        _hot(Constant(300.0)),
+        _hot(constant(300.0)),
         seconds=35.0,
         partitions=16,
         oracle_wcu=2800.0,
@@ -416,10 +396,19 @@ SHORT_LEASES = {"lease_seconds": 2.0, "lease_margin_seconds": 1.0}
 """Under faults, for all who write and close."""
 
 
-def _faults() -> Scenario:
-    """Build the scenario of `make simulate-faults`: everything goes wrong, many times."""
-    limit = 1000.0 * _SCALE
-    bad = StoreFaults(
+ALL_FAULTS = FaultPlan(
+    redis_outages=0.08,
+    redis_failovers=0.08,
+    redis_emptyings=0.06,
+    redis_slowness=0.08,
+    redis_scribbles=0.3,
+    stream_trims=0.1,
+    consumer_kills=0.1,
+    environment_kills=0.5,
+    store_spells=0.05,
+    consumer_crash=0.15,
+    redis_lost=0.01,
+    store=StoreFaults(
         server_error=0.01,
         lost_request=0.002,
         lost_answer=0.004,
@@ -430,8 +419,8 @@ def _faults() -> Scenario:
         throttled=0.005,
         long_lag=0.1,
         date_skew_seconds=0.45,
-    )
-    spell = StoreFaults(
+    ),
+    spell=StoreFaults(
         server_error=0.15,
         lost_request=0.02,
         lost_answer=0.04,
@@ -442,7 +431,16 @@ def _faults() -> Scenario:
         throttled=0.1,
         long_lag=0.5,
         date_skew_seconds=0.45,
-    )
+    ),
+    skew_ms=800.0,
+    wrong_clocks=0.15,
+    closes_per_second=3.0,
+)
+
+
+def _faults() -> Scenario:
+    """Build the scenario of `make simulate-faults`: everything goes wrong, many times."""
+    limit = 1000.0 * _SCALE
     scaled = scale_thresholds(_SCALE)
     distance_wcu = scaled.pop("sampling_distance_wcu")
     writer = WriteSettings.defaults(**NAMES, sampling_distance_wcu=distance_wcu, **SHORT_LEASES)
@@ -465,7 +463,7 @@ def _faults() -> Scenario:
             backwards_seconds=5.0,
             body_bytes=(20, 600),
         ),
-        ZipfFlow(conversations=6, shape=Constant(12.0), body_bytes=(20, 600)),
+        ZipfFlow(conversations=6, shape=constant(12.0), body_bytes=(20, 600)),
     )
     return Scenario(
         name="faults",
@@ -495,24 +493,7 @@ def _faults() -> Scenario:
         changes=Changes(per_second=10.0, repeated_share=0.15, expiring_share=0.05),
         settings=ProductSettings(writer=writer, consumer=consumer),
         schedule=Schedule(period_seconds=7.0, jitter_seconds=6.5),
-        faults=FaultPlan(
-            redis_outages=0.08,
-            redis_failovers=0.08,
-            redis_emptyings=0.06,
-            redis_slowness=0.08,
-            redis_scribbles=0.3,
-            stream_trims=0.1,
-            consumer_kills=0.1,
-            environment_kills=0.5,
-            store_spells=0.05,
-            consumer_crash=0.15,
-            redis_lost=0.01,
-            store=bad,
-            spell=spell,
-            skew_ms=800.0,
-            wrong_clocks=0.15,
-            closes_per_second=3.0,
-        ),
+        faults=ALL_FAULTS,
     )
 
 
@@ -530,7 +511,6 @@ def _hunt(everything: Scenario) -> Scenario:
             body_bytes=(20, 600),
         ),
     )
-    plan = everything.faults
     return replace(
         everything,
         name="hunt",
@@ -550,9 +530,8 @@ def _hunt(everything: Scenario) -> Scenario:
             hot_share=0.6,
         ),
         changes=replace(everything.changes, per_second=25.0, repeated_share=0.3),
-        faults=plan
-        and replace(
-            plan,
+        faults=replace(
+            ALL_FAULTS,
             consumer_kills=0.05,
             redis_outages=0.05,
             stream_trims=0.02,

@@ -201,7 +201,7 @@ class PlainReader:
     def __init__(self, world: World, process: Process, index: int, keys: Keys) -> None:
         settings = world.settings.reader
         self._clock = world.clock(world.random(f"reader-{index}"))
-        calls = open_reader_calls(world, process, policy=None)
+        calls = open_reader_calls(world, process)
         self._store = DynamoDBItemStore(calls, TABLE, Message.from_item)
         self._budget_ms = settings.requests.request_budget_ms
         self._keys = keys
@@ -239,7 +239,7 @@ class PlainReader:
     def _look_up(self, lookup: Lookup) -> Message:
         keys = self._keys(lookup.conversation_id)
         places = [(key, build_sort_key(lookup.message_id)) for key in keys]
-        found = self._store.get(places, is_strong=lookup.is_strong).copies
+        found = self._store.get(places, is_strong=True).copies
         if not found:
             raise MessageNotFoundError(lookup.conversation_id, lookup.message_id)
         return found[0].item
@@ -249,7 +249,6 @@ class PlainReader:
 class Fixed(Strategy):
     """Keys that depend on nothing but the conversation and the message."""
 
-    place: Place
     keys: Keys
     shards: int = 0
     retries: Retries | None = None
@@ -258,6 +257,10 @@ class Fixed(Strategy):
         """Implement `Strategy.shard_count`."""
         del scenario
         return self.shards
+
+    def place(self, conversation_id: str, message_id: str) -> str:
+        """Choose one of all keys."""
+        return _choose(self.keys(conversation_id), message_id)
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
         """Implement `Strategy.build_writer`."""
@@ -294,7 +297,7 @@ class Alarm(Fixed):
     """An alarm, and a person who spreads the hot conversation by hand, over as many keys as `static` has."""
 
     def __init__(self) -> None:
-        super().__init__("alarm", self._place, self._list_keys, skipped_seconds=ALARM_SECONDS - HAND_SECONDS)
+        super().__init__("alarm", self._list_keys, skipped_seconds=ALARM_SECONDS - HAND_SECONDS)
         self._spread: set[str] = set()
 
     def start(self, world: World, scenario: Scenario) -> None:
@@ -307,9 +310,9 @@ class Alarm(Fixed):
 
         world.engine.at(scenario.onset + HAND_SECONDS, spread)
 
-    def _place(self, conversation_id: str, message_id: str) -> str:
-        place = _salted if conversation_id in self._spread else _base_key
-        return place(conversation_id, message_id)
+    def place(self, conversation_id: str, message_id: str) -> str:
+        """Choose one of the shards, once there are any."""
+        return _choose(self._list_keys(conversation_id)[1:] or (conversation_id,), message_id)
 
     def _list_keys(self, conversation_id: str) -> tuple[str, ...]:
         shards = _shards(conversation_id) if conversation_id in self._spread else ()
@@ -320,7 +323,7 @@ class Queue(Fixed):
     """A queue in front of the table. Its consumers put what they get on the conversation's own key."""
 
     def __init__(self) -> None:
-        super().__init__("queue", _base_key, _only_base_key)
+        super().__init__("queue", _base_key)
         self._waiting: deque[tuple[Item, SimulatedFuture[None]]] = deque()
 
     def start(self, world: World, scenario: Scenario) -> None:
@@ -368,17 +371,12 @@ class Queue(Fixed):
         return drain
 
 
-def _base_key(conversation_id: str, message_id: str) -> str:
-    del message_id
-    return conversation_id
+def _choose(keys: tuple[str, ...], message_id: str) -> str:
+    return keys[stable_hash(message_id) % len(keys)]
 
 
-def _only_base_key(conversation_id: str) -> tuple[str, ...]:
+def _base_key(conversation_id: str) -> tuple[str, ...]:
     return (conversation_id,)
-
-
-def _salted(conversation_id: str, message_id: str) -> str:
-    return KEY_FORM.shard_key(conversation_id, stable_hash(message_id) % STATIC_SHARDS)
 
 
 def _shards(conversation_id: str) -> tuple[str, ...]:
@@ -427,7 +425,7 @@ class Ours(Strategy):
 def _read_by(reader: MessageReader) -> ReadHandler:
     def read(request: ReadRequest) -> ReadResponse:
         if isinstance(request, Lookup):
-            return reader.read_message(request.conversation_id, request.message_id, is_strong=request.is_strong)
+            return reader.read_message(request.conversation_id, request.message_id, is_strong=True)
         return reader.read_page(request)
 
     return read
@@ -571,12 +569,12 @@ def _source_key(count: int, conversation_id: str, message_id: str) -> str:
 
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
-    "none": partial(Fixed, "none", _base_key, _only_base_key),
-    "sdk": partial(Fixed, "sdk", _base_key, _only_base_key, retries=SdkRetries),
+    "none": partial(Fixed, "none", _base_key),
+    "sdk": partial(Fixed, "sdk", _base_key, retries=SdkRetries),
     "sources": Sources,
     "alarm": Alarm,
     "queue": Queue,
-    "static": partial(Fixed, "static", _salted, _shards, shards=STATIC_SHARDS),
+    "static": partial(Fixed, "static", _shards, shards=STATIC_SHARDS),
     "in_band": InBand,
     "ours": Ours,
     "oracle": Oracle,

@@ -1,4 +1,4 @@
-"""The studies: many seeds on worker processes, held against bars; and one seed again, with all that is known about it.
+"""The studies: many seeds on worker processes, held against bars.
 
 - `make simulate-faults`: messages with all faults on. An operation is one request of a client to the API: a write, a
   page or a lookup, repetitions included. What the functions then ask of DynamoDB and Redis is counted apart.
@@ -11,21 +11,19 @@
   transaction binds its token, in even ones it does not.
 - `make simulate-step`: the step of the project's bar, beside some seeds of it without any mitigation. The same step to
   other loads and on other tables follows, with fewer seeds.
-- `make simulate-replay`: one scenario and seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import atexit
-import json
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -43,10 +41,10 @@ from tools.simulation.results import (
     StepSeed,
     StepStudy,
     StepVariant,
+    write_result,
 )
 from tools.simulation.run import simulate
-from tools.simulation.scenarios import SCENARIOS, STEP_VARIANTS, Scenario, scenario_by_name
-from tools.simulation.strategies import STRATEGIES
+from tools.simulation.scenarios import STEP_VARIANTS, Scenario, scenario_by_name
 from tools.simulation.table_run import Aws, TableParts, TableRun, open_aws, run_table
 from tools.workers import open_workers
 
@@ -57,6 +55,7 @@ COUNTER_SEEDS = 50
 RUSH_SEEDS = 3
 LEAST_OPERATIONS = 1_000_000
 LEAST_CLOSES, LEAST_VOID = 500, 100
+CLOSES = ("confirmed_closes", "void_announcements")
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average: 100,000 of them all."""
 MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
@@ -128,18 +127,15 @@ def _result_of(future: Future[ResultT], command: str) -> ResultT:
     return future.result()
 
 
-def write_result(result: Any, out_dir: Path, name: str) -> Path:
-    """Write a result as JSON."""
-    out_dir.mkdir(parents=True, exist_ok=True)
-    path = out_dir / name
-    path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
-    return path
-
-
 def _common(
-    scenario: str, runs: Sequence[FaultSeed | TableRun | TokenRun], bars: tuple[Bar, ...], *, failing: tuple[int, ...]
+    scenario: str,
+    runs: Sequence[FaultSeed | TableRun | TokenRun],
+    bars: tuple[Bar, ...],
+    *,
+    failing: tuple[int, ...],
+    summed: Sequence[str],
 ) -> dict[str, Any]:
-    """Build the fields of a `FaultyStudy`."""
+    """Build the fields of a `FaultyStudy`, and the sums of what each run counts under the names `summed`."""
     faults: Counter[str] = Counter()
     for run in runs:
         faults.update(dict(run.faults))
@@ -151,6 +147,8 @@ def _common(
         "failing_seeds": failing,
         "bars": bars,
         "passed": all(bar.holds for bar in bars),
+        "runs": tuple(runs),
+        **{name: sum(getattr(run, name) for run in runs) for name in summed},
     }
 
 
@@ -202,18 +200,17 @@ def judge_messages(
         *_close_bars(runs),
     )
     return FaultStudy(
-        **_common(MESSAGES, runs, bars, failing=tuple(run.seed for run in runs if not run.safety.holds)),
-        operations=operations,
-        store_operations=sum(run.store_operations for run in runs),
-        acknowledged=sum(run.acknowledged for run in runs),
+        **_common(
+            MESSAGES,
+            runs,
+            bars,
+            failing=tuple(run.seed for run in runs if not run.safety.holds),
+            summed=("operations", "store_operations", "acknowledged", "raises", *CLOSES),
+        ),
         reads=sum(run.safety.reads for run in runs),
-        raises=sum(run.raises for run in runs),
-        confirmed_closes=sum(run.confirmed_closes for run in runs),
-        void_announcements=sum(run.void_announcements for run in runs),
         lost=lost,
         doubled=doubled,
         other_breaches=others,
-        runs=tuple(runs),
     )
 
 
@@ -268,21 +265,18 @@ def judge_tables(runs: Sequence[TableRun], *, name: str = TABLES, least_seeds: i
         *([at_least("repairs that were killed", killed, len(runs) // 2, "processes")] if parts.has_repairs else []),
     )
     return TableStudy(
-        **_common(name, runs, bars, failing=tuple(run.seed for run in runs if run.breaches)),
-        operations=sum(run.operations for run in runs),
+        **_common(
+            name,
+            runs,
+            bars,
+            failing=tuple(run.seed for run in runs if run.breaches),
+            summed=("operations", "created", "changed", "deleted", "reads", "raises", *CLOSES),
+        ),
         store_operations=sum(run.requests for run in runs),
-        created=sum(run.created for run in runs),
-        changed=sum(run.changed for run in runs),
-        deleted=sum(run.deleted for run in runs),
-        reads=sum(run.reads for run in runs),
-        raises=sum(run.raises for run in runs),
-        confirmed_closes=sum(run.confirmed_closes for run in runs),
-        void_announcements=sum(run.void_announcements for run in runs),
         lost=lost,
         doubled=doubled,
         updates_lost=updates_lost,
         other_breaches=others,
-        runs=tuple(runs),
     )
 
 
@@ -321,14 +315,10 @@ def judge_counters(
         at_most("wrong sums in rushes", sum(len(run.breaches) for run in rushes), 0, "reads"),
     )
     return CounterStudy(
-        **_common(COUNTERS, runs, bars, failing=failing),
+        **_common(COUNTERS, runs, bars, failing=failing, summed=("attempts", "reads", "raises")),
         additions=additions,
-        attempts=sum(run.attempts for run in runs),
-        reads=sum(run.reads for run in runs),
-        raises=sum(run.raises for run in runs),
         breaches=sum(len(run.breaches) for run in runs),
         rushes=tuple(rushes),
-        runs=tuple(runs),
     )
 
 
@@ -555,25 +545,3 @@ def study_step(arguments: Sequence[str]) -> int:
         sys.stdout.write(say_variant(variant) + "\n")
     sys.stdout.write(f"{path}\n")
     return 0 if study.passed else MISSED
-
-
-def replay(arguments: Sequence[str]) -> int:
-    """Run the command `replay`."""
-    parser = argparse.ArgumentParser(prog="python -m tools.simulation replay", description=__doc__)
-    parser.add_argument("--scenario", default="compare", choices=sorted(SCENARIOS))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--strategy", default="ours", choices=tuple(STRATEGIES))
-    parser.add_argument("--out", type=Path, default=OUT_DIR)
-    options = parser.parse_args(arguments)
-    run = simulate(scenario_by_name(options.scenario), options.seed, options.strategy)
-    path = write_result(run, options.out, f"{options.scenario}-{options.seed}-{options.strategy}.json")
-    say = sys.stdout.write
-    say(f"{run.operations:,} client requests, {run.cost.store_operations:,} requests to DynamoDB\n")
-    say(f"raised after {run.raised_seconds} s, relieved after {run.relieved_seconds} s\n")
-    for each in run.raises:
-        say(f"  {each.at_seconds:8.3f} s  {each.conversation_id}: N = {each.shard_count} ({each.reason})\n")
-    say(f"{run.safety}\n")
-    for example in run.safety.examples:
-        say(f"  {example}\n")
-    say(f"{path}\n")
-    return 0 if run.safety.holds else MISSED

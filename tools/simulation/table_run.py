@@ -50,9 +50,9 @@ from tools.simulation.engine import (
 )
 from tools.simulation.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand, rebuild_lost_journal
 from tools.simulation.measure import Offer, Record
-from tools.simulation.scenarios import FAULTS, SHORT_LEASES, FaultPlan
+from tools.simulation.scenarios import ALL_FAULTS, FAULTS, SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, Observer
-from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable
+from tools.simulation.wiring import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, World
 
 WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
 
@@ -351,9 +351,7 @@ class _Run:
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         observer = _LateObserver()
         self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
-        world = self.world = replace(FAULTS, faults=plan).build_world(
-            engine, seed, observer=observer, store=self.network
-        )
+        world = self.world = World(engine, seed, replace(FAULTS, faults=plan), observer=observer, store=self.network)
         self.function: Function[Callable[[SimulatedTable], Any], Any] = Function(
             engine, ENVIRONMENTS, self._build, world.random("environments")
         )
@@ -712,12 +710,11 @@ class _Run:
 
 def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan:
     """Build the plan of all faults, with late creations and keys that refuse besides; `others` are set as given."""
-    plan = FAULTS.faults or FaultPlan()
     return replace(
-        plan,
+        ALL_FAULTS,
         **others,
-        store=replace(plan.store, late=late_share, hot_keys=HOT_SHARE, load_lost=LOAD_LOST_SHARE),
-        spell=replace(plan.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS, load_lost=LOAD_LOST_SHARE),
+        store=replace(ALL_FAULTS.store, late=late_share, hot_keys=HOT_SHARE, load_lost=LOAD_LOST_SHARE),
+        spell=replace(ALL_FAULTS.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS, load_lost=LOAD_LOST_SHARE),
     )
 
 

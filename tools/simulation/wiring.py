@@ -7,7 +7,7 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -53,7 +53,6 @@ from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
 from hotpartition.runtime.settings import (
     AdaptiveSettings,
     ClosingSettings,
-    ConsumerSettings,
     InBandSettings,
     InBandWriterSettings,
     LoadSettings,
@@ -68,19 +67,17 @@ from hotpartition_messages.counters import CounterReader, CounterWriter, describ
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
-from hotpartition_messages.settings import ReadSettings, WriteSettings
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
-from tools.simulation.store import READER
+from tools.simulation.scenarios import TABLE_NAME, FaultPlan, Scenario
+from tools.simulation.store import READER, Network, Observer, Store
 
-TABLE_NAME = "simulated"
 TABLE = describe_table(TABLE_NAME)
 COUNTERS = describe_counter_table(TABLE_NAME)
-HOST = "simulated"
 WRONG_MS = 300_000
-NAMES = {"table_name": TABLE_NAME, "registry_host": HOST}
+REDIS_NODES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,35 +96,37 @@ class Parts:
     summer: type[Summer] = Summer
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProductSettings:
-    """The three functions' settings; the defaults are the product's."""
-
-    writer: WriteSettings = field(default_factory=partial(WriteSettings.defaults, **NAMES))
-    reader: ReadSettings = field(default_factory=partial(ReadSettings.defaults, **NAMES))
-    consumer: ConsumerSettings = field(default_factory=partial(ConsumerSettings.defaults, **NAMES))
-
-
-@dataclass(slots=True)
 class World:
-    """What all functions of a run share."""
+    """What all functions of a run share: built from what its scenario says of the outside and of the product."""
 
-    engine: Engine
-    seed: int
-    table: Table
-    store: Any
-    """A `Network` with a client for each role: `Store`, or another one for the table that a run brings along."""
-    redis: RedisServer
-    settings: ProductSettings
-    parts: Parts
-    skew_ms: float = 0.0
-    """Standard deviation of the environments' clocks."""
-    wrong_clocks: float = 0.0
-    """Share of the environments whose writer has a clock that is wrong by minutes."""
-    counters: Counter[str] = field(default_factory=Counter)
-    """The product's metrics, summed over all environments."""
-    is_over: bool = False
-    """Whether what works until it is stopped should stop: clients in some runs, and what operators run beside them."""
+    def __init__(
+        self,
+        engine: Engine,
+        seed: int,
+        scenario: Scenario,
+        parts: Parts | None = None,
+        *,
+        observer: Observer,
+        on_report: Callable[[], None] = lambda: None,
+        store: Network | None = None,
+        seeds: str = "",
+    ) -> None:
+        """Build everything; `store` may be another network than `Store`, `seeds` goes before the names of chance."""
+        self.engine = engine
+        self.seed = seed
+        self.settings = scenario.settings
+        self.parts = parts or Parts()
+        self.counters: Counter[str] = Counter()
+        """The product's metrics, summed over all environments."""
+        self.is_over = False
+        """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
+        self.table = Table(scenario.table, self.random(f"{seeds}table"))
+        self.store: Any = store or Store(
+            engine, self.table, table_name=TABLE_NAME, random=self.random(f"{seeds}store"), observer=observer
+        )
+        self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"), on_report=on_report)
+        plan = scenario.faults or FaultPlan()
+        self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
@@ -135,13 +134,13 @@ class World:
 
     def clock(self, random: Random) -> Clock:
         """Build the clock of one environment."""
-        skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self.skew_ms)))) if self.skew_ms else 0
+        skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self._skew_ms)))) if self._skew_ms else 0
         engine = self.engine
         return Clock(now_ms=lambda: skew_ms + engine.now_ms(), sleep=engine.sleep, random=random.random)
 
     def mislead(self, ends: Ends, random: Random) -> Ends:
         """Set a writer's clock wrong by minutes, in some environments."""
-        if random.random() >= self.wrong_clocks:
+        if random.random() >= self._wrong_clocks:
             return ends
         right, wrong_ms = ends.clock, round(random.uniform(-WRONG_MS, WRONG_MS))
         return replace(ends, clock=replace(right, now_ms=lambda: right.now_ms() + wrong_ms))
@@ -239,8 +238,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
 def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
     settings = world.settings.reader
     ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
-    quantile = settings.queries.hedge_quantile
-    calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
+    calls = open_reader_calls(world, process, hedges=True)
     return ends, build_message_reader(
         ends,
         settings,
@@ -253,7 +251,7 @@ def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, Mes
 def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
     """Build one environment of the read function, for its counters."""
     ends, messages = _build_reader(world, process, index)
-    cells = DynamoDBItemStore(open_reader_calls(world, process, None), COUNTERS, decode_cell)
+    cells = DynamoDBItemStore(open_reader_calls(world, process), COUNTERS, decode_cell)
     return counters.build_counter_reader(
         cells,
         messages.gatherer.routes,
@@ -286,37 +284,36 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     messages = MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
-    gatherer = world.parts.gatherer(
-        store=store,
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
+    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
+    return messages, changer
+
+
+def _build_journal_gatherer(
+    world: World, calls: ThreadedCalls, routes: JournalRoutes, clock: Clock, budget_ms: float
+) -> Gatherer[str, Message]:
+    """Build what reads where the journal alone has the routes."""
+    telemetry = SharedTelemetry(world)
+    return world.parts.gatherer(
+        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
         routes=JournalReads(routes, telemetry, clock.now_ms),
         telemetry=telemetry,
         clock=clock,
-        budget_ms=settings.requests.request_budget_ms,
+        budget_ms=budget_ms,
         form=KEY_FORM,
         position_of=position_of,
     )
-    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
-    return messages, changer
 
 
 def build_in_band_reader(world: World, process: Process, index: int) -> MessageReader:
     """Build one environment of the read function where the journal alone has the routes."""
     random, settings = world.random(f"reader-{index}"), world.settings.reader
     clock, telemetry = world.clock(random), SharedTelemetry(world)
-    quantile = settings.queries.hedge_quantile
-    calls = open_reader_calls(world, process, HedgePolicy(quantile=quantile) if quantile else None)
+    calls = open_reader_calls(world, process, hedges=True)
     journal = DynamoDBJournal(calls, TABLE.journal)
     entries = settings.requests.route_cache_entries
     routes = JournalRoutes(journal=journal, telemetry=telemetry, random=clock.random, max_entries=entries)
-    gatherer = world.parts.gatherer(
-        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
-        routes=JournalReads(routes, telemetry, clock.now_ms),
-        telemetry=telemetry,
-        clock=clock,
-        budget_ms=settings.requests.request_budget_ms,
-        form=KEY_FORM,
-        position_of=position_of,
-    )
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
     return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
 
 
@@ -359,14 +356,14 @@ def _decode_page(text: str) -> Page[str, Message]:
     return MessagePageCodec().decode(text)
 
 
-def open_reader_calls(world: World, process: Process, policy: HedgePolicy | None) -> ThreadedCalls:
+def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -> ThreadedCalls:
     """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
-    parallel = world.settings.reader.queries.fan_out_threads
+    parallel, quantile = world.settings.reader.queries.fan_out_threads, world.settings.reader.queries.hedge_quantile
     return ThreadedCalls(
         world.store.client(READER).call,
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
         parallel=parallel,
-        policy=policy,
+        policy=HedgePolicy(quantile=quantile) if hedges and quantile else None,
         timer=world.timer,
         wait=partial(wait_for, world.engine),
     )

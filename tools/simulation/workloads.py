@@ -14,7 +14,7 @@ from itertools import accumulate
 from math import ceil
 from pathlib import Path
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from tools.load.workload import ReplayedMessage, read_messages_file
 
@@ -35,36 +35,6 @@ class Arrival(NamedTuple):
     """The body itself, where it matters."""
 
 
-class Shape(Protocol):
-    """A load over time."""
-
-    @property
-    def highest(self) -> float:
-        """A bound of it, WCU/s."""
-        ...
-
-    def rate(self, at: float) -> float:
-        """The load at an instant, WCU/s."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Constant:
-    """The same load all the time."""
-
-    wcu: float
-
-    @property
-    def highest(self) -> float:
-        """Implement `Shape.highest`."""
-        return self.wcu
-
-    def rate(self, at: float) -> float:
-        """Implement `Shape.rate`."""
-        del at
-        return self.wcu
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """From one load to another, in the course of `rise` seconds, and back at `end`."""
@@ -77,11 +47,11 @@ class Step:
 
     @property
     def highest(self) -> float:
-        """Implement `Shape.highest`."""
+        """A bound of the load, WCU/s."""
         return max(self.before, self.after)
 
     def rate(self, at: float) -> float:
-        """Implement `Shape.rate`."""
+        """The load at an instant, WCU/s."""
         if at < self.onset or at >= self.end:
             return self.before
         share = min(1.0, (at - self.onset) / self.rise) if self.rise else 1.0
@@ -100,11 +70,11 @@ class Flash:
 
     @property
     def highest(self) -> float:
-        """Implement `Shape.highest`."""
+        """A bound of the load, WCU/s."""
         return self.peak
 
     def rate(self, at: float) -> float:
-        """Implement `Shape.rate`."""
+        """The load at an instant, WCU/s."""
         since = at - self.onset
         if since < 0:
             return self.before
@@ -114,12 +84,13 @@ class Flash:
         return self.before + (self.peak - self.before) * left
 
 
-class Flow(Protocol):
-    """A source of messages."""
+Shape = Step | Flash
+"""A load over time."""
 
-    def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """Yield its messages in the order of time."""
-        ...
+
+def constant(wcu: float) -> Shape:
+    """Build the same load all the time."""
+    return Step(before=wcu, after=wcu, onset=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +107,7 @@ class ConversationFlow:
     end: float = float("inf")
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """Implement `Flow.arrivals`."""
+        """Yield its messages in the order of time."""
         low, high = self.body_bytes
         units = _mean_units(low, high)
         for at in _instants(self.shape, units, self.start, min(duration, self.end), random):
@@ -155,7 +126,7 @@ class ZipfFlow:
     prefix: str = "room"
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """Implement `Flow.arrivals`."""
+        """Yield its messages in the order of time."""
         low, high = self.body_bytes
         shares = list(accumulate((k + 1) ** -self.exponent for k in range(self.conversations)))
         for at in _instants(self.shape, _mean_units(low, high), 0.0, duration, random):
@@ -177,7 +148,7 @@ class ReplayFlow:
     conversations: int = 8
 
     def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """Implement `Flow.arrivals`; a file that cannot be used is a `WorkloadError`."""
+        """Yield its messages in the order of time; a file that cannot be used is a `WorkloadError`."""
         by_conversation: dict[str, list[ReplayedMessage]] = {}
         for message in read_messages_file(self.path):
             by_conversation.setdefault(message.conversation_id, []).append(message)
@@ -195,6 +166,10 @@ class ReplayFlow:
             if at < duration:
                 found.append(Arrival(at, conversation_id, sender, len(text.encode()), 0.0, text))
         return iter(found)
+
+
+Flow = ConversationFlow | ZipfFlow | ReplayFlow
+"""A source of messages."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,18 @@ PATIENCE_SECONDS = 3.0
 PAUSE_SECONDS = 1.0
 
 
+def count_detected(heats: Sequence[Heat]) -> int:
+    """Count those that were raised in time."""
+    times = (h.raised_after_seconds for h in heats)
+    return sum(seconds is not None and seconds <= DETECTED_WITHIN_SECONDS for seconds in times)
+
+
 def summarize(heats: Sequence[Heat]) -> dict[str, object]:
     """Build the summary of the trials."""
     times = [None if h.raised_after_seconds is None else round(h.raised_after_seconds, 3) for h in heats]
     return {
         "trials": len(heats),
-        "detected": sum(t is not None and t <= DETECTED_WITHIN_SECONDS for t in times),
+        "detected": count_detected(heats),
         "environments": min(h.environments for h in heats),
         "onset_to_raise_seconds": times,
         "raises": [len(h.shard_counts) for h in heats],
@@ -38,8 +44,7 @@ def summarize(heats: Sequence[Heat]) -> dict[str, object]:
 
 def judge(heats: Sequence[Heat]) -> list[str]:
     """List what falls short."""
-    count = len(heats)
-    detected = sum(h.raised_after_seconds is not None and h.raised_after_seconds <= 2.0 for h in heats)
+    count, detected = len(heats), count_detected(heats)
     one_raise = sum(len(h.shard_counts) == 1 for h in heats)
     faults = []
     if detected < LEAST_DETECTED * count:

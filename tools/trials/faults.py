@@ -15,7 +15,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -32,7 +32,6 @@ from tools.local.dynamodb_faults import READ_REASONS, WRITE_REASONS
 
 Command = tuple[str | bytes | int, ...]
 Execute = Callable[[Command], Awaitable[Any]]
-OpenRedis = Callable[[Mapping[str, Any]], AbstractAsyncContextManager[Execute]]
 
 SHARE_OF_CONVERSATIONS = 0.4
 NOISE = b"\xff\xfe"
@@ -41,8 +40,8 @@ TIMEOUT_SECONDS = 5.0
 CONSUMER = "consume_reports"
 SHARE_OF_SLOT = 0.6
 """Of the time between the beginnings of two faults of a part, the first lasts at most this share."""
-PATIENCE_SECONDS = 2.0
-PATIENCE_POLLS = 20
+POLL_SECONDS = 0.1
+MOST_POLLS = 20
 SETTLING_SHARE = 0.06
 LONGEST_SETTLING_SECONDS = 3.0
 """At the beginning and the end nothing is broken: the plan's faults are over before the writes are."""
@@ -256,21 +255,11 @@ class FaultInjector:
     kind, `met` the requests of DynamoDB that met one.
     """
 
-    def __init__(
-        self,
-        kinds: Sequence[FaultKind] = KINDS,
-        *,
-        conversations: Sequence[str] = (),
-        seed: int = 0,
-        open_redis: OpenRedis = open_redis,
-        patience_seconds: float = PATIENCE_SECONDS,
-    ) -> None:
+    def __init__(self, conversations: Sequence[str] = (), *, seed: int = 0) -> None:
         self._conversations = conversations
         self._rng = random.Random(seed)
-        self._open_redis = open_redis
-        self._poll_seconds = patience_seconds / PATIENCE_POLLS
-        self.injected: Counter[str] = Counter({kind.name: 0 for kind in kinds})
-        self.met: Counter[str] = Counter({kind.name: 0 for kind in kinds if kind.rules})
+        self.injected: Counter[str] = Counter({kind.name: 0 for kind in KINDS})
+        self.met: Counter[str] = Counter({kind.name: 0 for kind in KINDS if kind.rules})
         self._rules: dict[str, tuple[Rule, ...]] = {}
         self._background: set[asyncio.Task[None]] = set()
 
@@ -315,8 +304,8 @@ class FaultInjector:
             await self._scribble(control, kind, repairs)
             self.injected[kind.name] += 1
             await stopped_within(stopped, fault.seconds)
-            for _ in range(PATIENCE_POLLS if kind.meets_requests else 0):
-                if await self._met(control, kind) > before or await stopped_within(stopped, self._poll_seconds):
+            for _ in range(MOST_POLLS if kind.meets_requests else 0):
+                if await self._met(control, kind) > before or await stopped_within(stopped, POLL_SECONDS):
                     break
         if kind.rules:
             self.met[kind.name] += await self._met(control, kind) - before
@@ -329,7 +318,7 @@ class FaultInjector:
         status = await control.get("/status")
         table = status["dynamodb"]["table"]
         scribble = kind.scribble(table, self._conversations, self._rng)
-        execute = await repairs.enter_async_context(self._open_redis(status))
+        execute = await repairs.enter_async_context(open_redis(status))
         for command in scribble.take_back:
             repairs.push_async_callback(execute, command)
         for command in scribble.write:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hotpartition.core.shares import list_shares
 from tools.trials.faults import CONSUMER, start_consumer
-from tools.trials.rig import SETTINGS, Heat, Rig, perform, running_rig, trial_parser
+from tools.trials.rig import OFFERED_WCU, SETTINGS, Heat, Rig, perform, running_rig, trial_parser
 
 RUNS_WITHOUT_KILL = 5
 HOT_SECONDS = 4.0
@@ -73,7 +73,7 @@ def judge(trials: Sequence[Trial]) -> list[str]:
 
 def _is_covered(heat: Heat) -> bool:
     """Say whether the shards serve the load that was offered."""
-    return heat.max_n * SETTINGS["hot_sustained_wcu"] >= 80.0
+    return heat.max_n * SETTINGS["hot_sustained_wcu"] >= OFFERED_WCU
 
 
 async def run(trials: int, seed: int, out_dir: Path, consumers: int) -> list[Trial]:

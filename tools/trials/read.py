@@ -100,6 +100,11 @@ class Run:
         """How many of those killed had the lease."""
         return sum(kill.hit_holder for kill in self.kills)
 
+    @property
+    def died(self) -> int:
+        """How many requests ended with the process that served them."""
+        return sum(asked.status not in OK | REFUSED for asked in self.since())
+
     def before(self) -> list[Asked]:
         """List the requests that were over when the conversation was found read-hot."""
         return [asked for asked in self.asked if asked.ended < (self.found or float("inf"))]
@@ -257,7 +262,7 @@ def summarize(run: Run) -> dict[str, object]:
         "asked": len(since),
         "served": len(ages),
         "refused": sum(asked.status in REFUSED for asked in since),
-        "died_with_their_process": sum(asked.status not in OK | REFUSED for asked in since),
+        "died_with_their_process": run.died,
         "pages": {name: run.origins[name] for name in ORIGINS},
         "fills": run.origins["fills"],
         "staleness_ms": {
@@ -283,9 +288,8 @@ def judge(run: Run, trials: int) -> list[str]:
     if not run.recorder.counts.left_out:  # else the machine was behind with asking, and refusals are not judged
         refused = [asked for asked in since if asked.status in REFUSED]
         faults += [f"a page was refused with {asked.status}: {asked.refusal}" for asked in refused]
-    died = sum(asked.status not in OK | REFUSED for asked in since)
-    if died > len(run.kills):
-        faults.append(f"{died} requests died, of {len(run.kills)} processes that were killed with one each")
+    if run.died > len(run.kills):
+        faults.append(f"{run.died} requests died, of {len(run.kills)} processes that were killed with one each")
     # From when it was asked for: what the response took on its way here is the machine's.
     oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
     if oldest > READING.pages.page_staleness_seconds:

@@ -10,21 +10,6 @@ def engine():
     return Engine()
 
 
-def test_tasks_interleave_where_they_wait(engine):
-    """Two tasks that sleep take turns, each at its own time."""
-    log = []
-
-    def work(name, seconds):
-        for _ in range(2):
-            engine.sleep(seconds)
-            log.append((name, engine.now))
-
-    engine.spawn(lambda: work("slow", 3.0))
-    engine.spawn(lambda: work("fast", 2.0))
-    engine.run_until(10.0)
-    assert log == [("fast", 2.0), ("slow", 3.0), ("fast", 4.0), ("slow", 6.0)]
-
-
 def test_events_of_one_instant_keep_their_order(engine):
     """What was planned first happens first."""
     log = []
@@ -32,23 +17,6 @@ def test_events_of_one_instant_keep_their_order(engine):
         engine.at(1.0, lambda name=name: log.append(name))
     engine.run_until(1.0)
     assert log == ["a", "b", "c"]
-
-
-def test_a_call_happens_in_between(engine):
-    """A call takes effect on the way, and its response comes back later."""
-    times = []
-
-    def effect():
-        times.append(engine.now)
-        return "response"
-
-    def work():
-        times.append(engine.call(1.0, effect, 2.0))
-        times.append(engine.now)
-
-    engine.spawn(work)
-    engine.run_until(5.0)
-    assert times == [1.0, "response", 3.0]
 
 
 def test_a_call_hands_its_error_over(engine):

@@ -13,11 +13,22 @@ from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import HOT, SCENARIOS, Changes, Readers, scenario_by_name
 from tools.simulation.strategies import ALARM_SECONDS, STATIC_SHARDS, STRATEGIES
-from tools.simulation.workloads import Constant, ConversationFlow, Step, Workload, ZipfFlow
+from tools.simulation.workloads import ConversationFlow, Step, Workload, ZipfFlow, constant
 
 pytestmark = pytest.mark.slow
 
 SEEDS_TO_CATCH = 20
+SEEDS_THAT_CATCH = {
+    "t2 is the present": 13,
+    "a writer trusts Redis": 7,
+    "a tombstone does not win": 2,
+    "an edit without its condition": 2,
+}
+"""Tried first, where the first seeds do not show it: all others follow, should the product have changed since."""
+
+
+def seeds_for(name):
+    return (SEEDS_THAT_CATCH.get(name, 1), *range(1, SEEDS_TO_CATCH + 1))
 
 
 def short_step(after=2400.0):
@@ -45,19 +56,17 @@ def test_a_run_is_a_function_of_its_seed():
         "print(json.dumps(dataclasses.asdict(simulate(small, 5))))"
     )
     paths = [path for path in sys.path if path]
-    elsewhere = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(paths)},
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        for seed in ("1", "2")
-    }
+    hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    elsewhere = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(paths)},
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.strip()
     small = replace(scenario_by_name("hunt"), seconds=3.0)
     here, other = (json.dumps(asdict(simulate(small, seed))) for seed in (5, 6))
-    assert elsewhere == {here}
+    assert elsewhere == here
     assert here != other
 
 
@@ -76,9 +85,8 @@ def test_other_choices_cost_point_reads_at_most_a_tenth(monkeypatch):
     monkeypatch.setattr("hotpartition.engine.gatherer.next_candidates", counting)
     everything = scenario_by_name("faults")
     readers = replace(everything.readers, newest=0.0, complete=0.0, bounded=0.0, lookups=1.0)
-    for seed in (1, 2):
-        simulate(replace(everything, readers=readers, changes=Changes()), seed)  # edits ask all choices
-    assert len(asked_items) > 500
+    simulate(replace(everything, readers=readers, changes=Changes()), 1)  # edits ask all choices
+    assert len(asked_items) > 250
     assert sum(first_choices) < sum(asked_items) <= 1.1 * sum(first_choices)
 
 
@@ -114,18 +122,18 @@ def test_a_poller_misses_nothing():
 def test_a_broken_protocol_is_caught(name):
     """Each way of breaking the protocol on purpose loses a message within 20 seeds."""
     scenario = scenario_by_name("hunt")
-    runs = (simulate(scenario, seed, parts=MUTATIONS[name]) for seed in range(1, SEEDS_TO_CATCH + 1))
+    runs = (simulate(scenario, seed, parts=MUTATIONS[name]) for seed in seeds_for(name))
     assert any(run.safety.missing for run in runs)
 
 
 @pytest.mark.parametrize("name", CHANGE_MUTATIONS)
 def test_broken_changes_are_caught(name):
-    """Each way of breaking edits and deletions on purpose undoes one within 20 seeds; every other one shows it."""
+    """Each way of breaking edits and deletions on purpose undoes one within 20 seeds."""
     parts, breaches = CHANGE_MUTATIONS[name]
     small = scenario_by_name("hunt")
     changes = replace(small.changes, per_second=150.0, again_share=0.7, deletions=0.4)
     busy = replace(small, changes=changes, readers=replace(small.readers, per_second=20.0), seconds=6.0)
-    runs = (simulate(busy, seed, parts=parts) for seed in (2, *range(1, SEEDS_TO_CATCH + 1)))
+    runs = (simulate(busy, seed, parts=parts) for seed in seeds_for(name))
     assert any(getattr(run.safety, breach) for run in runs for breach in breaches)
 
 
@@ -181,7 +189,7 @@ def test_before_the_onset_ours_costs_what_dynamodb_alone_costs():
 
 def test_quiet_conversations_pay_nothing_while_another_one_is_hot():
     """Their pages take one query with us, and as many as there are keys where every key is salted."""
-    quiet = ZipfFlow(conversations=5, shape=Constant(10.0), body_bytes=(700, 800), prefix="quiet-room")
+    quiet = ZipfFlow(conversations=5, shape=constant(10.0), body_bytes=(700, 800), prefix="quiet-room")
     step = short_step()
     both = replace(step, workload=Workload((*step.workload.flows, quiet)), seconds=6.0)
     pages = {name: simulate(both, 1, name).phases[0] for name in ("none", "ours", "static")}

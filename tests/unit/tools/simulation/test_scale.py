@@ -15,6 +15,9 @@ from hotpartition.core.sampler import SLOT_MS, LoadSampler
 from hotpartition.engine.route_cache import RouteCache
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.reports import FIELD
+from hotpartition_cdk.configuration import LARGE, PRODUCTION
+from hotpartition_cdk.configuration import SMALL as SMALL_SIZE
+from support.executors import Inline
 from support.redis_process import RedisProcess
 from tools.simulation import scale
 from tools.simulation.scale import (
@@ -23,25 +26,25 @@ from tools.simulation.scale import (
     START_MS,
     STATE_BYTES_PER_REPORT,
     STATE_BYTES_PER_SECOND,
+    STREAM_ENTRY_OVERHEAD_BYTES,
     THRESHOLDS,
     Level,
     Traffic,
     busiest_consumer_share,
     busiest_share,
+    carries,
+    command_bytes,
     consumers_needed,
+    excess_odds,
+    find_largest,
+    lookups_per_second,
     partitions_needed,
     popularity,
+    relative_error,
     run_level,
     run_study,
-    summarize,
-)
-from tools.simulation.scale_theory import (
-    STREAM_ENTRY_OVERHEAD_BYTES,
-    command_bytes,
-    excess_odds,
-    lookups_per_second,
-    relative_error,
     stream_entry_bytes,
+    summarize,
 )
 
 SMALL = Level(writes_per_second=2_000, rushes=1, seeds=4, run_ms=4_500)
@@ -104,14 +107,22 @@ def test_traffic_is_what_the_level_says():
         assert rate == pytest.approx(4_000, rel=0.06)
 
 
-def test_study_does_not_depend_on_the_number_of_workers():
+@pytest.fixture(scope="module")
+def study():
+    with ThreadPoolExecutor(3) as pool:
+        return run_study((SMALL,), first_seed=1, pool=pool)
+
+
+@pytest.fixture(scope="module")
+def level(study):
+    (level,) = study.levels
+    return level
+
+
+def test_study_does_not_depend_on_the_number_of_workers(study, level):
     """Results come in any order; the study has one."""
-    studies = []
-    for workers in (1, 3):
-        with ThreadPoolExecutor(workers) as pool:
-            studies.append(run_study((SMALL,), first_seed=1, pool=pool))
-    assert studies[0] == studies[1]
-    assert studies[0].levels[0].detection_seconds.missing == 0
+    assert run_study((SMALL,), first_seed=1, pool=Inline()) == study
+    assert level.detection_seconds.missing == 0
 
 
 @pytest.mark.slow
@@ -233,3 +244,33 @@ def test_state_of_a_report_takes_what_is_stated():
     finally:
         tracemalloc.stop()
     assert taken / count == pytest.approx(STATE_BYTES_PER_REPORT, rel=0.25)
+
+
+def at(level, reports=0.0, commands=0.0, load=1_000):
+    return replace(
+        level,
+        writes_per_second=load,
+        busiest_consumer_reports_per_second=reports,
+        redis_commands_per_second=commands,
+    )
+
+
+@pytest.mark.parametrize(("size", "reports", "commands"), [(SMALL_SIZE, 11_600, 20_000), (LARGE, 40_100, 200_000)])
+def test_either_may_be_full_first(level, size, reports, commands):
+    """The consumer's CPU, or the commands of all Redis shards."""
+    assert carries(size, at(level, reports=reports, commands=commands))
+    assert not carries(size, at(level, reports=1.01 * reports, commands=commands))
+    assert not carries(size, at(level, reports=reports, commands=1.01 * commands))
+
+
+def test_a_rush_that_is_missed_is_too_much(level):
+    """However little is asked of either."""
+    late = replace(level, detection_seconds=replace(level.detection_seconds, highest=2.1))
+    missed = replace(level, detection_seconds=replace(level.detection_seconds, missing=1))
+    assert [carries(LARGE, each) for each in (level, late, missed)] == [True, False, False]
+
+
+def test_a_larger_load_than_one_that_does_not_fit_does_not_count(level):
+    """As a simulated load that happens to ask for less."""
+    levels = [at(level, commands=commands, load=load) for load, commands in ((1, 1), (2, 90_000), (3, 1))]
+    assert find_largest(PRODUCTION, levels) == 1

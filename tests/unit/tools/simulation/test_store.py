@@ -15,7 +15,7 @@ from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages import Message
-from hotpartition_messages.keys import build_sort_key, describe_table
+from hotpartition_messages.keys import describe_table
 from support.builders import message_id
 from tools.partition_model import Partitions, Table, TableConfig
 from tools.request_tokens import RequestTokens
@@ -73,41 +73,6 @@ def test_a_taken_key_is_left_as_it_is(rig):
     assert rig.run(work) == (None, "first", ([0], True))
 
 
-def test_queries_are_in_order_and_within_bounds(rig):
-    """Both orders, inclusive bounds, limits, and only a response below its limit is known to be the last."""
-
-    def work():
-        for index in (4, 1, 3, 0, 2):
-            rig.put(IDS[index])
-        return (
-            rig.ids(newest_first=True, limit=3),
-            rig.ids(newest_first=False, limit=3, first=build_sort_key(IDS[1])),
-            rig.ids(newest_first=True, limit=9, first=build_sort_key(IDS[1]), last=build_sort_key(IDS[3])),
-        )
-
-    assert rig.run(work) == (([4, 3, 2], False), ([1, 2, 3], False), ([3, 2, 1], True))
-
-
-@pytest.mark.parametrize("newest_first", [True, False])
-def test_a_short_page_goes_on_after_its_last_item(rig, newest_first):
-    """A response that ends before its limit says so, and nothing is skipped or repeated when it is continued."""
-    rig.table.faults = StoreFaults(short_page=0.7)
-
-    def work():
-        for item in IDS:
-            rig.put(item)
-        found, bounds = [], {}
-        while True:
-            got, is_exhausted = rig.ids(newest_first=newest_first, limit=9, **bounds)
-            found += got
-            if is_exhausted:
-                return found
-            bounds = {"after": build_sort_key(IDS[found[-1]])}
-
-    expected = list(range(9))
-    assert rig.run(work) == (expected[::-1] if newest_first else expected)
-
-
 def test_the_routing_item_comes_along_with_the_newest_page(rig):
     """Its query's response holds the route, and the messages without it."""
 
@@ -151,18 +116,6 @@ def test_eventual_reads_lag_and_strong_ones_do_not(rig):
         return strong, any(lagging), all(lagging), rig.ids(is_strong=False, newest_first=True, limit=5)
 
     assert rig.run(work) == (([0], True), True, False, ([0], True))
-
-
-def test_a_batch_asks_again_for_what_was_left(rig):
-    """Unprocessed keys are never taken for absent."""
-    rig.table.faults = StoreFaults(unprocessed=0.4)
-
-    def work():
-        rig.put(IDS[0], key="c#1")
-        found, _ = rig.messages.get([(key, build_sort_key(IDS[0])) for key in ["c", "c#0", "c#1"]], is_strong=True)
-        return [copy.item.message_id for copy in found], rig.table.struck["unprocessed"] > 0
-
-    assert rig.run(work) == ([IDS[0]], True)
 
 
 def test_a_full_partition_refuses_with_its_reason():

@@ -6,11 +6,11 @@ import pytest
 
 from tools.history_checker import FAULTS
 from tools.simulation.results import Distribution, FaultSeed, Latency, Raise, RunResult, Safety, Series
-from tools.simulation.run import NO_SAFETY, simulate
+from tools.simulation.run import simulate
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.studies import judge_messages, judge_step
 
-SOUND = replace(NO_SAFETY, acknowledged=10, reads=5)
+SOUND = Safety(acknowledged=10, reads=5)
 
 
 def seed(number=1, operations=600, safety=SOUND, closes=2, void=1):
@@ -62,7 +62,7 @@ def test_each_shortfall_is_named(runs, bar):
 @pytest.fixture(scope="module")
 def quiet_run():
     """A real result to change: of nothing but silence."""
-    silent = replace(scenario_by_name("step"), seconds=5.5, other_wcu=0.0, drain_seconds=0.5)
+    silent = replace(scenario_by_name("step"), seconds=5.1, other_wcu=0.0, drain_seconds=0.5)
     return replace(simulate(silent, 1, "none"), series=Series())
 
 
