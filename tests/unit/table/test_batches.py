@@ -50,15 +50,6 @@ def test_what_is_stored_is_replaced_and_deleted_where_it_lies(table, plain):
     assert len(plain.scan()["Items"]) == 2
 
 
-def test_duplicates_are_boto3s(table, twin):
-    """They are an error; with `overwrite_by_pkeys` the last one is written."""
-    for of in (table, twin):
-        with pytest.raises(ClientError, match="duplicates"):
-            put_all(of, [item(1), item(1)])
-        put_all(of, [item(1), item(1, text="again")], overwrite_by_pkeys=["PK", "SK"])
-    assert twin.scan()["Items"] == table.query(**EVERYTHING)["Items"] == [item(1, text="again")]
-
-
 @pytest.mark.parametrize("wrong", [{"PK": "", "SK": "1"}, {"PK": "room"}])
 def test_what_is_wrong_dynamodb_says(table, wrong):
     with pytest.raises(ClientError, match="ValidationException"), table.batch_writer() as batch:
