@@ -77,12 +77,6 @@ class TestWhatIsWritten:
         table.put_item(Item=KEY)
         assert stored_shard(plain) is None
 
-    def test_an_update_that_creates_an_item_writes_it(self, plain):
-        table = open_table(plain, fixed(3))
-        table.update_item(Key=KEY, **updating("SET #s = :s", s="OPEN"), ExpressionAttributeNames={"#s": "status"})
-        assert stored_shard(plain).startswith("OPEN#_")
-        assert table.get_item(Key=KEY)["Item"] == {**KEY, "status": "OPEN"}
-
     @pytest.mark.parametrize(
         "change", ["SET #s = if_not_exists(#s, :s)", "SET #s = a", "SET #s = :n + :n", "SET #s = :n", "ADD #s :n"]
     )
@@ -155,12 +149,6 @@ class TestPages:
         assert {frozenset(each) for page in pages for each in page["Items"]} == {frozenset({"n"})}
         named = {"ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "status"}}
         assert table.query(**of_status(), **named, Limit=1)["Items"] == [{"status": "OPEN"}]
-
-    def test_other_values_are_others(self, filled):
-        """Each has shards of its own."""
-        _, table = filled
-        assert sorted(numbers([table.query(**of_status("DONE"))])) == [40, 41, 42]
-        assert table.query(**of_status("NONE"))["Items"] == []
 
 
 @pytest.mark.parametrize(

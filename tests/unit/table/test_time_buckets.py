@@ -8,7 +8,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, TimeBuckets, by_attribute, by_sort_key, fixed
 
-from .conftest import put_all, updating
+from .conftest import put_all
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 INDEX = "by-owner"
@@ -54,21 +54,6 @@ class TestWhatIsStored:
             assert item["owner"] == f"{collection}#{item['SK'][:13]}#_{shard}"
             assert item["at"] == item["SK"]
         assert len({item["owner"].rpartition("#_")[2] for item in stored}) == 3
-
-    @pytest.mark.parametrize("method", ["put_item", "update_item", "update_item_with_set"])
-    def test_every_way_to_create_an_item_writes_the_index_keys(self, plain, method):
-        table = open_table(plain)
-        key = {"PK": "room-1", "SK": sort_key(1)}
-        if method == "put_item":
-            table.put_item(Item=key)
-        else:
-            change = "SET n = :one" if method.endswith("set") else "ADD n :one"
-            changed = table.update_item(Key=key, **updating(change, one=1), ReturnValues="ALL_NEW")
-            assert changed["Attributes"] == {**key, "n": 1}
-        assert table.get_item(Key=key)["Item"].keys() <= {"PK", "SK", "n"}
-        (stored,) = plain.scan()["Items"]
-        assert stored["owner"].startswith("room-1#2026-11-21T09#_")
-        assert len(table.query(**between())["Items"]) == 1
 
     def test_the_index_keys_are_reserved(self, table):
         """An owner who wrote them would take the item out of its bucket."""
@@ -161,14 +146,3 @@ class TestWhatItSays:
 
 def test_buckets_are_those_of_utc():
     assert TimeBuckets("hour", index=INDEX).bucket_of("2026-11-21T01:30:00+02:00#x") == "2026-11-20T23"
-
-
-def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(create):
-    """Only its hash key is written."""
-    plain = create("with-time", "PK", "SK", indexes={INDEX: ("bucket", "SK")})
-    table = open_table(plain)
-    for number in range(10):
-        table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
-    pages = table.query_pages(**between(), Limit=3, ScanIndexForward=False)
-    assert numbers(pages) == list(reversed(range(10)))
-    assert plain.scan()["Items"][0].keys() - {"PK", "SK", "n"} == {"bucket", "hp_shards"}

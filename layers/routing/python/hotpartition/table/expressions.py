@@ -359,22 +359,11 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
     return with_placeholders({**request, "KeyConditionExpression": text}, used_names, used_values)
 
 
-_SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
-_REMOVE = re.compile(r"(?<![#:.\w])REMOVE(?=\s)", re.IGNORECASE)
-_ADD = re.compile(r"(?<![#:.\w])ADD(?!\w)", re.IGNORECASE)
-
-
 def count_change(request: Attributes, changes: str, marks: Mapping[str, int]) -> Attributes:
     """Let an update count itself in the attribute `changes`, and mark what it creates."""
-    additions = {changes: 1, **marks}
-    names, values = _place("n", additions)
+    names, values = _place("n", {changes: 1, **marks})
     added = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
-    expression = request.get("UpdateExpression")
-    if expression and _ADD.search(expression):
-        expression = _ADD.sub(f"ADD {added},", expression, count=1)
-    else:
-        expression = f"{expression or ''} ADD {added}".strip()
-    return with_placeholders({**request, "UpdateExpression": expression}, names, values)
+    return with_placeholders(_with_clause(request, "ADD", added), names, values)
 
 
 def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bool = False) -> Attributes:
@@ -384,21 +373,26 @@ def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bo
     names, values = _place("k" if only_new else "i", attributes)
     written = "{0} = if_not_exists({0}, {1})" if only_new else "{0} = {1}"
     added = ", ".join(written.format(name, value) for name, value in zip(names, values, strict=True))
-    expression = request["UpdateExpression"]
-    if _SET.search(expression):
-        expression = _SET.sub(f"SET {added},", expression, count=1)
-    else:
-        expression = f"SET {added} {expression}"
-    return with_placeholders({**request, "UpdateExpression": expression}, names, values)
+    return with_placeholders(_with_clause(request, "SET", added), names, values)
 
 
 def remove_also(request: Attributes, attributes: Sequence[str]) -> Attributes:
-    """Let an update remove reserved attributes as well. REQUIRES: it removes others."""
+    """Let an update remove reserved attributes as well."""
     if not attributes:
         return request
     names, _ = _place("r", dict.fromkeys(attributes))
-    expression = _REMOVE.sub(f"REMOVE {', '.join(names)},", request["UpdateExpression"], count=1)
-    return with_placeholders({**request, "UpdateExpression": expression}, names)
+    return with_placeholders(_with_clause(request, "REMOVE", ", ".join(names)), names)
+
+
+def _with_clause(request: Attributes, keyword: str, added: str) -> Attributes:
+    """Add to a clause of the update's expression, or the clause at its end."""
+    expression = request.get("UpdateExpression") or ""
+    clause = re.compile(rf"(?<![#:.\w]){keyword}(?!\w)", re.IGNORECASE)
+    if clause.search(expression):
+        expression = clause.sub(f"{keyword} {added},", expression, count=1)
+    else:
+        expression = f"{expression} {keyword} {added}".strip()
+    return {**request, "UpdateExpression": expression}
 
 
 def _place(kind: str, attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
