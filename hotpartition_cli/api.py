@@ -60,7 +60,7 @@ class Api:
         try:
             response = self._http.request(method, url, body=body or None, headers=headers)
         except urllib3.exceptions.HTTPError as error:
-            raise FailedError(f"nobody responds at {self.url}", kind="unreachable") from error
+            raise FailedError(f"nothing responds at {self.url}", kind="unreachable") from error
         return Response(response.status, _parse(response.data), response.headers.get("etag"))
 
 

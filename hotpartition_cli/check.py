@@ -155,7 +155,7 @@ class _Check:
     def _list_steps(self) -> Iterable[tuple[str, str, Callable[[], str]]]:
         starts = {
             "operate": ("a list of routes", self._start_operate),
-            "write_message": ("400 for an empty body, or 403 for nobody", self._start_writer),
+            "write_message": ("400 for an empty body, or 403 for an unsigned request", self._start_writer),
             "read_messages": ("200 and an empty page", self._start_reader),
             "consume_reports": ("ready", self._start_consumer),
         }
@@ -274,7 +274,7 @@ class _Check:
         command = {"command": "raise", "conversation_id": self.raised, "shard_count": SHARD_COUNT, "by": SENDER}
         done = self._stack.invoke("operate", command)
         if done["in_registry"] is False:
-            raise UnmetError(f"N = {done['shard_count']} in the journal; Redis was not told")
+            raise UnmetError(f"N = {done['shard_count']} in the journal, but not in Redis")
         state = self._route(self.raised)
         if (state["shard_count"], state["agreement"]) != (SHARD_COUNT, "equal"):
             raise UnmetError(f"N = {state['shard_count']}, registry against journal: {state['agreement']}")
@@ -331,7 +331,7 @@ class _Check:
                 break
             if self._timer() >= deadline:
                 if hot["active"] is None:
-                    raise UnmetError("Redis did not respond, so nobody knows")
+                    raise UnmetError("Redis did not respond, so this is unknown")
                 when = "never" if age is None else f"{age:.0f} s ago"
                 raise UnmetError(f"last started {when}: is its schedule on, has it concurrency, does Redis let it in?")
             self._progress(f"waiting for the consumer, {deadline - self._timer():.0f} s at most")

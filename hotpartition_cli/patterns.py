@@ -71,7 +71,7 @@ def _choose_shards(usage: Usage, shard_count: int) -> tuple[str, str]:
         return f"fixed({shard_count})", why
     return (
         "adaptive()",
-        "not every key has this load, or nobody knows the next peak: only hot keys are spread",
+        "not every key has this load, or the next peak is unknown: only hot keys are spread",
     )
 
 

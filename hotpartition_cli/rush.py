@@ -100,7 +100,7 @@ def make_rush(
         made.note(future.result())
     made.seconds = time.monotonic() - started
     if made.unheard == made.total:
-        raise FailedError(f"nobody responds at {api.url}", kind="unreachable")
+        raise FailedError(f"nothing responds at {api.url}", kind="unreachable")
     return made
 
 

@@ -488,7 +488,7 @@ class TestResponses:
 class TestRush:
     def test_an_api_that_is_not_there_is_said(self):
         """Every message failed, and why is plain."""
-        with pytest.raises(FailedError, match="nobody responds at http"):
+        with pytest.raises(FailedError, match="nothing responds at http"):
             make_rush(parse_rush("c", 25, 1), Api("http://127.0.0.1:1"), lambda _: None)
 
     @pytest.mark.parametrize(("seconds", "says"), [(20.0, False), (40.0, True)])

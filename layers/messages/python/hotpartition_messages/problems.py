@@ -80,7 +80,7 @@ MESSAGE_CHANGED = ProblemKind(
 CHANGE_LATER = ProblemKind(
     name="retry-later",
     status=HTTPStatus.SERVICE_UNAVAILABLE,
-    meaning="The message could not be changed within the budget, or nobody knows whether it was; repeat the request",
+    meaning="The message could not be changed within the budget, or its outcome is unknown; repeat the request",
     example={"detail": _THROTTLED.format("Write")},
 )
 NO_SUCH_RESOURCE = ProblemKind(

@@ -94,7 +94,7 @@ class PageHeader(Request):
     if_none_match: str = Field(
         "",
         alias="If-None-Match",
-        description="Entity tags: a newest page that has one of them is not sent again (304). What is none is ignored.",
+        description="Entity tags: a newest page that has one of them is not sent again (304). Others are ignored.",
     )
 
 

@@ -177,7 +177,7 @@ class AdditionBody(Request):
                 pattern=r"^[!-~]{1,128}$",
                 description="1 to 128 characters out of ! to ~ (ASCII, no spaces): with the counter, the addition's "
                 "identity. For ten minutes a repetition with it counts once, and with another amount is refused (409). "
-                "Without it, nobody can tell a repetition from another addition.",
+                "Without it, a repetition looks like another addition.",
             ),
         ]
         | None

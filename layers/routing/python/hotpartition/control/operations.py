@@ -216,7 +216,7 @@ class Operations:
                 f"Writers use the new shards within {seconds:g} s: so long a route is cached."
                 if self._registry is not None
                 else f"Writers that know a route of this key use the new shards within {seconds:g} s, all others as"
-                " soon as DynamoDB refuses them a write: nothing tells them before."
+                " soon as DynamoDB refuses them a write: they learn it no earlier."
             )
         if n > self._limits.max_shard_count:
             warnings.append(

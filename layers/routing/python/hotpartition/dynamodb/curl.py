@@ -40,8 +40,6 @@ ADDRESS_SECONDS = 5
 _DEAD = (pycurl.E_SEND_ERROR, pycurl.E_RECV_ERROR)
 _OK = 200
 _MS = 1000
-_CHECKSUM = b"x-amz-crc32:"
-_DATE = b"date:"
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -62,16 +60,11 @@ class Target(NamedTuple):
 
 
 class HttpResponse(NamedTuple):
-    """A whole response, not decoded. `checksum` and `date` are DynamoDB's own, None where they are missing.
-
-    `headers` are its lines.
-    """
+    """A whole response, not decoded. The names of its headers are in lower case."""
 
     status: int
-    checksum: bytes | None
+    headers: Mapping[str, str]
     body: bytes
-    date: str | None = None
-    headers: Sequence[bytes] = ()
 
 
 Result = HttpResponse | StoreUnavailableError
@@ -116,9 +109,9 @@ class CurlCalls:
         outcome = self._read(result)
         if isinstance(outcome, RetryLaterError):
             raise outcome
-        if isinstance(result, HttpResponse) and result.date is not None:
-            # Where boto3 has it.
-            outcome["ResponseMetadata"] = {"HTTPHeaders": {"date": result.date}}
+        if isinstance(result, HttpResponse):
+            # Where boto3 has them.
+            outcome["ResponseMetadata"] = {"HTTPHeaders": result.headers}
         return outcome
 
     def call_many(self, calls: Sequence[Call], *, is_hedged: bool) -> Round:
@@ -195,7 +188,8 @@ def read_response(response: HttpResponse) -> Response:
         RetryLaterError: DynamoDB throttles, failed, or sent something that cannot be read.
         StoreRefusedError: DynamoDB calls the request wrong.
     """
-    if response.checksum is not None and response.checksum != b"%d" % zlib.crc32(response.body):
+    checksum = response.headers.get("x-amz-crc32")
+    if checksum is not None and checksum != str(zlib.crc32(response.body)):
         raise StoreUnavailableError("DynamoDB's response was damaged on its way (CRC-32)")
     try:
         content = json.loads(response.body.decode())
@@ -295,14 +289,9 @@ class _Handle:
 
     def response(self) -> HttpResponse:
         """Return the response. REQUIRES: the request succeeded."""
-        checksum, date = self._find(_CHECKSUM), self._find(_DATE)
-        status = self.curl.getinfo(pycurl.RESPONSE_CODE)
-        date_text = None if date is None else date.decode("latin-1")
-        return HttpResponse(status, checksum, b"".join(self.body), date_text, tuple(self.headers))
-
-    def _find(self, name: bytes) -> bytes | None:
-        found = [line[len(name) :].strip() for line in self.headers if line[: len(name)].lower() == name]
-        return found[-1] if found else None
+        lines = [line.partition(":") for line in b"".join(self.headers).decode("latin-1").split("\n")]
+        headers = {name.lower(): value.strip() for name, separator, value in lines if separator and " " not in name}
+        return HttpResponse(self.curl.getinfo(pycurl.RESPONSE_CODE), headers, b"".join(self.body))
 
 
 class _Transfers:

@@ -353,11 +353,12 @@ _LOADS: Mapping[str, Callable[[Any], Any]] = {
 def _load(typed: Mapping[str, Any]) -> Any:
     """Read a value out of its typed form."""
     ((kind, value),) = typed.items()
-    return value if kind == "S" else _LOADS[kind](value)
+    return _LOADS[kind](value)
 
 
 def _load_all(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _load(value) for name, value in values.items()}
+    # Most values are texts, which are called for nothing.
+    return {name: typed["S"] if "S" in typed else _load(typed) for name, typed in values.items()}
 
 
 def _by_table(convert: Callable[[Any], Any], tables: Mapping[str, Any]) -> dict[str, Any]:
@@ -395,7 +396,7 @@ def _read(result: HttpResponse, told: frozenset[str]) -> Response | None:
     response: Response = {
         name: _READ[name](value) if name in _READ else value for name, value in content.items() if name in told
     }
-    headers = _headers(result)
+    headers = result.headers
     request_id = {"RequestId": headers["x-amzn-requestid"]} if "x-amzn-requestid" in headers else {}
     response["ResponseMetadata"] = {
         **request_id,
@@ -404,11 +405,6 @@ def _read(result: HttpResponse, told: frozenset[str]) -> Response | None:
         "RetryAttempts": 0,
     }
     return response
-
-
-def _headers(result: HttpResponse) -> dict[str, str]:
-    lines = [line.decode("latin-1").partition(":") for line in result.headers]
-    return {name.lower(): value.strip() for name, separator, value in lines if separator and " " not in name}
 
 
 class _Body(BytesIO):
@@ -422,7 +418,7 @@ class _Body(BytesIO):
 def _to_sdk(result: Result, endpoint: str) -> AWSResponse | Exception:
     """Build the response or error of botocore's own session."""
     if isinstance(result, HttpResponse):
-        headers: Any = HeadersDict(_headers(result))
+        headers: Any = HeadersDict(result.headers)
         return AWSResponse(endpoint, result.status, headers, _Body(result.body))
     cause: Any = result.__cause__
     code, text = cause.args

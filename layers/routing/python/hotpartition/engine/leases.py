@@ -91,7 +91,7 @@ class Leases:
         if lease is None:
             self._telemetry.count(MetricName.WRITES_WITHOUT_LEASE)
             if confirmed is not None and not self._is_far_ahead(key, confirmed):
-                raise RetryLaterError("no Date of a response says where an item is created only if there is none")
+                raise RetryLaterError("without a Date in a response, nothing decides where to create the item")
             return EMPTY_ROUTE
         return route.union(lease.route).as_announced
 

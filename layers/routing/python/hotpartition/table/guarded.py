@@ -219,9 +219,7 @@ def refuse_options(method: str, request: Mapping[str, Any]) -> None:
             "another request. Leave it out, and let a condition tell whether it was done"
         )
     if request.get("ReturnItemCollectionMetrics", "NONE") != "NONE":
-        raise NotImplementedError(
-            f"{method}(ReturnItemCollectionMetrics=…): it tells of shards, one by one. Leave it out"
-        )
+        raise NotImplementedError(f"{method}(ReturnItemCollectionMetrics=…): it describes single shards. Leave it out")
 
 
 NO_PARTIQL = "a PartiQL statement names partition keys as they are stored. Use the methods of the table"

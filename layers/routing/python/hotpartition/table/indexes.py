@@ -48,7 +48,7 @@ def time_of_text(sort_value: Any) -> datetime:
         ValueError: it does not begin with a time.
     """
     if not isinstance(sort_value, str):
-        raise ValueError(f"{sort_value!r} is no text: TimeBuckets(time_of=…) tells how its time is read")  # noqa: TRY004
+        raise ValueError(f"{sort_value!r} is not a string: TimeBuckets(time_of=…) reads its time")  # noqa: TRY004
     time = datetime.fromisoformat(sort_value.partition("#")[0])
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 

@@ -486,6 +486,6 @@ class ItemCalls:
         if not update.is_plain or target.hashed is None or not is_text_of(update.value, target.hashed):
             raise InvalidRequestError.of(
                 attribute,
-                "is what the shard is chosen by, and is not changed. A new item's value is told as well (Hashed=…);"
+                "is what the shard is chosen by, and is not changed. Pass a new item's value as well (Hashed=…);"
                 " for another value delete the item, and put it anew",
             )

@@ -276,7 +276,7 @@ class BucketCalls:
         if condition is None or condition.sort is None or condition.sort.operator not in {"BETWEEN", "="}:
             partition, sort = self._schema.partition, self._schema.sort
             raise NotImplementedError(
-                f"query(IndexName={self._index.buckets.index!r}): without both ends of the time, nobody knows which "
+                f"query(IndexName={self._index.buckets.index!r}): both ends of the time are needed: they say which "
                 f"buckets to ask. Use Key({partition!r}).eq(…) & Key({sort!r}).between(…, …)"
             )
         return condition.partition, condition.sort.operands[0], condition.sort.operands[-1]

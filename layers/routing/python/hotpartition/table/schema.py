@@ -143,7 +143,8 @@ class Schema:
 
     def show(self, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
         """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
-        shown = {name: value for name, value in self.without_ours(item).items() if name not in hidden}
+        left_out = self.reserved | hidden
+        shown = {name: value for name, value in item.items() if name not in left_out}
         if self.partition in shown:
             shown[self.partition] = self.collection_of(shown[self.partition])
         return shown

@@ -102,7 +102,7 @@ class ByAttribute:
         """
         del meeting
         raise InvalidRequestError.of(
-            self.attribute, "is what the shard is chosen by: an update that creates an item must be told it (Hashed=…)"
+            self.attribute, "is what the shard is chosen by: an update that creates an item needs it (Hashed=…)"
         )
 
 
