@@ -8,7 +8,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, TimeBuckets, by_attribute, by_sort_key, fixed
 
-from .conftest import put_all
+from .conftest import put_all, updating
 
 START = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 INDEX = "by-owner"
@@ -54,6 +54,21 @@ class TestWhatIsStored:
             assert item["owner"] == f"{collection}#{item['SK'][:13]}#_{shard}"
             assert item["at"] == item["SK"]
         assert len({item["owner"].rpartition("#_")[2] for item in stored}) == 3
+
+    @pytest.mark.parametrize("method", ["put_item", "update_item", "update_item_with_set"])
+    def test_every_way_to_create_an_item_writes_the_index_keys(self, plain, method):
+        table = open_table(plain)
+        key = {"PK": "room-1", "SK": sort_key(1)}
+        if method == "put_item":
+            table.put_item(Item=key)
+        else:
+            change = "SET n = :one" if method.endswith("set") else "ADD n :one"
+            changed = table.update_item(Key=key, **updating(change, one=1), ReturnValues="ALL_NEW")
+            assert changed["Attributes"] == {**key, "n": 1}
+        assert table.get_item(Key=key)["Item"].keys() <= {"PK", "SK", "n"}
+        (stored,) = plain.scan()["Items"]
+        assert stored["owner"].startswith("room-1#2026-11-21T09#_")
+        assert len(table.query(**between())["Items"]) == 1
 
     def test_the_index_keys_are_reserved(self, table):
         """An owner who wrote them would take the item out of its bucket."""
