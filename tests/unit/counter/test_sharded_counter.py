@@ -74,6 +74,9 @@ def test_a_token_counts_once_across_a_raise(aws, journal):
         ShardedCounter(table, shards).add("post", 6, token="t")
     assert ShardedCounter(table, shards).get("post") == 5
     assert {item["PK"]["S"] for item in aws.items if item["SK"]["S"] != "~route"} == {"post"}
+    ShardedCounter(table, shards).add("post", 7, token="u")
+    ShardedCounter(table, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
+    assert ShardedCounter(table, shards).get("post") == 12
 
 
 def test_a_token_that_another_version_used_is_found(build):

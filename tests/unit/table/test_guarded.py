@@ -69,6 +69,17 @@ def test_single_calls_find_and_change_items(client, plain):
     assert len(client.scan(TableName=NAME)["Items"]) == len(plain.scan()["Items"]) == 4
 
 
+def test_paginators_read_all_shards(client, twin):
+    """Pages, and what boto3 builds of them."""
+    paginator = client.get_paginator("query")
+    pages = list(paginator.paginate(**ROOM, PaginationConfig={"PageSize": 2}))
+    assert [item["SK"] for page in pages for item in page["Items"]] == [key["SK"] for key in KEYS]
+    assert len(paginator.paginate(**ROOM, PaginationConfig={"MaxItems": 3}).build_full_result()["Items"]) == 3
+    assert paginator.paginate(**{**ROOM, "TableName": "twin"}).build_full_result()["Count"] == 0
+    assert len(list(client.get_paginator("scan").paginate(TableName=NAME).search("Items[].SK"))) == 5
+    assert sorted(client.get_paginator("list_tables").paginate().build_full_result()["TableNames"]) == [NAME, "twin"]
+
+
 def test_batch_write_item_leaves_one_copy_of_each_item(client, plain, twin):
     puts = [{"PutRequest": {"Item": {**key, "n": 7}}} for key in KEYS[:2]]
     writes = {NAME: [*puts, {"DeleteRequest": {"Key": KEYS[2]}}], "twin": puts}
