@@ -9,11 +9,5 @@ _PACK = "AwsSolutions"
 
 
 def acknowledge(scope: IConstruct, rule: str, *, reason: str) -> None:
-    """Acknowledge a rule's findings in a construct and below it."""
+    """Acknowledge a rule's findings in a construct and below it; in a role, also in its own policy."""
     cdk.Validations.of(scope).acknowledge(cdk.Acknowledgment(id=f"{_PACK}::{_PACK}-{rule}", reason=reason))
-
-
-def acknowledge_wildcards(owner: IConstruct, *findings: str, reason: str) -> None:
-    """Acknowledge wildcards in a policy, or a role's own one, each by cdk-nag's name for it."""
-    for finding in findings:
-        acknowledge(owner, f"IAM5[{finding}]", reason=reason)

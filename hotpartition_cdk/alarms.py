@@ -6,19 +6,14 @@ look", not for "something happened": a rush is throttled for a second or two bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import list_shares
-from hotpartition_cdk.configuration import HotPartitionOptions
 
 RUNBOOK = "docs/runbook.md"
-
-OWN_NAMESPACE = "{stack}"
-"""Namespace of the functions' own metrics: the stack's name, so that two stacks in one account and region do not ring
-each other's alarms. Their one dimension is `service`, the function's folder."""
 
 WRITER = "write_message"
 READER = "read_messages"
@@ -28,16 +23,30 @@ MAX_METRICS = 10
 """An alarm on an expression takes no more metrics (CloudWatch, "Metric math")."""
 
 
-class Subject(StrEnum):
-    """The resource that a dimension's value names; known only to CloudFormation."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """The resources that are watched, by the names that CloudFormation fills in; functions by their folders.
 
-    TABLE = "{table}"
-    JOURNAL = "{journal}"
-    INDEX = "{index}"
-    API = "{api}"
-    QUEUE = "{queue}"
-    FUNCTION = "{function}"
-    NODE = "{node}"
+    With `name` the names of alarms begin, and it is the namespace of the functions' own metrics: two stacks in one
+    account and region do not ring each other's alarms. The one dimension of those metrics is `service`, the folder.
+
+    Without an index the routing items have the journal to themselves; without consumers there is no Redis.
+    """
+
+    name: str
+    table: str
+    journal: str
+    index: str
+    functions: Mapping[str, str]
+    consumers: int = 0
+    queue: str = ""
+    nodes: Sequence[str] = ()
+    api: str = ""
+
+    def own(self, metric: MetricName, folder: str, statistic: str = "Sum", **dimensions: str) -> Metric:
+        """Name a function's own metric."""
+        dimensions = {"service": folder, **dimensions}
+        return Metric(namespace=self.name, name=str(metric), statistic=statistic, dimensions=dimensions)
 
 
 class Severity(StrEnum):
@@ -60,21 +69,12 @@ class Combination(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Metric:
-    """One CloudWatch metric.
-
-    Attributes:
-        namespace: CloudWatch's namespace, or `OWN_NAMESPACE`.
-        name: CloudWatch's name.
-        statistic: `Sum`, `Maximum`, `p99` …
-        dimensions: Name to value, or to the resource that the value names.
-        subject: Which function (its folder) or node (its number, from 0) a dimension names.
-    """
+    """One metric, in CloudWatch's words."""
 
     namespace: str
     name: str
     statistic: str
     dimensions: Mapping[str, str] = field(default_factory=dict)
-    subject: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +84,6 @@ class Alarm:
     Attributes:
         name: Its name after the stack's, and the heading of its section in the runbook.
         meaning: The problem that it reports, in a sentence or two.
-        metrics: The watched metrics.
-        severity: Whether it can wait until tomorrow.
-        combination: How several become one.
         threshold: At least this rings; with `is_lack`, less than this does.
         is_lack: Whether it rings for too little. Then it rings for missing data as well.
         period_minutes: How long each value is gathered.
@@ -110,38 +107,18 @@ class Alarm:
         return f"{self.severity} {self.meaning} See {runbook}#{base_name(self).lower()}"
 
 
-_TABLE = {"TableName": Subject.TABLE}
-_JOURNAL = {"TableName": Subject.JOURNAL}
-_INDEX = {"TableName": Subject.TABLE, "GlobalSecondaryIndexName": Subject.INDEX}
-
-
-def list_alarms(
-    options: HotPartitionOptions | None,
-    *,
-    functions: Sequence[str],
-    slow_request_ms: int | None = None,
-    node_count: int | None = None,
-    is_journal_apart: bool = False,
-) -> tuple[Alarm, ...]:
-    """List the alarms of a table.
-
-    Args:
-        options: For the number of consumers, and of nodes; None: there are neither.
-        functions: The functions' folders.
-        slow_request_ms: Latency that 1 % of an API's requests may exceed; None: there is no API in front of them.
-        node_count: How many of the registry's nodes are watched; None: all that the options ask for.
-        is_journal_apart: Whether the routing items have a table of their own.
-    """
+def list_alarms(watched: Watched, *, slow_request_ms: int = 0) -> tuple[Alarm, ...]:
+    """List the alarms; `slow_request_ms` is the latency that 1 % of an API's requests may exceed."""
     return (
-        *_of_table(),
-        _of_journal() if is_journal_apart else _of_index(),
-        _of_limits(),
-        *(() if slow_request_ms is None else _of_api(slow_request_ms)),
-        *(() if options is None else (*_of_consumers(options.consumers), *_of_detection(functions))),
-        _of_raises(functions),
-        _of_routing_items(functions),
-        *_of_functions(functions),
-        *(() if options is None else _of_registry(options.registry.node_count if node_count is None else node_count)),
+        *_of_table(watched.table),
+        _of_index(watched) if watched.index else _of_journal(watched),
+        _of_limits(watched.table),
+        *(_of_api(watched.api, slow_request_ms) if watched.api else ()),
+        *((*_of_consumers(watched), *_of_detection(watched)) if watched.consumers else ()),
+        _of_raises(watched),
+        _of_routing_items(watched),
+        *_of_functions(watched.functions.values()),
+        *_of_registry(watched.nodes),
     )
 
 
@@ -150,49 +127,50 @@ def base_name(alarm: Alarm) -> str:
     return alarm.name.rstrip("0123456789")
 
 
-def _of_table() -> Iterator[Alarm]:
+def _of_table(table: str) -> Iterator[Alarm]:
     yield Alarm(
         name="TableWritesThrottled",
         meaning="Writes to one partition of the table have been refused for five minutes: salting has not cured it.",
-        metrics=(_dynamodb("WriteKeyRangeThroughputThrottleEvents", _TABLE),),
+        metrics=(_dynamodb("WriteKeyRangeThroughputThrottleEvents", TableName=table),),
         severity=Severity.WAKE,
         periods=5,
     )
     yield Alarm(
         name="TableReadsThrottled",
         meaning="Reads of one partition of the table have been refused for five minutes: a key of it is read-hot.",
-        metrics=(_dynamodb("ReadKeyRangeThroughputThrottleEvents", _TABLE),),
+        metrics=(_dynamodb("ReadKeyRangeThroughputThrottleEvents", TableName=table),),
         severity=Severity.WAKE,
         periods=5,
     )
 
 
-def _of_index() -> Alarm:
+def _of_index(watched: Watched) -> Alarm:
+    names = {"TableName": watched.table, "GlobalSecondaryIndexName": watched.index}
     return Alarm(
         name="IndexThrottled",
         meaning="A partition of the routing index refuses requests: raises, or a rebuild of the registry, are held up.",
-        metrics=tuple(_dynamodb(f"{kind}KeyRangeThroughputThrottleEvents", _INDEX) for kind in ("Write", "Read")),
+        metrics=tuple(_dynamodb(f"{kind}KeyRangeThroughputThrottleEvents", **names) for kind in ("Write", "Read")),
         periods=3,
     )
 
 
-def _of_journal() -> Alarm:
+def _of_journal(watched: Watched) -> Alarm:
     return Alarm(
         name="JournalThrottled",
         meaning="The table of the routes refuses requests: raises, reads and changes are held up.",
-        metrics=tuple(_dynamodb(f"{kind}ThrottleEvents", _JOURNAL) for kind in ("Write", "Read")),
+        metrics=tuple(_dynamodb(f"{kind}ThrottleEvents", TableName=watched.journal) for kind in ("Write", "Read")),
         severity=Severity.WAKE,
         periods=3,
     )
 
 
-def _of_limits() -> Alarm:
+def _of_limits(table: str) -> Alarm:
     return Alarm(
         name="TableLimitReached",
         meaning="DynamoDB refuses requests for the table's on-demand maximum or the account's quota, which no salting"
         " cures.",
         metrics=tuple(
-            _dynamodb(f"{kind}{limit}ThrottleEvents", _TABLE)
+            _dynamodb(f"{kind}{limit}ThrottleEvents", TableName=table)
             for kind in ("Write", "Read")
             for limit in ("MaxOnDemandThroughput", "AccountLimit")
         ),
@@ -200,9 +178,9 @@ def _of_limits() -> Alarm:
     )
 
 
-def _of_api(slow_request_ms: int) -> Iterator[Alarm]:
+def _of_api(api: str, slow_request_ms: int) -> Iterator[Alarm]:
     """Watch all routes together: the API's access log names the route."""
-    dimensions = {"ApiId": Subject.API, "Stage": "$default"}
+    dimensions = {"ApiId": api, "Stage": "$default"}
 
     def metric(name: str, statistic: str) -> Metric:
         return Metric(namespace="AWS/ApiGateway", name=name, statistic=statistic, dimensions=dimensions)
@@ -226,66 +204,66 @@ def _of_api(slow_request_ms: int) -> Iterator[Alarm]:
     )
 
 
-def _of_consumers(consumers: int) -> Iterator[Alarm]:
+def _of_consumers(watched: Watched) -> Iterator[Alarm]:
     """Watch each consumer by itself: among others, one that is missing would not be noticed."""
-    for share in list_shares(consumers):
+    for share in list_shares(watched.consumers):
         dimensions = {} if share.is_whole else {"share": str(share.index)}
         yield Alarm(
             name=f"ConsumerMissing{share.index + 1 if share.index else ''}",
             meaning="No stream consumer has started for five minutes: hot keys stay throttled.",
-            metrics=(_own(MetricName.CONSUMER_STARTED, "consume_reports", **dimensions),),
+            metrics=(watched.own(MetricName.CONSUMER_STARTED, "consume_reports", **dimensions),),
             severity=Severity.WAKE,
             is_lack=True,
             period_minutes=5,
         )
 
 
-def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
+def _of_detection(watched: Watched) -> Iterator[Alarm]:
     yield Alarm(
         name="ConsumerBehind",
         meaning="The stream consumer has decided on reports more than five seconds old for three minutes.",
-        metrics=(_own(MetricName.CONSUMER_LAG_MS, "consume_reports", "Maximum"),),
+        metrics=(watched.own(MetricName.CONSUMER_LAG_MS, "consume_reports", "Maximum"),),
         threshold=5000,
         periods=3,
     )
-    if WRITER in functions:
+    if WRITER in watched.functions:
         yield Alarm(
             name="ReportsLost",
             meaning="Writers could not send a hundred reports of load in five minutes: detection sees less than there"
             " is.",
-            metrics=(_own(MetricName.REPORTS_DROPPED, WRITER),),
+            metrics=(watched.own(MetricName.REPORTS_DROPPED, WRITER),),
             threshold=100,
             period_minutes=5,
         )
     yield Alarm(
         name="RegistryUnreachable",
         meaning="Calls to Redis have failed in each of five minutes: routes come from the journal, no heat is seen.",
-        metrics=tuple(_own(MetricName.REGISTRY_UNAVAILABLE, folder) for folder in functions),
+        metrics=tuple(watched.own(MetricName.REGISTRY_UNAVAILABLE, folder) for folder in watched.functions),
         severity=Severity.WAKE,
         periods=5,
     )
     yield Alarm(
         name="RegistryRefilled",
         meaning="Redis, or a node of it, was empty and was filled again from the journal.",
-        metrics=(_own(MetricName.REGISTRY_REBUILT, "consume_reports"),),
+        metrics=(watched.own(MetricName.REGISTRY_REBUILT, "consume_reports"),),
     )
     yield Alarm(
         name="RaiseAtCap",
         meaning="A partition key is hot and has max_shard_count shards already: it stays throttled.",
-        metrics=(_own(MetricName.DECISION_AT_CAP, "consume_reports"),),
+        metrics=(watched.own(MetricName.DECISION_AT_CAP, "consume_reports"),),
         severity=Severity.WAKE,
     )
     yield Alarm(
         name="RaisesLimited",
         meaning="An hour had max_raises_per_hour raises: what gets hot until it is over is not raised.",
-        metrics=(_own(MetricName.DECISION_TOO_MANY, "consume_reports"),),
+        metrics=(watched.own(MetricName.DECISION_TOO_MANY, "consume_reports"),),
         severity=Severity.WAKE,
     )
-    if READER in functions:
+    if READER in watched.functions:
         yield Alarm(
             name="RegistryAhead",
             meaning="Redis knew a route that the journal did not: the table was restored, or Redis was written to.",
-            metrics=(_own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, READER),),
+            metrics=(watched.own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, READER),),
             severity=Severity.WAKE,
         )
     yield Alarm(
@@ -296,40 +274,41 @@ def _of_detection(functions: Sequence[str]) -> Iterator[Alarm]:
                 namespace="AWS/SQS",
                 name="ApproximateNumberOfMessagesVisible",
                 statistic="Maximum",
-                dimensions={"QueueName": Subject.QUEUE},
+                dimensions={"QueueName": watched.queue},
             ),
         ),
     )
 
 
-def _of_raises(functions: Sequence[str]) -> Alarm:
-    detector = "consume_reports" if "consume_reports" in functions else WRITER
+def _of_raises(watched: Watched) -> Alarm:
+    detector = "consume_reports" if "consume_reports" in watched.functions else WRITER
     return Alarm(
         name="ManyRaises",
         meaning="A hundred raises within an hour: a large event, or somebody who makes many keys dear to read.",
-        metrics=tuple(_own(MetricName.RAISES, folder) for folder in functions if folder in (detector, "operate")),
+        metrics=tuple(
+            watched.own(MetricName.RAISES, folder) for folder in watched.functions if folder in (detector, "operate")
+        ),
         threshold=100,
         period_minutes=60,
     )
 
 
-def _of_routing_items(functions: Sequence[str]) -> Alarm:
+def _of_routing_items(watched: Watched) -> Alarm:
     return Alarm(
         name="RoutingItemUnreadable",
         meaning="A partition key's routing item cannot be read: reads of that key fail.",
-        metrics=tuple(_own(MetricName.JOURNAL_MALFORMED, folder) for folder in functions),
+        metrics=tuple(watched.own(MetricName.JOURNAL_MALFORMED, folder) for folder in watched.functions),
         severity=Severity.WAKE,
     )
 
 
-def _of_functions(folders: Sequence[str]) -> Iterator[Alarm]:
+def _of_functions(functions: Iterable[str]) -> Iterator[Alarm]:
     """Watch all functions together: each has a log group of its own."""
 
     def metrics(what: str) -> tuple[Metric, ...]:
-        dimensions = {"FunctionName": Subject.FUNCTION}
         return tuple(
-            Metric(namespace="AWS/Lambda", name=what, statistic="Sum", dimensions=dimensions, subject=folder)
-            for folder in folders
+            Metric(namespace="AWS/Lambda", name=what, statistic="Sum", dimensions={"FunctionName": function})
+            for function in functions
         )
 
     yield Alarm(
@@ -344,29 +323,26 @@ def _of_functions(folders: Sequence[str]) -> Iterator[Alarm]:
     )
 
 
-def _of_registry(node_count: int) -> Iterator[Alarm]:
+def _of_registry(nodes: Sequence[str]) -> Iterator[Alarm]:
     """Watch all nodes: one alarm of each kind for each ten of them."""
     for alarm in _OF_A_NODE:
-        for number, first in enumerate(range(0, node_count, MAX_METRICS)):
-            nodes = range(first, min(first + MAX_METRICS, node_count))
+        (metric,) = alarm.metrics
+        for number, first in enumerate(range(0, len(nodes), MAX_METRICS)):
             yield replace(
                 alarm,
                 name=f"{alarm.name}{number + 1 if number else ''}",
-                metrics=tuple(replace(metric, subject=str(node)) for node in nodes for metric in alarm.metrics),
+                metrics=tuple(
+                    replace(metric, dimensions={"CacheClusterId": node, **metric.dimensions})
+                    for node in nodes[first : first + MAX_METRICS]
+                ),
             )
 
 
-def _dynamodb(name: str, dimensions: Mapping[str, str]) -> Metric:
+def _dynamodb(name: str, **dimensions: str) -> Metric:
     return Metric(namespace="AWS/DynamoDB", name=name, statistic="Sum", dimensions=dimensions)
 
 
-def _own(name: MetricName, folder: str, statistic: str = "Sum", **dimensions: str) -> Metric:
-    dimensions = {"service": folder, **dimensions}
-    return Metric(namespace=OWN_NAMESPACE, name=str(name), statistic=statistic, dimensions=dimensions)
-
-
 def _node(name: str, statistic: str, **dimensions: str) -> Metric:
-    dimensions = {"CacheClusterId": Subject.NODE, **dimensions}
     return Metric(namespace="AWS/ElastiCache", name=name, statistic=statistic, dimensions=dimensions)
 
 
@@ -409,4 +385,4 @@ _OF_A_NODE = (
         metrics=(_node("IamAuthenticationThrottling", "Sum", CacheNodeId="0001"),),
     ),
 )
-"""The watched metrics of each node of the registry."""
+"""The alarms of the registry's nodes, each with the metric of one node."""

@@ -12,9 +12,9 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from hotpartition.runtime.declaring import build_environment
-from hotpartition.runtime.settings import AdaptiveSettings
-from hotpartition_cdk.acknowledgements import acknowledge_wildcards
+from hotpartition.runtime.declaring import Settings, build_environment
+from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
+from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.checks import check_policies, check_stacks, check_vpc, claim_function
 from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_wheels
@@ -78,8 +78,11 @@ class Clients:
         layers = self._find_layers(function)
         if layers is not None:
             function.add_layers(layers.library, layers.dependencies)
-        self._set_environment(function, kind)
-        grant_items(function, self.table, self.indexes, kind)
+        values = {**self.wiring, **self.users.wiring_of(kind)}
+        # Theirs is the client of the boto3 `Table` that they give.
+        values.pop("dynamodb_endpoint", None)
+        _set_environment(function, AdaptiveSettings, values)
+        _grant_items(function, self.table, self.indexes, kind)
         if self.journal.is_apart:
             self.journal.grant_read(function)
         self.users.grant_connect(function, kind)
@@ -103,13 +106,6 @@ class Clients:
             id_ = f"LayersPython{version.replace('.', '')}{'Arm' if machine == 'arm64' else 'X86'}"
             self._layers[version, machine] = Layers(self.scope, id_, target=target, packages=CLIENT_PACKAGES)
         return self._layers[version, machine]
-
-    def _set_environment(self, function: lambda_.Function, kind: Kind) -> None:
-        values = select_settings(AdaptiveSettings, {**self.wiring, **self.users.wiring_of(kind)})
-        # Theirs is the client of the boto3 `Table` that they give.
-        values.pop("dynamodb_endpoint", None)
-        for name, value in build_environment(AdaptiveSettings, values).items():
-            function.add_environment(name, value)
 
     def _connect(self, function: lambda_.Function, place: Construct) -> None:
         """Let it reach the registry; one that is in no VPC joins the network, if it may."""
@@ -139,14 +135,51 @@ class Clients:
         )
         policy = iam.Policy(place, "JoinVpc", roles=[function.role])
         policy.add_statements(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))
-        acknowledge_wildcards(policy, "Resource::*", reason=WILDCARD_REASON)
+        acknowledge(policy, "IAM5[Resource::*]", reason=WILDCARD_REASON)
         resource.node.add_dependency(policy)
 
 
-def grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Sequence[str], kind: Kind) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InBandClients:
+    """Gives functions that find hot keys themselves (`in_band()`) settings and rights.
+
+    Without a journal, routing and load items lie in the table, in which writers may change items anyway.
+    """
+
+    scope: Construct
+    table: dynamodb.ITable
+    indexes: Sequence[str]
+    journal: Journal | None
+    settings: Mapping[str, str]
+
+    def add(self, function: lambda_.Function, kind: Kind) -> None:
+        """Let a function use the table.
+
+        Raises:
+            ConfigurationError: it is not a function of this app, or another HotPartition has it.
+        """
+        claim_function(self.scope, function)
+        wiring = self.journal.wiring() if self.journal is not None else {}
+        values = {"table_name": self.table.table_name, **wiring, **self.settings}
+        _set_environment(function, InBandSettings, values)
+        _grant_items(function, self.table, self.indexes, kind)
+        if self.journal is None or not self.journal.is_apart:
+            return
+        self.journal.grant_read(function)
+        if kind is Kind.TABLE:
+            self.journal.grant_raise(function)
+            self.journal.grant_load_update(function)
+
+
+def _grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Sequence[str], kind: Kind) -> None:
     """Allow the actions of `ShardedTable` on the items."""
     grant_table(function, table, ACTIONS[kind])
     check_policies(function)
     if indexes:
         arns = [f"{table.table_arn}/index/{name}" for name in indexes]
         iam.Grant.add_to_principal(grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns)
+
+
+def _set_environment(function: lambda_.Function, settings: type[Settings], values: Mapping[str, str]) -> None:
+    for name, value in build_environment(settings, select_settings(settings, values)).items():
+        function.add_environment(name, value)

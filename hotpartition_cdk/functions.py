@@ -16,7 +16,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from hotpartition.runtime.declaring import Settings, build_environment
-from hotpartition_cdk.acknowledgements import acknowledge, acknowledge_wildcards
+from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.journal import Journal
 from hotpartition_cdk.layers import COMPILED_PYTHON, Layers
@@ -106,7 +106,7 @@ class FunctionFactory:
         if self.users is not None:
             self.users.grant_connect(function, user)
         reason = WILDCARD_REASON if self.network is not None else TRACING_REASON
-        acknowledge_wildcards(execution_role, "Resource::*", reason=reason)
+        acknowledge(execution_role, "IAM5[Resource::*]", reason=reason)
         if not self.layers.is_newest_python:
             acknowledge(
                 function,

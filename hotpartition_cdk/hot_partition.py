@@ -14,14 +14,13 @@ from constructs import Construct
 from hotpartition.core.keys import KeyForm
 from hotpartition.redis.acl import Role
 from hotpartition.runtime.settings import InBandSettings
-from hotpartition_cdk.alarms import Subject, list_alarms
+from hotpartition_cdk.alarms import Watched
 from hotpartition_cdk.checks import check_kinds, check_name, check_receiver, check_table, claim_table
-from hotpartition_cdk.clients import ACTIONS, Clients, Kind
+from hotpartition_cdk.clients import ACTIONS, Clients, InBandClients, Kind
 from hotpartition_cdk.configuration import CONSUMER, IN_BAND, SMALL, HotPartitionOptions
 from hotpartition_cdk.detection import Detection
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.functions import FunctionFactory, wire_table
-from hotpartition_cdk.in_band import InBandClients
 from hotpartition_cdk.journal import Journal, JournalTable
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping
@@ -199,7 +198,7 @@ class HotPartition(Construct):
             ],
         )
         if is_watched:
-            self._watch()
+            Monitoring(self, "Monitoring", watched=self.watched(), options=self.options).follow_names()
 
     def _add(self, functions: Sequence[lambda_.Function], readers: Sequence[lambda_.Function]) -> None:
         for function in functions:
@@ -248,34 +247,18 @@ class HotPartition(Construct):
             key_arn=self.options.kms_key_arn,
         ).journal()
 
-    def subjects(self) -> dict[str, str]:
-        """Name the resources that the alarms watch."""
-        return {
-            Subject.TABLE: self.table.table_name,
-            Subject.JOURNAL: self.journal.table.table_name,
-            Subject.INDEX: self.journal.index_name,
-            Subject.QUEUE: self.detection.failures.queue_name,
-        }
-
-    def _watch(self) -> None:
-        functions = self.functions.made
-        nodes = self.registry.nodes_to_watch()
-        monitoring = Monitoring(
-            self,
-            "Monitoring",
+    def watched(self) -> Watched:
+        """Name the resources that alarms watch; the nodes only once."""
+        return Watched(
             name=self.name,
-            alarms=list_alarms(
-                self.options,
-                functions=tuple(functions),
-                node_count=len(nodes),
-                is_journal_apart=self.journal.is_apart,
-            ),
-            subjects=self.subjects(),
-            functions={folder: function.function_name for folder, function in functions.items()},
-            nodes=nodes,
-            options=self.options,
+            table=self.table.table_name,
+            journal=self.journal.table.table_name,
+            index=self.journal.index_name,
+            functions={folder: made.function_name for folder, made in self.functions.made.items()},
+            consumers=self.options.consumers,
+            queue=self.detection.failures.queue_name,
+            nodes=self.registry.nodes_to_watch(),
         )
-        monitoring.follow_names()
 
 
 def _is_kept(table: dynamodb.ITable) -> bool:

@@ -22,13 +22,7 @@ _KINDS = {
 
 
 def list_mistakes(error: ValidationError, model: type[BaseModel], name_of: Callable[[str], str]) -> list[str]:
-    """List the mistakes that a model refused.
-
-    Args:
-        error: The error of the model.
-        model: The model.
-        name_of: How a person calls a field, given its path, such as `registry.node_type`.
-    """
+    """List the mistakes that a model refused; `name_of` names a field, given its path, such as `registry.node_type`."""
     schema = model.model_json_schema()
     return [_explain(mistake, schema, name_of) for mistake in error.errors(include_url=False)]
 

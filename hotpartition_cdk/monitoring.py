@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_cloudwatch as cloudwatch
@@ -14,7 +14,6 @@ from constructs import Construct
 
 from hotpartition.core.metrics import MetricName
 from hotpartition_cdk.alarms import (
-    OWN_NAMESPACE,
     READER,
     RUNBOOK,
     WRITER,
@@ -22,8 +21,9 @@ from hotpartition_cdk.alarms import (
     Combination,
     Metric,
     Severity,
-    Subject,
+    Watched,
     base_name,
+    list_alarms,
 )
 from hotpartition_cdk.configuration import AlarmOptions, CommonOptions
 from hotpartition_cdk.names import follow_name
@@ -123,41 +123,25 @@ class Monitoring(Construct):
     """
 
     def __init__(
-        self,
-        scope: Construct,
-        id_: str,
-        *,
-        name: str,
-        alarms: Sequence[Alarm],
-        subjects: Mapping[str, str],
-        functions: Mapping[str, str],
-        nodes: Sequence[str],
-        options: CommonOptions,
+        self, scope: Construct, id_: str, *, watched: Watched, options: CommonOptions, slow_request_ms: int = 0
     ) -> None:
-        """Make all of it.
-
-        The name is the functions' namespace, the dashboard's name and the beginning of the alarms' names. Subjects are
-        the names of table, index or journal, API and queue; functions are named by their folders.
-        """
         super().__init__(scope, id_)
-        self._subjects = subjects
-        self._functions = functions
-        self._nodes = nodes
-        self._name_prefix = name
+        self._watched = watched
         self._runbook = options.alarms.runbook_url or RUNBOOK
         receivers = self._receivers(options.alarms)
+        alarms = list_alarms(watched, slow_request_ms=slow_request_ms)
         self._made = {alarm.name: self._make(alarm) for alarm in alarms}
         for alarm in alarms:
             self._made[alarm.name].add_alarm_action(receivers[alarm.severity])
             self._made[alarm.name].add_ok_action(receivers[alarm.severity])
-        self._dashboard = self._make_dashboard(self._made.values(), alarms) if options.has_dashboard else None
+        self._dashboard = self._make_dashboard(alarms) if options.has_dashboard else None
 
     def follow_names(self) -> None:
         """Let the logical ids follow the names, for a construct that may be renamed or moved."""
         for name, alarm in self._made.items():
-            follow_name(alarm.node.default_child, "Alarm", f"{self._name_prefix}-{name}")
+            follow_name(alarm.node.default_child, "Alarm", f"{self._watched.name}-{name}")
         if self._dashboard is not None:
-            follow_name(self._dashboard.node.default_child, "Dashboard", self._name_prefix)
+            follow_name(self._dashboard.node.default_child, "Dashboard", self._watched.name)
 
     def _receivers(self, options: AlarmOptions) -> Mapping[Severity, cloudwatch.IAlarmAction]:
         """Make the topic, and a second one where a receiver is named for what can wait."""
@@ -192,7 +176,7 @@ class Monitoring(Construct):
         return cloudwatch.Alarm(
             self,
             alarm.name,
-            alarm_name=f"{self._name_prefix}-{alarm.name}",
+            alarm_name=f"{self._watched.name}-{alarm.name}",
             alarm_description=alarm.describe(self._runbook),
             metric=self._combine(alarm),
             threshold=alarm.threshold,
@@ -206,7 +190,7 @@ class Monitoring(Construct):
 
     def _combine(self, alarm: Alarm) -> cloudwatch.IMetric:
         period = cdk.Duration.minutes(alarm.period_minutes)
-        metrics = [self._metric(metric, period) for metric in alarm.metrics]
+        metrics = [_draw(metric, period) for metric in alarm.metrics]
         if len(metrics) == 1:
             return metrics[0]
         # Unique among all that one graph shows; CloudWatch wants them to begin with a small letter.
@@ -222,32 +206,16 @@ class Monitoring(Construct):
         using = dict(zip(names, metrics, strict=True))
         return cloudwatch.MathExpression(expression=expression, using_metrics=using, period=period, label=alarm.name)
 
-    def _metric(self, metric: Metric, period: cdk.Duration) -> cloudwatch.Metric:
-        return cloudwatch.Metric(
-            namespace=self._name_prefix if metric.namespace == OWN_NAMESPACE else metric.namespace,
-            metric_name=metric.name,
-            statistic=metric.statistic,
-            period=period,
-            dimensions_map={name: self._name(value, metric) for name, value in metric.dimensions.items()},
-        )
-
-    def _name(self, value: str, metric: Metric) -> str:
-        match value:
-            case Subject.FUNCTION:
-                return self._functions[metric.subject]
-            case Subject.NODE:
-                return self._nodes[int(metric.subject)]
-            case _:
-                return self._subjects.get(value, value)
-
-    def _make_dashboard(self, made: Iterable[cloudwatch.Alarm], alarms: Sequence[Alarm]) -> cloudwatch.Dashboard:
+    def _make_dashboard(self, alarms: Sequence[Alarm]) -> cloudwatch.Dashboard:
         dashboard = cloudwatch.Dashboard(
             self,
             "Dashboard",
-            dashboard_name=self._name_prefix,
+            dashboard_name=self._watched.name,
             default_interval=cdk.Duration.hours(3),
         )
-        dashboard.add_widgets(cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(made), width=24, height=5))
+        dashboard.add_widgets(
+            cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(self._made.values()), width=24, height=5)
+        )
         graphs = [(title, self._own_metrics(counted, statistic)) for title, statistic, counted in _GRAPHS]
         for title, is_shown in _WATCHED:
             graphs.append((title, [self._labelled(alarm) for alarm in alarms if is_shown(alarm)]))
@@ -264,19 +232,27 @@ class Monitoring(Construct):
         self, counted: Mapping[Sequence[str], Sequence[MetricName]], statistic: str
     ) -> list[cloudwatch.IMetric]:
         return [
-            cloudwatch.Metric(
-                namespace=self._name_prefix,
-                metric_name=str(name),
-                statistic=statistic,
-                period=cdk.Duration.minutes(1),
-                dimensions_map={"service": folder},
+            _draw(
+                self._watched.own(name, folder, statistic),
+                cdk.Duration.minutes(1),
                 label=name if len(folders) == 1 else f"{name} {folder}",
             )
             for folders, names in counted.items()
             for name in names
-            for folder in sorted(self._functions)
+            for folder in sorted(self._watched.functions)
             if folder in folders or folders == _EVERYONE
         ]
+
+
+def _draw(metric: Metric, period: cdk.Duration, *, label: str | None = None) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=metric.namespace,
+        metric_name=metric.name,
+        statistic=metric.statistic,
+        period=period,
+        dimensions_map=metric.dimensions,
+        label=label,
+    )
 
 
 def _is_of(alarm: Alarm, namespace: str) -> bool:

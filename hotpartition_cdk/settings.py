@@ -37,15 +37,7 @@ as well, and lies where the infrastructure cannot import it."""
 def read_overrides(
     overrides: Mapping[str, object], functions: Sequence[type[Settings]], *, wired: Collection[str] = WIRED_NAMES
 ) -> dict[str, str]:
-    """Read overrides, by setting name.
-
-    Args:
-        overrides: The requested values.
-        functions: The settings of all functions.
-        wired: Names that cannot be overridden.
-
-    Returns:
-        Each setting's text as it goes into the environment, in the order of the names.
+    """Read overrides, by setting name: each one's text as it goes into the environment, in the order of the names.
 
     Raises:
         ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.

@@ -14,6 +14,7 @@ from hotpartition import __version__
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.patterns import Reads
+from hotpartition_cli.rush import MESSAGE_WCU
 
 FUNCTION_VARIABLE = "HOTPARTITION_FUNCTION"
 STACK_VARIABLE = "HOTPARTITION_STACK"
@@ -215,8 +216,14 @@ def _build_parser() -> _Parser:
 
     rush = add("rush", "make a conversation of a local run hot, to see it raised", "rush room-1", target)
     rush.add_argument("conversation_id", metavar="ID")
-    rush.add_argument("--wcu", type=float, default=2_000.0, metavar="PER_SECOND", help="load (default 2000 WCU/s)")
-    rush.add_argument("--seconds", type=float, default=20.0, help="how long (default 20)")
+    rush.add_argument(
+        "--wcu",
+        type=_between(MESSAGE_WCU, 20_000, " WCU/s"),
+        default=2_000.0,
+        metavar="PER_SECOND",
+        help="load (default 2000 WCU/s)",
+    )
+    rush.add_argument("--seconds", type=_between(1, 600), default=20.0, help="how long (default 20)")
 
     check = add(
         "check",
@@ -261,7 +268,7 @@ def _build_parser() -> _Parser:
     )
     plan.add_argument(
         "--busiest-share",
-        type=float,
+        type=_between(0, 1),
         default=0.0,
         metavar="SHARE",
         help="for --reads targeted: the part of the load that is of the attribute's busiest value, 0 to 1",
@@ -358,11 +365,11 @@ def _parse_count(text: str) -> int:
     return int(text)
 
 
-def _between(low: float, high: float) -> Callable[[str], float]:
+def _between(low: float, high: float, unit: str = "") -> Callable[[str], float]:
     def seconds(text: str) -> float:
         number = float(text)
         if not low <= number <= high:
-            raise argparse.ArgumentTypeError(f"should be from {low:g} to {high:g}, not {text}")
+            raise argparse.ArgumentTypeError(f"should be from {low:g} to {high:g}{unit}, not {text}")
         return number
 
     return seconds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,12 +27,37 @@ class Outcome:
     complaint: str | None = None
 
 
-def show_hot(call: Caller, *, limit: int) -> Outcome:
-    """Ask for the hottest conversations, and the routes raised last."""
-    return _judge_hot(call({"command": "hot", "limit": limit}))
+def ask(call: Caller, options: argparse.Namespace, progress: Progress, *, by: str) -> Outcome:
+    """Carry out a command of the operations function, as the command line describes it."""
+    match options.command:
+        case "hot" if options.all:
+            return _show_all(call, progress)
+        case "hot" | "watch":
+            return _judge_hot(call({"command": "hot", "limit": options.limit}))
+        case "verify":
+            return _verify(call, progress, repairs=options.mend)
+        case "rebuild-registry":
+            return _rebuild_registry(call, progress)
+    command = {"command": options.command, "conversation_id": options.conversation_id}
+    match options.command:
+        case "raise":
+            response = call({**command, "shard_count": options.shard_count, "since_ms": options.since_ms, "by": by})
+            is_fine = response["in_registry"] is not False
+        case "close":
+            response = call({**command, "dry_run": options.dry_run, "timed": options.timed, "by": by})
+            is_fine = response["step"] in {"planned", "confirmed"} or response["refusal"] in {"not-raised", "pending"}
+        case "route":
+            response = call(command)
+            if response["agreement"] == "registry-unavailable":
+                unknown = "Redis did not respond, so what the registry knows is not known"
+                return Outcome(response, Status.FAILED, unknown)
+            is_fine = response["agreement"] == "equal"
+        case other:
+            raise AssertionError(other)
+    return Outcome(response, Status.FINE if is_fine else Status.FINDING)
 
 
-def show_all(call: Caller, progress: Progress) -> Outcome:
+def _show_all(call: Caller, progress: Progress) -> Outcome:
     """Ask for every route, with its heat, hottest first."""
     hot = call({"command": "hot", "limit": MAX_HOT})
     rows = {row["conversation_id"]: row for row in hot["routes"]}
@@ -57,30 +83,7 @@ def _judge_hot(response: Mapping[str, Any]) -> Outcome:
     return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
 
 
-def show_route(call: Caller, conversation_id: str) -> Outcome:
-    """Ask for one conversation's route."""
-    response = call({"command": "route", "conversation_id": conversation_id})
-    if response["agreement"] == "registry-unavailable":
-        return Outcome(response, Status.FAILED, "Redis did not respond, so what the registry knows is not known")
-    return Outcome(response, Status.FINE if response["agreement"] == "equal" else Status.FINDING)
-
-
-def raise_route(call: Caller, conversation_id: str, shard_count: int, *, since_ms: int | None, by: str) -> Outcome:
-    """Raise a conversation by hand."""
-    given = {"conversation_id": conversation_id, "shard_count": shard_count, "since_ms": since_ms, "by": by}
-    response = call({"command": "raise", **given})
-    return Outcome(response, Status.FINDING if response["in_registry"] is False else Status.FINE)
-
-
-def close_route(call: Caller, conversation_id: str, *, is_dry_run: bool, is_timed: bool, by: str) -> Outcome:
-    """Close a conversation by hand."""
-    given = {"conversation_id": conversation_id, "dry_run": is_dry_run, "timed": is_timed, "by": by}
-    response = call({"command": "close", **given})
-    is_fine = response["step"] in {"planned", "confirmed"} or response["refusal"] in {"not-raised", "pending"}
-    return Outcome(response, Status.FINE if is_fine else Status.FINDING)
-
-
-def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
+def _verify(call: Caller, progress: Progress, *, repairs: bool) -> Outcome:
     """Compare registry and journal, part by part."""
     counts: dict[str, int] = {}
     differences: list[Mapping[str, str]] = []
@@ -97,7 +100,7 @@ def verify(call: Caller, *, repairs: bool, progress: Progress) -> Outcome:
     return Outcome(document, Status.FINE if is_fine else Status.FINDING, complaint)
 
 
-def rebuild_registry(call: Caller, progress: Progress) -> Outcome:
+def _rebuild_registry(call: Caller, progress: Progress) -> Outcome:
     """Fill the registry from the journal, part by part."""
     routes, malformed = 0, list[str]()
     for part in _parts(call, {"command": "rebuild-registry"}):

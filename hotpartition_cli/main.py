@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
@@ -21,10 +22,9 @@ from rich.live import Live
 from rich.text import Text
 
 from hotpartition.core.route_history import MAX_NAME_LENGTH, NAME_PATTERN, NAME_RULE
-from hotpartition_cli import commands
 from hotpartition_cli.arguments import OWN, TOKEN_VARIABLE, parse_arguments
 from hotpartition_cli.callers import OPERATIONS, LambdaCaller, UrlCaller
-from hotpartition_cli.commands import Caller, Outcome, Progress
+from hotpartition_cli.commands import Caller, Outcome, Progress, ask
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
 from hotpartition_cli.views import VIEWS
 
@@ -132,9 +132,12 @@ def run(
             return _show(screen, options.command, outcome)
         call = connect(options)
         if options.command == "watch":
-            return _watch(call, options, screen, sleep)
+            return _watch(partial(ask, call, options, lambda _: None, by=by), options, screen, sleep)
         with screen.progress() as progress:
-            outcome = _ask(call, options, progress, by)
+            if options.command == "rush":
+                outcome = _rush(call, options, progress)
+            else:
+                outcome = ask(call, options, progress, by=by)
         return _show(screen, options.command, outcome)
     except ToolError as error:
         screen.complain(error)
@@ -155,43 +158,31 @@ def _show(screen: Screen, command: str, outcome: Outcome) -> int:
     return outcome.status
 
 
-def _ask(call: Caller, options: argparse.Namespace, progress: Progress, by: str) -> Outcome:
-    match options.command:
-        case "hot" if options.all:
-            return commands.show_all(call, progress)
-        case "hot":
-            return commands.show_hot(call, limit=options.limit)
-        case "route":
-            return commands.show_route(call, options.conversation_id)
-        case "raise":
-            id_, count = options.conversation_id, options.shard_count
-            return commands.raise_route(call, id_, count, since_ms=options.since_ms, by=by)
-        case "close":
-            id_ = options.conversation_id
-            return commands.close_route(call, id_, is_dry_run=options.dry_run, is_timed=options.timed, by=by)
-        case "verify":
-            return commands.verify(call, repairs=options.mend, progress=progress)
-        case "rebuild-registry":
-            return commands.rebuild_registry(call, progress)
-        case "rush":
-            return _rush(call, options, progress)
-        case command:
-            raise AssertionError(command)
-
-
-def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> int:
+def _watch(
+    look: Callable[[], Outcome], options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]
+) -> int:
     """Show the hot keys again and again; Ctrl-C ends it and is not an error."""
-    outcome = commands.show_hot(call, limit=options.limit)
+
+    def look_again() -> Iterator[Outcome | FailedError]:
+        """Wait and ask, for ever; a failure is given as well, and tried again the next time."""
+        while True:
+            sleep(options.every)
+            try:
+                yield look()
+            except FailedError as error:
+                yield error
+
+    outcome = look()
     if options.once:
         return _show(screen, "watch", outcome)
     with suppress(KeyboardInterrupt):
         if screen.as_json or not screen.console.is_terminal:
             screen.show("watch", outcome)
-            for again in _look_again(call, options, sleep):
+            for again in look_again():
                 screen.complain(again) if isinstance(again, FailedError) else screen.show("watch", again)
         view = VIEWS["watch"]
         with Live(view(outcome.document), console=screen.console, auto_refresh=False, screen=False) as live:
-            for again in _look_again(call, options, sleep):
+            for again in look_again():
                 shown = (
                     Text(f"hotpartition: {again}", "red") if isinstance(again, FailedError) else view(again.document)
                 )
@@ -199,24 +190,12 @@ def _watch(call: Caller, options: argparse.Namespace, screen: Screen, sleep: Cal
     return Status.FINE
 
 
-def _look_again(
-    call: Caller, options: argparse.Namespace, sleep: Callable[[float], None]
-) -> Iterator[Outcome | FailedError]:
-    """Wait and ask, for ever; a failure is given as well, and tried again the next time."""
-    while True:
-        sleep(options.every)
-        try:
-            yield commands.show_hot(call, limit=options.limit)
-        except FailedError as error:
-            yield error
-
-
 def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outcome:
     """Make a conversation of a local run hot, and show what its route is afterwards."""
     from hotpartition_cli.api import Api  # noqa: PLC0415
-    from hotpartition_cli.rush import make_rush, parse_rush  # noqa: PLC0415
+    from hotpartition_cli.rush import Rush, make_rush  # noqa: PLC0415
 
-    rush = parse_rush(options.conversation_id, options.wcu, options.seconds)
+    rush = Rush(options.conversation_id, options.wcu, options.seconds)
     if not isinstance(call, UrlCaller):
         raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
     status = call.status()
@@ -230,7 +209,7 @@ def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outc
         "stored": len(made.stored),
         "throttled": made.throttled + made.capped,
         "failed": made.failed + made.unheard,
-        "shard_count": commands.show_route(call, rush.conversation_id).document["shard_count"],
+        "shard_count": call({"command": "route", "conversation_id": rush.conversation_id})["shard_count"],
     }
     return Outcome(document)
 

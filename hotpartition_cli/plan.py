@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, UsageError
-from hotpartition_cli.patterns import KEY_LIMIT_WCU, Choice, Usage, choose_pattern
+from hotpartition_cli.patterns import KEY_LIMIT_WCU, Usage, choose_pattern
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
@@ -39,42 +39,6 @@ def default_thresholds() -> Thresholds:
     return build_thresholds(ConsumerSettings.defaults())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
-    """One side of the comparison: the base key alone, or with shards. `keys` are those that new messages go to."""
-
-    keys: int
-    wcu_per_second_per_key: float
-    wcu_per_second_refused: float
-    page: PageCost
-    read_amplification: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """The response. `shard_count` 0: the base key serves it, and nothing is to be done.
-
-    `source_shard_count` is ceil(peak writes a second x KB / 1,000), the formula that is often given: it forgets that
-    DynamoDB charges each begun KiB, and leaves no room.
-    """
-
-    load: Load
-    wcu_per_message: int
-    wcu_per_second: float
-    least_shard_count: int
-    shard_count: int
-    is_at_cap: bool
-    source_shard_count: int
-    pattern: Choice | None
-    before: Side
-    after: Side
-
-    @property
-    def is_covered(self) -> bool:
-        """Whether the plan takes the whole load."""
-        return not self.after.wcu_per_second_refused
-
-
 def plan_load(options: argparse.Namespace) -> Outcome:
     """Plan for the load that the command line describes."""
     item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
@@ -88,7 +52,7 @@ def plan_load(options: argparse.Namespace) -> Outcome:
     )
     load = Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page)
     plan = make_plan(load, thresholds, usage)
-    return Outcome(render(plan), Status.FINE if plan.is_covered else Status.FINDING)
+    return Outcome(plan, Status.FINE if plan["is_covered"] else Status.FINDING)
 
 
 def _read_item(text: str) -> str:
@@ -100,29 +64,51 @@ def _read_item(text: str) -> str:
         raise UsageError(f"{text[1:]} cannot be read: {error}") from error
 
 
-def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) -> Plan:
-    """Plan for a load, or raise `UsageError` when the API takes no such load. A pattern is named for a usage."""
+def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) -> dict[str, Any]:
+    """Plan for a load; a pattern is named for a usage. The names are a contract (docs/command-line.md).
+
+    `shard_count` 0: the base key serves the load. `source_shard_count` is the formula that is often given: it forgets
+    that DynamoDB charges each begun KiB, and leaves no room.
+
+    Raises:
+        UsageError: the API takes no such load.
+    """
     _check(load, thresholds)
-    if usage and not 0 <= usage.busiest_share <= 1:
-        raise UsageError(f"--busiest-share should be from 0 to 1, not {usage.busiest_share:g}")
     wcu = write_units(load.item_bytes)
     rate = load.messages_per_second * wcu
     wanted = size_route(rate, thresholds) if rate > thresholds.hot_sustained_wcu else 0
     count = min(wanted, thresholds.max_shard_count)
     before = read_pages(0, load)
     after = read_pages(count, load) if count else before
-    return Plan(
-        load=load,
-        wcu_per_message=wcu,
-        wcu_per_second=rate,
-        least_shard_count=ceil(rate / KEY_LIMIT_WCU),
-        shard_count=count,
-        is_at_cap=count < wanted,
-        source_shard_count=ceil(load.messages_per_second * load.item_bytes / 1024 / KEY_LIMIT_WCU),
-        pattern=choose_pattern(usage, rate, count) if usage else None,
-        before=_side(rate, 1, before, before),
-        after=_side(rate, max(count, 1), after, before),
-    )
+    return {
+        **asdict(load),
+        "wcu_per_message": wcu,
+        "wcu_per_second": rate,
+        "least_shard_count": ceil(rate / KEY_LIMIT_WCU),
+        "shard_count": count,
+        "is_at_cap": count < wanted,
+        "is_covered": rate <= KEY_LIMIT_WCU * max(count, 1),
+        "source_shard_count": ceil(load.messages_per_second * load.item_bytes / 1024 / KEY_LIMIT_WCU),
+        "pattern": asdict(choose_pattern(usage, rate, count)) if usage else None,
+        "open_seconds_after": round(open_seconds_after()) if count else 0,
+        "before": _describe_side(rate, 1, before, before),
+        "after": _describe_side(rate, max(count, 1), after, before),
+    }
+
+
+def _describe_side(rate: float, keys: int, page: PageCost, alone: PageCost) -> dict[str, float]:
+    """Describe one side of the comparison: the base key alone, or the keys that new messages go to."""
+    return {
+        "keys": keys,
+        "wcu_per_second_per_key": round(rate / keys, 1),
+        "wcu_per_second_refused": round(max(0.0, rate - KEY_LIMIT_WCU * keys), 1),
+        "queries_per_page": round(page.queries, 1),
+        "rounds_per_page": round(page.rounds, 2),
+        "items_read_per_page": round(page.items_read, 1),
+        "rcu_per_page_strong": round(page.rcu_strong, 2),
+        "rcu_per_page_eventual": round(page.rcu_eventual, 2),
+        "read_amplification": round(page.rcu_strong / alone.rcu_strong, 2),
+    }
 
 
 def open_seconds_after() -> float:
@@ -167,43 +153,6 @@ def measure_item(text: str) -> int:
         return item_size_bytes(message.to_item(KEY_FORM.shard_key(conversation_id, 0)))
     except (InvalidRequestError, ItemTooLargeError) as error:
         raise UsageError(f"--item cannot be stored: {error}") from error
-
-
-def render(plan: Plan) -> dict[str, Any]:
-    """Spell a plan out as JSON; the names are a contract (docs/command-line.md)."""
-    document = asdict(plan)
-    return {
-        **document.pop("load"),
-        **document,
-        "is_covered": plan.is_covered,
-        "open_seconds_after": round(open_seconds_after()) if plan.shard_count else 0,
-        "before": _render_side(plan.before),
-        "after": _render_side(plan.after),
-    }
-
-
-def _render_side(side: Side) -> dict[str, float]:
-    return {
-        "keys": side.keys,
-        "wcu_per_second_per_key": round(side.wcu_per_second_per_key, 1),
-        "wcu_per_second_refused": round(side.wcu_per_second_refused, 1),
-        "queries_per_page": round(side.page.queries, 1),
-        "rounds_per_page": round(side.page.rounds, 2),
-        "items_read_per_page": round(side.page.items_read, 1),
-        "rcu_per_page_strong": round(side.page.rcu_strong, 2),
-        "rcu_per_page_eventual": round(side.page.rcu_eventual, 2),
-        "read_amplification": round(side.read_amplification, 2),
-    }
-
-
-def _side(rate: float, keys: int, page: PageCost, alone: PageCost) -> Side:
-    return Side(
-        keys=keys,
-        wcu_per_second_per_key=rate / keys,
-        wcu_per_second_refused=max(0.0, rate - KEY_LIMIT_WCU * keys),
-        page=page,
-        read_amplification=page.rcu_strong / alone.rcu_strong,
-    )
 
 
 def _check(load: Load, thresholds: Thresholds) -> None:

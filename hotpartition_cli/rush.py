@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from hotpartition_cli.api import CONNECTIONS, Api, Response, messages_path
-from hotpartition_cli.errors import FailedError, UsageError
+from hotpartition_cli.errors import FailedError
 
 MESSAGE_WCU = 25
 """Write units of one message: a machine that cannot send 1,000 messages a second still offers 1,000 WCU/s."""
@@ -102,12 +102,3 @@ def make_rush(
     if made.unheard == made.total:
         raise FailedError(f"nothing responds at {api.url}", kind="unreachable")
     return made
-
-
-def parse_rush(conversation_id: str, wcu_per_second: float, seconds: float) -> Rush:
-    """Check the request; the error says what is wrong and what is allowed."""
-    if not MESSAGE_WCU <= wcu_per_second <= 20_000:
-        raise UsageError(f"--wcu should be from {MESSAGE_WCU} to 20000 WCU/s, not {wcu_per_second:g}")
-    if not 1 <= seconds <= 600:
-        raise UsageError(f"--seconds should be from 1 to 600, not {seconds:g}")
-    return Rush(conversation_id, wcu_per_second, seconds)

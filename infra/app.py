@@ -19,7 +19,7 @@ from hotpartition_cdk.settings import check_shares
 from infra.bundle import CACHE, ROOT
 from infra.config import Changes, read_environment, read_object
 from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, AdaptiveEnvironment, Environment
-from infra.settings import check_times, read_overrides, settings_of
+from infra.settings import check_times, read_overrides
 from infra.stack import HotPartitionStack
 
 _BUNDLING_STACKS = "aws:cdk:bundling-stacks"
@@ -90,7 +90,7 @@ def _configure(app: cdk.App) -> tuple[Environment, Mapping[str, str]]:
         settings=read_object(_context(app, "settings", None), "settings"),
     )
     environment = override(override(environment, file.options), context.options)
-    overrides = read_overrides({**file.settings, **context.settings}, settings_of(environment))
+    overrides = read_overrides({**file.settings, **context.settings}, environment)
     check_times(environment, overrides)
     check_receiver(environment, environment.stack_name)
     if isinstance(environment, AdaptiveEnvironment):

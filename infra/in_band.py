@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import aws_cdk as cdk
 from constructs import Construct
 
-from hotpartition_cdk.alarms import Subject
+from hotpartition_cdk.alarms import Watched
 from hotpartition_cdk.functions import FunctionFactory, wire_table
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping
@@ -49,9 +49,13 @@ class InBand(Construct):
         self.operations = Operations(self, "Operations", functions=self.functions, journal=messages.journal)
         cdk.CfnOutput(self, "OperateFunctionName", value=self.operations.function.function_name)
 
-    def subjects(self) -> dict[str, str]:
-        """Name the resources that the alarms watch."""
-        return {
-            Subject.TABLE: self._messages.table.table_name,
-            Subject.INDEX: self._messages.journal.index_name,
-        }
+    def watched(self) -> Watched:
+        """Name the resources that alarms watch."""
+        table = self._messages.table.table_name
+        return Watched(
+            name=cdk.Stack.of(self).stack_name,
+            table=table,
+            journal=table,
+            index=self._messages.journal.index_name,
+            functions={folder: made.function_name for folder, made in self.functions.made.items()},
+        )

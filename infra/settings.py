@@ -10,7 +10,6 @@ from hotpartition.runtime.settings import RequestSettings
 from hotpartition_cdk import settings
 from hotpartition_cdk.settings import WIRED_NAMES, TimeLimit, check_limits, limit_run, select_settings
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
-from infra.config import read_object
 from infra.environments import AdaptiveEnvironment, Environment
 
 _RESPONSE_SECONDS = 0.5
@@ -24,17 +23,10 @@ def settings_of(environment: Environment) -> Mapping[str, type[Settings]]:
     return FUNCTION_SETTINGS if isinstance(environment, AdaptiveEnvironment) else IN_BAND_SETTINGS
 
 
-def read_overrides(value: object, functions: Mapping[str, type[Settings]] = FUNCTION_SETTINGS) -> dict[str, str]:
-    """Read the overrides: a JSON object, or a parsed one, of setting name to value, for these functions.
-
-    Returns:
-        Each setting's text as it goes into the environment, in the order of the names.
-
-    Raises:
-        ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
-    """
+def read_overrides(values: Mapping[str, object], environment: Environment) -> dict[str, str]:
+    """Read the overrides of the settings of an environment's functions, as `hotpartition_cdk.settings` does."""
     wired = WIRED_NAMES | {"retention_days", "sender_claim"}
-    return settings.read_overrides(read_object(value, "settings"), tuple(functions.values()), wired=wired)
+    return settings.read_overrides(values, tuple(settings_of(environment).values()), wired=wired)
 
 
 def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
@@ -10,10 +11,10 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition_cdk.alarms import Subject, list_alarms
 from hotpartition_cdk.functions import publish
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.monitoring import Monitoring
+from hotpartition_cdk.rights import grant_table
 from hotpartition_messages.counters import COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from infra.api import MessageApi
@@ -130,7 +131,7 @@ class HotPartitionStack(cdk.Stack):
         )
         # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice, and
         # where all copies of one lie that is edited or deleted. Both of these are puts.
-        self._messages.grant_items(writer, "dynamodb:BatchGetItem", "dynamodb:GetItem")
+        grant_table(writer, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
         self._messages.grant_message_put(writer)
         self._messages.grant_counter_update(writer)
         if isinstance(self._beside, InBand):
@@ -150,26 +151,19 @@ class HotPartitionStack(cdk.Stack):
             more_layers=[self._messages_layer],
             is_snap_started=environment.is_snap_started,
         )
-        self._messages.grant_items(reader, "dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query")
+        grant_table(reader, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"])
         return reader
 
     def _watch(self, environment: Environment, api: MessageApi) -> None:
-        made = self._beside.functions.made
+        watched = self._beside.watched()
         order = ("write_message", "read_messages", "consume_reports", "operate")
-        functions = {name: made[name] for name in order if name in made}
-        hot = self._beside if isinstance(self._beside, HotPartition) else None
-        alarms = list_alarms(
-            None if hot is None else hot.options, functions=tuple(functions), slow_request_ms=environment.alarms.slow_ms
-        )
+        functions = {name: watched.functions[name] for name in order if name in watched.functions}
         Monitoring(
             self,
             "Monitoring",
-            name=self.stack_name,
-            alarms=alarms,
-            subjects={**self._beside.subjects(), Subject.API: api.api_id},
-            functions={folder: function.function_name for folder, function in functions.items()},
-            nodes=hot.registry.nodes_to_watch() if hot is not None else (),
+            watched=replace(watched, functions=functions, api=api.api_id),
             options=environment,
+            slow_request_ms=environment.alarms.slow_ms,
         )
 
     def _add_outputs(self, outputs: Mapping[str, str]) -> None:

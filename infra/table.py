@@ -15,8 +15,6 @@ from hotpartition_messages.keys import ROUTING_INDEX
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
 from infra.environments import Environment, TableOptions
 
-READ_ACTIONS = frozenset({"dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"})
-
 
 class MessageTable(Construct):
     """An on-demand table with a sparse index over the routing items.
@@ -69,12 +67,6 @@ class MessageTable(Construct):
         # The table's identity: another logical id is another, empty table.
         resource.override_logical_id("Table")
         self.journal = Journal(self.table, keys=("pk", "sk"), index_name=ROUTING_INDEX)
-
-    def grant_items(self, grantee: iam.IGrantable, *actions: str) -> None:
-        """Allow exactly these reading actions on the table's items, and not on its index."""
-        if not READ_ACTIONS.issuperset(actions):
-            raise ValueError(f"only {', '.join(sorted(READ_ACTIONS))} are granted without a condition, not {actions}")
-        grant_table(grantee, self.table, actions)
 
     def grant_message_put(self, grantee: iam.IGrantable) -> None:
         """Allow putting items that have the attributes of a message and no others."""

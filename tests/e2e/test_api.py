@@ -12,25 +12,6 @@ from hotpartition.core.route import stable_hash
 pytestmark = pytest.mark.slow
 
 
-def test_what_is_written_is_read(stack, conversation):
-    """Stored, then found on a page and by its id, with everything that was sent."""
-    message = {
-        "sender": "ann",
-        "body": "héllo ✓",
-        "attributes": {"n": 1.5, "list": [1, None, True], "deep": {"a": "b"}},
-    }
-    written = stack.write(conversation, message)
-    assert written.status == 201
-    assert written.body.keys() == {"conversation_id", "message_id", "sent_at"}
-    expected = {**message, **written.body}
-    page = stack.read(conversation, consistency="strong")
-    assert page.status == 200
-    assert page.body["messages"] == [expected]
-    assert page.body["next_cursor"] is None
-    one = stack.read_one(conversation, written.body["message_id"], consistency="strong")
-    assert (one.status, one.body) == (200, expected)
-
-
 def test_a_repeated_write_is_a_replay_and_other_content_a_conflict(stack, conversation):
     """200 for the same content, 409 for other content, and the first stays."""
     identifier = str(uuid.UUID(bytes=_uuid7_bytes()))
@@ -79,17 +60,3 @@ def _uuid7_bytes():
     raw[6] = raw[6] & 0x0F | 0x70
     raw[8] = raw[8] & 0x3F | 0x80
     return bytes(raw)
-
-
-def test_a_quiet_conversation_costs_what_dynamodb_alone_would(stack, conversation):
-    """Never hot: one write request a message, one read request for the newest page, nothing but the base key."""
-    for i in range(5):
-        assert stack.write(conversation, {"sender": "a", "body": str(i)}).status == 201
-    assert len(stack.read(conversation).body["messages"]) == 5
-    assert stack.used(conversation, "writes", "throttled_writes", "write_wcu", "reads", "throttled_reads") == {
-        "writes": 5,
-        "throttled_writes": 0,
-        "write_wcu": 5.0,
-        "reads": 1,
-        "throttled_reads": 0,
-    }

@@ -26,19 +26,6 @@ def test_what_is_added_is_read(stack, counter):
     assert stack.count(counter) == 42
 
 
-def test_a_token_counts_once_across_raises(stack, counter):
-    """Readers find all shards, and repetitions the one that counted it."""
-    tokens = ["first"]
-    for shard_count in (0, 3, 16):
-        if shard_count:
-            stack.raise_in_journal(f"counter/{counter}", shard_count)
-            assert stack.count(counter) == 5 * len(tokens)
-            tokens.append(f"at-{shard_count}")
-        for token in tokens:
-            assert stack.add(counter, {"amount": 5, "token": token}).status == 200
-        assert stack.count(counter) == 5 * len(tokens)
-
-
 def test_lost_responses_count_once(stack, counter):
     """The function, or libcurl below it, repeats the request; DynamoDB knows its token."""
     stack.set_faults({"operation": "TransactWriteItems", "fault": "lose_answer", "probability": 0.5})

@@ -11,7 +11,6 @@ import heapq
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import log
 from random import Random
 from typing import Protocol
 
@@ -22,18 +21,19 @@ from hotpartition.core.ports import JournalEntry, StreamEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
 from hotpartition.core.route_history import Cause
-from hotpartition.core.sampler import SLOT_MS, LoadSampler, slot_of
+from hotpartition.core.sampler import SLOT_MS, LoadSampler
 from hotpartition_messages.keys import KEY_FORM
 from support.builders import READ_THRESHOLDS, THRESHOLDS
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry
 from support.fleet import START_MS, Arrival
+from tools.partition_model import OnDemand, Partitions, Table, TableConfig
 from tools.simulation.engine import Engine, Process
 
 STREAM_PARTITIONS = 4
 JOURNAL_CALL_MS = 6
 REGISTRY_CALL_MS = 2
 CACHE_MS = 2_000
-PARTITION_WCU_PER_SECOND = 1_000
+KEYS_APART = TableConfig(throughput=OnDemand(quota_wcu=None), partitions=Partitions(is_key_apart=True))
 ONSET_MS = 3_137
 """When the heat of a trace begins, in ms since the trace began: not at a slot's edge."""
 
@@ -183,13 +183,11 @@ class StageRegistry(FakeRegistry):
         super().__init__()
         self._stage = stage
         self.whole = True
-        self.history: list[tuple[int, str, Route]] = []
         self.marks: list[tuple[int, str, int]] = []
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
         self._stage.sleep(REGISTRY_CALL_MS / 2_000)
         super().add(collection, generations)
-        self.history.append((self._stage.now_ms, collection, self.routes[collection]))
         self._stage.sleep(REGISTRY_CALL_MS / 2_000)
 
     def mark_read_hot(self, collection: str, copies: int) -> None:
@@ -319,7 +317,7 @@ class WritingFleet:
         # One source of chance for each concern: what is delivered how must not change who writes what.
         self._random, self._delivery, self._places = Random(seed), Random(f"{seed}-delivery"), Random(f"{seed}-places")
         self._due = dict.fromkeys(self.writers.loads, 0.0)
-        self._buckets: dict[object, list[float]] = {}
+        self._partitions = Table(KEYS_APART, self._places)
         self._environments = [self._environment(i) for i in range(self.writers.environments)]
 
     def _environment(self, index: int) -> Environment:
@@ -375,76 +373,14 @@ class WritingFleet:
         )
 
     def _take_of_key(self, collection: str, index: int | None, now_ms: int) -> bool:
-        """The partition model: a token bucket with no more than a second's worth saved."""
-        bucket = self._buckets.setdefault(
-            self.writers.physical_key(collection, index), [PARTITION_WCU_PER_SECOND, now_ms]
-        )
-        refilled = bucket[0] + (now_ms - bucket[1]) * PARTITION_WCU_PER_SECOND / 1000
-        bucket[0], bucket[1] = min(PARTITION_WCU_PER_SECOND, refilled), now_ms
-        if bucket[0] < 1:
-            return False
-        bucket[0] -= 1
-        return True
+        key = str(self.writers.physical_key(collection, index))
+        return self._partitions.write(key, 1, (now_ms - START_MS) / 1000) is None
 
     def _send(self, report: WriteReport, now_ms: int) -> list[Arrival]:
         arrivals = self.writers.deliver(self._delivery, report, now_ms)
         self.sent += len(arrivals)
         self.reports.append(report)
         return arrivals
-
-
-@dataclass
-class ThinFleet:
-    """A fleet so wide that no environment sees two writes of one conversation in a slot; only its reports are drawn.
-
-    This is exact, not approximate: a lone write of 1 WCU crosses its sampling point u z, u uniform in [0, 1), with
-    odds of 1 / z and independently of every other, so the writes that report are z apart geometrically. What a slot
-    reports depends on the seed, the conversation and the slot alone, so time without a consumer can be skipped.
-    """
-
-    rates: Mapping[str, Callable[[int], float]]  # WCU/s, by ms since START_MS; constant within a slot
-    registry: StageRegistry
-    seed: int
-    sampling_distance_wcu: float = 10.0
-    next_slot: int = slot_of(START_MS)
-    held: list[Arrival] = field(default_factory=list)
-
-    def skip_to(self, at_ms: int) -> None:
-        """Leave out what nobody will ever read."""
-        self.next_slot = max(self.next_slot, slot_of(at_ms))
-
-    def advance(self, to_ms: int) -> Iterable[Arrival]:
-        """See `Fleet.advance`. A slot is drawn when it begins: its placements follow the routes known until then."""
-        while self.next_slot * SLOT_MS <= to_ms:
-            for collection, rate in self.rates.items():
-                self.held += self._draw(collection, rate(self.next_slot * SLOT_MS - START_MS), self.next_slot)
-            self.next_slot += 1
-        arrived = [a for a in self.held if a.at_ms <= to_ms]
-        self.held = [a for a in self.held if a.at_ms > to_ms]
-        return arrived
-
-    def _draw(self, collection: str, rate: float, slot: int) -> Iterable[Arrival]:
-        random = Random(f"{self.seed}-{collection}-{slot}")
-        writes = rate * SLOT_MS / 1000
-        position = random.random() + self._gap(random) - 1
-        while position < writes:
-            at_ms = slot * SLOT_MS + int(position / writes * SLOT_MS)
-            shard_count = self._route(collection, at_ms - random.randrange(CACHE_MS)).shard_count_at(at_ms)
-            source = f"w{random.getrandbits(48):x}"
-            report = WriteReport(collection, slot, source, self.sampling_distance_wcu, at_ms, shard_count)
-            yield Arrival(at_ms + 5 + random.randrange(30), report)
-            position += self._gap(random)
-
-    def _gap(self, random: Random) -> int:
-        return 1 + int(log(1 - random.random()) / log(1 - 1 / self.sampling_distance_wcu))
-
-    def _route(self, collection: str, at_ms: int) -> Route:
-        """The route as Redis held it at an instant."""
-        route = EMPTY_ROUTE
-        for learned_ms, learned_id, learned in self.registry.history:
-            if learned_id == collection and learned_ms <= at_ms:
-                route = learned
-        return route
 
 
 def slot_estimates(reports: Iterable[WriteReport], collection: str) -> dict[int, float]:

@@ -98,10 +98,12 @@ def account(clients):
 
 
 @pytest.mark.parametrize("environment", [DEV, PROD, LITE], ids=lambda environment: environment.name)
-def test_an_account_that_has_everything_is_told_nothing(account, environment):
-    """Neither missing nor doubtful."""
+@pytest.mark.parametrize(("status", "is_new"), [(None, True), ("REVIEW_IN_PROGRESS", True), ("UPDATE_COMPLETE", False)])
+def test_an_account_that_has_everything_is_told_nothing(account, environment, status, is_new):
+    """Neither missing nor doubtful. A stack is deployed without protection until it was created."""
+    account.status = status
     findings = account.look(environment)
-    assert (findings.missing, findings.doubts) == ([], [])
+    assert (findings.missing, findings.doubts, findings.is_new) == ([], [], is_new)
 
 
 def test_a_new_account_takes_dev_and_not_prod(account):
@@ -231,14 +233,6 @@ def test_a_stack_that_cannot_be_updated_now_is_said(account, status, end):
     (sentence,) = account.look(PROD).missing
     assert sentence.startswith(f"stack {STACK} is in {status}: ")
     assert sentence.endswith(end)
-
-
-@pytest.mark.parametrize(("status", "is_new"), [(None, True), ("REVIEW_IN_PROGRESS", True), ("CREATE_COMPLETE", False)])
-def test_a_stack_is_new_until_it_was_created(account, status, is_new):
-    """Only then it is deployed without protection first."""
-    account.status = status
-    findings = account.look(PROD)
-    assert (findings.missing, findings.is_new) == ([], is_new)
 
 
 def test_what_creation_would_find_after_minutes_is_said_before(account):

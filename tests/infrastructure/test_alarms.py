@@ -8,82 +8,37 @@ import re
 import pytest
 
 from hotpartition.core.metrics import MetricName
-from hotpartition_cdk.alarms import MAX_METRICS, OWN_NAMESPACE, RUNBOOK, base_name, list_alarms
-from hotpartition_cdk.options import override
-from infra.environments import DEV, PROD
+from hotpartition_cdk.alarms import MAX_METRICS, RUNBOOK, Watched, list_alarms
 from infrastructure.templates import FUNCTIONS, ONCALL, TEAM, short_name
 
-NAMES = {
-    "TableWritesThrottled",
-    "TableReadsThrottled",
-    "IndexThrottled",
-    "TableLimitReached",
-    "ApiFailing",
-    "ApiSlow",
-    "ConsumerMissing",
-    "ConsumerBehind",
-    "ReportsLost",
-    "RegistryUnreachable",
-    "RegistryRefilled",
-    "RaiseAtCap",
-    "RaisesLimited",
-    "ManyRaises",
-    "RegistryAhead",
-    "RoutingItemUnreadable",
-    "DeadLetters",
-    "FunctionErrors",
-    "FunctionThrottled",
-    "RegistryMemory",
-    "RegistryCpu",
-    "RegistryEvictions",
-    "RegistryRefusals",
-    "RegistryCommandsRefused",
-    "RegistryLoginsThrottled",
-}
-APART = NAMES - {"IndexThrottled"} | {"JournalThrottled"}
-"""Those of a table whose routes lie in a table of their own."""
-WAKING = {
-    "TableWritesThrottled",
-    "TableReadsThrottled",
-    "TableLimitReached",
-    "ApiFailing",
-    "ConsumerMissing",
-    "RegistryUnreachable",
-    "RaiseAtCap",
-    "RaisesLimited",
-    "RegistryAhead",
-    "RoutingItemUnreadable",
-}
-"""Written out: an alarm that wakes people is named twice."""
+
+@pytest.fixture(scope="module")
+def severities(root):
+    """The alarms that the operations page names: `wake` or `tomorrow`. An alarm is named there and in the code."""
+    rows = rows_of(root, "| Alarm | Severity | It rings when |")
+    return {name: severity for names, severity, _ in rows for name in re.findall(r"`(\w+)`", names)}
 
 
-def alarms_of(environment):
-    return list_alarms(environment, functions=tuple(FUNCTIONS), slow_request_ms=environment.alarms.slow_ms)
+def test_each_alarm_is_on_the_operations_page_with_its_severity(prod, severities):
+    """Those of a table whose routes lie in it, and apart. Mail can be sorted by the first words."""
+    names = {"name": "n", "table": "t", "journal": "j", "index": "", "queue": "q", "nodes": "n", "api": "a"}
+    apart = list_alarms(Watched(**names, functions=dict.fromkeys(FUNCTIONS, "f"), consumers=1), slow_request_ms=1)
+    made = {alarm.name: alarm.describe() for alarm in apart}
+    made |= {name: alarm["AlarmDescription"] for name, alarm in prod.alarms().items()}
+    words = {"Wake somebody": "wake", "Look tomorrow": "tomorrow"}
+    assert {name: words[text.partition(".")[0]] for name, text in made.items()} == severities
+    assert made.keys() - prod.alarms().keys() == {"JournalThrottled"}
+    assert made.keys() - {alarm.name for alarm in apart} == {"IndexThrottled"}
 
 
-def test_each_trouble_has_an_alarm():
-    """The list of what rings, written out."""
-    assert {alarm.name for alarm in alarms_of(PROD)} == NAMES
-    apart = list_alarms(PROD, functions=tuple(FUNCTIONS), slow_request_ms=1, is_journal_apart=True)
-    assert {alarm.name for alarm in apart} == APART
-
-
-def test_all_are_in_the_template(template):
-    """Each alarm is made, publishes when it begins and when it ends, and says which section to open."""
+def test_all_publish_and_say_which_section_to_open(template):
+    """When each begins and when it ends."""
     (topic,) = template.of_type("AWS::SNS::Topic")
     stack = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
-    made = {a["AlarmName"]: a for a in template.all("AWS::CloudWatch::Alarm")}
-    assert set(made) == {f"{stack}-{name}" for name in NAMES}
-    for name, alarm in made.items():
+    for name, alarm in template.alarms().items():
         assert alarm["AlarmActions"] == alarm["OKActions"] == [{"Ref": topic}]
-        assert alarm["AlarmDescription"].endswith(f" See {RUNBOOK}#{name.removeprefix(f'{stack}-').lower()}")
-
-
-def test_a_description_begins_with_what_it_asks_for(prod):
-    """Mail can be sorted by the first words; what does not wake people can wait until tomorrow."""
-    for name, alarm in prod.alarms().items():
-        words = "Wake somebody. " if name in WAKING else "Look tomorrow. "
-        assert alarm["AlarmDescription"].startswith(words)
+        assert alarm["AlarmName"] == f"{stack}-{name}"
+        assert alarm["AlarmDescription"].endswith(f"See {RUNBOOK}#{name.lower()}")
 
 
 @pytest.mark.parametrize(("variant", "topics"), [("staging", 2), ("changed", 0)], ids=["own topics", "given topics"])
@@ -94,21 +49,11 @@ def test_two_severities_can_have_two_receivers(templates, variant, topics):
     addresses = {short_name(s["TopicArn"]): s["Endpoint"] for s in template.all("AWS::SNS::Subscription")}
     addresses |= {ONCALL: "oncall@example.com", TEAM: "team@example.com"}
     receivers = {True: set(), False: set()}
-    for name, alarm in template.alarms().items():
+    for alarm in template.all("AWS::CloudWatch::Alarm"):
         (action,) = alarm["AlarmActions"]
         assert alarm["OKActions"] == [action]
-        receivers[name.rstrip("2") in WAKING].add(addresses[short_name(action)])
+        receivers[alarm["AlarmDescription"].startswith("Wake")].add(addresses[short_name(action)])
     assert receivers == {True: {"oncall@example.com"}, False: {"team@example.com"}}
-
-
-@pytest.mark.parametrize("environment", [DEV, PROD])
-def test_own_metrics_are_ones_that_we_count(environment):
-    """Under the one dimension that Powertools gives, the function's name: any other alarm would never ring."""
-    own = [m for alarm in alarms_of(environment) for m in alarm.metrics if m.namespace == OWN_NAMESPACE]
-    assert len({m.name for m in own}) > 7
-    assert {m.name for m in own} <= set(MetricName)
-    assert {tuple(m.dimensions) for m in own} == {("service",)}
-    assert {m.dimensions["service"] for m in own} <= set(FUNCTIONS)
 
 
 def stats_of(alarm):
@@ -120,10 +65,15 @@ def test_own_metrics_are_the_stack_s_alone(template):
     """Alarms and dashboard watch the namespace that this stack's functions write to: its name, no other stack's."""
     stack = template.only("AWS::CloudWatch::Dashboard")["DashboardName"]
     assert {template.variables(folder)["POWERTOOLS_METRICS_NAMESPACE"] for folder in FUNCTIONS} == {stack}
-    watched = set()
-    for alarm in template.all("AWS::CloudWatch::Alarm"):
-        watched |= {s["Namespace"] for s in stats_of(alarm) if [d["Name"] for d in s["Dimensions"]] == ["service"]}
-    assert watched == {stack}
+    stats = [s for alarm in template.all("AWS::CloudWatch::Alarm") for s in stats_of(alarm)]
+    own = [s for s in stats if not s["Namespace"].startswith("AWS/")]
+    assert {s["Namespace"] for s in own} == {stack}
+    # Under the one dimension that Powertools gives: any other alarm would never ring.
+    assert len({s["MetricName"] for s in own}) > 7
+    assert {s["MetricName"] for s in own} <= set(MetricName)
+    dimensions = [(each["Name"], each["Value"]) for s in own for each in s["Dimensions"]]
+    assert len(dimensions) == len(own)
+    assert set(dimensions) <= {("service", folder) for folder in FUNCTIONS}
     assert f'"{stack}"' in json.dumps(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"]).replace("\\", "")
 
 
@@ -162,10 +112,11 @@ def test_silence_of_the_consumer_rings(prod):
     assert set(missing.values()) == {"breaching", "notBreaching"}
 
 
-def test_any_eviction_rings():
+def test_any_eviction_rings(dev):
     """One evicted key is enough: a routing table must never be evicted."""
-    (alarm,) = [alarm for alarm in alarms_of(PROD) if alarm.name == "RegistryEvictions"]
-    assert (alarm.threshold, alarm.periods, alarm.is_lack) == (1, 1, False)
+    alarm = dev.alarms()["RegistryEvictions"]
+    assert (alarm["Threshold"], alarm["DatapointsToAlarm"]) == (1, 1)
+    assert alarm["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
 
 
 def test_expressions_count_missing_data_as_none(prod):
@@ -175,24 +126,13 @@ def test_expressions_count_missing_data_as_none(prod):
     assert expression.count("FILL(") == len(FUNCTIONS)
 
 
-def test_no_alarm_watches_more_than_cloudwatch_takes():
+def test_no_alarm_watches_more_than_cloudwatch_takes(changed):
     """Twelve nodes are two alarms, which share their section."""
-    larger = alarms_of(override(PROD, {"registry": {"shard_count": 6}}))
-    assert max(len(alarm.metrics) for alarm in larger) == MAX_METRICS
-    evictions = [alarm for alarm in larger if base_name(alarm) == "RegistryEvictions"]
-    assert [(alarm.name, len(alarm.metrics)) for alarm in evictions] == [
-        ("RegistryEvictions", 10),
-        ("RegistryEvictions2", 2),
-    ]
-    assert {base_name(alarm) for alarm in larger} == NAMES
-
-
-def test_the_dashboard_shows_alarms_and_our_metrics(template):
-    """One dashboard has the state of all alarms and the functions' own metrics."""
-    body = short_name(template.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
-    assert body.count('"metrics"') >= 14
-    for name in ("MessagesWritten", "WritesThrottled", "Raises", "ReportsDropped", "ConsumerLagMs", "RegistryRebuilt"):
-        assert f'"{name}"' in body
+    alarms = changed.alarms()
+    assert max(len(stats_of(alarm)) for alarm in alarms.values()) == MAX_METRICS
+    assert [len(stats_of(alarms[name])) for name in ("RegistryEvictions", "RegistryEvictions2")] == [10, 2]
+    sections = {alarms[name]["AlarmDescription"].rpartition("#")[2] for name in alarms if "Evictions" in name}
+    assert sections == {"registryevictions"}
 
 
 def rows_of(root, header):
@@ -208,22 +148,13 @@ def test_no_row_of_the_operations_page_outlives_its_metric(root):
     assert named - set(MetricName) == {"ColdStart", "Decision-"}
 
 
-def test_the_operations_page_names_every_alarm_and_which_wake_people(root):
-    """Each row is of one severity."""
-    rows = rows_of(root, "| Alarm | Severity | It rings when |")
-    severities = {name: severity for names, severity, _ in rows for name in re.findall(r"`(\w+)`", names)}
-    assert severities.keys() == NAMES | APART
-    assert set(severities.values()) == {"wake", "tomorrow"}
-    assert {name for name, severity in severities.items() if severity == "wake"} == WAKING | {"JournalThrottled"}
-
-
-def test_every_alarm_is_a_section_of_the_runbook_and_the_other_way_round(root):
+def test_every_alarm_is_a_section_of_the_runbook_and_the_other_way_round(root, severities):
     """What to do stands under the alarm's own name."""
     text = (root / RUNBOOK).read_text()
     headings = set(re.findall(r"^#+ `?([A-Z][A-Za-z]+)`?$", text, flags=re.MULTILINE))
-    assert headings >= NAMES | APART
+    assert headings >= severities.keys()
     looks_like_an_alarm = {h for h in headings if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", h)}
-    assert looks_like_an_alarm <= NAMES | APART
+    assert looks_like_an_alarm <= severities.keys()
 
 
 def test_every_widget_of_the_dashboard_is_explained_and_no_other(prod, root):

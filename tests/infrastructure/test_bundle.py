@@ -8,6 +8,7 @@ import pytest
 from packaging.markers import Marker
 
 from hotpartition_cdk.bundle import LOCK, DependencyBundle, PipError, read_digest
+from hotpartition_cdk.bytecode import Interpreter
 from hotpartition_cdk.configuration import LayerTarget
 from hotpartition_cdk.errors import ConfigurationError
 from infra.environments import DEV
@@ -30,6 +31,7 @@ INSTALLED = (
 class FakePip:
     """Installs one package, or fails after half of it."""
 
+    text: str = "text"
     fails: bool = False
     calls: list[list[str]] = field(default_factory=list)
 
@@ -39,7 +41,7 @@ class FakePip:
         for name in INSTALLED[: 2 if self.fails else None]:
             file = target / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(name)
+            file.write_text(self.text)
             file.chmod(0o600)
         if self.fails:
             raise PipError("ERROR: no connection")
@@ -77,17 +79,9 @@ def test_asks_for_the_targets_wheels(bundle):
     assert not any(argument.startswith("--platform") for argument in here)
 
 
-def test_is_built_once(bundle):
-    """What was built is used again, without pip."""
-    first = bundle.build(FakePip())
-    again = FakePip()
-    assert bundle.build(again) == first
-    assert again.calls == []
-
-
 @pytest.mark.parametrize("harm", [lambda file: file.write_text("other"), lambda file: file.unlink()])
 def test_what_was_damaged_is_built_again(bundle, harm):
-    """A file of a finished build that was changed or lost: it is neither taken nor deployed."""
+    """A finished build is used again, without pip, unless a file of it was changed or lost."""
     folder = bundle.build(FakePip())
     whole = read_digest(folder)
     harm(folder / "python" / "pkg" / "__init__.py")
@@ -101,13 +95,8 @@ def test_what_was_damaged_is_built_again(bundle, harm):
 def test_the_digest_follows_the_content(bundle, tmp_path):
     """Not the inputs alone: the same lock that fills a layer otherwise is another asset."""
     elsewhere = replace(bundle, cache=tmp_path / "elsewhere")
-
-    def other_pip(arguments):
-        FakePip()(arguments)
-        (Path(arguments[arguments.index("--target") + 1]) / "pkg" / "__init__.py").write_text("other")
-
     assert elsewhere.key == bundle.key
-    assert read_digest(elsewhere.build(other_pip)) != read_digest(bundle.build(FakePip()))
+    assert read_digest(elsewhere.build(FakePip("other"))) != read_digest(bundle.build(FakePip()))
 
 
 def test_failure_leaves_nothing(bundle):
@@ -131,23 +120,17 @@ def test_two_at_once_agree(bundle):
     assert "." not in bundle.folder.name
 
 
-@pytest.mark.parametrize(
-    "change", [{"python_version": "3.14"}, {"architecture": "x86_64"}, {"wheel_platforms": ("manylinux2014_aarch64",)}]
-)
-def test_key_follows_the_target(bundle, change):
-    """Another Python, processor or platform is another layer."""
-    assert replace(bundle, target=TARGET.model_copy(update=change)).key != bundle.key
-
-
-def test_key_follows_the_lock_alone(bundle, tmp_path):
-    """The key is the lock's content and not its place, so that it is the same on every machine."""
-    same = tmp_path / "other" / "lock.txt"
-    same.parent.mkdir()
-    same.write_bytes(bundle.lock.read_bytes())
+def test_key_follows_what_the_layer_is_built_from(bundle, tmp_path):
+    """The Python, the processor, the platform, the form of bytecode, and the lock, wherever it lies."""
+    changes = ({"python_version": "3.14"}, {"architecture": "x86_64"}, {"wheel_platforms": ("manylinux2014_aarch64",)})
     before = bundle.key
+    others = [replace(bundle, target=TARGET.model_copy(update=change)) for change in changes]
+    others += [replace(bundle, interpreter=Interpreter("python", magic)) for magic in ("00", "01")]
+    same, other = tmp_path / "same.txt", tmp_path / "other.txt"
+    same.write_bytes(bundle.lock.read_bytes())
+    other.write_text("pkg==1.1 --hash=sha256:11\n")
     assert replace(bundle, lock=same, cache=tmp_path).key == before
-    bundle.lock.write_text("pkg==1.1 --hash=sha256:11\n")
-    assert bundle.key != before
+    assert len({before, *(each.key for each in [*others, replace(bundle, lock=other)])}) == 7
 
 
 def test_lock_has_no_condition_that_only_the_target_meets():

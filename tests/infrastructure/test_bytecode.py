@@ -3,14 +3,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
-from hotpartition_cdk.bundle import LOCK, DependencyBundle, SourceBundle
+from hotpartition_cdk.bundle import SourceBundle
 from hotpartition_cdk.bytecode import Interpreter, find_interpreter
 from hotpartition_cdk.configuration import TESTED_PYTHON
-from infra.bundle import CACHE, ROOT
+from infra.bundle import ROOT
 from infra.environments import DEV, PROD
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -96,14 +95,6 @@ def test_the_layer_s_name_follows_what_goes_in(build, sources):
     assert build("first", None).key != before
     (sources / "python/pkg/__init__.py").write_text("NAMES = {}\n")
     assert build("first").key != before
-
-
-def test_dependencies_are_named_by_their_bytecode():
-    """A layer with bytecode is another layer than one without, and one of another Python's."""
-    interpreter = find_interpreter(HERE, {})
-    bundle = DependencyBundle(lock=LOCK, target=DEV.target, cache=CACHE)
-    keys = {replace(bundle, interpreter=i).key for i in (None, interpreter, replace(interpreter, magic="00"))}
-    assert len(keys) == 3
 
 
 def test_the_suite_is_tried_on_the_functions_python():

@@ -18,23 +18,18 @@ def test_one_consumer_gets_the_schedulers_own_event(template):
 
 
 def test_each_share_has_a_schedule(staging, prod):
-    """That starts the same function, with its share in the event; else they are as the only one is."""
+    """It starts the same function, with its share in the event, for whose runs concurrency is reserved."""
     schedules = deepcopy(staging.all(SCHEDULE))
     events = [json.loads(schedule["Target"].pop("Input")) for schedule in schedules]
     assert [Share.decode(event) for event in events] == list(list_shares(2))
     assert {event["time"] for event in events} == {"<aws.scheduler.scheduled-time>"}
     assert schedules == [prod.only(SCHEDULE)] * 2
     assert set(prod.of_type(SCHEDULE)) < set(staging.of_type(SCHEDULE))
+    assert staging.function("consume_reports")["ReservedConcurrentExecutions"] == 8
 
 
-def test_the_concurrency_is_reserved_for_all(staging, prod):
-    """The runs of each share overlap, as those of the only one do."""
-    reserved = [t.function("consume_reports")["ReservedConcurrentExecutions"] for t in (prod, staging)]
-    assert reserved == [4, 8]
-
-
-def test_each_share_has_an_alarm(staging):
-    """One that is missing is not covered up by the others."""
+def test_each_share_is_missed(staging):
+    """By an alarm of its own, so that the others do not cover it up, and by the operations function."""
     alarms = [
         a["Properties"] for id_, a in staging.of_type("AWS::CloudWatch::Alarm").items() if "ConsumerMissing" in id_
     ]
@@ -44,8 +39,4 @@ def test_each_share_has_an_alarm(staging):
         ("ConsumerStarted", 1, "breaching")
     }
     assert {a["AlarmDescription"].rpartition("#")[2] for a in alarms} == {"consumermissing"}
-
-
-def test_the_operations_function_knows_how_many_there_are(staging):
-    """It looks for each of them."""
     assert OperateSettings.from_env(staging.variables("operate")).consumers == 2

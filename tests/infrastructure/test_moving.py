@@ -19,7 +19,7 @@ NAMED = {
 """What has a name that is unique in account and region."""
 
 
-def app(folder, *, id_="Hot", is_wrapped=False, is_sharing=False, has_events=True, is_named=True):
+def app(folder, *, is_moved=False, is_sharing=False, has_events=True, is_named=True):
     """Two tables, imported and made here; the second one's registry is its own, or the first one's."""
     made = App(folder)
     stack = made.stack("Moving")
@@ -33,8 +33,8 @@ def app(folder, *, id_="Hot", is_wrapped=False, is_sharing=False, has_events=Tru
         sort_key=dynamodb.Attribute(name="At", type=dynamodb.AttributeType.NUMBER),
     )
     constructs.HotPartition(
-        import_module("constructs").Construct(stack, "Wrapped") if is_wrapped else stack,
-        id_,
+        import_module("constructs").Construct(stack, "Wrapped") if is_moved else stack,
+        "Hotter" if is_moved else "Hot",
         table=events,
         functions=[make_function(stack, "Collect")],
         registry=first.registry if is_sharing else None,
@@ -60,11 +60,9 @@ def journals(template):
 
 CHANGES = {
     "before": {},
-    "renamed": {"id_": "Hotter"},
-    "wrapped": {"is_wrapped": True},
+    "renamed and wrapped": {"is_moved": True},
     "sharing": {"is_sharing": True},
-    "without its name": {"is_named": False},
-    "renamed, without a name": {"id_": "Hotter", "is_named": False},
+    "moved, without a name": {"is_moved": True, "is_named": False},
     "away": {"has_events": False},
 }
 

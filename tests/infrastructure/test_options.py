@@ -14,11 +14,6 @@ from infrastructure.templates import AUTHORIZER, BOUNDARY, FUNCTIONS, KEY, ONCAL
 TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
 
 
-def test_nothing_changes_nothing():
-    """Without overrides an environment is what its code says."""
-    assert override(PROD, {}) == PROD
-
-
 @pytest.mark.parametrize(
     ("named", "changes"),
     [
@@ -48,7 +43,7 @@ def test_nothing_changes_nothing():
         ("api.write_scopes", {"api": {**TOKENS, "write_scopes": ["w"]}}),
         ("api.jwt_issuer", {"api": {"write_scopes": ["w"], "change_scopes": ["c"], "read_scopes": ["r"]}}),
         ("api.write_scopes", {"api": {**TOKENS, "write_scopes": ["a b"], "read_scopes": ["r"]}}),
-        ("api.authorizer_cache_seconds", {"api": {"authorizer_cache_seconds": 1}}),
+        ("api.authorizer_cache_seconds", {"api": {"authorizer_cache_seconds": 1}}),  # so its default is 0
         ("api.sender_claim", {"api": {"sender_claim": "sub"}}),
         ("api.sender_claim", {"api": {**TOKENS, "sender_claim": ""}}),
         ("api.authorizer_arn", {"api": {"authorizer_arn": "who"}}),
@@ -139,17 +134,13 @@ class TestFile:
         assert found.settings == {"max_shard_count": 64}
         assert read_environment("dev", "mine.toml", tmp_path) == (DEV, Changes())
 
-    def test_may_be_json(self, tmp_path):
-        """A program may write it."""
-        (tmp_path / "mine.json").write_text('{"dev": {"options": {"consumer_concurrency": 5}}}')
-        _, found = read_environment("dev", "mine.json", tmp_path)
-        assert found.options == {"consumer_concurrency": 5}
-
     def test_is_read_by_itself_when_it_is_there(self, tmp_path):
-        """`hotpartition.toml` beside app.py needs no context; without it nothing changes."""
+        """`hotpartition.toml` beside app.py needs no context; without it nothing changes. JSON is named."""
         assert load_environment("prod", tmp_path) == PROD
         (tmp_path / "hotpartition.toml").write_text(FILE)
         assert load_environment("prod", tmp_path).consumer_concurrency == 6
+        (tmp_path / "mine.json").write_text('{"dev": {"options": {"consumer_concurrency": 5}}}')
+        assert read_environment("dev", "mine.json", tmp_path)[1].options == {"consumer_concurrency": 5}
 
     @pytest.mark.parametrize(
         ("name", "content", "named"),
@@ -174,26 +165,14 @@ class TestFile:
             read_environment("prod", name, tmp_path)
 
 
-class TestOwnEnvironment:
-    """A section of the file with another name than the environments of the code."""
-
-    STAGING = '[staging]\nbase = "prod"\noptions = { log_retention_days = 30 }\n'
-
-    def test_begins_as_its_base(self, tmp_path):
-        """Its name and its options are its own, the rest is the base's."""
-        (tmp_path / "hotpartition.toml").write_text(self.STAGING)
-        expected = PROD.model_copy(update={"name": "staging", "log_retention_days": 30})
-        assert load_environment("staging", tmp_path) == expected
-        assert load_environment("prod", tmp_path) == PROD
-
-    def test_is_named_where_another_is_unknown(self, tmp_path):
-        """The sentence names the ones that there are."""
-        (tmp_path / "hotpartition.toml").write_text(self.STAGING)
-        with pytest.raises(
-            ConfigurationError,
-            match=r"'stagng' is unknown; .*local-lite, staging. Did you mean staging.$",
-        ):
-            load_environment("stagng", tmp_path)
+def test_an_environment_of_ones_own_begins_as_its_base(tmp_path):
+    """Its name and its options are its own; where another name is unknown, it is among those that there are."""
+    (tmp_path / "hotpartition.toml").write_text('[staging]\nbase = "prod"\noptions = { log_retention_days = 30 }\n')
+    expected = PROD.model_copy(update={"name": "staging", "log_retention_days": 30})
+    assert load_environment("staging", tmp_path) == expected
+    assert load_environment("prod", tmp_path) == PROD
+    with pytest.raises(ConfigurationError, match=r"'stagng' is unknown; .*local-lite, staging. Did you mean staging.$"):
+        load_environment("stagng", tmp_path)
 
 
 NAMED_BY_CLOUDFORMATION = {
@@ -268,8 +247,6 @@ def test_options_reach_the_template(changed):
     assert changed.function("write_message")["MemorySize"] == 3008
     assert changed.variables("write_message")["HOTPARTITION_RETENTION_DAYS"] == "30"
     assert changed.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "64"
-    # Twelve nodes are more than one alarm can watch.
-    assert {"RegistryEvictions", "RegistryEvictions2"} <= set(changed.alarms())
     check_api(changed)
     check_snapshots(changed)
     egress = changed.all("AWS::EC2::SecurityGroupEgress")
@@ -329,12 +306,6 @@ def test_a_lambda_authorizer_of_ones_own(staging):
     assert short_name(permission["SourceArn"]).endswith(f"/authorizers/${{{id_}}}")
     assert staging.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "user"
     assert "$context.authorizer.user" in staging.only("AWS::ApiGatewayV2::Stage")["AccessLogSettings"]["Format"]
-
-
-def test_a_decision_is_not_kept_unless_asked_for(dev):
-    """A decision that is kept is one for every conversation, which only its owner can know to be right."""
-    assert DEV.api.authorizer_cache_seconds == 0
-    assert "HOTPARTITION_SENDER_CLAIM" not in dev.variables("write_message")
 
 
 def check_snapshots(template):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import re
 from fnmatch import fnmatchcase
@@ -19,8 +18,6 @@ from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.engine import gatherer
-from hotpartition_messages import adaptive_reader, reading
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.templates import FUNCTIONS, Statement, short_name
 from support.builders import build_message
@@ -103,13 +100,6 @@ def registry_of(template, folder):
 def test_function(template, folder):
     """A function's role may do what is written above, and nothing else."""
     assert set(template.statements(template.role_id(folder))) == expected_of(template, folder)
-
-
-def test_readers_never_write():
-    """There is no write in the read function's own code, as there is none that its role may do."""
-    for module in (gatherer, reading, adaptive_reader):
-        source = inspect.getsource(module)
-        assert not re.search(r"\b_store\.create\b|\b_?journal\b\.add|DynamoDBJournal|\bJournal\b", source)
 
 
 def test_other_roles(template):

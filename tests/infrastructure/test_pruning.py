@@ -42,11 +42,21 @@ print(json.dumps({
 }))
 """
 EVENTS = {
-    "write_message": post_event("room-1", {"sender": "ann", "body": "hello"}),
-    "read_messages": page_event("room-1"),
-    "consume_reports": {"time": "2026-11-21T00:00:00Z"},
-    "operate": {"command": "route", "conversation_id": "room-1"},
+    "write_message": (post_event("room-1", {"sender": "ann", "body": "hello"}), 503),
+    "read_messages": (page_event("room-1"), 503),
+    "consume_reports": ({"time": "2026-11-21T00:00:00Z"}, None),
+    "operate": ({"command": "route", "conversation_id": "room-1"}, ["error"]),
 }
+"""Each function's event, and what comes of it without DynamoDB and Redis; None: a run's summary."""
+
+
+def start(code, *arguments, **environ):
+    """Run code isolated from this machine's packages: what is not in the layers is not there."""
+    interpreter = getattr(sys, "_base_executable", sys.executable)
+    command = [interpreter, "-B", "-S", "-c", code, *arguments]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip().splitlines()[-1]
 
 
 @pytest.fixture
@@ -123,20 +133,7 @@ def run(function, layers, root, **settings):
         "POWERTOOLS_METRICS_NAMESPACE": "pruned",
         **settings,
     }
-    # Isolated from this machine's packages: what is not in the layers is not there.
-    interpreter = getattr(sys, "_base_executable", sys.executable)
-    command = [interpreter, "-B", "-S", "-c", RUN, json.dumps(EVENTS[function]), str(layers[-1])]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
-
-
-OUTCOMES = {
-    "write_message": 503,  # no response in DynamoDB's and Redis's place
-    "read_messages": 503,
-    "consume_reports": None,
-    "operate": ["error"],
-}
+    return json.loads(start(RUN, json.dumps(EVENTS[function][0]), str(layers[-1]), **environ))
 
 
 @pytest.mark.slow
@@ -145,10 +142,8 @@ def test_every_function_serves_from_what_is_left(function, client, layers, root)
     """With either client, it does what it does without DynamoDB and Redis; all it imports is compiled."""
     folders = tuple(layer / "python" for layer in layers)
     served = run(function, folders, root, HOTPARTITION_DYNAMODB_CLIENT=client)
-    if OUTCOMES[function] is not None:
-        assert served["outcome"] == OUTCOMES[function]
-    else:
-        assert isinstance(served["outcome"], list)  # a run's summary
+    outcome = EVENTS[function][1]
+    assert served["outcome"] == outcome if outcome else isinstance(served["outcome"], list)
     assert served["has_boto3"] is (client == "boto3")
     tag = sys.implementation.cache_tag
     assert len(served["sources"]) > 100
@@ -164,10 +159,7 @@ def test_botocore_finds_its_compressed_list_of_endpoints(layers):
         "session = botocore.session.get_session()\n"
         "print(sorted(session.get_available_services()), len(session.get_data('endpoints')['partitions']) > 3)"
     )
-    command = [getattr(sys, "_base_executable", sys.executable), "-B", "-S", "-c", code]
-    environ = {"PYTHONPATH": str(layers[-1] / "python")}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == f"{sorted(KEPT_SERVICES)} True"
+    assert start(code, PYTHONPATH=str(layers[-1] / "python")) == f"{sorted(KEPT_SERVICES)} True"
 
 
 @pytest.mark.slow

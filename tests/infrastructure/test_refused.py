@@ -7,9 +7,20 @@ import re
 import pytest
 
 from hotpartition_cdk.errors import ConfigurationError
-from infrastructure.test_constructs import App, Lazy, cdk, constructs, dynamodb, ec2, imported_table, make_function
+from infrastructure.test_constructs import (
+    App,
+    Lazy,
+    cdk,
+    constructs,
+    dynamodb,
+    ec2,
+    imported_table,
+    lambda_,
+    make_function,
+)
 
 iam = Lazy("aws_cdk.aws_iam")
+IN_BAND = {"detection": "in-band"}
 TYPES = {"S": "STRING", "N": "NUMBER", "B": "BINARY"}
 
 
@@ -23,7 +34,18 @@ def table(stack):
     return imported_table(stack)
 
 
-def make_table(stack, name, *, sort="S", partition="S"):
+@pytest.fixture
+def hot(stack, table):
+    """A HotPartition with a VPC of its own."""
+    return constructs.HotPartition(stack, "Hot", table=table, is_joining=True)
+
+
+def refused(sentence):
+    """Expects an error that begins with these words."""
+    return pytest.raises(ConfigurationError, match=f"^{re.escape(sentence)}")
+
+
+def make_table(stack, *, sort="S", partition="S"):
     """A table made here; without a sort key one of the newer kind."""
 
     def attribute(name, type_):
@@ -31,51 +53,108 @@ def make_table(stack, name, *, sort="S", partition="S"):
 
     key = attribute("Id", partition)
     if sort is None:
-        return dynamodb.TableV2(stack, name, partition_key=key)
-    return dynamodb.Table(stack, name, partition_key=key, sort_key=attribute("At", sort))
+        return dynamodb.TableV2(stack, "Table", partition_key=key)
+    return dynamodb.Table(stack, "Table", partition_key=key, sort_key=attribute("At", sort))
 
 
-@pytest.mark.parametrize("name", ["a" * 32, "MyTable_Prod", "9lives", "a--b", "hot-", "Hot"])
-def test_a_name_that_no_redis_user_can_have(stack, table, name):
-    """ElastiCache would say so after minutes, or store another."""
-    with pytest.raises(ConfigurationError, match=r"^Refused/Hot has the name .* small letters, digits and single"):
-        constructs.HotPartition(stack, "Hot", table=table, name=name)
+def quiet(options):
+    return options.changed({"alarms": {"is_silent": True}})
 
 
-@pytest.mark.parametrize(
-    ("schema", "more", "sentence"),
-    [
-        ({"sort": None}, {}, "Refused/Unfit has no sort key, so each of its partition keys holds one item"),
-        (
-            {"partition": "N"},
-            {},
-            "the partition key Id of Refused/Unfit is of type N, and a shard's number can be",
-        ),
-        (
-            {"sort": "B"},
-            {"detection": "in-band"},
-            "the sort key At of Refused/Unfit is of type B, under which no routing item can lie: give journal=",
-        ),
-        (
-            {},
-            {"indexes": ["by-time"]},
-            "Refused/Unfit has no index by-time, but none: correct indexes=, or add",
-        ),
-    ],
-)
-def test_a_table_that_does_not_fit(stack, schema, more, sentence):
-    """Without a sort key, with another type of key, or without the index."""
-    with pytest.raises(ConfigurationError) as caught:
-        constructs.HotPartition(stack, "Hot", table=make_table(stack, "Unfit", **schema), **more)
-    assert str(caught.value).startswith(sentence)
+WRONG = [
+    # ElastiCache would say so after minutes, or store another.
+    *(
+        (lambda _, name=name: {"name": name}, f"Refused/Hot has the name {name!r}, after which Redis users are called:")
+        for name in ("a" * 32, "MyTable_Prod", "9lives", "a--b", "hot-", "Hot")
+    ),
+    (
+        lambda _: {"options": {"registry": {"node_typ": "x"}}},
+        "option registry.node_typ is unknown; allowed are",
+    ),
+    (lambda _: {"options": {"consumers": 5}}, "option consumers should be at most 4, the number of report streams"),
+    (lambda _: {"settings": {"table_name": "x"}}, "setting table_name is set by the stack itself and cannot be"),
+    (lambda _: {"settings": {"max_shard_count": 1}}, "setting max_shard_count should be a whole number, between 2"),
+    (lambda _: {"settings": {"run_seconds": 180}}, "setting run_seconds should be at most 170 in Refused/Hot"),
+    (lambda _: {"detection": "redis"}, "detection should be 'consumer' or 'in-band', not 'redis'"),
+    (
+        lambda _: {**IN_BAND, "options": {}},
+        "Refused/Hot finds hot keys in band, and makes nothing for",
+    ),
+    (lambda _: {**IN_BAND, "settings": {"consumers": 2}}, "setting consumers is set by the stack itself"),
+    (lambda _: {**IN_BAND, "settings": {"run_seconds": 9}}, "setting run_seconds is unknown; allowed are"),
+    (lambda stack: {"table": make_table(stack, sort=None)}, "Refused/Table has no sort key, so each of its partition"),
+    (lambda stack: {"table": make_table(stack, partition="N")}, "the partition key Id of Refused/Table is of type N"),
+    (lambda stack: {"table": make_table(stack, sort="B"), **IN_BAND}, "the sort key At of Refused/Table is of type B,"),
+    (lambda stack: {"table": make_table(stack), "indexes": ["at"]}, "Refused/Table has no index at, but none: correct"),
+    # A text would be taken for a list of letters.
+    (lambda _: {"table": "readings"}, "Refused/Hot is given 'readings' as table=: give an aws_dynamodb table"),
+    (lambda _: {"indexes": "at"}, "Refused/Hot is given 'at' as indexes=: give a list, such as indexes=[...]"),
+    (lambda _: {"functions": 3}, "Refused/Hot is given 3 as functions=: give a list"),
+    (
+        lambda stack: {"functions": [make_function(stack, "Ingest")]},
+        "Refused/Ingest runs in no VPC, and in that of",
+    ),
+    (lambda _: {"options": constructs.PRODUCTION}, "the alarms of Refused/Hot reach nobody: give option alarms.email"),
+    # The zone's name is known to CloudFormation alone.
+    (
+        lambda stack: {"options": quiet(constructs.PRODUCTION), "vpc": ec2.Vpc(stack, "Vpc", max_azs=1)},
+        "Refused/Hot/Valkey stands in several zones (option registry.is_multi_az), and its subnets in one alone: give",
+    ),
+]
 
 
-def test_what_fits_is_taken(stack):
-    """An index that is there, and a numeric sort key with a journal apart."""
-    table = make_table(stack, "Indexed", sort="N")
+@pytest.mark.parametrize(("given", "sentence"), WRONG)
+def test_what_is_wrong_is_said_with_what_is_allowed(stack, table, given, sentence):
+    """Names, options, settings, tables, and things of another kind."""
+    with refused(sentence):
+        constructs.HotPartition(stack, "Hot", **({"table": table} | given(stack)))
+
+
+def test_a_function_that_does_not_fit(hot, stack):
+    """Its runtime, its kind, its VPC, or what it was given already."""
+    with refused("Refused/Old runs on python3.10, and the library does on python3.11, python3.12, python3.13, "):
+        hot.add_function(make_function(stack, "Old", runtime=lambda_.Runtime.PYTHON_3_10))
+    with refused("Refused/Hot is given Alias as a function, which nothing can be added to: give the aws_lambda.Func"):
+        hot.add_function(make_function(stack, "Aliased").add_alias("live"))
+    with refused("Refused/Inside runs in a VPC, from which the registry in a new one cannot be reached: give that"):
+        hot.add_function(make_function(stack, "Inside", vpc=ec2.Vpc(stack, "Elsewhere", max_azs=1)))
+    function = make_function(stack, "Twice")
+    hot.add_function(function)
+    with refused("Refused/Twice was given to a HotPartition already"):
+        hot.add_reader(function)
+
+
+def test_a_registry_of_another_stack(hot):
+    """Its users are made beside their group."""
+    other = cdk.Stack(cdk.App(), "Other")
+    with pytest.raises(ConfigurationError, match=r"put them into the same stack$"):
+        constructs.HotPartition(other, "Hot", table=imported_table(other), registry=hot.registry)
+
+
+def test_a_vpc_of_public_subnets(stack):
+    """No function reaches DynamoDB from there."""
+    subnets = [ec2.SubnetConfiguration(name="public", subnet_type=ec2.SubnetType.PUBLIC)]
+    vpc = ec2.Vpc(stack, "Open", max_azs=1, subnet_configuration=subnets)
+    with refused("Refused/Open has public subnets only"):
+        constructs.Network(stack, "OpenNetwork", vpc=vpc)
+
+
+def test_a_registry_over_zones_that_are_not_there(stack):
+    """ElastiCache would say so only after minutes of deploying."""
+    subnets = [ec2.Subnet.from_subnet_attributes(stack, "A", subnet_id="a", availability_zone="eu-west-1a")]
+    vpc = ec2.Vpc.from_vpc_attributes(stack, "Given", vpc_id="v", availability_zones=["eu-west-1a"])
+    network = constructs.Network(stack, "OneZone", vpc=vpc, subnets=subnets)
+    with pytest.raises(ConfigurationError, match=r"its subnets in eu-west-1a alone"):
+        constructs.Registry(stack, "Spread", network=network, size=constructs.PRODUCTION.registry)
+
+
+def test_what_fits_is_taken(stack, table):
+    """An index that is there, and a numeric sort key with a journal apart; production that is meant to be silent."""
+    made = make_table(stack, sort="N")
     key = dynamodb.Attribute(name="Hour", type=dynamodb.AttributeType.STRING)
-    table.add_global_secondary_index(index_name="by-hour", partition_key=key)
-    constructs.HotPartition(stack, "Hot", table=table, indexes=["by-hour"])
+    made.add_global_secondary_index(index_name="by-hour", partition_key=key)
+    constructs.HotPartition(stack, "Hot", table=made, indexes=["by-hour"])
+    constructs.HotPartition(stack, "Quiet", table=table, options=quiet(constructs.LARGE))
 
 
 @pytest.mark.parametrize("place", ["eu-west-1:210987654321", "us-east-1:123456789012"])
@@ -87,38 +166,17 @@ def test_a_table_of_another_account_or_region(place):
         constructs.HotPartition(stack, "Hot", table=table)
 
 
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"table": "readings"}, "is given 'readings' as table=: give an aws_dynamodb table"),
-        ({"indexes": "by-time"}, "is given 'by-time' as indexes=: give a list, such as indexes=[...]"),
-        ({"functions": 3}, "is given 3 as functions=: give a list"),
-    ],
-)
-def test_another_kind_of_thing(stack, table, given, sentence):
-    """A text would be taken for a list of letters."""
-    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
-        constructs.HotPartition(stack, "Hot", **({"table": table} | given))
-
-
 def test_a_second_one_for_a_table(stack, table):
     """Of the same one, or another import of it. Several in-band ones make nothing, and are taken."""
     constructs.HotPartition(stack, "Once", table=table)
     again = dynamodb.Table.from_table_name(stack, "Again", "readings")
-    for number, (given, detection) in enumerate([(table, "consumer"), (again, "consumer"), (again, "in-band")]):
-        with pytest.raises(ConfigurationError, match=r"is the second HotPartition of the table"):
-            constructs.HotPartition(stack, f"Twice{number}", table=given, detection=detection)
     other = imported_table(stack, "in-band")
     for id_ in ("Here", "There"):
         constructs.HotPartition(stack, id_, table=other, detection=constructs.IN_BAND)
-    with pytest.raises(ConfigurationError, match=r"is the second HotPartition of the table"):
-        constructs.HotPartition(stack, "Everywhere", table=other)
-
-
-def test_a_function_that_would_lose_the_internet(stack, table):
-    """Unless that is meant (`is_joining`)."""
-    with pytest.raises(ConfigurationError, match=r"^Refused/Outside runs in no VPC, .* no internet: say is_join"):
-        constructs.HotPartition(stack, "Hot", table=table, functions=[make_function(stack, "Outside")])
+    second = [(table, "consumer"), (again, "consumer"), (again, "in-band"), (other, "consumer")]
+    for number, (given, detection) in enumerate(second):
+        with refused(f"Refused/Twice{number} is the second HotPartition of the table"):
+            constructs.HotPartition(stack, f"Twice{number}", table=given, detection=detection)
 
 
 def test_a_function_in_another_vpc(stack, table):
@@ -126,7 +184,7 @@ def test_a_function_in_another_vpc(stack, table):
     here, there = (ec2.Vpc(stack, name, max_azs=2) for name in ("Here", "There"))
     hot = constructs.HotPartition(stack, "Hot", table=table, vpc=here)
     hot.add_function(make_function(stack, "Inside", vpc=here))
-    with pytest.raises(ConfigurationError, match=r"^Refused/Outside runs in another VPC than the registry of"):
+    with refused("Refused/Outside runs in another VPC than the registry of"):
         hot.add_function(make_function(stack, "Outside", vpc=there))
 
 
@@ -140,7 +198,7 @@ def test_a_role_that_accepts_no_policy(stack, table):
         return make_function(stack, name, role=role)
 
     hot.add_function(function("Mutable", is_mutable=True))
-    with pytest.raises(ConfigurationError, match=r"^the role of Refused/Immutable accepts no policy"):
+    with refused("the role of Refused/Immutable accepts no policy"):
         hot.add_reader(function("Immutable", is_mutable=False))
 
 
@@ -148,28 +206,12 @@ def test_stacks_that_would_need_one_another(tmp_path):
     """Function and table, or function and VPC, in one stack, HotPartition in another; what has an order is taken."""
     app = App(tmp_path)
     theirs, ours = app.stack("Theirs"), app.stack("Ours")
-    table = make_table(theirs, "Readings")
-    hot = constructs.HotPartition(ours, "Hot", table=table, is_joining=True)
-    with pytest.raises(ConfigurationError, match=r"^Theirs/Ingest and the table Theirs/Readings are in Theirs, which"):
+    hot = constructs.HotPartition(ours, "Hot", table=make_table(theirs), is_joining=True)
+    with refused("Theirs/Ingest and the table Theirs/Table are in Theirs, which"):
         hot.add_function(make_function(theirs, "Ingest"))
     hot.add_function(make_function(ours, "Here"))
     vpc = ec2.Vpc(theirs, "Vpc", max_azs=2)
     apart = constructs.HotPartition(ours, "Apart", table=imported_table(ours), vpc=vpc)
-    with pytest.raises(ConfigurationError, match=r"^Theirs/Inside and the VPC Theirs/Vpc are in Theirs, which"):
+    with refused("Theirs/Inside and the VPC Theirs/Vpc are in Theirs, which"):
         apart.add_function(make_function(theirs, "Inside", vpc=vpc))
     app.app.synth()
-
-
-def test_production_that_tells_nobody(stack, table):
-    """Unless that is meant (`is_silent`)."""
-    with pytest.raises(ConfigurationError, match=r"^the alarms of Refused/Silent reach nobody: give option alarms"):
-        constructs.HotPartition(stack, "Silent", table=table, options=constructs.PRODUCTION)
-    quiet = constructs.LARGE.changed({"alarms": {"is_silent": True}})
-    constructs.HotPartition(stack, "Quiet", table=table, options=quiet)
-
-
-def test_production_in_one_zone(stack, table):
-    """Also where the zone's name is known to CloudFormation alone."""
-    quiet = constructs.PRODUCTION.changed({"alarms": {"is_silent": True}})
-    with pytest.raises(ConfigurationError, match=r"its subnets in one alone: give subnets of two zones"):
-        constructs.HotPartition(stack, "Hot", table=table, options=quiet, vpc=ec2.Vpc(stack, "Vpc", max_azs=1))

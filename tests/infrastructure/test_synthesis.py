@@ -54,6 +54,8 @@ def test_without_bundling_nothing_can_be_deployed(dev, tmp_path):
         ("environment=stage", "environment 'stage' is unknown"),
         ('settings={"run_seconds": "soon"}', "setting run_seconds"),
         ('settings={"max_shard_count": 1}', "setting max_shard_count"),
+        ("settings={", "settings should be a JSON object, not '{' (Expecting"),
+        ("options=[1]", "options should be a JSON object of names to values, not [1]"),
         ("color=red", "context key 'color' is unknown"),
         ("bundling=false", "bundling should be on or off"),
         ("bundling=", "bundling should be on or off"),

@@ -22,7 +22,6 @@ import trustme
 from botocore.exceptions import ParamValidationError
 
 from hotpartition.core.hedging import MIN_LATENCIES, HedgePolicy
-from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, StaleSignatureError
 from hotpartition.dynamodb.curl import MAX_IDLE_SECONDS
 from hotpartition.errors import (
@@ -223,14 +222,6 @@ class TestErrors:
         with closed_port() as port, pytest.raises(CredentialsError):
             ask(connect(port))
 
-    def test_the_sdks_client_is_made_for_the_request_path(self, aws_environment):
-        """One attempt, timeouts well under a function's own, as many connections as threads."""
-        client = create_client(connections=7)
-        config = client.meta.config
-        assert config.retries == {"total_max_attempts": 1, "mode": "standard"}
-        assert (config.connect_timeout, config.read_timeout, config.max_pool_connections) == (0.5, 2.0, 7)
-        client.close()
-
 
 class TestOneConnection:
     """Many requests, one after the other."""
@@ -422,10 +413,6 @@ class TestOneConnection:
         assert ask(calls, 1) == 1
         assert server.connections() == [1]
 
-    def test_half_a_character_is_left_to_dynamodb(self, serve, connect):
-        """JSON can say it, UTF-8 cannot."""
-        assert echoed(connect(serve(Peer.echo).port), "\ud800") == "\ud800"
-
     def test_a_request_that_is_no_json_takes_no_connection(self, serve, connect):
         """A bug of ours is told, and the next request finds everything in order."""
         server = serve(Peer.echo)
@@ -457,20 +444,10 @@ class TestOpening:
         with closed_port() as port, unavailable("onnect to"):
             ask(connect(port))
 
-    def test_the_next_address_is_tried(self, serve, connect):
-        """A name may stand for several; one that is away is passed over."""
-        server = serve(Peer.echo)  # at 127.0.0.1, not at ::1
-        assert ask(connect(server.port, host="localhost")) == 0
-
     def test_one_that_opens_too_slowly_is_given_up(self, connect):
         """Long before the response would be."""
         with full_port() as port, unavailable(*LATE):
             ask(connect(port, connect_seconds=READ_TIMEOUT_SECONDS))
-
-    def test_a_name_that_nobody_knows_is_told(self, connect):
-        """It may be known again soon."""
-        with unavailable("resolve", "nobody.invalid"):
-            ask(connect(1, host="nobody.invalid"))
 
 
 SLOW_RESOLVER = """

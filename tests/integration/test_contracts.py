@@ -6,7 +6,7 @@ import pytest
 
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, ReadRoute
-from hotpartition.core.reports import WriteReport, stream_partition_of
+from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import WHOLE, list_shares
@@ -277,15 +277,16 @@ class TestReports:
         fake.is_down = is_down
         return fake, fake
 
-    def test_reports_are_read_in_order_from_their_stream(self, streams):
+    @pytest.mark.parametrize("first", [WriteReport("c", 0, "e", 1.0, 25_000, 0), ReadReport("c", 0, "e", 1.0, 1.0)])
+    def test_reports_are_read_in_order_from_their_stream(self, streams, first):
         """After an id and up to a limit; each conversation in the one stream that its name gives."""
         sink, source = streams
-        sent = [WriteReport("c", 100, "e", float(value), 25_000, 0) for value in range(1, 6)]
+        sent = [first._replace(slot=slot) for slot in range(100, 105)]
         for report in sent:
             sink.send(report)
         partition = stream_partition_of("c", self.PARTITIONS)
         entries = source.read(partition, "0-0", 100)
-        assert [WriteReport.decode(entry.text) for entry in entries] == sent
+        assert [type(first).decode(entry.text) for entry in entries] == sent
         assert list(source.read(partition, "0-0", 2)) == list(entries[:2])
         assert list(source.read(partition, entries[1].entry_id, 2)) == list(entries[2:4])
         assert list(source.read(partition, entries[-1].entry_id, 2)) == []

@@ -33,7 +33,7 @@ from hotpartition_messages.keys import KEY_FORM, build_sort_key
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import ReadSettings, WriteSettings
 from hotpartition_messages.wiring_writer import build_message_writer
-from support.builders import World, build_message, message_id, new_message, route_of, walk
+from support.builders import World, build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock
 from support.tables import TABLE, TABLE_NAME
@@ -61,15 +61,6 @@ def put_all(dynamodb, times, partition_key="c"):
 
 def put_routing_item(dynamodb, **attributes):
     dynamodb.client.put_item(TableName=TABLE_NAME, Item={"pk": {"S": "c"}, "sk": {"S": "r#"}, **attributes})
-
-
-class TestPut:
-    def test_a_new_message_is_stored_as_it_was_built(self, dynamodb):
-        """The item in the table is the message's item, and nothing else is said about it."""
-        item = build_message(1).to_item("c#3")
-        assert dynamodb.store.create(item) is None
-        key = {"pk": item["pk"], "sk": item["sk"]}
-        assert dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"] == item
 
 
 class TestReplace:
@@ -291,18 +282,6 @@ class TestJournal:
         assert dynamodb.journal.get("c", is_strong=True).route == route_of((4, 5))
         read = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c")
         assert read == RoutingItem("c", route_of((4, 5)), ("4@5",))
-
-    def test_pages_list_every_route_and_no_message(self, dynamodb):
-        """The sparse index holds the routing items of all its partitions, over as many pages as it takes."""
-        wanted = {f"c{i}": route_of((4, i)) for i in range(3 * ROUTING_PARTITIONS)}
-        for index, conversation_id in enumerate(wanted):
-            dynamodb.journal.add(conversation_id, [Generation(index, 4)], cause=Cause("raised"), now_ms=NOW_MS)
-        put_all(dynamodb, [1, 2])
-        dynamodb.server.intervene = lambda _, request: request.update(Limit=1)
-        items = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
-        pages = walk(lambda cursor: items.page(cursor, 5))
-        assert {item.collection: item.route for page in pages for item in page} == wanted
-        assert dynamodb.server.operations["Query"] >= len(wanted)
 
     def test_the_index_partition_is_spread_and_fixed(self):
         """All 16 partitions are used, and one conversation keeps its own."""

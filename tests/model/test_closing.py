@@ -32,12 +32,18 @@ MUTATIONS = {
 @pytest.mark.parametrize(
     "world",
     [
-        pytest.param(World(OLD, times=(5, 6), writers=2, seconds=5, hints=HINTS), id="two writers"),
-        pytest.param(World(OLD, raises=(NEW,), times=(4, 6), seconds=4, hints=HINTS), id="a raise"),
-        pytest.param(
-            World(OLD, times=(5, 6), closers=2, seconds=5, hints=HINTS), id="two who close", marks=pytest.mark.long
+        World(OLD, times=(5, 6), writers=2, seconds=4, hints=HINTS),
+        World(OLD, raises=(NEW,), times=(5,), seconds=4, hints=HINTS),
+        *(
+            pytest.param(World(OLD, hints=HINTS, **larger), marks=pytest.mark.long)
+            for larger in (
+                {"times": (5, 6), "writers": 2, "seconds": 5},
+                {"times": (4, 6), "raises": (NEW,), "seconds": 4},
+                {"times": (5, 6), "closers": 2, "seconds": 5},
+            )
         ),
     ],
+    ids=["two writers", "a raise", "two writers for longer", "a raise between two messages", "two who close"],
 )
 def test_no_order_of_steps_loses_a_message(world):
     """Whoever pauses where, and however the clocks of servers differ within the margin."""

@@ -11,11 +11,9 @@ from hotpartition.core.route import (
     Placement,
     Route,
     candidate_keys,
-    choose_placement,
     choose_placements,
     stable_hash,
 )
-from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.reading import PageRequest
 from model.explore import explore
 from model.model import (
@@ -132,24 +130,6 @@ def assert_everything_happened(model):
         assert any(page.has_more for page in pages) == (min(len(within), model.world.writers) > request.limit)
     for message in model.world.message_ids:
         assert {Outcome(Lookup(message), ()), Outcome(Lookup(message), (message,))} <= model.outcomes
-
-
-def test_messages_differ_in_their_shards():
-    """The model's messages lie on different shards under different generations, or it would prove little."""
-    of_two, of_three = (Route(frozenset({Generation(since_ms=0, shard_count=count)})) for count in (2, 3))
-    keys = {
-        message: [
-            choose_placement(route, build_key(CONVERSATION, message), KEY_FORM).partition_key
-            for route in (of_two, of_three)
-        ]
-        for message in (BEFORE, AT_FIRST, BETWEEN, AT_SECOND)
-    }
-    assert keys == {
-        BEFORE: ["c#1", "c#2"],
-        AT_FIRST: ["c#1", "c#2"],
-        BETWEEN: ["c#1", "c#0"],
-        AT_SECOND: ["c#0", "c#2"],
-    }
 
 
 FOUR_MESSAGES = (BEFORE, AT_FIRST, BETWEEN, AT_SECOND)

@@ -130,22 +130,12 @@ class StandIn:
     def __init__(self) -> None:
         self.items = Items()
         self.delays = Delays()
-        self.connections: set[asyncio.Transport] = set()
-        self._server: asyncio.Server | None = None
 
-    async def start(self, port: int = 0) -> int:
-        """Listen on loopback, and return the port."""
+    async def serve(self, port: int) -> None:
+        """Serve on loopback until killed."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: _Connection(self, loop), "127.0.0.1", port)
-        listening: int = self._server.sockets[0].getsockname()[1]
-        return listening
-
-    def close(self) -> None:
-        """Stop listening, and drop all connections."""
-        if self._server is not None:
-            self._server.close()
-        for transport in self.connections:
-            transport.abort()
+        server = await loop.create_server(lambda: _Connection(self, loop), "127.0.0.1", port)
+        await server.serve_forever()
 
     def control(self, command: str, request: dict[str, Any]) -> bytes:
         """Obey a benchmark.
@@ -181,11 +171,8 @@ class _Connection(asyncio.Protocol):
         if not isinstance(transport, asyncio.Transport):
             raise TypeError("not a stream")
         self._transport = transport
-        self._owner.connections.add(transport)
 
     def connection_lost(self, _: Exception | None) -> None:
-        if self._transport is not None:
-            self._owner.connections.discard(self._transport)
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
@@ -243,11 +230,5 @@ def _dump(content: object) -> bytes:
     return json.dumps(content, separators=(",", ":")).encode()
 
 
-async def _serve(port: int) -> None:
-    """Serve until killed."""
-    await StandIn().start(port)
-    await asyncio.Event().wait()
-
-
 if __name__ == "__main__":
-    asyncio.run(_serve(int(sys.argv[1])))
+    asyncio.run(StandIn().serve(int(sys.argv[1])))

@@ -7,25 +7,25 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal, Self, get_args
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from tools.local.dynamodb_backend import ServiceError, service_error, throttling_error_for
 from tools.partition_model import REASONS, Kind
 
-_WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem"})
-_READS = frozenset({"GetItem", "Query", "Scan"})
-_BATCHES = frozenset({"BatchGetItem", "BatchWriteItem", "TransactWriteItems"})
-"""Not to be throttled by a rule: DynamoDB refuses them in parts, and names no reason."""
-
-OPERATIONS: Final = _WRITES | _READS | _BATCHES
 MAX_DELAY_MS: Final = 60_000
-
-
 WRITE_REASONS: Final = frozenset(reason for reason in REASONS if Kind.WRITE in reason)
 READ_REASONS: Final = REASONS - WRITE_REASONS
+
+Write = Literal["PutItem", "UpdateItem", "DeleteItem"]
+Read = Literal["GetItem", "Query", "Scan"]
+Batch = Literal["BatchGetItem", "BatchWriteItem", "TransactWriteItems"]
+"""Not to be throttled by a rule: DynamoDB refuses them in parts, and names no reason."""
+_REASONS = dict.fromkeys(get_args(Write), WRITE_REASONS) | dict.fromkeys(get_args(Read), READ_REASONS)
 
 
 class FaultRuleError(ValueError):
@@ -49,18 +49,33 @@ class Fault(StrEnum):
     """Refused as IAM refuses whom no policy allows the operation; the data never sees the request."""
 
 
+_DELAYS = frozenset({Fault.DELAY, Fault.LATE_ANSWER})
 _REFUSALS = frozenset({Fault.ERROR, Fault.THROTTLE, Fault.DENY})
 
 
-@dataclass(frozen=True, slots=True)
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class FaultRule:
     """One fault of one operation. `probability` is that of each request, whatever the other rules do."""
 
-    operation: str
+    operation: Literal[Write, Read, Batch]
     fault: Fault
-    probability: float = 1.0
-    delay_ms: int = 0
+    probability: float = Field(default=1.0, ge=0, le=1)
+    delay_ms: int = Field(default=0, ge=0, le=MAX_DELAY_MS)
     reason: str = ""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        """Refuse a rule that would do nothing: a trial would count it as survived."""
+        if (self.delay_ms > 0) != (self.fault in _DELAYS):
+            raise ValueError("delay and late_answer, and no other fault, have a delay_ms")
+        reasons = _REASONS.get(self.operation, frozenset()) if self.fault is Fault.THROTTLE else {""}
+        if self.reason not in reasons:
+            known = ", ".join(sorted(reasons)) or "none"
+            raise ValueError(f"the reason of {self.operation} and {self.fault} should be {known}")
+        return self
+
+
+_RULES = TypeAdapter(tuple[FaultRule, ...])
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +119,12 @@ def parse_rules(value: object) -> tuple[FaultRule, ...]:
     """Read rules from JSON values, or raise `FaultRuleError` saying what is wrong with the first wrong one."""
     if not isinstance(value, list):
         raise FaultRuleError("the body should be a list of rules")
-    return tuple(_parse_rule(position, rule) for position, rule in enumerate(value))
+    try:
+        return _RULES.validate_python(tuple(value))
+    except ValidationError as error:
+        mistake = error.errors()[0]
+        position, *names = mistake["loc"]
+        raise FaultRuleError(": ".join(map(str, (f"rule {position}", *names, mistake["msg"])))) from None
 
 
 def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
@@ -127,44 +147,3 @@ def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
     else:
         return throttling_error_for([(rule.reason, resource)])
     return service_error(type_, message, ThrottlingReasons=[{"reason": rule.reason, "resource": resource}])
-
-
-def _parse_rule(position: int, value: object) -> FaultRule:
-    where = f"rule {position}"
-    if not isinstance(value, Mapping):
-        raise FaultRuleError(f"{where} should be an object")
-    try:
-        fault = Fault(str(value.get("fault")))
-    except ValueError:
-        raise FaultRuleError(f"{where}: fault should be one of {', '.join(Fault)}") from None
-    is_delay = fault in {Fault.DELAY, Fault.LATE_ANSWER}
-    needed = {"delay_ms"} if is_delay else {"reason"} if fault is Fault.THROTTLE else set()
-    unknown = sorted(value.keys() - {"operation", "fault", "probability"} - needed)
-    if unknown:
-        raise FaultRuleError(f"{where}: a rule of {fault} has no {unknown[0]}")
-    operation = _one_of(f"{where}: operation", value.get("operation"), OPERATIONS)
-    probability = _number(f"{where}: probability", value.get("probability", 1.0), 1)
-    if is_delay:
-        delay_ms = _number(f"{where}: delay_ms", value.get("delay_ms"), MAX_DELAY_MS)
-        return FaultRule(operation, fault, probability, delay_ms=int(delay_ms))
-    if fault is Fault.THROTTLE:
-        return FaultRule(operation, fault, probability, reason=_parse_reason(where, operation, value.get("reason")))
-    return FaultRule(operation, fault, probability)
-
-
-def _parse_reason(where: str, operation: str, value: object) -> str:
-    if operation in _BATCHES:
-        raise FaultRuleError(f"{where}: {operation} cannot be throttled with a reason")
-    return _one_of(f"{where}: reason", value, WRITE_REASONS if operation in _WRITES else READ_REASONS)
-
-
-def _one_of(what: str, value: object, known: frozenset[str]) -> str:
-    if not isinstance(value, str) or value not in known:
-        raise FaultRuleError(f"{what} should be one of {', '.join(sorted(known))}")
-    return value
-
-
-def _number(what: str, value: object, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= high:
-        raise FaultRuleError(f"{what} should be a number from 0 to {high:g}")
-    return value

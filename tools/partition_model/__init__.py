@@ -1,4 +1,4 @@
-"""A model of DynamoDB's throughput: who is throttled, when, and for which of the sixteen reasons.
+"""A model of DynamoDB's throughput: who is throttled, when, and why, for tables on demand.
 
 It holds no items: it is asked whether a request of so many units for a partition key is admitted now. It is
 deterministic (its random source comes in as an argument), does no I/O, imports the standard library alone, and knows no
@@ -23,13 +23,12 @@ from tools.partition_model.config import (
     IndexConfig,
     OnDemand,
     Partitions,
-    Provisioned,
     TableConfig,
 )
 from tools.partition_model.latency import READ_PROFILE, REFUSAL_PROFILE, WRITE_PROFILE, Latency, LatencyProfile
 from tools.partition_model.ranges import position_of
-from tools.partition_model.resource import Admission, Cause, PartitionStatus, Resource, Split
-from tools.partition_model.table import Demand, IndexWrite, Refusal, Table, admit
+from tools.partition_model.resource import Admission, Cause, Resource, Split
+from tools.partition_model.table import Demand, Refusal, Table, admit
 from tools.partition_model.throttles import REASONS, Kind, Limit, Throttle
 
 __all__ = [
@@ -44,15 +43,12 @@ __all__ = [
     "Demand",
     "HeatSplits",
     "IndexConfig",
-    "IndexWrite",
     "Kind",
     "Latency",
     "LatencyProfile",
     "Limit",
     "OnDemand",
-    "PartitionStatus",
     "Partitions",
-    "Provisioned",
     "Refusal",
     "Resource",
     "Split",

@@ -13,16 +13,16 @@ TOLERANCE_SECONDS: Final = 1e-6
 """How far a bucket may be overdrawn, so that sums of fractions do not refuse the last unit. At 1,000 units a second it
 is a thousandth of a unit."""
 
-PARTITION_WINDOW_SECONDS: Final = 1.0
-"""A partition saves up one second's worth. Burst capacity does not lift its limit (re:Post, "How does DynamoDB handle
-spiky workloads in short intervals")."""
+WINDOW_SECONDS: Final = 1.0
+"""What a partition and a table on demand save up. Burst capacity does not lift a partition's limit (re:Post, "How does
+DynamoDB handle spiky workloads in short intervals")."""
 
 
 @dataclass(slots=True, eq=False)
 class Bucket:
     """A token bucket, kept as one moment: `spent`, up to which the capacity is used up.
 
-    What is left at `now` is the capacity between `spent` and `now`, at most `window` seconds of it. Taking units moves
+    What is left at `now` is the capacity between `spent` and `now`, at most a second of it. Taking units moves
     `spent` on by `units * seconds_per_unit`; beyond `now` the bucket is in debt. This needs no refilling and is what
     the generic cell rate algorithm does. `units` counts what was taken in all, and at `watch_at` the next request is
     looked at for its key (`math.inf`: nobody looks).
@@ -30,8 +30,7 @@ class Bucket:
 
     rate: InitVar[float]
     throttle: Throttle
-    window: float = field(default=PARTITION_WINDOW_SECONDS, kw_only=True)
-    spent: float = field(default=-math.inf, kw_only=True)
+    spent: float = field(default=-math.inf, init=False)
     seconds_per_unit: float = field(init=False)
     units: float = field(default=0.0, init=False)
     units_at_check: float = field(default=0.0, init=False)
@@ -43,12 +42,11 @@ class Bucket:
 
     def level(self, now: float) -> float:
         """Return the moment up to which the capacity is used up, once what is too old to keep is forgotten."""
-        floor = now - self.window
-        return max(self.spent, floor)
+        return max(self.spent, now - WINDOW_SECONDS)
 
     def lacks(self, units: float, now: float) -> bool:
         """Say whether the bucket refuses; one that is full admits any request, and may then be in debt."""
-        return self.level(now) + min(units * self.seconds_per_unit, self.window) > now + TOLERANCE_SECONDS
+        return self.level(now) + min(units * self.seconds_per_unit, WINDOW_SECONDS) > now + TOLERANCE_SECONDS
 
     def take(self, units: float, now: float) -> None:
         """Take units without asking; negative ones give back."""
@@ -61,17 +59,17 @@ class Bucket:
 
     def is_full(self, now: float) -> bool:
         """As much as it can hold is there."""
-        return self.spent <= now - self.window
+        return self.spent <= now - WINDOW_SECONDS
 
     def room(self, now: float, seconds: float) -> float:
         """Return the units that an interval of `seconds` up to `now` can still take."""
         if not self.seconds_per_unit:  # no limit
             return math.inf
-        return max(0.0, (now - max(self.spent, now - seconds - self.window)) / self.seconds_per_unit)
+        return max(0.0, (now - self.level(now - seconds)) / self.seconds_per_unit)
 
     def take_over(self, units: float, now: float, seconds: float) -> None:
         """Take units that came in the course of `seconds` up to `now`."""
-        self.spent = max(self.spent, now - seconds - self.window) + units * self.seconds_per_unit
+        self.spent = self.level(now - seconds) + units * self.seconds_per_unit
         self.units += units
 
 
@@ -79,21 +77,17 @@ class Bucket:
 class Partition:
     """One physical partition: the positions from `low` up to, and without, `high`.
 
-    `members` is more than 1 once an item collection that fills a partition alone has been split by sort key: they are
-    kept as one partition with as many times the limits, which is exact while its sort keys are evenly used.
     `share` is its part of all positions. `seen` holds the weights of the positions that were looked at since the
-    partition became hot, `names` their keys.
+    partition became hot.
     """
 
     low: int
     high: int
     write: Bucket
     read: Bucket
-    members: int = 1
     hot_since: float = math.inf
     split_at: float = math.inf
     seen: dict[int, float] = field(default_factory=dict)
-    names: dict[int, str] = field(default_factory=dict)
     share: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,4 +103,3 @@ class Partition:
         self.hot_since = self.split_at = math.inf
         self.write.watch_at = self.read.watch_at = math.inf
         self.seen.clear()
-        self.names.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -20,12 +20,7 @@ four partitions' worth of either."""
 TABLE_QUOTA_UNITS: Final = 40_000.0
 """The account's quota for one table or index on demand, reads and writes each (Developer Guide, "Quotas")."""
 
-BURST_SECONDS: Final = 300.0
-"""Seconds of unused provisioned capacity that are kept (Developer Guide, "DynamoDB burst and adaptive capacity")."""
-
 DEFAULT_ARN: Final = "arn:aws:dynamodb:eu-central-1:123456789012:table/table"
-
-KeyRule = bool | Callable[[str], bool]
 
 
 def _require_positive(values: object, *names: str) -> None:
@@ -39,9 +34,9 @@ def _require_positive(values: object, *names: str) -> None:
 class OnDemand:
     """On-demand mode, in units a second.
 
-    A table on demand takes what its partitions take, up to the owner's maximum (`max_*`) and the account's quota for
-    one table (`quota_*`, None: raised out of sight). `warm_*` is the warm throughput it is created with (Developer
-    Guide, "Understanding DynamoDB warm throughput"); it decides the number of partitions.
+    A table on demand takes what its partitions take, up to the account's quota for one table (`quota_*`, None: raised
+    out of sight). `warm_*` is the warm throughput it is created with (Developer Guide, "Understanding DynamoDB warm
+    throughput"); it decides the number of partitions.
 
     The highest minute so far is the previous peak; the table is given partitions for twice that. DynamoDB promises the
     doubling for growth that takes at least half an hour (same guide, "Troubleshooting throttling in on-demand mode":
@@ -50,34 +45,12 @@ class OnDemand:
 
     warm_wcu: float = FRESH_WCU
     warm_rcu: float = FRESH_RCU
-    max_wcu: float | None = None
-    max_rcu: float | None = None
     quota_wcu: float | None = TABLE_QUOTA_UNITS
     quota_rcu: float | None = TABLE_QUOTA_UNITS
     growth_delay_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
         _require_positive(self, *(each.name for each in fields(self)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Provisioned:
-    """Provisioned mode, in units a second.
-
-    Unused capacity is kept for up to `burst_seconds` and spent faster than it was given, but never faster than the
-    partitions allow (re:Post, "How does DynamoDB handle spiky workloads in short intervals"). A table starts with
-    `saved_seconds` of it; DynamoDB keeps it on a best effort, so 0 is the cautious choice.
-    """
-
-    wcu: float
-    rcu: float
-    burst_seconds: float = BURST_SECONDS
-    saved_seconds: float = BURST_SECONDS
-
-    def __post_init__(self) -> None:
-        _require_positive(self, "wcu", "rcu", "burst_seconds")
-        if not 0 <= self.saved_seconds <= self.burst_seconds:
-            raise ValueError("saved_seconds should lie between 0 and burst_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,34 +95,18 @@ class HeatSplits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexConfig:
-    """A global secondary index: partitions and limits of its own, the capacity mode of its table.
+    """A global secondary index: partitions and limits of its own."""
 
-    `growing_keys` as for the table.
-    """
-
-    throughput: OnDemand | Provisioned = field(default_factory=OnDemand)
+    throughput: OnDemand = field(default_factory=OnDemand)
     partitions: Partitions = field(default_factory=Partitions)
-    growing_keys: KeyRule = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfig:
-    """A table and its indexes by name.
-
-    `growing_keys` says whose sort keys only grow: True for all, False for none, or a function of the partition key.
-    Such an item collection cannot be split within itself, since all its writes would go to the newer half (Developer
-    Guide, "DynamoDB burst and adaptive capacity", and the blog's part 3). One with a local secondary index cannot be
-    split either: say True for it. `heat` None: nothing splits for heat.
-    """
+    """A table and its indexes by name. `heat` None: nothing splits for heat."""
 
     arn: str = DEFAULT_ARN
-    throughput: OnDemand | Provisioned = field(default_factory=OnDemand)
+    throughput: OnDemand = field(default_factory=OnDemand)
     partitions: Partitions = field(default_factory=Partitions)
     heat: HeatSplits | None = field(default_factory=HeatSplits)
-    growing_keys: KeyRule = True
     indexes: Mapping[str, IndexConfig] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        for name, index in self.indexes.items():
-            if type(index.throughput) is not type(self.throughput):
-                raise ValueError(f"index {name} should have its table's capacity mode")

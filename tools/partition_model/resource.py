@@ -1,8 +1,8 @@
 """A table or an index as far as throughput goes: its partitions, its own limits, and how both change with traffic.
 
-A request passes two buckets: the gate of the whole resource (what was provisioned, the owner's maximum or the account's
-quota), and then the bucket of the partition that holds the key. That is the order in which DynamoDB itself asks, at
-the request router first and at the storage node then (M. Elhemali and others, "Amazon DynamoDB: A Scalable, Predictably
+A request passes two buckets: the gate of the whole resource (the account's quota), and then the bucket of the partition
+that holds the key. That is the order in which DynamoDB itself asks, at the request router first and at the storage node
+then (M. Elhemali and others, "Amazon DynamoDB: A Scalable, Predictably
 Performant, and Fully Managed NoSQL Database Service", USENIX ATC 2022, on global admission control).
 """
 
@@ -19,7 +19,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from tools.partition_model.buckets import Bucket, Partition
-from tools.partition_model.config import HeatSplits, KeyRule, OnDemand, Partitions, Provisioned
+from tools.partition_model.config import HeatSplits, OnDemand, Partitions
 from tools.partition_model.ranges import best_cut, even_bounds, position_of
 from tools.partition_model.throttles import Kind, Limit, Throttle, build_throttle
 
@@ -42,8 +42,6 @@ class Cause(StrEnum):
 
     HEAT = "heat"
     """A hot partition was cut in two."""
-    COLLECTION = "collection"
-    """One item collection had a hot partition to itself and was cut by its sort key."""
     GROWTH = "growth"
     """A table on demand saw a new peak."""
 
@@ -64,15 +62,6 @@ class Admission(NamedTuple):
     throttle: Throttle | None
 
 
-class PartitionStatus(NamedTuple):
-    """A partition: its share of all positions, its members, and the units it has taken since it exists."""
-
-    share: float
-    members: int
-    wcu: float
-    rcu: float
-
-
 class Resource:
     """A table or index. Times are seconds of a clock that does not go back; start it near 0 (see `TOLERANCE_SECONDS`).
 
@@ -83,12 +72,11 @@ class Resource:
     def __init__(
         self,
         arn: str,
-        throughput: OnDemand | Provisioned,
+        throughput: OnDemand,
         partitions: Partitions,
         *,
         random: random.Random,
         heat: HeatSplits | None = None,
-        growing_keys: KeyRule = True,
         is_index: bool = False,
     ) -> None:
         self.arn = arn
@@ -98,7 +86,6 @@ class Resource:
         self._throughput = throughput
         self._rules = partitions
         self._heat = heat
-        self._growing = growing_keys
         self._random = random
         self._is_apart = partitions.is_key_apart
         self._write_gate = self._gate(Kind.WRITE)
@@ -109,7 +96,7 @@ class Resource:
         self._partitions: list[Partition] = []
         self._lows: list[int] = []
         if not self._is_apart:
-            bounds = even_bounds(self._first_count())
+            bounds = even_bounds(partitions.count_for(throughput.warm_wcu, throughput.warm_rcu))
             self._replace([self._partition(low, high) for low, high in itertools.pairwise(bounds)])
         self._checked_at = self._minute_start = 0.0
         self._check_at = math.inf if self._is_apart else CHECK_SECONDS
@@ -122,11 +109,13 @@ class Resource:
 
     @property
     def partition_count(self) -> int:
-        """Number of physical partitions, members of split item collections included.
+        """Number of physical partitions; with keys that are partitions of their own, of those in use."""
+        return len(self._write_places) if self._is_apart else len(self._partitions)
 
-        With keys that are partitions of their own: those in use.
-        """
-        return len(self._write_places) if self._is_apart else sum(partition.members for partition in self._partitions)
+    @property
+    def shares(self) -> list[float]:
+        """Which part of all positions each partition has, in their order."""
+        return [partition.share for partition in self._partitions]
 
     def partition_index(self, key: str) -> int:
         """Return the index, in the order of positions, of the partition that holds a key; not for keys apart."""
@@ -137,13 +126,6 @@ class Resource:
         if self._is_apart:
             return self._retired[kind] + sum(bucket.units for bucket in self._places(kind).values())
         return self._retired[kind] + sum(partition.bucket(kind).units for partition in self._partitions)
-
-    def describe(self) -> list[PartitionStatus]:
-        """List the partitions in the order of their positions."""
-        return [
-            PartitionStatus(partition.share, partition.members, partition.write.units, partition.read.units)
-            for partition in self._partitions
-        ]
 
     # Requests.
 
@@ -165,14 +147,13 @@ class Resource:
             bucket = self._locate(key, now).write
         gate = self._write_gate
         # What `Bucket.lacks` and `Bucket.take` do, written out, and without calling `max`: most of a simulation's time
-        # is spent here. The numbers are PARTITION_WINDOW_SECONDS and TOLERANCE_SECONDS.
+        # is spent here. The numbers are WINDOW_SECONDS and TOLERANCE_SECONDS.
+        floor = now - 1.0
         gate_spent = gate.spent
-        floor = now - gate.window
         if gate_spent < floor:  # noqa: PLR1730
             gate_spent = floor
         gate_spent += wcu * gate.seconds_per_unit
         spent = bucket.spent
-        floor = now - 1.0
         if spent < floor:  # noqa: PLR1730
             spent = floor
         spent += wcu * bucket.seconds_per_unit
@@ -294,26 +275,11 @@ class Resource:
         return self._rules.write_limit_wcu if kind is Kind.WRITE else self._rules.read_limit_rcu
 
     def _gate(self, kind: Kind) -> Bucket:
-        throughput, is_write = self._throughput, kind is Kind.WRITE
-        if isinstance(throughput, Provisioned):
-            rate = throughput.wcu if is_write else throughput.rcu
-            window = max(throughput.burst_seconds, 1.0)
-            saved = max(throughput.saved_seconds, 1.0)
-            return Bucket(rate, self._throttle(kind, Limit.PROVISIONED), window=window, spent=-saved)
-        maximum = (throughput.max_wcu if is_write else throughput.max_rcu) or math.inf
-        quota = (throughput.quota_wcu if is_write else throughput.quota_rcu) or math.inf
-        # Both save up one second's worth and see the same traffic, so the larger of the two never refuses first.
-        limit = Limit.MAX_ON_DEMAND if maximum <= quota else Limit.ACCOUNT
-        return Bucket(min(maximum, quota), self._throttle(kind, limit))
+        quota = self._throughput.quota_wcu if kind is Kind.WRITE else self._throughput.quota_rcu
+        return Bucket(quota or math.inf, self._throttle(kind, Limit.ACCOUNT))
 
     def _throttle(self, kind: Kind, limit: Limit) -> Throttle:
         return build_throttle(self.arn, is_index=self.is_index, kind=kind, limit=limit)
-
-    def _first_count(self) -> int:
-        throughput = self._throughput
-        if isinstance(throughput, Provisioned):
-            return self._rules.count_for(throughput.wcu, throughput.rcu)
-        return self._rules.count_for(throughput.warm_wcu, throughput.warm_rcu)
 
     # Partitions.
 
@@ -358,8 +324,7 @@ class Resource:
             due = [partition for partition in self._partitions if self._is_split_due(partition, heat, elapsed, now)]
             for partition in due:
                 self._split(partition, now)
-        if isinstance(self._throughput, OnDemand):
-            self._follow_growth(self._throughput, now)
+        self._follow_growth(now)
         self._checked_at = now
         self._check_at = now + CHECK_SECONDS
 
@@ -409,32 +374,16 @@ class Resource:
     def _saw(self, bucket: Bucket, key: str, weight: float) -> None:
         partition = bucket.partition
         position = position_of(key)
-        partition.names[position] = key
         partition.seen[position] = partition.seen.get(position, 0.0) + weight
 
     def _split(self, partition: Partition, now: float) -> None:
-        """Cut a hot partition where its traffic is halved, or its one item collection by sort key if that helps."""
+        """Cut a hot partition where its traffic is halved; one item collection alone on it stays whole."""
         cut = best_cut(partition.seen)
-        if self.partition_count < self._rules.max_count:
-            if cut is not None:
-                self._cut({partition: cut})
-                self.splits.append(Split(now, Cause.HEAT, self.partition_count))
-                return
-            if self._can_split_collection(partition):
-                self._add_members(partition)
-                self.splits.append(Split(now, Cause.COLLECTION, self.partition_count))
-        partition.forget_heat()
-
-    def _can_split_collection(self, partition: Partition) -> bool:
-        if len(partition.names) != 1:
-            return False
-        (key,) = partition.names.values()
-        return not (self._growing(key) if callable(self._growing) else self._growing)
-
-    def _add_members(self, partition: Partition) -> None:
-        partition.members *= 2
-        for kind in Kind:
-            partition.bucket(kind).seconds_per_unit = 1 / (self._limit(kind) * partition.members)
+        if cut is None or self.partition_count >= self._rules.max_count:
+            partition.forget_heat()
+            return
+        self._cut({partition: cut})
+        self.splits.append(Split(now, Cause.HEAT, self.partition_count))
 
     def _cut(self, cuts: Mapping[Partition, int]) -> None:
         partitions: list[Partition] = []
@@ -456,7 +405,7 @@ class Resource:
 
     # Growth of a table on demand.
 
-    def _follow_growth(self, throughput: OnDemand, now: float) -> None:
+    def _follow_growth(self, now: float) -> None:
         while self._due_growth and self._due_growth[0][0] <= now:
             _, kind, target = self._due_growth.popleft()
             self._grow(kind, target, now)
@@ -471,7 +420,7 @@ class Resource:
             if mean > self._peaks[kind]:
                 self._peaks[kind] = mean
                 if 2 * mean > self._partition_capacity(kind):
-                    self._due_growth.append((now + throughput.growth_delay_seconds, kind, 2 * mean))
+                    self._due_growth.append((now + self._throughput.growth_delay_seconds, kind, 2 * mean))
         self._minute_start = now
 
     def _partition_capacity(self, kind: Kind) -> float:

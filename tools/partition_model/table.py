@@ -6,20 +6,11 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tools.partition_model.buckets import Bucket
 from tools.partition_model.config import TableConfig
 from tools.partition_model.resource import Resource
 from tools.partition_model.throttles import Kind, Throttle
-
-
-class IndexWrite(NamedTuple):
-    """What a write changes in one index: its name, the index's partition key, and the units."""
-
-    name: str
-    key: str
-    wcu: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +64,6 @@ class Table(Resource):
             config.partitions,
             random=random,
             heat=config.heat,
-            growing_keys=config.growing_keys,
         )
         self.config = config
         self.indexes = {
@@ -83,32 +73,10 @@ class Table(Resource):
                 index.partitions,
                 random=random,
                 heat=config.heat,
-                growing_keys=index.growing_keys,
                 is_index=True,
             )
             for name, index in config.indexes.items()
         }
-
-    def write(self, key: str, wcu: float, now: float, index_writes: Sequence[IndexWrite] = ()) -> Throttle | None:
-        """Take a write's units from the table and from each index that it changes, or from none of them.
-
-        An index that is throttled throttles the write to its table (Developer Guide, "Understanding global secondary
-        index (GSI) write throttling and back pressure"); the reason and the ARN are then the index's. DynamoDB fills
-        indexes a moment later and refuses once they have fallen behind; here they have fallen behind at once.
-
-        `wcu` is at most 400, in a transaction 800; an index entry whose key changes is two `index_writes`. Returns what
-        refused the write, None when it was admitted.
-        """
-        if not index_writes:
-            return super().write(key, wcu, now)
-        demands = [Demand(self, Kind.WRITE, key, wcu)]
-        demands += [Demand(self.indexes[name], Kind.WRITE, entry, units) for name, entry, units in index_writes]
-        refusal = admit(demands, now)
-        return None if refusal is None else refusal.throttle
-
-    def read(self, key: str, rcu: float, now: float, index: str | None = None) -> Throttle | None:
-        """Take a read's units from the table or from the index that is named, or say what refused them."""
-        return super().read(key, rcu, now) if index is None else self.indexes[index].read(key, rcu, now)
 
     def all_throttled(self) -> Counter[str]:
         """Count the refusals by reason, those of the indexes included."""

@@ -17,7 +17,7 @@ from hotpartition_cli.api import Api
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
 from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
 from hotpartition_cli.main import run
-from hotpartition_cli.rush import make_rush, parse_rush
+from hotpartition_cli.rush import Rush, make_rush
 from hotpartition_cli.views import VIEWS
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
@@ -133,8 +133,10 @@ class TestCommands:
     def test_without_redis_no_load_is_shown(self, tool, world, options):
         """Not 0: the table has a question mark, a program gets null, and the command failed."""
         write(world)
-        world.raise_to(4, 5)
         world.reports.is_down = world.registry.is_down = True
+        out = tool("hot", *options)[1]
+        assert ("Nothing is being written" in out, "No partition key was ever raised." in out) == (False, True)
+        world.raise_to(4, 5, in_redis=False)
         status, out, err = tool("hot", *options)
         assert (status, "no load can be shown" in out, err) == (Status.FAILED, True, "")
         (row,) = (line.split() for line in out.splitlines() if line.split()[:1] == ["c"])
@@ -145,18 +147,6 @@ class TestCommands:
         assert (status, document["active"], "no load can be shown" in err) == (Status.FAILED, None, True)
         assert [row["wcu_per_second"] for row in document["routes"]] == [None]
 
-    def test_without_redis_nobody_says_that_nothing_is_written(self, tool, world):
-        """Also where there is no row to show."""
-        world.reports.is_down = world.registry.is_down = True
-        out = tool("hot")[1]
-        assert "Nothing is being written" not in out
-        assert "No partition key was ever raised." in out
-
-    def test_a_consumer_that_does_not_start_is_said(self, tool, world):
-        """Nothing would be detected."""
-        world.clock.now_ms += 600_000
-        assert "nothing is being detected" in tool("hot")[1]
-
     def test_one_of_several_consumers_that_does_not_start_is_said(self, tool, world):
         """The others do not make up for it."""
         world.consumers = 2
@@ -164,6 +154,8 @@ class TestCommands:
         assert "1 of 2 stream consumers have not started for minutes" in " ".join(tool("hot")[1].split())
         world.reports.announce(world.clock.now_ms, Share(0, 2))
         assert "not started" not in tool("hot")[1]
+        world.clock.now_ms += 600_000
+        assert "nothing is being detected" in tool("hot")[1]
 
     def test_route(self, tool, world):
         """Equal is fine; a difference is a finding; one that was never raised is fine as well."""
@@ -489,7 +481,7 @@ class TestRush:
     def test_an_api_that_is_not_there_is_said(self):
         """Every message failed, and why is plain."""
         with pytest.raises(FailedError, match="nothing responds at http"):
-            make_rush(parse_rush("c", 25, 1), Api("http://127.0.0.1:1"), lambda _: None)
+            make_rush(Rush("c", 25, 1), Api("http://127.0.0.1:1"), lambda _: None)
 
     @pytest.mark.parametrize(("seconds", "says"), [(20.0, False), (40.0, True)])
     def test_a_machine_that_did_not_offer_the_load_is_said(self, seconds, says):

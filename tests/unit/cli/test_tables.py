@@ -124,11 +124,6 @@ class TestHot:
         assert (status, document["routes"]) == (Status.FINE, [])
         assert text == "No partition key was ever raised."
 
-    def test_watch_shows_the_same(self, tool, journal):
-        """As with a function."""
-        journal.add("c", [Generation(0, 4)], cause=Cause("raised"), now_ms=now_ms())
-        assert [row["conversation_id"] for row in tool("watch", "--once")[1]["routes"]] == ["c"]
-
 
 class TestRoutes:
     def test_a_raise_is_what_the_tables_users_see(self, tool, capsys, place, journal):

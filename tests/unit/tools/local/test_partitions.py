@@ -13,26 +13,6 @@ def _write(key: PartitionKey, units: float) -> list[Demand]:
     return [Demand(key, Kind.WRITE, units)]
 
 
-def test_a_demand_on_several_partitions_takes_all_or_nothing() -> None:
-    """A write that its index refuses leaves the table's partition untouched."""
-    model = PartitionModel(write_limit_wcu=1)
-    assert model.admit(_write(INDEX, 1), 0.0) is None
-    both = _write(HOT, 1) + _write(INDEX, 1)
-    assert model.admit(both, 0.0) == Demand(INDEX, Kind.WRITE, 1)
-    assert model.admit(_write(HOT, 1), 0.0) is None
-
-
-def test_reasons_are_dynamodbs_words() -> None:
-    """The reason names resource, operation and limit."""
-    reasons = [Demand(key, kind, 1).reason for key in (HOT, INDEX) for kind in Kind]
-    assert reasons == [
-        "TableReadKeyRangeThroughputExceeded",
-        "TableWriteKeyRangeThroughputExceeded",
-        "IndexReadKeyRangeThroughputExceeded",
-        "IndexWriteKeyRangeThroughputExceeded",
-    ]
-
-
 def test_keys_share_a_given_number_of_partitions() -> None:
     """With one partition for all, a key's neighbour uses up what is left; an index has partitions of its own."""
     model = PartitionModel(write_limit_wcu=3, partitions=1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from functools import partial
 
 import pytest
 
@@ -11,20 +12,16 @@ from tools.partition_model import (
     REASONS,
     Demand,
     IndexConfig,
-    IndexWrite,
     Kind,
     OnDemand,
     Partitions,
-    Provisioned,
     Table,
     TableConfig,
     admit,
     position_of,
 )
-from tools.partition_model.ranges import SPAN
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
-PROVISIONED = Provisioned(wcu=4000, rcu=12_000)
 
 
 def build(**changes):
@@ -55,38 +52,6 @@ def test_an_idle_second_saves_a_second_and_five_minutes_save_no_more():
         assert sum(table.write("hot", 1, 1000.0 * rest + rest) is None for _ in range(1500)) == saved
 
 
-def test_burst_capacity_of_a_provisioned_table_does_not_lift_its_partitions_limits():
-    """10,000 WCU with 300 s saved: one key gets 1,000 a second all the same; ten partitions' keys get more at once."""
-    table = build(throughput=Provisioned(wcu=10_000, rcu=10_000))
-    assert table.partition_count == 10
-    assert admitted(table, ["hot"], per_second=2000, seconds=5) == 6000
-    assert table.write("hot", 1, 5.0).reason == "TableWriteKeyRangeThroughputExceeded"
-
-
-def test_burst_capacity_lasts_as_long_as_aws_says():
-    """150 RCU that rested for 300 s have saved 45,000 units: a load of 200 a second lasts 15 minutes (re:Post)."""
-    table = build(throughput=Provisioned(wcu=150, rcu=150))
-    refused_at = next(second for second in range(2000) if table.read("a", 200, float(second)) is not None)
-    assert refused_at == pytest.approx(15 * 60, abs=5)
-    assert table.all_throttled() == {"TableReadProvisionedThroughputExceeded": 1}
-
-
-def test_a_provisioned_table_that_saved_nothing_gives_what_was_provisioned():
-    """One second's worth is always there."""
-    table = build(throughput=Provisioned(wcu=100, rcu=100, saved_seconds=0))
-    assert admitted(table, ["a"], per_second=1000, seconds=10) == 100 * (10 + 1)
-
-
-def test_the_larger_of_two_on_demand_limits_is_never_named():
-    """The owner's maximum below the account's quota, and above it."""
-    below = build(throughput=OnDemand(max_wcu=500, quota_wcu=700))
-    assert below.write("a", 500, 0.0) is None
-    assert below.write("a", 1, 0.0).reason == "TableWriteMaxOnDemandThroughputExceeded"
-    above = build(throughput=OnDemand(max_wcu=900, quota_wcu=700))
-    assert above.write("a", 700, 0.0) is None
-    assert above.write("a", 1, 0.0).reason == "TableWriteAccountLimitExceeded"
-
-
 def test_key_range_and_account_throttles_tell_themselves_apart():
     """A table of 64 partitions: one key meets its partition's limit, even traffic the account's 40,000 a second."""
     table = build(throughput=OnDemand(warm_wcu=64_000))
@@ -103,28 +68,19 @@ def test_key_range_and_account_throttles_tell_themselves_apart():
 @pytest.mark.parametrize("is_index", [False, True])
 @pytest.mark.parametrize(
     ("limit", "throughput"),
-    [
-        ("ProvisionedThroughputExceeded", Provisioned(wcu=10, rcu=10, burst_seconds=1, saved_seconds=1)),
-        ("AccountLimitExceeded", OnDemand(quota_wcu=10, quota_rcu=10)),
-        ("KeyRangeThroughputExceeded", OnDemand()),
-        ("MaxOnDemandThroughputExceeded", OnDemand(max_wcu=10, max_rcu=10)),
-    ],
+    [("AccountLimitExceeded", OnDemand(quota_wcu=10, quota_rcu=10)), ("KeyRangeThroughputExceeded", OnDemand())],
 )
-def test_each_of_the_sixteen_reasons_is_met(kind, is_index, limit, throughput):
-    """Table and index, reads and writes, four limits; the resource is an ARN and never the key."""
+def test_each_reason_is_met(kind, is_index, limit, throughput):
+    """Table and index, reads and writes, both limits; the resource is an ARN and never the key."""
     assert len(REASONS) == 16
-    roomy = Provisioned(wcu=9000, rcu=9000) if isinstance(throughput, Provisioned) else OnDemand()
     table = build(
-        throughput=roomy if is_index else throughput,
+        throughput=OnDemand() if is_index else throughput,
         partitions=Partitions(count=8, write_limit_wcu=5000 if is_index else 1000, read_limit_rcu=5000),
-        indexes={"i": IndexConfig(throughput=throughput if is_index else roomy, partitions=Partitions(count=1))},
+        indexes={"i": IndexConfig(throughput=throughput if is_index else OnDemand(), partitions=Partitions(count=1))},
     )
 
-    def ask():
-        if kind is Kind.READ:
-            return table.read("secret", 1, 0.0, index="i" if is_index else None)
-        return table.write("secret", 1, 0.0, [IndexWrite("i", "secret", 1)] if is_index else ())
-
+    resource = table.indexes["i"] if is_index else table
+    ask = partial(resource.read if kind is Kind.READ else resource.write, "secret", 1, 0.0)
     throttle = next(response for response in iter(ask, "never") if response is not None)
     assert throttle.reason == f"{'Index' if is_index else 'Table'}{kind}{limit}"
     assert throttle.reason in REASONS
@@ -132,44 +88,27 @@ def test_each_of_the_sixteen_reasons_is_met(kind, is_index, limit, throughput):
     assert "secret" not in repr(throttle)
 
 
-def test_a_throttled_index_throttles_its_tables_write_and_leaves_the_table_untouched():
+def test_a_throttled_index_refuses_its_tables_write_and_leaves_the_table_untouched():
     """Even keys, but an index keyed by one status: 1,000 writes, then the index's reason; the table loses nothing."""
     table = build(indexes={"by-status": IndexConfig()})
-    responses = [table.write(f"k{n}", 1, 0.0, [IndexWrite("by-status", "open", 1)]) for n in range(1500)]
-    assert responses.count(None) == 1000
-    assert responses[-1].reason == "IndexWriteKeyRangeThroughputExceeded"
-    assert responses[-1].resource == f"{ARN}/index/by-status"
-    assert table.consumed(Kind.WRITE) == 1000
-    assert table.indexes["by-status"].consumed(Kind.WRITE) == 1000
+    entry = Demand(table.indexes["by-status"], Kind.WRITE, "open", 1)
+    refusals = [admit([Demand(table, Kind.WRITE, f"k{n}", 1), entry], 0.0) for n in range(1500)]
+    assert refusals.count(None) == 1000
+    assert refusals[-1].demand == entry
+    assert refusals[-1].throttle.reason == "IndexWriteKeyRangeThroughputExceeded"
+    assert refusals[-1].throttle.resource == f"{ARN}/index/by-status"
+    assert table.consumed(Kind.WRITE) == table.indexes["by-status"].consumed(Kind.WRITE) == 1000
     assert table.all_throttled() == {"IndexWriteKeyRangeThroughputExceeded": 500}
-    assert table.write("k1", 1, 0.0) is None, "a write that the index does not see is admitted"
 
 
-def test_a_throttled_table_leaves_its_index_untouched():
-    """The other way round: nothing is taken from the index either."""
-    table = build(indexes={"i": IndexConfig()})
-    assert table.write("hot", 1000, 0.0) is None
-    assert table.write("hot", 1, 0.0, [IndexWrite("i", "a", 1)]).reason == "TableWriteKeyRangeThroughputExceeded"
-    assert table.indexes["i"].consumed(Kind.WRITE) == 0
-
-
-def test_an_index_that_is_out_of_reads_does_not_touch_its_table():
-    """Reads have no back-pressure (re:Post, "My global secondary index is throttled")."""
-    table = build(indexes={"i": IndexConfig()})
-    assert table.read("open", 3000, 0.0, index="i") is None
-    assert table.read("open", 1, 0.0, index="i").reason == "IndexReadKeyRangeThroughputExceeded"
-    assert table.read("open", 1, 0.0) is None
-    assert table.write("a", 1, 0.0, [IndexWrite("i", "open", 1)]) is None
-
-
-def test_an_entry_that_moves_within_a_partition_of_the_index_is_charged_as_one_demand():
+def test_what_one_partition_is_asked_for_is_one_demand():
     """600 units out of one key and 600 into another on the same partition are 1,200, which it does not have."""
-    table = build(indexes={"i": IndexConfig(partitions=Partitions(count=1))})
-    moved = [IndexWrite("i", "old", 600), IndexWrite("i", "new", 600)]
-    assert table.write("a", 1, 0.0, moved[:1]) is None
-    assert table.write("a", 1, 0.0, moved).reason == "IndexWriteKeyRangeThroughputExceeded"
-    assert table.write("a", 1, 0.8, moved) is None, "a full bucket admits a request of more than a second's worth"
-    assert table.write("a", 1, 1.5, moved[:1]) is not None, "and is in debt then"
+    table = build(partitions=Partitions(count=1))
+    moved = [Demand(table, Kind.WRITE, key, 600) for key in ("old", "new")]
+    assert admit(moved[:1], 0.0) is None
+    assert admit(moved, 0.0).throttle.reason == "TableWriteKeyRangeThroughputExceeded"
+    assert admit(moved, 0.8) is None, "a full bucket admits a request of more than a second's worth"
+    assert admit(moved[:1], 1.5) is not None, "and is in debt then"
 
 
 def test_several_demands_are_admitted_together_or_not_at_all():
@@ -195,47 +134,11 @@ def test_a_read_of_unknown_cost_is_admitted_while_anything_is_left():
 
 
 def test_where_keys_lie_is_pinned():
-    """The placements that the next tests work with: the same on every machine."""
+    """The same on every machine."""
     assert position_of("") == 0xE4A6A0577479B2B4
     assert position_of("room-1#0") == 0x43899AFC8DE3245C
     assert [build().partition_index(f"party#{shard}") for shard in range(4)] == [0, 0, 3, 1]
     assert [build().partition_index(f"news#{shard}") for shard in range(4)] == [3, 2, 1, 0]
-
-
-@pytest.mark.parametrize(("conversation", "partitions"), [("chat", 2), ("party", 3), ("news", 4)])
-def test_four_shards_of_a_fresh_table_share_its_partitions(conversation, partitions):
-    """Chat's lie on partitions 2, 2, 2, 3 of four; party's on 0, 0, 3, 1: so much less than four times one key's.
-
-    Offered are 1,000 a second for each shard, for 20 seconds. A partition with one shard takes all of it, one with more
-    takes 1,000 a second and what it had saved once. news is lucky: its four shards lie apart.
-    """
-    table = build()
-    shards = [f"{conversation}#{shard}" for shard in range(4)]
-    places = [table.partition_index(shard) for shard in shards]
-    assert len(set(places)) == partitions
-    crowded = sum(places.count(place) > 1 for place in set(places))
-    taken = admitted(table, shards, per_second=4000, seconds=20)
-    assert taken == pytest.approx(20_000 * partitions + 1000 * crowded, abs=1)
-
-
-@pytest.mark.parametrize("conversation", ["party", "room-1"])
-def test_four_shards_of_a_warmed_table_get_four_times_as_much(conversation):
-    """32 partitions: those of party lie on 1, 4, 28 and 8, those of room-1 on 8, 19, 6 and 3."""
-    table = build(throughput=OnDemand(warm_wcu=32_000))
-    shards = [f"{conversation}#{shard}" for shard in range(4)]
-    assert len({table.partition_index(shard) for shard in shards}) == 4
-    assert admitted(table, shards, per_second=4000, seconds=20) == 80_001
-
-
-@pytest.mark.parametrize("partitions", [4, 32, 128])
-def test_keys_meet_on_partitions_as_often_as_chance_has_it(partitions):
-    """Four keys on p partitions use p (1 - (1 - 1/p)^4) of them on average: 2.73 of 4, 3.81 of 32, 3.95 of 128."""
-    rounds = 3000
-    used = sum(
-        len({position_of(f"conversation-{n}#{shard}") * partitions // SPAN for shard in range(4)})
-        for n in range(rounds)
-    )
-    assert used / rounds == pytest.approx(partitions * (1 - (1 - 1 / partitions) ** 4), abs=0.05)
 
 
 @pytest.mark.parametrize(
@@ -245,15 +148,13 @@ def test_keys_meet_on_partitions_as_often_as_chance_has_it(partitions):
         (OnDemand(warm_wcu=32_000), 32),
         (OnDemand(warm_rcu=30_000), 10),
         (OnDemand(warm_wcu=4001), 5),
-        (Provisioned(wcu=500, rcu=500), 1),
-        (Provisioned(wcu=500, rcu=9001), 4),
     ],
 )
 def test_throughput_decides_the_number_of_partitions(throughput, partitions):
-    """As many as carry the warm or provisioned throughput, evenly spread; a table on demand starts with four."""
+    """As many as carry the warm throughput, evenly spread; a table on demand starts with four."""
     table = build(throughput=throughput)
     assert table.partition_count == partitions
-    assert [status.share for status in table.describe()] == pytest.approx([1 / partitions] * partitions)
+    assert table.shares == pytest.approx([1 / partitions] * partitions)
 
 
 def test_keys_apart_have_each_a_partition_and_are_forgotten_when_full():
@@ -281,15 +182,9 @@ def test_a_key_apart_that_is_in_debt_is_not_forgotten():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: OnDemand(max_wcu=0), "max_wcu should be a number greater than 0, not 0"),
+        (lambda: OnDemand(quota_wcu=0), "quota_wcu should be a number greater than 0, not 0"),
         (lambda: OnDemand(warm_rcu=float("inf")), "warm_rcu should be a number greater than 0"),
-        (lambda: Provisioned(wcu=-1, rcu=1), "wcu should be a number greater than 0"),
-        (lambda: Provisioned(wcu=1, rcu=1, saved_seconds=301), "saved_seconds should lie between 0 and burst_seconds"),
         (lambda: Partitions(count=0), "count should be a number greater than 0"),
-        (
-            lambda: TableConfig(throughput=PROVISIONED, indexes={"i": IndexConfig()}),
-            "index i should have its table's capacity mode",
-        ),
     ],
 )
 def test_a_wrong_configuration_is_refused_in_one_sentence(make, message):

@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tools.partition_model import (
+    Demand,
     HeatSplits,
     IndexConfig,
-    IndexWrite,
     Kind,
     OnDemand,
     Partitions,
-    Provisioned,
     Table,
     TableConfig,
+    admit,
 )
 
 LIMIT = 20.0
@@ -31,13 +31,16 @@ units = st.one_of(st.integers(1, 20), st.floats(0.5, 20))
 requests = st.lists(st.tuples(gaps, st.sampled_from(KEYS), units), min_size=1, max_size=150)
 
 
-def build(*, heat=None, throughput=None, growing_keys=True, seed=7):
-    throughput = throughput or OnDemand(quota_wcu=None, quota_rcu=None)
+def build(*, heat=None, seed=7):
+    throughput = OnDemand(quota_wcu=None, quota_rcu=None)
     index = IndexConfig(throughput=throughput, partitions=FEW)
-    config = TableConfig(
-        throughput=throughput, partitions=FEW, heat=heat, growing_keys=growing_keys, indexes={"i": index}
+    return Table(
+        TableConfig(throughput=throughput, partitions=FEW, heat=heat, indexes={"i": index}), random.Random(seed)
     )
-    return Table(config, random.Random(seed))
+
+
+def _demands(table, key, index_key, amount):
+    return [Demand(table, Kind.WRITE, key, amount), Demand(table.indexes["i"], Kind.WRITE, index_key, amount)]
 
 
 def most_over_any_window(taken, limit):
@@ -66,18 +69,6 @@ def test_no_partition_takes_more_than_its_limit_in_any_window(asked, reads):
         assert most_over_any_window(each, LIMIT) <= 1e-3
 
 
-@given(requests)
-def test_no_gate_gives_more_than_was_provisioned_and_saved(asked):
-    """In any T seconds at most T + 5 seconds' worth, where 5 seconds are kept."""
-    table = build(throughput=Provisioned(wcu=4, rcu=4, burst_seconds=5, saved_seconds=5))
-    now, taken = 0.0, []
-    for gap, key, amount in asked:
-        now += gap
-        if table.write(key, amount, now) is None:
-            taken.append((now, amount))
-    assert most_over_any_window(taken, 4) <= 4 * 4 + 1e-3
-
-
 @given(requests, st.lists(st.sampled_from(KEYS), min_size=1, max_size=3))
 def test_a_refusal_takes_nothing(asked, index_keys):
     """Two tables, one of which is never asked what the other refuses: they end with the same levels."""
@@ -85,9 +76,8 @@ def test_a_refusal_takes_nothing(asked, index_keys):
     now = 0.0
     for number, (gap, key, amount) in enumerate(asked):
         now += gap
-        index_writes = [IndexWrite("i", index_keys[number % len(index_keys)], amount)] if number % 2 else []
-        if table.write(key, amount, now, index_writes) is None:
-            assert spared.write(key, amount, now, index_writes) is None
+        if admit(_demands(table, key, index_keys[number % len(index_keys)], amount), now) is None:
+            assert admit(_demands(spared, key, index_keys[number % len(index_keys)], amount), now) is None
     for key in KEYS:
         for one, other in ((table, spared), (table.indexes["i"], spared.indexes["i"])):
             levels = [[bucket.level(now) for bucket in each.buckets(Kind.WRITE, key, now)] for each in (one, other)]
@@ -99,13 +89,13 @@ def test_the_same_requests_meet_the_same_responses(asked, seed):
     """A table is a function of its configuration, its seed and its requests, splits included."""
 
     def play():
-        table = build(heat=QUICK, growing_keys=False, seed=seed)
+        table = build(heat=QUICK, seed=seed)
         now, responses = 0.0, []
         for gap, key, amount in asked:
             now += gap * 0.1
             responses.append(table.write(key, amount, now))
             responses.append(table.read(key, amount * 5, now))
-        return responses, table.splits, table.describe(), table.all_throttled()
+        return responses, table.splits, table.shares, table.all_throttled()
 
     assert play() == play()
 
@@ -119,7 +109,7 @@ def test_nothing_is_lost_or_made_when_partitions_split(asked):
         now += gap * 0.2
         total += table.write_many(key, amount * 3, now, gap * 0.2).units
     assert table.consumed(Kind.WRITE) == pytest.approx(total)
-    assert sum(status.share for status in table.describe()) == pytest.approx(1)
+    assert sum(table.shares) == pytest.approx(1)
 
 
 @settings(max_examples=25)

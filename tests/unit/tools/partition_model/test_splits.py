@@ -12,12 +12,11 @@ from tools.partition_model.ranges import best_cut
 AT_ONCE = HeatSplits(sustained_seconds=2.0, delay_seconds=3.0)
 
 
-def build(*, count=1, heat=AT_ONCE, growing_keys=True, seed=1, **throughput):
+def build(*, count=1, heat=AT_ONCE, seed=1, **throughput):
     config = TableConfig(
         throughput=OnDemand(quota_wcu=None, **throughput),
         partitions=Partitions(count=count),
         heat=heat,
-        growing_keys=growing_keys,
     )
     return Table(config, random.Random(seed))
 
@@ -34,11 +33,6 @@ def drive(table, demand, seconds, *, start=0, step=0.5):
     return given
 
 
-def write_limit(table):
-    """The rate at which evenly spread writes are admitted: the largest share's partition is the first to refuse."""
-    return 1000 / max(status.share for status in table.describe())
-
-
 def test_many_keys_get_more_after_the_documented_delay():
     """Forty keys with 1,900 WCU a second on one partition: 1,000 for five minutes, and all of it soon after."""
     table = build(heat=HeatSplits())
@@ -50,7 +44,7 @@ def test_many_keys_get_more_after_the_documented_delay():
     assert given[310:] == pytest.approx([1900] * 20, rel=0.08)
 
 
-def test_a_collection_that_grows_stays_at_one_partitions_limit_for_ever():
+def test_a_collection_stays_at_one_partitions_limit_for_ever():
     """Half an hour of 3,000 WCU a second on one key: 1,000 a second, and no split."""
     table = build(heat=HeatSplits())
     given = drive(table, {"hot": 3000}, 1800, step=1)
@@ -71,25 +65,6 @@ def test_a_hot_growing_key_is_isolated_and_its_neighbours_are_relieved():
     place = table.partition_index("hot")
     assert all(table.partition_index(key) != place for key in quiet)
     assert table.partition_count == 3
-
-
-def test_a_collection_that_does_not_grow_is_split_by_its_sort_key():
-    """Alone on its partition, it gets a second one, and a third and fourth while it still is hot."""
-    table = build(growing_keys=False)
-    given = [second["hot"] for second in drive(table, {"hot": 3500}, 20)]
-    assert given[3] == pytest.approx(1000)
-    assert given[8] == pytest.approx(2000)
-    assert given[-1] == pytest.approx(3500)
-    assert [(split.cause, split.partitions) for split in table.splits] == [(Cause.COLLECTION, 2), (Cause.COLLECTION, 4)]
-
-
-def test_which_collections_grow_can_be_said_by_key():
-    """Two hot keys of one table, a timeline and a set of profiles: one of the two is helped."""
-    table = build(count=4, growing_keys=lambda key: key.startswith("timeline"))
-    demand = {"timeline-1": 1500.0, "profiles-7": 1500.0}
-    assert table.partition_index("timeline-1") != table.partition_index("profiles-7")
-    last = drive(table, demand, 12)[-1]
-    assert last == pytest.approx({"timeline-1": 1000, "profiles-7": 1500})
 
 
 def test_heat_that_does_not_last_splits_nothing():
@@ -145,7 +120,7 @@ def test_traffic_without_keys_splits_in_the_middle():
     table = build(count=1)
     for second in range(1, 8):
         table.write_evenly(2000, second, 1.0)
-    assert [status.share for status in table.describe()] == pytest.approx([0.5, 0.5], abs=0.07)
+    assert table.shares == pytest.approx([0.5, 0.5], abs=0.07)
 
 
 def test_the_halves_start_with_what_was_left():
@@ -201,7 +176,6 @@ def test_a_table_on_demand_takes_twice_its_previous_peak_after_a_while():
     assert given[181:299] == pytest.approx([8000] * 118)
     assert given[400] > 8000
     assert [(split.cause, split.partitions) for split in table.splits[:2]] == [(Cause.GROWTH, 8), (Cause.GROWTH, 16)]
-    assert write_limit(table) >= 16_000
 
 
 def test_growth_waits_for_half_an_hour_unless_told_otherwise():
@@ -210,14 +184,6 @@ def test_growth_waits_for_half_an_hour_unless_told_otherwise():
     given = [table.write_evenly(10_000, second, 1.0).units for second in range(1, 1900)]
     assert given[1:1850] == pytest.approx([4000] * 1849)
     assert given[1880] == pytest.approx(8000)
-
-
-def test_growth_is_twice_the_peak_and_not_less():
-    """2,500 a second is below what the table takes, and reason enough for 5,000."""
-    table = Table(TableConfig(throughput=OnDemand(growth_delay_seconds=1.0), heat=None), random.Random(1))
-    for second in range(1, 70):
-        assert table.write_evenly(2500, second, 1.0).throttle is None
-    assert write_limit(table) >= 5000
 
 
 def test_traffic_within_half_the_capacity_is_no_reason_to_grow():

@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from hotpartition.core.detector import HORIZON_SLOTS, ReportWindow
+from hotpartition.core.detector import HORIZON_SLOTS, SLOTS_PER_SECOND, ReportWindow
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.sampler import SLOT_MS, LoadSampler
@@ -23,6 +23,7 @@ from tools.simulation.scale import (
     START_MS,
     STATE_BYTES_PER_REPORT,
     STATE_BYTES_PER_SECOND,
+    THRESHOLDS,
     Level,
     Traffic,
     busiest_consumer_share,
@@ -37,6 +38,7 @@ from tools.simulation.scale import (
 from tools.simulation.scale_theory import (
     STREAM_ENTRY_OVERHEAD_BYTES,
     command_bytes,
+    excess_odds,
     lookups_per_second,
     relative_error,
     stream_entry_bytes,
@@ -69,6 +71,15 @@ def test_error_of_the_estimate_is_the_counters(rate, environments):
     assert np.std(errors) == pytest.approx(relative_error(rate, z, environments), rel=0.2)
     assert np.mean(errors) == pytest.approx(0, abs=4 * np.std(errors) / len(errors) ** 0.5)
     assert relative_error(rate, z, 10**6) == pytest.approx(((z - 1) / rate) ** 0.5, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("z", "environments", "at_most"), [(10.0, 100, 0.05), (10.0, 2_000, 0.6), (7.0, 2_000, 6e-3), (5.0, 2_000, 1e-5)]
+)
+def test_how_many_seconds_of_a_quiet_hour_are_hot_by_chance(z, environments, at_most):
+    """Expected for 50 conversations at 600 WCU/s each: why the sampling distance is 5."""
+    odds = excess_odds(600.0, z, environments, slots=SLOTS_PER_SECOND, limit_wcu=THRESHOLDS.hot_at_once_wcu)
+    assert at_most / 5 < 50 * 3_600 * SLOTS_PER_SECOND * odds <= at_most
 
 
 def test_popularity_adds_up_and_is_cut_off():
