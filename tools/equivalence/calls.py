@@ -267,6 +267,7 @@ class Calls:
             Call("query", {"KeyConditionExpression": condition, "Limit": 0}),
             Call("query", {"KeyConditionExpression": condition, "IndexName": "no-such-index"}),
             Call("query", {"KeyConditionExpression": condition, "FilterExpression": Attr(SORT).eq(key[SORT])}),
+            Call("query", {"KeyConditionExpression": condition, "ExpressionAttributeNames": {"#x": "x"}}),
             Call("query", {}),
         ]
 

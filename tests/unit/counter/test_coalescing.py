@@ -7,7 +7,6 @@ from threading import Event
 
 import pytest
 
-from hotpartition.core.backoff import Clock
 from hotpartition.counter import CoalescingCounter
 from hotpartition.errors import InvalidRequestError, StoreUnavailableError, ThrottledError
 from support.fakes import FakeClock
@@ -235,11 +234,3 @@ def test_other_limits_are_refused(counted, options):
 def test_other_amounts_are_refused_at_once(build, amount):
     with pytest.raises(InvalidRequestError, match="whole number"):
         build().add("a", amount)
-
-
-def test_the_real_clock_is_the_default(counted):
-    with CoalescingCounter(counted, interval_seconds=0.01, environ={}) as counter:
-        assert isinstance(counter._clock, Clock)
-        counter.add("a")
-        counter._thread.join(0.3)
-        assert counted.sums == {"a": 1}

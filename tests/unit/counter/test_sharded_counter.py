@@ -2,9 +2,12 @@
 
 import pytest
 
+from hotpartition.core.route import Generation
 from hotpartition.counter import ShardedCounter
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
 from hotpartition.table import fixed
+from support.adaptive import AdaptiveShards
 from support.tables import define_table
 
 
@@ -52,6 +55,28 @@ def test_a_token_counts_once(build, aws):
     assert len(aws.items) == 1
     with pytest.raises(TokenReusedError):
         build(fixed(4, 16)).add("post", 8, token="order 5 ✓")
+
+
+@pytest.mark.parametrize("journal", ["counters", "routes"])
+def test_a_token_counts_once_across_a_raise(aws, journal):
+    """The repetition goes to another place first, and comes back; with another amount it is refused."""
+    place = JournalPlace("counters", "PK", "SK", "~route")
+    if journal == "routes":
+        aws.raw.create_table(TableName="routes", **define_table("collection"))
+        place = JournalPlace("routes", "collection", sort_key="")
+    table, shards = aws.resource.Table("counters"), AdaptiveShards(place)
+    ShardedCounter(table, shards).add("post", 5, token="t")
+    raised = {**place.key_of("post"), "generations": {"SS": ["8@0"]}}
+    aws.raw.put_item(TableName=journal, Item=raised)
+    shards.registry.add("post", [Generation(0, 8)])
+    ShardedCounter(table, shards).add("post", 5, token="t")
+    with pytest.raises(TokenReusedError):
+        ShardedCounter(table, shards).add("post", 6, token="t")
+    assert ShardedCounter(table, shards).get("post") == 5
+    assert {item["PK"]["S"] for item in aws.items if item["SK"]["S"] != "~route"} == {"post"}
+    ShardedCounter(table, shards).add("post", 7, token="u")
+    ShardedCounter(table, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
+    assert ShardedCounter(table, shards).get("post") == 12
 
 
 def test_a_token_that_another_version_used_is_found(build):

@@ -13,13 +13,12 @@ from botocore.config import Config
 from moto import mock_aws
 
 from hotpartition.core.route import Generation
+from hotpartition.table import ShardedTable, fixed
 from support.tables import define_table
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 
-KEYS = ("PK", "SK")
-INDEXES = {"indexes": {"by-owner": ("owner", "at")}, "local": {"by-status": ("PK", "status")}}
-SCHEMA = define_table(*KEYS, **INDEXES)
+READINGS = {"indexes": {"by-owner": ("owner", "at")}, "local": {"by-status": ("PK", "status")}}
 
 
 def updating(expression: str, **values: Any) -> dict[str, Any]:
@@ -138,19 +137,25 @@ def create(dynamodb: Any) -> Iterator[Callable[..., Any]]:
 @pytest.fixture
 def plain(create: Callable[..., Any]) -> Any:
     """boto3's own `Table`, empty."""
-    return create("readings", *KEYS, **INDEXES)
+    return create("readings", "PK", "SK", **READINGS)
+
+
+@pytest.fixture
+def table(plain: Any) -> ShardedTable:
+    """That table, over four shards."""
+    return ShardedTable(plain, shards=fixed(4))
 
 
 @pytest.fixture
 def twin(create: Callable[..., Any]) -> Any:
     """A second table of boto3's, empty: what the first one's calls are compared with."""
-    return create("twin", *KEYS, **INDEXES)
+    return create("twin", "PK", "SK", **READINGS)
 
 
 @pytest.fixture(scope="class")
 def kept(dynamodb: Any) -> Iterator[Any]:
     """boto3's own `Table`, empty: filled once for tests that read the same."""
-    table = dynamodb.create_table(TableName="kept", **SCHEMA)
+    table = dynamodb.create_table(TableName="kept", **define_table("PK", "SK", **READINGS))
     yield table
     table.delete()
 

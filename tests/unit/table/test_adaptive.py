@@ -8,9 +8,9 @@ from botocore.exceptions import ClientError
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, choose_shards
+from hotpartition.core.route import Generation, Route, choose_shards
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError, SettingsError
+from hotpartition.errors import InvalidRequestError, MalformedGenerationError
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
 from support.adaptive import AdaptiveShards
 
@@ -78,24 +78,6 @@ def item(number, **more):
 
 def shards_of(number):
     return {f"room#_{shard}" for shard in choose_shards(f"{number:04}", 8)}
-
-
-def test_new_items_go_to_shards_and_old_ones_stay(stage):
-    """Both are read, changed and deleted where they are."""
-    stage.table.put_item(Item=item(0))
-    stage.raise_all()
-    stage.table.put_item(Item=item(1))
-    assert stage.places()["0000"] == "room"
-    assert stage.places()["0001"] in shards_of(1)
-    for number in (0, 1):
-        stage.table.update_item(Key=item(number), **updating("SET note = :t", t="x"))
-    assert stage.read(ScanIndexForward=False) == ["0001", "0000"]
-    assert [stage.table.get_item(Key=item(n))["Item"]["note"] for n in (0, 1)] == ["x", "x"]
-    assert len(stage.places()) == 2
-    for number in (0, 1):
-        stage.table.delete_item(Key=item(number))
-    assert stage.read() == []
-    assert stage.places() == {}
 
 
 def test_reads_find_what_only_the_journal_tells(stage):
@@ -188,14 +170,6 @@ def test_a_routing_item_that_cannot_be_read_fails_the_call_and_is_named(stage, g
     assert stage.telemetry.counts[MetricName.JOURNAL_MALFORMED] == len(calls)
 
 
-def test_an_operator_hears_of_a_registry_that_is_ahead(stage):
-    """A strong read saw less in the journal than Redis told: somebody restored a table, or wrote to Redis."""
-    stage.registry.add("room", [EIGHT])
-    assert stage.read() == []
-    assert stage.telemetry.counts["RegistryAheadOfJournal"] == 1
-    assert stage.table._open("PutItem").items.sharding.routes.writer.routes.get_route("room", 0) == EMPTY_ROUTE
-
-
 @pytest.mark.parametrize("place", [JournalPlace("readings", "PK", "SK"), APART], ids=["in the collection", "apart"])
 def test_adaptive_shards_are_led_out_without_journal_and_redis(plain, routes, place):
     """`fixed(0, readable=N)` finds, changes and deletes what was written at each N; new items lie at the base key."""
@@ -243,15 +217,6 @@ class TestSettings:
             table = ShardedTable(plain, shards=adaptive(environ=environ, closing=closing), position=lambda _: 1)
             writer = table._open("PutItem").items.sharding.routes.writer
             assert (writer._leases is not None) is closing
-
-    def test_what_is_wrong_is_named(self, plain):
-        shards = adaptive(environ={}, registry_port=0, colour="red")
-        with pytest.raises(SettingsError) as caught:
-            ShardedTable(plain, shards=shards).put_item(Item=item(1))
-        text = str(caught.value)
-        assert "HOTPARTITION_REGISTRY_HOST" in text
-        assert "HOTPARTITION_REGISTRY_PORT" in text
-        assert "COLOUR" in text
 
     @pytest.mark.parametrize("choices", [0, 4])
     def test_choices_are_one_to_three(self, choices):

@@ -36,29 +36,6 @@ def test_append_only_locates_nothing(plain, watched):
     assert dict(watched.sent) == {"BatchWriteItem": 2}
 
 
-def test_what_is_stored_is_replaced_and_deleted_where_it_lies(table, plain):
-    """On the base key and on shards; what was never there is no error."""
-    plain.put_item(Item=item(0))
-    table.put_item(Item=item(1))
-    table.put_item(Item=item(2))
-    with table.batch_writer() as batch:
-        batch.put_item(Item=item(0, text="new"))
-        batch.put_item(Item=item(1, text="new"))
-        batch.delete_item(Key={"PK": "room", "SK": "0002"})
-        batch.delete_item(Key={"PK": "room", "SK": "0077"})
-    assert table.query(**EVERYTHING)["Items"] == [item(0, text="new"), item(1, text="new")]
-    assert len(plain.scan()["Items"]) == 2
-
-
-def test_duplicates_are_boto3s(table, twin):
-    """They are an error; with `overwrite_by_pkeys` the last one is written."""
-    for of in (table, twin):
-        with pytest.raises(ClientError, match="duplicates"):
-            put_all(of, [item(1), item(1)])
-        put_all(of, [item(1), item(1, text="again")], overwrite_by_pkeys=["PK", "SK"])
-    assert twin.scan()["Items"] == table.query(**EVERYTHING)["Items"] == [item(1, text="again")]
-
-
 @pytest.mark.parametrize("wrong", [{"PK": "", "SK": "1"}, {"PK": "room"}])
 def test_what_is_wrong_dynamodb_says(table, wrong):
     with pytest.raises(ClientError, match="ValidationException"), table.batch_writer() as batch:

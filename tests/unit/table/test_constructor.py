@@ -1,4 +1,4 @@
-"""What a `ShardedTable` is made of: wrong arguments are refused at once, and it can be looked at as boto3's `Table`."""
+"""What a `ShardedTable` is made of, how it can be looked at, and which arguments and calls it refuses by name."""
 
 import copy
 import sys
@@ -12,11 +12,6 @@ from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed, in_ba
 from .conftest import updating
 
 ITEM = {"PK": "room", "SK": "0001"}
-
-
-@pytest.fixture
-def table(plain) -> ShardedTable:
-    return ShardedTable(plain, shards=fixed(4))
 
 
 @pytest.mark.parametrize(
@@ -98,3 +93,38 @@ def test_a_missing_table_is_reported_as_by_boto3(dynamodb, method, request_):
     with pytest.raises(type(expected.value)) as found:
         getattr(ShardedTable(dynamodb.Table("missing"), shards=fixed(4)), method)(**request_)
     assert str(found.value) == str(expected.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "instead"),
+    [
+        ("query", {"KeyConditions": {}}, "KeyConditionExpression"),
+        ("query", {"QueryFilter": {}}, "FilterExpression"),
+        ("scan", {"ScanFilter": {}}, "FilterExpression"),
+        ("get_item", {"Key": {}, "AttributesToGet": ["n"]}, "ProjectionExpression"),
+        ("put_item", {"Item": {}, "Expected": {}}, "ConditionExpression"),
+        ("update_item", {"Key": {}, "AttributeUpdates": {}}, "UpdateExpression"),
+        ("delete_item", {"Key": {}, "ConditionalOperator": "AND"}, "expressions"),
+    ],
+)
+def test_parameters_are_refused_with_what_to_use_instead(table, watched, method, request_, instead):
+    with pytest.raises(NotImplementedError, match=instead):
+        getattr(table, method)(**request_)
+    assert not watched.sent
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["transact_write_items", "transact_get_items", "execute_statement", "batch_get_item", "batch_write_item"],
+)
+def test_methods_are_refused_with_what_to_use_instead(table, method):
+    """Clients have them, tables do not: whoever looks for them here learns why."""
+    with pytest.raises(NotImplementedError, match="Use"):
+        getattr(table, method)
+    assert not hasattr(table, method)
+
+
+def test_a_table_that_cannot_be_sharded_is_refused(create):
+    """With the first call, which looks at its keys."""
+    with pytest.raises(NotImplementedError, match="no string"):
+        ShardedTable(create("other", "PK", "SK", types={"PK": "N"}), shards=fixed(4)).scan()

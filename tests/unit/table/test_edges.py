@@ -16,11 +16,6 @@ ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 ITEM = {"PK": "room", "SK": "0001"}
 
 
-@pytest.fixture
-def table(plain) -> ShardedTable:
-    return ShardedTable(plain, shards=fixed(5))
-
-
 @pytest.mark.parametrize(
     "condition", [Attr("PK").eq("room"), "PK <> :pk", "attribute_exists(SK) AND begins_with(#p, :pk)"]
 )

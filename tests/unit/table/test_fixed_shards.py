@@ -42,21 +42,6 @@ def test_wrong_numbers_are_refused(arguments, message):
         fixed(*arguments.pop("shards"), **arguments)
 
 
-@pytest.mark.parametrize("only_shards", [False, True])
-def test_after_a_raise_old_items_are_found_and_changed_in_place(plain, only_shards):
-    """Wherever they were written: on the base key, under 2 shards or under 7."""
-    before_any = plain if not only_shards else ShardedTable(plain, shards=fixed(2, only_shards=True))
-    before_any.put_item(Item={"PK": "room", "SK": "0000", "n": 0})
-    write(ShardedTable(plain, shards=fixed(2, only_shards=only_shards)), range(1, 10))
-    raised = ShardedTable(plain, shards=fixed(2, 7, only_shards=only_shards))
-    write(raised, range(10, 20))
-    assert numbers_in(raised) == list(range(20))
-    before = {item["SK"]: item["PK"] for item in plain.scan()["Items"]}
-    write(raised, range(20))
-    assert {item["SK"]: item["PK"] for item in plain.scan()["Items"]} == before
-    assert len(set(before.values())) > 3
-
-
 def test_a_raise_can_begin_at_a_position(plain):
     """Older items stay under the old number, and point reads of them ask fewer places."""
     raised = ShardedTable(plain, shards=fixed(2, (64, 10)), position=int)

@@ -51,24 +51,6 @@ def test_a_query_for_one_value_asks_only_where_it_can_be(table, watched, query):
     assert asked(watched) == {"room", SHARD_OF_D1}
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        Attr("device").ne("d1"),
-        Attr("device").eq("d1") | Attr("n").eq(3),
-        ~Attr("device").eq("d1"),
-        Attr("n").eq(1),
-    ],
-    ids=["not equal", "one or the other", "not", "another attribute"],
-)
-def test_other_queries_ask_everywhere(table, watched, condition):
-    """Nothing is missed because of what a filter seems to say."""
-    everywhere = {"room", *(f"room#_{shard}" for shard in range(4))}
-    expected = {found["SK"] for found in table.scan(FilterExpression=condition)["Items"]}
-    assert {found["SK"] for found in table.query(**ROOM, FilterExpression=condition)["Items"]} == expected
-    assert asked(watched) == everywhere
-
-
 def test_what_a_page_consumes_is_summed(table):
     """Of all its requests, with the parts where they are asked for."""
     page = table.query(**ROOM, ReturnConsumedCapacity="TOTAL", ConsistentRead=True)

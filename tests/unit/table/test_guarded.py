@@ -1,5 +1,7 @@
 """`table.meta.client` and a guarded resource: what they do to items of the table goes through its shards."""
 
+from decimal import Decimal
+
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
@@ -116,6 +118,23 @@ def test_everything_else_passes_through(client, twin):
     assert len(client.execute_statement(Statement='SELECT * FROM "twin"')["Items"]) == 1
 
 
+def test_a_clients_own_values_stay_typed_and_its_other_methods_are_there(plain):
+    """Whoever shares the client sees DynamoDB's form, as before."""
+    client = boto3.client("dynamodb")
+    table = ShardedTable.of_client(client, NAME, shards=fixed(4))
+    table.put_item(Item={**KEYS[0], "n": Decimal(1)})
+    with table.batch_writer() as batch:
+        batch.put_item(Item={**KEYS[1], "n": Decimal(7)})
+    page = table.query(KeyConditionExpression=Key("PK").eq("room"), FilterExpression=Attr("n").gt(5), Limit=5)
+    assert page["Items"] == [{**KEYS[1], "n": 7}]
+    assert [item["PK"].keys() for item in client.scan(TableName=NAME)["Items"]] == [{"S"}] * 2
+    assert (table.name, table.table_status) == (NAME, "ACTIVE")
+    with pytest.raises(AttributeError):
+        _ = table.nothing
+    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
+        table.put_item(Item=KEYS[2], ConditionExpression=Attr("PK").exists())
+
+
 def test_a_guarded_resource_leads_to_the_shards(table, dynamodb, twin):
     """Its batches, its client and its tables; the others are boto3's."""
     guarded = guard(dynamodb, table)
@@ -127,8 +146,3 @@ def test_a_guarded_resource_leads_to_the_shards(table, dynamodb, twin):
     assert [each.name for each in guarded.tables.all()] == [NAME, "twin"]
     with pytest.raises(TypeError, match=r"boto3\.resource"):
         guard(dynamodb.meta.client, table)
-
-
-def test_conditions_as_objects_are_understood(client):
-    with pytest.raises(client.exceptions.ConditionalCheckFailedException):
-        client.put_item(TableName=NAME, Item=KEYS[0], ConditionExpression=Attr("PK").not_exists())

@@ -1,6 +1,5 @@
 """`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone."""
 
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from random import Random
@@ -201,14 +200,6 @@ def test_changes_of_one_key_count_as_well(plain, watched, clock):
         process.table.update_item(Key=key, UpdateExpression="SET #t = :t", **text)
         clock.now_ms += 2
     assert process.telemetry.counts.get(MetricName.RAISES, 0) == 1
-
-
-def test_threads_share_what_a_process_knows(plain, watched, clock):
-    process, watched.refuses = Process(plain, clock), Hot()
-    with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda number: put(process, number, clock, text=LARGE), range(400)))
-    assert process.telemetry.counts.get(MetricName.RAISES, 0) >= 1
-    assert len(read(process)) == 400
 
 
 def test_a_writer_without_the_rights_stores_all_the_same(plain, watched, clock, caplog):

@@ -3,19 +3,12 @@
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
-from hotpartition.table import ShardedTable, fixed
-
 from .conftest import put_all, updating
 
 
 @pytest.fixture
 def plain(create):
     return create("devices", "id", indexes={"by-site": ("site", "id")})
-
-
-@pytest.fixture
-def table(plain) -> ShardedTable:
-    return ShardedTable(plain, shards=fixed(8))
 
 
 def test_every_call_is_passed_on(table, plain):

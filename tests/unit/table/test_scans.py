@@ -86,15 +86,6 @@ def without_projection(request):
     return {name: value for name, value in request.items() if name != "ProjectionExpression"}
 
 
-@pytest.mark.parametrize("shape", [{}, {"Select": "COUNT"}])
-def test_segments_together_are_the_table(tables, shape):
-    """Each item is in one of them, and routing items are in none."""
-    parts = [scan(tables[1], Segment=segment, TotalSegments=3, **shape) for segment in range(3)]
-    expected, counted = scan(tables[0], **shape)
-    assert sorted(key for keys, _ in parts for key in keys) == expected
-    assert sum(count for _, count in parts) == counted == 40
-
-
 @pytest.mark.parametrize(
     "expression", [IS_ROOM | Attr("n").gt(3), ~IS_ROOM, Attr("PK").size().gt(3), "n > :n AND (PK = :p OR n = :n)"]
 )

@@ -88,13 +88,7 @@ class Records:
 
 def shuffled(records, random):
     """The records in another order, as DynamoDB keeps it: that of each stored key stays."""
-    left = {}
-    for record in records:
-        left.setdefault(repr(record["dynamodb"]["Keys"]), []).append(record)
-    mixed = []
-    while left:
-        key = random.choice(sorted(left))
-        mixed.append(left[key].pop(0))
-        left = {name: rest for name, rest in left.items() if rest}
-    assert len(mixed) == len(records)
-    return mixed
+    keys = [repr(record["dynamodb"]["Keys"]) for record in records]
+    left = {key: [record for record in records if repr(record["dynamodb"]["Keys"]) == key] for key in keys}
+    random.shuffle(keys)
+    return [left[key].pop(0) for key in keys]

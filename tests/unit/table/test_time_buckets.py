@@ -6,7 +6,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.errors import InvalidRequestError
-from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, by_sort_key, fixed
+from hotpartition.table import ShardedTable, TimeBuckets, by_attribute, by_sort_key, fixed
 
 from .conftest import put_all, updating
 
@@ -115,30 +115,6 @@ class TestRanges:
         following = table.query(**between(), Limit=5, ExclusiveStartKey=page["LastEvaluatedKey"])
         assert numbers([following]) == [5, 6, 7, 8, 9]
 
-    @pytest.mark.parametrize("limit", [None, 4])
-    def test_a_filter_drops_items_and_loses_none(self, table, limit):
-        """Also where whole buckets have nothing that it keeps."""
-        options = {} if limit is None else {"Limit": limit}
-        wanted = Attr("n").is_in([0, 1, 30, 47])
-        assert numbers(table.query_pages(**between(), FilterExpression=wanted, **options)) == [0, 1, 30, 47]
-
-    def test_items_are_counted(self, table):
-        pages = table.query_pages(**between(), Select="COUNT")
-        assert sum(page["Count"] for page in pages) == 48
-
-    def test_a_projection_shows_what_it_names(self, table):
-        """The page goes on although the sort key is not shown."""
-        pages = list(table.query_pages(**between(), ProjectionExpression="n", Limit=7))
-        assert [item for page in pages for item in page["Items"]] == [{"n": n} for n in range(48)]
-
-    def test_a_larger_n_later_is_found_as_well(self, plain):
-        """The index's shards are those of the table."""
-        smaller, larger = open_table(plain, fixed(3)), open_table(plain, fixed(3, 9))
-        for number in range(24):
-            table = smaller if number < 12 else larger
-            table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
-        assert numbers(larger.query_pages(**between())) == list(range(24))
-
     def test_one_value_of_the_attribute_asks_one_shard_of_each_bucket(self, plain, watched):
         table = open_table(plain, fixed(8), by_attribute("device"), granularity="day")
         for number in range(6):
@@ -147,33 +123,26 @@ class TestRanges:
         assert numbers(table.query_pages(**between(), FilterExpression=Attr("device").eq("dev-1"))) == [1, 3, 5]
         assert len(watched.queried) == 2
 
-    def test_random_shards_have_an_index_as_well(self, plain):
-        """The pattern of the article: random suffix, and a view by time."""
-        table = open_table(plain, fixed(8), at_random(), append_only=True)
-        for number in range(20):
-            table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
-        assert numbers(table.query_pages(**between())) == list(range(20))
-
 
 class TestWhatItSays:
     def test_a_page_says_that_it_is_eventually_consistent(self, table):
         """An index is filled a moment after its table."""
         assert table.query(**between())["ConsistentRead"] is False
 
-    def test_consistency_is_refused(self, table):
-        with pytest.raises(NotImplementedError, match="Query the table"):
-            table.query(**between(), ConsistentRead=True)
-
-    @pytest.mark.parametrize("condition", [Key("PK").eq("room-1"), Key("PK").eq("room-1") & Key("SK").gt(FIRST)])
-    def test_an_open_end_is_refused(self, table, condition):
-        """Nobody knows which buckets to ask."""
-        with pytest.raises(NotImplementedError, match="both ends"):
-            table.query(IndexName=INDEX, KeyConditionExpression=condition)
-
-    def test_too_many_buckets_are_refused(self, table):
-        """Each costs a query for every shard."""
-        with pytest.raises(ValueError, match="larger buckets"):
-            table.query(**between("2026-01-01", "2026-11-21"))
+    @pytest.mark.parametrize(
+        ("request_", "error", "instead"),
+        [
+            ({**between(), "ConsistentRead": True}, NotImplementedError, "Query the table"),
+            ({"IndexName": INDEX, "KeyConditionExpression": Key("PK").eq("a")}, NotImplementedError, "both ends"),
+            ({"IndexName": INDEX, "KeyConditionExpression": Key("PK").eq("a") & Key("SK").gt(FIRST)},
+             NotImplementedError, "both ends"),
+            (between("2026-01-01", "2026-11-21"), ValueError, "larger buckets"),
+        ],
+    )  # fmt: skip
+    def test_what_no_range_can_be_is_refused(self, table, request_, error, instead):
+        """An index is never consistent, and asks bucket by bucket."""
+        with pytest.raises(error, match=instead):
+            table.query(**request_)
 
     def test_a_wrong_index_is_named(self, plain):
         table = ShardedTable(plain, shards=fixed(2), time_buckets=TimeBuckets("hour", index="nope"))
@@ -192,14 +161,3 @@ class TestWhatItSays:
 
 def test_buckets_are_those_of_utc():
     assert TimeBuckets("hour", index=INDEX).bucket_of("2026-11-21T01:30:00+02:00#x") == "2026-11-20T23"
-
-
-def test_an_index_sorted_by_the_tables_sort_key_needs_no_copy(create):
-    """Only its hash key is written."""
-    plain = create("with-time", "PK", "SK", indexes={INDEX: ("bucket", "SK")})
-    table = open_table(plain)
-    for number in range(10):
-        table.put_item(Item={"PK": "room-1", "SK": sort_key(number), "n": number})
-    pages = table.query_pages(**between(), Limit=3, ScanIndexForward=False)
-    assert numbers(pages) == list(reversed(range(10)))
-    assert plain.scan()["Items"][0].keys() - {"PK", "SK", "n"} == {"bucket", "hp_shards"}

@@ -62,14 +62,6 @@ def move(plain):
     plain.put_item(Item={**KEYS[0], "n": 5})
 
 
-def test_items_are_changed_where_they_are(client, table, plain):
-    """And none has a second copy; what is new is where every read finds it."""
-    client.transact_write_items(TransactItems=[put(KEYS[0]), add(KEYS[1]), delete(KEYS[2]), put(KEYS[3], **IS_NEW)])
-    assert numbers(table) == {"0000": 7, "0001": 2, "0003": 7}
-    assert plain.scan()["Count"] == 3
-    assert [item and int(item["n"]) for item in table.get_items(KEYS)] == [7, 2, None, 7]
-
-
 def test_a_condition_that_an_item_is_new_does_not_overwrite_it(client, table, plain):
     """Nothing is written, and the reasons are in the owner's words."""
     actions = [add(KEYS[0]), put(KEYS[1], **IS_NEW, ReturnValuesOnConditionCheckFailure="ALL_OLD")]
@@ -80,14 +72,6 @@ def test_a_condition_that_an_item_is_new_does_not_overwrite_it(client, table, pl
     assert reasons[1]["Item"] == {"PK": {"S": "room"}, "SK": {"S": "0001"}, "n": {"N": "1"}}
     assert numbers(table) == {"0000": 1, "0001": 1, "0002": 1}
     assert plain.scan()["Count"] == 3
-
-
-@pytest.mark.parametrize("condition", ["attribute_exists(PK)", Attr("n").eq(1)])
-def test_a_check_is_made_where_the_item_is(client, table, condition):
-    client.transact_write_items(TransactItems=[check(KEYS[0], condition), add(KEYS[1])])
-    with pytest.raises(client.exceptions.TransactionCanceledException):
-        client.transact_write_items(TransactItems=[check(KEYS[3], condition), add(KEYS[1])])
-    assert numbers(table)["0001"] == 2
 
 
 def test_what_moved_meanwhile_is_located_anew(client, table, plain, watched):

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -9,10 +10,7 @@ from tools.equivalence import study
 from tools.equivalence.calls import Call
 from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError, Pair, walk
-from tools.equivalence.engines import (
-    create_table,
-    open_engine,
-)
+from tools.equivalence.engines import create_table, open_engine
 from tools.equivalence.machine import run_machine
 
 pytestmark = pytest.mark.slow
@@ -33,9 +31,9 @@ def tables(resource):
 
 @pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda combination: combination.name)
 def test_calls_have_the_same_results(resource, combination):
-    """Some histories of each combination; `make table-equivalence` plays many more."""
+    """Some histories of each; `make table-equivalence` plays many more, and libcurl, which moto in here is not for."""
     counter: Counter[str] = Counter()
-    run_machine(combination, resource, examples=1, counter=counter, seed=7)
+    run_machine(replace(combination, is_curl=False), resource, examples=3, counter=counter, seed=7)
     assert counter.total() > 10
 
 

@@ -20,7 +20,7 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError
-from hotpartition.table.client_table import ClientTable
+from hotpartition.table.requests import ClientTable
 from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK

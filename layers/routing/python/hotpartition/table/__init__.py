@@ -8,9 +8,9 @@
 """
 
 from hotpartition.table.adaptive import adaptive, in_band
-from hotpartition.table.client_table import curl
 from hotpartition.table.guarded import guard
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets
+from hotpartition.table.requests import curl
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
 from hotpartition.table.sharding import at_random, by_attribute, by_sort_key

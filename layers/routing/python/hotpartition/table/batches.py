@@ -12,7 +12,6 @@ from hotpartition.core.capacity import write_units
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.item_store import StoredItem, locate, open_locator
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises
-from hotpartition.table.schema import order_of
 from hotpartition.table.sharding import Sharding, Target
 
 BATCH_WRITES = 25
@@ -129,7 +128,7 @@ class Batches:
 
     def _build_new(self, item: Attributes, target: Target) -> Attributes:
         key = self._sharding.key_of_new(target)
-        place = item[self._schema.partition], order_of(item[self._schema.sort])
+        place = self._schema.identify(item)
         is_repeated = place in self._left
         self._left.discard(place)
         size_bytes = self._routes.size_of(item)
@@ -150,8 +149,7 @@ class Batches:
         return {"DeleteRequest": {"Key": {**self._schema.key_of(item), self._schema.partition: partition_key}}}
 
     def _place_of(self, write: Attributes) -> Place:
-        attributes = _attributes(write)
-        return attributes[self._schema.partition], order_of(attributes[self._schema.sort])
+        return self._schema.identify(_attributes(write))
 
 
 def _attributes(write: Attributes) -> Attributes:

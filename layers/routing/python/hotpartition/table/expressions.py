@@ -1,4 +1,4 @@
-"""Reads as much of DynamoDB's expressions as sharding needs: key conditions, equalities in filters, projections.
+"""Reads as much of DynamoDB's expressions as sharding needs: key conditions, filters, projections, updates.
 
 Everything else in an expression is passed on unchanged. Where it cannot be read here, all of it is, so that DynamoDB
 says what is wrong. Source: DynamoDB Developer Guide, "Key condition expressions" and "Expression attribute names".
@@ -7,15 +7,18 @@ says what is wrong. Source: DynamoDB Developer Guide, "Key condition expressions
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate, pairwise
+from operator import ge, gt, le, lt, ne
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
 from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.errors import InvalidRequestError
 
 _TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})
@@ -356,22 +359,11 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
     return with_placeholders({**request, "KeyConditionExpression": text}, used_names, used_values)
 
 
-_SET = re.compile(r"(?<![#:.\w])SET(?=\s)", re.IGNORECASE)
-_REMOVE = re.compile(r"(?<![#:.\w])REMOVE(?=\s)", re.IGNORECASE)
-_ADD = re.compile(r"(?<![#:.\w])ADD(?!\w)", re.IGNORECASE)
-
-
 def count_change(request: Attributes, changes: str, marks: Mapping[str, int]) -> Attributes:
     """Let an update count itself in the attribute `changes`, and mark what it creates."""
-    additions = {changes: 1, **marks}
-    names, values = _place("n", additions)
+    names, values = _place("n", {changes: 1, **marks})
     added = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
-    expression = request.get("UpdateExpression")
-    if expression and _ADD.search(expression):
-        expression = _ADD.sub(f"ADD {added},", expression, count=1)
-    else:
-        expression = f"{expression or ''} ADD {added}".strip()
-    return with_placeholders({**request, "UpdateExpression": expression}, names, values)
+    return with_placeholders(_with_clause(request, "ADD", added), names, values)
 
 
 def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bool = False) -> Attributes:
@@ -381,21 +373,26 @@ def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bo
     names, values = _place("k" if only_new else "i", attributes)
     written = "{0} = if_not_exists({0}, {1})" if only_new else "{0} = {1}"
     added = ", ".join(written.format(name, value) for name, value in zip(names, values, strict=True))
-    expression = request["UpdateExpression"]
-    if _SET.search(expression):
-        expression = _SET.sub(f"SET {added},", expression, count=1)
-    else:
-        expression = f"SET {added} {expression}"
-    return with_placeholders({**request, "UpdateExpression": expression}, names, values)
+    return with_placeholders(_with_clause(request, "SET", added), names, values)
 
 
 def remove_also(request: Attributes, attributes: Sequence[str]) -> Attributes:
-    """Let an update remove reserved attributes as well. REQUIRES: it removes others."""
+    """Let an update remove reserved attributes as well."""
     if not attributes:
         return request
     names, _ = _place("r", dict.fromkeys(attributes))
-    expression = _REMOVE.sub(f"REMOVE {', '.join(names)},", request["UpdateExpression"], count=1)
-    return with_placeholders({**request, "UpdateExpression": expression}, names)
+    return with_placeholders(_with_clause(request, "REMOVE", ", ".join(names)), names)
+
+
+def _with_clause(request: Attributes, keyword: str, added: str) -> Attributes:
+    """Add to a clause of the update's expression, or the clause at its end."""
+    expression = request.get("UpdateExpression") or ""
+    clause = re.compile(rf"(?<![#:.\w]){keyword}(?!\w)", re.IGNORECASE)
+    if clause.search(expression):
+        expression = clause.sub(f"{keyword} {added},", expression, count=1)
+    else:
+        expression = f"{expression} {keyword} {added}".strip()
+    return {**request, "UpdateExpression": expression}
 
 
 def _place(kind: str, attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
@@ -414,3 +411,125 @@ def guard(request: Attributes, condition_of_ours: str, names: Mapping[str, str])
         "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
     }
     return with_placeholders(guarded, names)
+
+
+Test = Callable[[str], bool]
+"""Says whether a filter keeps what has a partition key."""
+
+
+class Filtered(NamedTuple):
+    """A request with the wider filter; and which partition keys the owner's keeps, None: it looks at none."""
+
+    request: Attributes
+    keeps: Test | None
+
+
+_COMPARE: Mapping[str, Callable[[str, str], bool]] = {
+    "<>": ne,
+    "<": gt,
+    "<=": ge,
+    ">": lt,
+    ">=": le,
+}
+"""Of the value and the key, in this order."""
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_SAME_ON_SHARDS = frozenset({"attribute_exists", "attribute_not_exists", "attribute_type"})
+
+
+def split_filter(request: Mapping[str, Any], partition: str) -> Filtered | None:
+    """Take what it demands of the partition key out of a request's filter.
+
+    Returns:
+        None where the filter looks at the key in another way.
+    """
+    if not request.get("FilterExpression"):
+        return Filtered(dict(request), None)
+    text, names = request["FilterExpression"], request.get("ExpressionAttributeNames") or {}
+    values: Mapping[str, Any] = request.get("ExpressionAttributeValues") or {}
+    words = read_words(text)
+    tests: list[Test] = []
+    wider, end = "", 0
+    for part in conjuncts(words):
+        told = [word.text for word in part]
+        keys = [key for before, key in pairwise(["", *told]) if before != "." and names.get(key, key) == partition]
+        if not keys or (told[0] in _SAME_ON_SHARDS and told[2:3] == keys):
+            continue
+        read = _read_test(told, keys[0], values) if len(keys) == 1 else None
+        if read is None:
+            return None
+        test, prefix = read
+        sent = f"begins_with({keys[0]}, {prefix})" if prefix else f"attribute_exists({keys[0]})"
+        wider, end = wider + text[end : part[0].start] + sent, part[-1].end
+        tests.append(test)
+    if not tests:
+        return Filtered(dict(request), None)
+    wider += text[end:]
+    gone = {word.text for word in words} - _used({**request, "FilterExpression": wider})
+    kept = {name: value for name, value in values.items() if name not in gone}
+    rest = {name: value for name, value in request.items() if name != "ExpressionAttributeValues"}
+    wide = {**rest, "FilterExpression": wider, **({"ExpressionAttributeValues": kept} if kept else {})}
+    return Filtered(wide, lambda collection: all(test(collection) for test in tests))
+
+
+def _used(request: Mapping[str, Any]) -> set[str]:
+    return {word for value in request.values() if isinstance(value, str) for word in split(value)}
+
+
+def _read_test(told: Sequence[str], key: str, values: Mapping[str, Any]) -> tuple[Test, str] | None:
+    """Read a condition on the key: its test, and the placeholder of what such keys begin with; empty where of nothing.
+
+    Returns:
+        None where it cannot be read; for what a text does not compare with either: DynamoDB says best what comes of it.
+    """
+    placeholders = [word for word in told if word in values]
+    given = [values[word] for word in placeholders]
+    if not given or not all(isinstance(value, str) and value for value in given):
+        return None
+    shape = ["key" if word == key else ":v" if word in values else word for word in told]
+    if shape[0] == ":v" and shape[2:] == ["key"]:
+        shape = ["key", _MIRRORED.get(shape[1], shape[1]), ":v"]
+    first, last, prefix = given[0], given[-1], placeholders[0]
+    match shape:
+        case ["key", "=", ":v"]:
+            return (lambda name: name == first), prefix
+        case ["begins_with", "(", "key", ",", ":v", ")"]:
+            return (lambda name: name.startswith(first)), prefix
+        case ["contains", "(", "key", ",", ":v", ")"]:
+            return (lambda name: first in name), ""
+        case ["key", sign, ":v"] if sign in _COMPARE:
+            return partial(_COMPARE[sign], first), ""
+        case ["key", word, ":v", _, ":v"] if word.upper() == "BETWEEN" and first <= last:
+            return (lambda name: first <= name <= last), ""
+        case ["key", word, "(", *listed, ")"] if word.upper() == "IN" and {*listed} <= {":v", ","}:
+            return (lambda name: name in given), ""
+    return None
+
+
+_EXPRESSIONS_INSTEAD = "is the form of 2012, which is not read here. Use {instead}"
+
+_PARAMETERS_OF_2012: Mapping[str, str] = {
+    "KeyConditions": _EXPRESSIONS_INSTEAD.format(instead="KeyConditionExpression"),
+    "QueryFilter": _EXPRESSIONS_INSTEAD.format(instead="FilterExpression"),
+    "ScanFilter": _EXPRESSIONS_INSTEAD.format(instead="FilterExpression"),
+    "ConditionalOperator": _EXPRESSIONS_INSTEAD.format(instead="the expressions, with AND and OR"),
+    "AttributesToGet": _EXPRESSIONS_INSTEAD.format(instead="ProjectionExpression"),
+    "AttributeUpdates": _EXPRESSIONS_INSTEAD.format(instead="UpdateExpression"),
+    "Expected": _EXPRESSIONS_INSTEAD.format(instead="ConditionExpression"),
+}
+_PLACEHOLDERS_OF_OURS = re.compile(r"[#:]hp(?:[a-z]\d*|\d+)")
+
+
+def refuse_parameters(method: str, request: Mapping[str, Any]) -> None:
+    """Refuse parameters that cannot be honoured.
+
+    Raises:
+        NotImplementedError: naming the parameter, the reason and what to use instead.
+        InvalidRequestError: a placeholder is called as one of those that are added to requests.
+    """
+    for name, why in _PARAMETERS_OF_2012.items():
+        if name in request:
+            raise NotImplementedError(f"{method}({name}=…): {name} {why}")
+    for parameter in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
+        for placeholder in request.get(parameter) or ():
+            if _PLACEHOLDERS_OF_OURS.fullmatch(placeholder):
+                raise InvalidRequestError.of(placeholder, "is reserved for ShardedTable. Call it something else")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 from hotpartition.core.keys import KeyForm
@@ -43,22 +42,15 @@ class Reached(NamedTuple):
     is_more: bool
 
 
-class PageReader:
-    """Reads pages, several places at the same time. Safe under threads."""
+def read_page(sharding: Sharding, requests: Requests, query: Query) -> Attributes:
+    """Read one page, several places at the same time.
 
-    def __init__(self, sharding: Sharding, executor: Executor) -> None:
-        self.sharding = sharding
-        self.executor = executor
-
-    def read(self, requests: Requests, query: Query) -> Attributes:
-        """Read one page.
-
-        Raises:
-            ClientError: as boto3's.
-            ThrottledError: DynamoDB refused one of the places for the whole budget.
-            MalformedGenerationError: the routing item cannot be read.
-        """
-        return _Reading(self, requests, query).page()
+    Raises:
+        ClientError: as boto3's.
+        ThrottledError: DynamoDB refused one of the places for the whole budget.
+        MalformedGenerationError: the routing item cannot be read.
+    """
+    return _Reading(sharding, requests, query).page()
 
 
 class _PagePlan:
@@ -108,10 +100,9 @@ class _PagePlan:
 class _Reading:
     """One page under way."""
 
-    def __init__(self, reader: PageReader, requests: Requests, query: Query) -> None:
-        self._reader = reader
-        self._sharding = reader.sharding
-        self._schema = self._sharding.schema
+    def __init__(self, sharding: Sharding, requests: Requests, query: Query) -> None:
+        self._sharding = sharding
+        self._schema = sharding.schema
         self._requests = requests
         self._query = query
         self._route = self._sharding.routes.get(query.collection)
@@ -179,7 +170,6 @@ class _Reading:
             self._requests,
             options,
             query=self._query,
-            executor=self._reader.executor,
             is_raised=bool(self._route),
         )
 

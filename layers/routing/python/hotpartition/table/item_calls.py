@@ -11,7 +11,6 @@ Should there be two copies, the one that was changed more often is the item; a c
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -26,20 +25,22 @@ from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.errors import InvalidRequestError, ThrottledError
 from hotpartition.table.expressions import (
+    compares,
     count_change,
     find_update,
     guard,
+    names_in,
     only_condition,
     project_also,
+    refuse_parameters,
     remove_also,
     set_also,
     with_placeholders,
     write_conditions,
 )
 from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
-from hotpartition.table.refused import refuse_expressions, refuse_parameters
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, Place, is_text_of, order_of
+from hotpartition.table.schema import CHANGES, Place, is_text_of
 from hotpartition.table.sharding import Sharding, Target
 
 MAX_RACES = 20
@@ -358,9 +359,8 @@ _OPERATIONS = {"put_item": "PutItem", "update_item": "UpdateItem", "delete_item"
 class ItemCalls:
     """Carries them out. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, changer: Changer, executor: Executor) -> None:
+    def __init__(self, table: Boto3Table, sharding: Sharding, changer: Changer) -> None:
         self.table = table
-        self._executor = executor
         self.sharding = sharding
         self._schema = sharding.schema
         self.changer = changer
@@ -393,7 +393,7 @@ class ItemCalls:
         if not (self._schema.has_key(item) if is_put else self._schema.is_key(key)):
             return None
         self.sharding.refuse_reserved(item if is_put else key)
-        refuse_expressions(method, write_conditions(request), self._schema.partition, self._schema.reserved)
+        self._refuse_expressions(method, write_conditions(request))
         if is_put:
             change = Change(operation, self._schema.key_of(item), without(request, "Item"), dict(item))
             return change, self.sharding.target_of_item(item)
@@ -433,11 +433,9 @@ class ItemCalls:
         """Carry out this table's part of the client's `batch_get_item`, where it has this name."""
         refuse_parameters("batch_get_item", request)
         keys = request.get("Keys") or ()
-        places = {
-            (key[self._schema.partition], order_of(key[self._schema.sort])) for key in keys if self._schema.is_key(key)
-        }
+        named = {self._schema.identify(key) for key in keys if self._schema.is_key(key)}
         requests = self.table.requests(request)
-        if not keys or len(places) < len(keys):
+        if not keys or len(named) < len(keys):
             wanted = {name: without(request, "ReturnConsumedCapacity")}
             self.table.let_client_refuse("batch_get_item", {"RequestItems": wanted})
         items = self._read_all(requests, keys, without(request, "Keys"))
@@ -451,7 +449,7 @@ class ItemCalls:
         targets = [self.sharding.target_of_key(key, None) for key in keys]
         asked = list(dict.fromkeys(targets))
         parts = [asked[start : start + ITEMS_AT_ONCE] for start in range(0, len(asked), ITEMS_AT_ONCE)]
-        reading = [self._executor.submit(self._read, requests, part, request) for part in parts]
+        reading = [self.sharding.executor.submit(self._read, requests, part, request) for part in parts]
         read = [item for future in reading for item in future.result()[0]]
         items = dict(zip(asked, read, strict=True))
         return [items[target] for target in targets]
@@ -467,6 +465,18 @@ class ItemCalls:
             located = locate(self.sharding.gatherer(store), targets, is_strong=bool(request.get("ConsistentRead")))
         shown = [self._schema.show(copies[0].attributes, hidden) if copies else None for copies, _ in located]
         return shown, store.metadata
+
+    def _refuse_expressions(self, method: str, request: Request) -> None:
+        """Refuse a change whose expressions look at the partition key's value, or name reserved attributes."""
+        partition = self._schema.partition
+        for parameter in ("ConditionExpression", "UpdateExpression"):
+            if compares(request, parameter, partition):
+                raise NotImplementedError(
+                    f"{method}({parameter}=…): it looks at the value of {partition}, which differs on shards. "
+                    f"The item is the one that has this key anyway: leave it out, or use attribute_exists({partition})"
+                )
+        for name in sorted(self._schema.reserved & names_in(request, "UpdateExpression")):
+            raise InvalidRequestError.of(name, "is reserved for ShardedTable. Call the attribute something else")
 
     def _refuse_move(self, request: Request, target: Target) -> None:
         """Refuse an update of the attribute that shards are chosen by, except to the value that the caller names."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -172,7 +171,6 @@ class TableStore:
         options: Attributes,
         *,
         query: Query | None = None,
-        executor: Executor | None = None,
         is_raised: bool = False,
     ) -> None:
         """Read nothing yet.
@@ -186,7 +184,6 @@ class TableStore:
         self._requests = requests
         self._options = options
         self._query = query
-        self._executor = executor
         self._is_raised = is_raised
         self._sorted_by = [self._schema.sort] if query is None else query.sorted_by(self._schema)
         self._ties = None if query is None else query.ties
@@ -214,7 +211,7 @@ class TableStore:
         calls = [self._build_query(query) for query in queries]
         if journal_of is not None and carrier is None:
             calls.append(self._build_journal_read(journal_of, is_strong=is_strong))
-        outcomes = self._requests.run(calls, self._executor)
+        outcomes = self._requests.run(calls, self._sharding.executor)
         journal: JournalEntry | RetryLaterError | None = None
         if journal_of is not None and carrier is None:
             journal = self._read_journal(journal_of, outcomes.pop())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from dataclasses import replace
 from typing import Any
 
@@ -15,16 +14,16 @@ from hotpartition.table.expressions import (
     names_in,
     project_also,
     read_key_condition,
+    refuse_parameters,
+    split_filter,
     without_key_condition,
     write_conditions,
 )
-from hotpartition.table.filters import split_filter
-from hotpartition.table.gathering import REACHED, PageReader
+from hotpartition.table.gathering import REACHED, read_page
 from hotpartition.table.indexes import BucketIndex, HashIndex
 from hotpartition.table.item_store import Query, Ties
-from hotpartition.table.refused import refuse_parameters
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Index, Schema, text_of
+from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Index, text_of
 from hotpartition.table.sharding import Sharding
 
 Request = Mapping[str, Any]
@@ -45,15 +44,14 @@ NEWEST_PAGE = frozenset(
 class PageCalls:
     """Carries them out. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, executor: Executor) -> None:
+    def __init__(self, table: Boto3Table, sharding: Sharding) -> None:
         self._table = table
-        self._reader = reader = PageReader(sharding, executor)
         self._kept: dict[str, BucketCalls | ValueCalls] = {}
         for index in sharding.indexes:
             if isinstance(index, BucketIndex):
-                self._kept[index.buckets.index] = BucketCalls(table, sharding.schema, index, reader)
+                self._kept[index.buckets.index] = BucketCalls(table, sharding, index)
             else:
-                self._kept[index.index.index] = ValueCalls(table, sharding, index, reader)
+                self._kept[index.index.index] = ValueCalls(table, sharding, index)
         self._sharding = sharding
         self._schema = sharding.schema
 
@@ -90,7 +88,7 @@ class PageCalls:
 
         def gather() -> tuple[Attributes, float]:
             requests = self._table.requests(request)
-            return self._reader.read(requests, wanted), requests.units
+            return read_page(self._sharding, requests, wanted), requests.units
 
         with self._table.in_owners_words("query", owners), as_boto3_raises():
             return gather()[0] if cached is None else cached.read(wanted.collection, owners, gather)
@@ -176,13 +174,12 @@ class ValueCalls:
     key could name. It is for going on, not for reading.
     """
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, index: HashIndex, reader: PageReader) -> None:
+    def __init__(self, table: Boto3Table, sharding: Sharding, index: HashIndex) -> None:
         self._table = table
         self._index = index
         self._schema = index.build_schema(sharding.schema)
         routes = index.build_routes(self._schema, sharding.clock, sharding.budget_ms)
-        of_index = replace(sharding, schema=self._schema, routes=routes, position=None, indexes=())
-        self._reader = PageReader(of_index, reader.executor)
+        self._sharding = replace(sharding, schema=self._schema, routes=routes, position=None, indexes=())
         self._form = self._schema.form
 
     def query(self, owners: Request, request: Request, hashed: str | None) -> Any:
@@ -206,7 +203,7 @@ class ValueCalls:
             wanted = replace(wanted, hidden=frozenset({hash_name}))
         ties.starts |= self._starts(wanted.collection, request.get("ExclusiveStartKey"))
         with self._table.in_owners_words("query", owners), as_boto3_raises():
-            page = self._reader.read(self._table.requests(request), wanted)
+            page = read_page(self._sharding, self._table.requests(request), wanted)
         if "LastEvaluatedKey" in page:
             page["LastEvaluatedKey"] = {hash_name: wanted.collection, names.partition: self._told(page)}
         return page
@@ -236,11 +233,11 @@ class ValueCalls:
 class BucketCalls:
     """Queries of `TimeBuckets`, bucket by bucket. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, schema: Schema, index: BucketIndex, reader: PageReader) -> None:
+    def __init__(self, table: Boto3Table, sharding: Sharding, index: BucketIndex) -> None:
         self._table = table
-        self._schema = schema
+        self._sharding = sharding
+        self._schema = sharding.schema
         self._index = index
-        self._reader = reader
 
     def query(self, owners: Request, request: Request, hashed: str | None) -> Any:
         """Read a page of a range of time, across the edges of buckets; `ConsistentRead` in it says False.
@@ -302,7 +299,7 @@ class BucketCalls:
         for position, bucket in enumerate(buckets):
             start = self._start(cursor) if position == 0 else None
             part = replace(wanted, limit=self._left(wanted, total), bucket=self._bucket(bucket), start=start)
-            response = self._reader.read(requests, part)
+            response = read_page(self._sharding, requests, part)
             items += response.get("Items", ())
             total = {name: value + response[name] for name, value in total.items()}
             in_bucket = response.pop(REACHED)

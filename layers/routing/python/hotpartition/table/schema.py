@@ -124,6 +124,10 @@ class Schema:
         """Return whose partition key this is."""
         return self.form.parse(partition_key)[0]
 
+    def identify(self, item: Mapping[str, Any]) -> tuple[str, Any]:
+        """Return what is equal for items of one key."""
+        return item[self.partition], order_of(item[self.sort])
+
     def key_of(self, item: Mapping[str, Any]) -> Attributes:
         """Take an item's key out of it."""
         return {self.partition: item[self.partition], self.sort: item[self.sort]}

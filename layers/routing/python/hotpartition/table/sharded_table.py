@@ -18,14 +18,12 @@ from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
 from hotpartition.table.batches import Batches
-from hotpartition.table.client_table import ClientTable, Transport
-from hotpartition.table.guarded import Guarded, GuardedClient
+from hotpartition.table.guarded import NO_PARTIQL, Guarded, GuardedClient
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets, bind
 from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.plain_table import PlainTable
-from hotpartition.table.refused import check_arguments, refuse_method
-from hotpartition.table.requests import Boto3Table
+from hotpartition.table.requests import Boto3Table, ClientTable, Transport
 from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Hashing, Position, Sharding, by_sort_key
@@ -106,11 +104,27 @@ if TYPE_CHECKING:
 else:
     Described = object
 
+_OF_THE_CLIENT = "it names its tables. Use {}"
+
+_REFUSED: Mapping[str, str] = {
+    "transact_write_items": _OF_THE_CLIENT.format("table.meta.client.transact_write_items()"),
+    "transact_get_items": _OF_THE_CLIENT.format("table.meta.client.transact_get_items()"),
+    "execute_statement": NO_PARTIQL,
+    "batch_execute_statement": NO_PARTIQL,
+    "execute_transaction": NO_PARTIQL,
+    "batch_get_item": _OF_THE_CLIENT.format("get_items(), or table.meta.client.batch_get_item()"),
+    "batch_write_item": _OF_THE_CLIENT.format("batch_writer(), or table.meta.client.batch_write_item()"),
+}
+
 DEFAULT_BUDGET_MS = 1_000.0
 """How long one call may try again what DynamoDB refused; the client's own retries come on top."""
 
 # The system's chance: a generator of the process's own would be in a snapshot that many environments start from.
 REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, random=random.SystemRandom().random)
+
+
+class RefusedMethodError(NotImplementedError, AttributeError):
+    """A method that cannot be honoured. As an `AttributeError` it lets `hasattr` say False, as of boto3's `Table`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +184,7 @@ class ShardedTable(Described):
         Raises:
             TypeError: an argument is something else; the message says what to write.
         """
-        check_arguments(table, shards, hashed, position, time_buckets, taken=ShardedTable)
+        _check_arguments(table, shards, hashed, position, time_buckets)
         self._table = table
         self._shards = shards
         self._hashing = hashed or by_sort_key()
@@ -377,7 +391,8 @@ class ShardedTable(Described):
 
         def __getattr__(self, name: str) -> Any:
             """Pass on attributes that are not about items: `key_schema`, `load`, `wait_until_exists` and the rest."""
-            refuse_method(name)
+            if name in _REFUSED:
+                raise RefusedMethodError(f"{name}(): {_REFUSED[name]}")
             if name.startswith("_"):
                 raise AttributeError(name)
             return getattr(self._table, name)
@@ -417,15 +432,15 @@ class ShardedTable(Described):
         clock, budget_ms = self._clock, self._budget_ms
         routes = self._shards.build_routes(reached, schema, clock, budget_ms)
         schema = replace(schema, form=replace(schema.form, has_base=routes.has_base))
-        sharding = Sharding(schema, routes, self._hashing, self._position, indexes, clock, budget_ms)
-        table = Boto3Table(table=reached, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
-        changer = Changer(sharding, append_only=self._append_only)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
         executor = self._open_executor(config.max_pool_connections)
+        sharding = Sharding(schema, routes, self._hashing, self._position, indexes, clock, budget_ms, executor)
+        table = Boto3Table(table=reached, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
+        changer = Changer(sharding, append_only=self._append_only)
         return Parts(
-            items=ItemCalls(table, sharding, changer, executor),
-            pages=PageCalls(table, sharding, executor),
+            items=ItemCalls(table, sharding, changer),
+            pages=PageCalls(table, sharding),
             batches=Batches(table, sharding, append_only=self._append_only),
         )
 
@@ -440,3 +455,32 @@ class ShardedTable(Described):
     def _open_executor(self, threads: int) -> Executor:
         """Open the runner of the queries of one page, which run at the same time."""
         return ThreadPoolExecutor(threads, thread_name_prefix="hotpartition-table")
+
+
+def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, time_buckets: Any) -> None:
+    """Refuse arguments of `ShardedTable` that are something else, and say what to write.
+
+    Raises:
+        TypeError: naming the first of them.
+    """
+    if isinstance(table, ShardedTable):
+        raise TypeError(f"{table!r} is sharded already. Use it as it is")
+    if not hasattr(table, "name") or not hasattr(getattr(table, "meta", None), "client"):
+        is_client = hasattr(getattr(table, "meta", None), "method_to_api_mapping")
+        way = "ShardedTable.of_client(client, name, …)" if is_client else 'resource.Table("readings")'
+        raise TypeError(f"ShardedTable({table!r}, …): should be a boto3 Table. Write {way}")
+    if not hasattr(shards, "build_routes"):
+        number = shards if isinstance(shards, int) else "n"
+        raise TypeError(f"shards={shards!r}: should be fixed({number}), in_band() or adaptive()")
+    if getattr(shards, "closing", False) and position is None:
+        raise TypeError(
+            "closing=True: keys are closed by the items' times. Write position=..., a function that returns the time of"
+            " a sort key in Unix ms"
+        )
+    if hashed is not None and (isinstance(hashed, type) or not hasattr(hashed, "of_nothing")):
+        attribute = hashed if isinstance(hashed, str) else "device_id"
+        raise TypeError(f"hashed={hashed!r}: should be by_sort_key(), by_attribute({attribute!r}) or at_random()")
+    if position is not None and not callable(position):
+        raise TypeError(f"position={position!r}: should be a function that returns the position of a sort key")
+    if time_buckets is not None and not hasattr(time_buckets, "list_between"):
+        raise TypeError(f'time_buckets={time_buckets!r}: should be TimeBuckets("hour", index="by-time")')

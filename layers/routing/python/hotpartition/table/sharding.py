@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
@@ -183,6 +184,8 @@ class Sharding:
     clock: Clock
     budget_ms: float
     """How long one call may try again what DynamoDB refused."""
+    executor: Executor
+    """Runs the queries of one page at the same time."""
 
     def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:
         """Build the gatherer over a store, for one call."""
