@@ -43,6 +43,6 @@ def test_a_redis_that_refuses_the_user_fails_the_refusals(guarded_stack, check):
         time.sleep(SETTINGS["registry_rest_ms"] / 1_000)
     assert status == 1
     assert failed(results) == {"raise by hand", "find the consumer", "look for refusals"}, came
-    assert "Redis was not told" in came["raise by hand"]
+    assert "but not in Redis" in came["raise by hand"]
     assert "invalid username-password pair" in came["look for refusals"]
     assert "(user hotpartition)" in came["look for refusals"]

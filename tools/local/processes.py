@@ -11,11 +11,15 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import SystemRandom
 from typing import IO, Any
 
 from tools.local.errors import LocalRunError
 
 _PR_SET_PDEATHSIG = 1
+_PORTS = range(20_000, 32_768)
+"""Below those that Linux and macOS give to outgoing connections."""
+_random = SystemRandom()  # tests seed the usual one alike in all their processes
 _POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -74,11 +78,12 @@ async def is_listening(process: asyncio.subprocess.Process, port: int, *, second
 
 
 def free_port() -> int:
-    """Pick a free loopback port. Another program can take it before it is used; then the start fails with its log."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """Pick a free loopback port, one that no outgoing connection takes before it is used."""
+    while True:
+        port = _random.choice(_PORTS)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 async def kill(process: asyncio.subprocess.Process | None) -> None:

@@ -4,8 +4,9 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table import ShardedTable, fixed, in_band
+from support.tables import define_table
 
-from .conftest import SCHEMA, raise_key
+from .conftest import READINGS, raise_key
 
 ROOMS = ("hall", "room", "room-1", "über")
 IS_ROOM = Attr("PK").eq("room")
@@ -14,7 +15,10 @@ IS_ROOM = Attr("PK").eq("room")
 @pytest.fixture(scope="module", params=["fixed", "in band"])
 def tables(request, dynamodb):
     """boto3's table and a sharded one, with the same items; no test changes them."""
-    made = [dynamodb.create_table(TableName=f"scanned-{name}", **SCHEMA) for name in ("twin", "shards")]
+    made = [
+        dynamodb.create_table(TableName=f"scanned-{name}", **define_table("PK", "SK", **READINGS))
+        for name in ("twin", "shards")
+    ]
     if request.param == "in band":
         for room in ROOMS:
             raise_key(made[1], room, 4)
