@@ -98,7 +98,7 @@ BAD_MESSAGE_IDS = [
     "01ARZ3NDEKTSV4RRFFQ69G5FAI",  # not a letter of Crockford's alphabet
 ]
 BAD_PARAMETERS = {
-    "limit": (0, 201, -1, "", "x", "1.5", "1,2", "9" * 5000, "1_0", " 5", "5 ", "05", "+5", "1.0", "٣"),
+    "limit": ("0", "201", "-1", "", "x", "1.5", "1,2", "9" * 5000, "1_0", " 5", "5 ", "05", "+5", "1.0", "٣"),
     "order": ("", "up", "NEWEST"),
     "consistency": ("", "weak", "true"),
     "after": ("", "x", "2026-01-01", "2026-01-01T00:00:00", "1700000000000"),
