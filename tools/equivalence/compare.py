@@ -70,6 +70,8 @@ def kind_of(outcome: Outcome) -> tuple[Any, ...] | None:
 def plain(value: Any) -> Any:
     """Turn a value into one that can be compared and sorted by its text."""
     match value:
+        case {"SS": list(texts)} | {"NS": list(texts)} | {"BS": list(texts)} if len(value) == 1:
+            return ["a set", *sorted(texts)]  # in an error's item, which boto3 does not convert
         case Mapping():
             return {name: plain(value[name]) for name in sorted(value)}
         case list():
