@@ -9,6 +9,7 @@ from math import inf
 from random import Random
 from typing import NamedTuple
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,8 @@ from support.fakes import FakeTelemetry
 from tools.simulation.engine import Engine
 
 from .test_page_cache import LIMITS, Text
+
+pytestmark = pytest.mark.slow
 
 COMMAND_MS = 60
 """What a response of Redis may take before its client gives up: two attempts of 30 ms."""

@@ -12,6 +12,8 @@ from support.executors import Inline
 
 from .conftest import raise_key
 
+pytestmark = pytest.mark.slow
+
 ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 SORT_KEYS = [f"{number:02}" for number in range(6)]
 
