@@ -138,6 +138,7 @@ def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journa
     assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
 
 
+@pytest.mark.slow
 def test_another_process_learns_of_a_raise_when_it_is_throttled(plain, watched, clock):
     first, second = Process(plain, clock), Process(plain, clock)
     watched.refuses = Hot()
@@ -154,6 +155,7 @@ def _place(body):
     return (body.get("Item") or body.get("Key") or {}).get("PK", {}).get("S")
 
 
+@pytest.mark.slow
 def test_a_raised_key_is_looked_up_once_a_minute(plain, watched, clock):
     process, watched.refuses = Process(plain, clock), Hot()
     rush(process, clock)
@@ -188,6 +190,7 @@ def test_a_batch_that_is_left_unprocessed_marks_and_looks_up(plain, watched, clo
     assert all(place.startswith("room#_") for place in places.values())
 
 
+@pytest.mark.slow
 def test_changes_of_one_key_count_as_well(plain, watched, clock):
     """Updates of a hot key's items are throttled where they lie; the next new items find shards."""
     process = Process(plain, clock, hot_at_once_wcu=50.0)
@@ -277,6 +280,7 @@ def test_load_items_names_are_reserved(plain, clock):
         Process(plain, clock).table.put_item(Item={"PK": LOAD_PREFIX + "room", "SK": "1"})
 
 
+@pytest.mark.slow
 def test_counters_are_raised_too(plain, watched, clock):
     telemetry = FakeTelemetry()
     shards = in_band(environ={}, telemetry=telemetry, journal_sort_key=ROUTE, hot_at_once_wcu=20.0)
