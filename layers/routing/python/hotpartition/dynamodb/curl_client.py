@@ -357,7 +357,7 @@ def _load(typed: Mapping[str, Any]) -> Any:
 
 
 def _load_all(values: Mapping[str, Any]) -> dict[str, Any]:
-    # Most values are texts, which are called for nothing.
+    # Most values are texts, and need no call.
     return {name: typed["S"] if "S" in typed else _load(typed) for name, typed in values.items()}
 
 
