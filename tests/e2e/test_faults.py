@@ -165,17 +165,23 @@ def test_write_environments_killed_in_mid_request_lose_nothing(stack, conversati
 
 def test_a_consumer_killed_between_journal_and_registry_is_made_up_for(stack, conversation, registry):
     """The raise is in the journal alone: reads are complete, and the next consumer tells Redis."""
-    # The response of its update comes later than it waits for, so that it dies before it has one.
-    stack.set_faults({"operation": "UpdateItem", "fault": "late_answer", "delay_ms": 30_000})
-    load = stack.offer_until(lambda: route_in_journal(stack, conversation), conversation)
-    while stack.status()["functions"]["consume_reports"]["busy"]:  # two, when the schedule has just fired
-        stack.kill("consume_reports")
-    stack.set_faults()
-    assert not route_in_redis(stack, registry, conversation)
-    stack.invoke_and_leave("consume_reports")
-    stack.offer_until(lambda: stack.shard_buckets(conversation), conversation, load=load)
-    assert_read_back(stack, conversation, load)
-    wait_for(lambda: route_in_redis(stack, registry, conversation) == route_in_journal(stack, conversation))
+    for attempt in range(5):
+        # The response of its update comes later than it waits for, so that it dies before it has one.
+        stack.set_faults({"operation": "UpdateItem", "fault": "late_answer", "delay_ms": 30_000})
+        killed = f"{conversation}:{attempt}"
+        load = stack.offer_until(lambda killed=killed: route_in_journal(stack, killed), killed)
+        while stack.status()["functions"]["consume_reports"]["busy"]:  # two, when the schedule has just fired
+            stack.kill("consume_reports")
+        is_in_time = not route_in_redis(stack, registry, killed)
+        stack.set_faults()
+        stack.invoke_and_leave("consume_reports")
+        if is_in_time:
+            break
+    else:
+        pytest.skip("not judged: each time a consumer had told Redis before this machine killed it")
+    stack.offer_until(lambda: stack.shard_buckets(killed), killed, load=load)
+    assert_read_back(stack, killed, load)
+    wait_for(lambda: route_in_redis(stack, registry, killed) == route_in_journal(stack, killed))
 
 
 def test_a_promoted_replica_that_missed_a_raise_loses_nothing(replicated_stack, conversation):
