@@ -21,7 +21,7 @@ from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message
 from support.dynamodb_server import UNWATCHED, DynamoDBServer, running
-from support.faulty_server import Peer, Server
+from support.faulty_server import PATIENCE_SECONDS, Peer, Server
 from support.redis_process import RedisProcess
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 
@@ -46,11 +46,12 @@ class DynamoDB:
 
 @pytest.fixture
 def open_calls() -> Iterator[Callable[..., DynamoDBCalls]]:
-    """Opens the clients of the setting `dynamodb_client`, and closes them again."""
+    """Opens the clients of the setting `dynamodb_client`, patient ones unless told otherwise, and closes them again."""
+    patient = {"connect_timeout_seconds": PATIENCE_SECONDS, "read_timeout_seconds": PATIENCE_SECONDS}
     with ExitStack() as stack:
 
         def open_client(name: str, **options: Any) -> DynamoDBCalls:
-            calls: Any = {"curl": open_curl, "boto3": open_boto3}[name](**options)
+            calls: Any = {"curl": open_curl, "boto3": open_boto3}[name](**patient | options)
             stack.callback(calls.close)
             return calls
 
@@ -88,8 +89,7 @@ def dynamodb_over(
         client.create_table(TableName=TABLE_NAME, **TABLE_SCHEMA)
 
         def build(client_name: str) -> DynamoDB:
-            # Patient: a busy machine is not what these tests are about.
-            calls = open_calls(client_name, parallel=PARALLEL_QUERIES, read_timeout_seconds=30.0)
+            calls = open_calls(client_name, parallel=PARALLEL_QUERIES)
             store = DynamoDBItemStore(calls, TABLE, Message.from_item)
             return DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE.journal), server)
 
@@ -125,7 +125,7 @@ def connect() -> Iterator[Callable[..., RedisConnection]]:
     with ExitStack() as stack:
 
         def build(port: int, **options: Any) -> RedisConnection:
-            patient: dict[str, Any] = {"connect_timeout_ms": 2000, "command_timeout_ms": 2000, "cooldown_ms": 0}
+            patient: dict[str, Any] = {"connect_timeout_ms": 60_000, "command_timeout_ms": 60_000, "cooldown_ms": 0}
             clock = {"now_ms": lambda: time.monotonic() * 1000}
             endpoint = {"host": "127.0.0.1", "port": port, "is_tls": False}
             connection = RedisConnection(**{**endpoint, **patient, **clock, **options})

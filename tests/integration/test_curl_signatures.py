@@ -10,7 +10,7 @@ from botocore.credentials import Credentials as SdkCredentials
 from hotpartition.aws.credentials import Credentials, FixedCredentials
 from hotpartition.aws.environment import Certificates
 from hotpartition.dynamodb.curl import CurlCalls, Target
-from support.faulty_server import Peer
+from support.faulty_server import PATIENCE_SECONDS, Peer
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # noqa: S105 - AWS's example
 ALWAYS_SIGNED = {"content-type", "host", "x-amz-date", "x-amz-target"}
@@ -37,7 +37,7 @@ def recorder(serve) -> Recorder:
 
 
 def send(recorder: Recorder, credentials: Credentials, request: dict, *, region="eu-central-1", path="") -> None:
-    target = Target(recorder.address + path, region, Certificates(), 2.0, 20.0)
+    target = Target(recorder.address + path, region, Certificates(), PATIENCE_SECONDS, PATIENCE_SECONDS)
     calls = CurlCalls(target, FixedCredentials(credentials), timer=lambda: 0.0, now_seconds=lambda: 0.0)
     calls.call("PutItem", request)
     calls.close()

@@ -58,7 +58,7 @@ class Guarded:
 
     def client(self, user: str, password: str, **options: Any) -> redis.Redis:
         tls = {"ssl": True, "ssl_ca_certs": self.facts["ca_file"]}
-        where = {"host": "127.0.0.1", "port": self.facts["port"], "socket_timeout": 10, "retry": NO_RETRY}
+        where = {"host": "127.0.0.1", "port": self.facts["port"], "retry": NO_RETRY}
         return redis.Redis(**{**where, **tls, **options}, username=user, password=password, protocol=2)
 
     @property
@@ -108,8 +108,7 @@ def connect_guarded(guarded, connect, refusals):
             "certificates": Certificates(guarded.facts["ca_file"]),
             "credentials": guarded.provider(),
         }
-        patient = {"connect_timeout_ms": 2000, "on_refusal": refusals.append}
-        return connect(guarded.facts["port"], **{**ways, **patient, **options})
+        return connect(guarded.facts["port"], **{**ways, "on_refusal": refusals.append, **options})
 
     return build
 
@@ -203,7 +202,7 @@ def test_nobody_gets_in_without_a_name(guarded):
     """The default user is off; without TLS not even a question is answered."""
     with guarded.client("default", "x") as client, pytest.raises(redis.exceptions.AuthenticationError):
         client.ping()
-    plain = redis.Redis(port=guarded.facts["port"], socket_timeout=10, protocol=2, retry=NO_RETRY)
+    plain = redis.Redis(port=guarded.facts["port"], protocol=2, retry=NO_RETRY)
     with plain, pytest.raises(redis.exceptions.ConnectionError):
         plain.ping()
 
@@ -261,9 +260,7 @@ def test_a_wrong_password_is_one_refusal_in_each_cooldown(
     path = tmp_path / "password"
     path.write_text(guarded.password)
     now_ms = [0.0]
-    connection = connect_guarded(
-        credentials=guarded.provider(path), cooldown_ms=1000, now_ms=lambda: now_ms[0], command_timeout_ms=2000
-    )
+    connection = connect_guarded(credentials=guarded.provider(path), cooldown_ms=1000, now_ms=lambda: now_ms[0])
     registry = RedisRegistry(connection, table_name)
     if is_open:
         registry.add("c", [FOUR])

@@ -14,7 +14,7 @@ from http.client import HTTPMessage, parse_headers
 from io import BytesIO
 from threading import Lock, Thread
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 """Where nothing is to time out, however busy the machine is."""
 _ESTABLISHED, _FIN_WAIT1 = 1, 4
 """States of `tcp_states.h`."""
@@ -131,6 +131,10 @@ class Server:
     def connections(self) -> list[int]:
         """By which connection each request came."""
         return [number for number, _ in self.log]
+
+    def connections_of(self, request: int) -> set[int]:
+        """By which connections a request came."""
+        return {number for number, asked in self.log if asked == request}
 
     def close(self) -> None:
         with suppress(OSError):

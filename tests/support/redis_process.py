@@ -42,7 +42,7 @@ class RedisProcess:
     @property
     def admin(self) -> redis.Redis:
         """A plain client of the test's own, with patience."""
-        return redis.Redis(port=self.port, decode_responses=True, socket_timeout=10, protocol=2)
+        return redis.Redis(port=self.port, decode_responses=True, protocol=2)
 
     def start(self) -> None:
         self._runner.run(self._server.start())
