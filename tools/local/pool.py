@@ -153,10 +153,7 @@ class FunctionPool:
             return self._idle.pop(position)
         future: asyncio.Future[ExecutionEnvironment] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        # One that has just responded is free sooner than a new one could be.
-        coming = sum(e.state is State.STARTING or e.is_finishing for e in self._environments)
-        if coming < len(self._waiting) and len(self._environments) < self.max_environments:
-            self._start_environment()
+        self._start_what_is_missing()
         try:
             async with asyncio.timeout(self.queue_seconds):
                 return await asyncio.shield(future)
@@ -174,6 +171,12 @@ class FunctionPool:
             self._waiting.remove(future)
         if not future.cancel() and future.exception() is None and future.result().state is State.IDLE:
             self._on_idle(future.result())
+
+    def _start_what_is_missing(self) -> None:
+        # One that has just responded is free sooner than a new one could be.
+        coming = sum(e.state is State.STARTING or e.is_finishing for e in self._environments)
+        if coming < len(self._waiting) and len(self._environments) < self.max_environments:
+            self._start_environment()
 
     def _start_environment(self) -> None:
         self.counts.started += 1
@@ -203,8 +206,8 @@ class FunctionPool:
         if environment.init_error is not None and not self._is_closed:
             self.counts.init_errors += 1
             self._fail_oldest(environment.init_error)
-        elif self._waiting and not self._is_closed and len(self._environments) < self.max_environments:
-            self._start_environment()
+        elif not self._is_closed:
+            self._start_what_is_missing()
 
     def _on_idle(self, environment: ExecutionEnvironment) -> None:
         while self._waiting:

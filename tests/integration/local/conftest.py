@@ -43,7 +43,7 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[MakePoo
     pools: list[FunctionPool] = []
 
     def make(
-        source: str, *, least: int = 0, most: int = 4, timeout_seconds: float = 20.0, **limits: Any
+        source: str, *, least: int = 0, most: int = 4, timeout_seconds: float = 600.0, **limits: Any
     ) -> FunctionPool:
         code = tmp_path / f"code{len(pools)}"
         layer = tmp_path / f"layer{len(pools)}"
@@ -76,7 +76,7 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[MakePoo
             max_environments=most,
             idle_choice=limits.pop("idle_choice", "latest"),
             rng=random.Random(1),
-            **limits,
+            **{"queue_seconds": 600.0, **limits},
         )
         pools.append(pool)
         return pool
@@ -124,6 +124,7 @@ def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "Properties": {
                 "Handler": "handler.handler",
                 "Runtime": RUNTIME,
+                "Timeout": 600,
                 "Code": {"S3Key": "code.zip"},
                 "Environment": {
                     "Variables": {

