@@ -24,7 +24,7 @@ SETTINGS: Mapping[str, Any] = {
     "lease_margin_seconds": 1.0,
     "close_pause_seconds": 1.0,
 }
-LONGEST_SECONDS = 40.0
+LONGEST_SECONDS = 120.0
 """How long a close is waited for, on any machine."""
 PAGE_LIMIT = 20
 MORE = 4

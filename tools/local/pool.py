@@ -49,7 +49,7 @@ class FunctionPool:
     max_environments: int
     idle_choice: Literal["latest", "random"]
     rng: random.Random
-    queue_seconds: float = 10.0
+    queue_seconds: float = 25.0
     counts: PoolCounts = field(default_factory=PoolCounts)
     _environments: list[ExecutionEnvironment] = field(default_factory=list)
     _idle: list[ExecutionEnvironment] = field(default_factory=list)

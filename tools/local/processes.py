@@ -20,6 +20,8 @@ _PR_SET_PDEATHSIG = 1
 _PORTS = range(20_000, 32_768)
 """Below those that Linux and macOS give to outgoing connections."""
 _random = SystemRandom()  # tests seed the usual one alike in all their processes
+_held: list[socket.socket] = []
+"""Each port's number for datagrams, which nobody sends: while it is held, no other process of ours is given it."""
 _POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -78,12 +80,16 @@ async def is_listening(process: asyncio.subprocess.Process, port: int, *, second
 
 
 def free_port() -> int:
-    """Pick a free loopback port, one that no outgoing connection takes before it is used."""
+    """Pick a free loopback port, one that neither an outgoing connection nor another of us takes before it is used."""
     while True:
-        port = _random.choice(_PORTS)
+        address = ("127.0.0.1", _random.choice(_PORTS))
+        held = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+            held.bind(address)
+            probe.bind(address)
+            _held.append(held)
+            return address[1]
+        held.close()
 
 
 async def kill(process: asyncio.subprocess.Process | None) -> None:
