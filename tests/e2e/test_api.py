@@ -8,10 +8,12 @@ import urllib3
 from ulid import ULID
 
 from hotpartition.core.route import stable_hash
+from stack import undisturbed
 
 pytestmark = pytest.mark.slow
 
 
+@undisturbed
 def test_a_repeated_write_is_a_replay_and_other_content_a_conflict(stack, conversation):
     """200 for the same content, 409 for other content, and the first stays."""
     identifier = str(uuid.UUID(bytes=_uuid7_bytes()))
@@ -31,6 +33,7 @@ def test_a_body_with_an_encoding_is_not_unpacked(stack, body):
     assert (response.status, response.headers["X-Content-Type-Options"]) == (415, "nosniff")
 
 
+@undisturbed
 def test_a_message_is_edited_and_deleted(stack, conversation):
     """With its tag; then nothing brings it back, a copy on a shard that a late writer leaves there included."""
     message = {"sender": "ann", "body": "one", "message_id": str(ULID())}

@@ -4,6 +4,8 @@ import uuid
 
 import pytest
 
+from stack import undisturbed
+
 pytestmark = pytest.mark.slow
 
 
@@ -13,6 +15,7 @@ def counter():
     return f"likes:{uuid.uuid4().hex}"
 
 
+@undisturbed
 def test_what_is_added_is_read(stack, counter):
     """Up and down, with a token once; nothing before."""
     assert stack.count(counter) == 0
@@ -42,6 +45,7 @@ def test_lost_responses_count_once(stack, counter):
     assert stack.count(counter) == 20
 
 
+@undisturbed
 def test_an_unknown_outcome_says_so(stack, counter):
     """504: DynamoDB failed, before or after it counted."""
     stack.set_faults({"operation": "UpdateItem", "fault": "error"})
@@ -53,6 +57,7 @@ def test_an_unknown_outcome_says_so(stack, counter):
     assert "retry-after" not in unknown.headers
 
 
+@undisturbed
 def test_a_quiet_counter_costs_what_dynamodb_alone_would(stack, counter):
     """One write unit an addition, two with a token, one read for the sum; nothing but the base key."""
     for body in ({}, {}, {"token": "ann"}):

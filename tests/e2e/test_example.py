@@ -5,14 +5,13 @@ import shutil
 import subprocess
 import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
+from stack import ROOT, show
 from tools.example.installed import APP, install
 from tools.load.judge import HISTORY_FIGURES, Summary
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGED = ("hotpartition_cdk", "hotpartition_cli", "layers")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -43,12 +42,11 @@ def test_its_own_tests_pass(wheel, tmp_path):
 def test_its_rush_is_raised_and_read_back_completely(wheel, tmp_path):
     """Verdict `pass`, in a short form: raised, nothing lost or doubled, every kind of read complete."""
     command = [sys.executable, "-m", "tools.example", "--wheel", str(wheel), "--duration", "12", "--out", str(tmp_path)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
+    said = show(command)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary.keys() == {field.name for field in fields(Summary)} | {
         *HISTORY_FIGURES,
         *("verdict", "not_judged", "machine_kept_up", "machine"),
     }
     assert (summary["verdict"], summary["missing"], summary["duplicated"]) == ("pass", 0, 0)
-    assert "readings of one device complete" in done.stdout
+    assert "readings of one device complete" in said

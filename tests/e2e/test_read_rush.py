@@ -38,7 +38,7 @@ async def _kill_in_a_rush(stack, run, conversation):
                 break
         else:
             pytest.fail("three times the conversation could not be raised")
-        rig.redis.set(read_hot_key(rig.status["dynamodb"]["table"], conversation), 2, px=60_000)
+        rig.redis.set(read_hot_key(rig.status["dynamodb"]["table"], conversation), 2, px=600_000)
         run.began, run.found = time.time() - LEARNT_SECONDS, time.time() - LEARNT_SECONDS
         crowd = Crowd(rig, conversation, random.Random(1))
         run.recorder, run.asked = crowd.recorder, crowd.reading.asked
