@@ -296,18 +296,20 @@ def undisturbed(test: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def show(command: list[str], is_enough: Callable[[], bool] = lambda: True) -> str:
-    """Run a demonstration that has to pass, and return what it says.
+def show(
+    command: list[str], folder: Path, has_all: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> tuple[str, dict[str, Any]]:
+    """Run a demonstration that has to pass, and return what it says and its summary, which has all that is looked for.
 
     Again, where what depends on time failed and nothing else: no part of a busy machine keeps up all the time.
     """
     for _ in range(3):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
         failed = set(re.findall(r"^FAIL (.+?):", done.stdout, re.MULTILINE))
-        if failed - TIMED or (not failed and is_enough()):
-            break
-    assert done.returncode == 0, done.stdout[-4_000:] + done.stderr[-2_000:]
-    return done.stdout
+        assert not failed - TIMED, done.stdout[-4_000:]
+        if done.returncode == 0 and has_all(summary := json.loads((folder / "summary.json").read_text())):
+            return done.stdout, summary
+    raise AssertionError(done.stdout[-4_000:] + done.stderr[-2_000:])
 
 
 @contextmanager

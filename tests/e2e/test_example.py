@@ -1,6 +1,5 @@
 """Another team's application, with the wheel installed and nothing else of this checkout: its tests, and its rush."""
 
-import json
 import shutil
 import subprocess
 import sys
@@ -42,8 +41,7 @@ def test_its_own_tests_pass(wheel, tmp_path):
 def test_its_rush_is_raised_and_read_back_completely(wheel, tmp_path):
     """Verdict `pass`, in a short form: raised, nothing lost or doubled, every kind of read complete."""
     command = [sys.executable, "-m", "tools.example", "--wheel", str(wheel), "--duration", "12", "--out", str(tmp_path)]
-    said = show(command)
-    summary = json.loads((tmp_path / "summary.json").read_text())
+    said, summary = show(command, tmp_path)
     assert summary.keys() == {field.name for field in fields(Summary)} | {
         *HISTORY_FIGURES,
         *("verdict", "not_judged", "machine_kept_up", "machine"),

@@ -19,17 +19,7 @@ from tools.demo.cooling import NOT_CLOSED, SETTINGS, CoolDown
 from tools.demo.report import Played, Run, build_pictures, build_report
 from tools.demo.view import View, keep_showing
 from tools.history_checker import Verdict, check_history
-from tools.load.client import (
-    MESSAGES,
-    REQUEST_TIMEOUT_SECONDS,
-    Application,
-    Client,
-    Recorder,
-    browse,
-    open_session,
-    play,
-    read_everything,
-)
+from tools.load.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
 from tools.load.judge import (
     Hot,
     Judgement,
@@ -239,7 +229,7 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
     async with (
         open_session(connections=plan.most_environments[plan.application.writer]) as writing,
         open_session(connections=plan.most_environments[plan.application.reader]) as reading,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_SECONDS)) as watching,
+        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=200.0)) as watching,
     ):
         api = plan.application.open_api(writing, ready["api_url"])
         writer = Client(api=api, recorder=recorder, rng=rng, now=now, mint=plan.application.mint)

@@ -59,6 +59,12 @@ def test_what_falls_short_is_named(asked, kills, words):
     assert judge(run_of(asked, kills=kills), len(kills)) == [words]
 
 
+def test_a_machine_that_stood_still_refuses_nothing():
+    """No fault of these trials keeps DynamoDB's stand-in from responding."""
+    late = Asked(LATER, LATER + 2.1, 503, None, "DynamoDB did not respond (curl error 28)")
+    assert judge(run_of(served(), late), 1) == []
+
+
 def test_what_came_before_everybody_knew_counts_as_before():
     """Refused or not: it is what the cache is for."""
     refused = Asked(FOUND - 0.5, FOUND - 0.4, 503)
