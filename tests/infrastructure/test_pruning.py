@@ -54,7 +54,7 @@ def start(code, *arguments, **environ):
     """Run code isolated from this machine's packages: what is not in the layers is not there."""
     interpreter = getattr(sys, "_base_executable", sys.executable)
     command = [interpreter, "-B", "-S", "-c", code, *arguments]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().splitlines()[-1]
 
