@@ -1,5 +1,7 @@
 """The operations job: what operators see, and a raise by hand that can do no harm."""
 
+from operator import attrgetter
+
 import pytest
 
 from hotpartition.control.reconcile import Agreement
@@ -10,7 +12,7 @@ from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.shares import list_shares
 from hotpartition.engine.closing import CloseStep
 from hotpartition.errors import InvalidRequestError, ThrottledError
-from support.builders import World, route_of
+from support.builders import World, route_of, walk
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet
 
@@ -126,6 +128,15 @@ class TestHot:
         world.reports.announce(NOW_MS - 70_000, second)
         hot = world.operations().list_hot(20)
         assert (hot.consumers_started_ms, hot.consumer_started_ms) == ((NOW_MS - 5, NOW_MS - 70_000), NOW_MS - 70_000)
+
+
+def test_all_routes_are_listed_in_pages(world):
+    for i in range(7):
+        world.raise_to(2, i, conversation_id=f"c{i}")
+    pages = list(walk(lambda cursor: attrgetter("rows", "cursor")(world.operations().list_routes(cursor, 3))))
+    assert [[(row.collection, row.wcu_per_second) for row in rows] for rows in pages] == [
+        [(f"c{i}", None) for i in range(first, min(first + 3, 7))] for first in (0, 3, 6)
+    ]
 
 
 def test_a_refused_look_at_the_journal_is_repeated(world):
