@@ -29,7 +29,7 @@ class Proxy:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.meter = Meter(PartitionModel(WRITE_LIMIT, READ_LIMIT), Timeline(), lambda: self.now, lambda: 1_000)
+        self.meter = Meter(Timeline(), lambda: self.now, lambda: 1_000)
         self.client: Any = None
 
     def consumed(self, operation: str, **request: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
 
     async def start() -> tuple[str, Any, Any]:
         session = aiohttp.ClientSession()
-        backend = Backend(session, endpoint)
+        backend = Backend(session, endpoint, PartitionModel(WRITE_LIMIT, READ_LIMIT))
         await create_table(backend, "t", TABLE)
         runner = web.AppRunner(DynamoDBProxy(backend, made.meter).app())
         await runner.setup()
