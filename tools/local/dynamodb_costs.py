@@ -99,11 +99,6 @@ def item_read_units(item: Item | None, *, is_strong: bool, factor: int = 1) -> f
     return factor * read_units(0 if item is None else item_size_bytes(item), is_strong=is_strong)
 
 
-def page_read_units(items: Iterable[Item], *, is_strong: bool) -> float:
-    """Compute the RCU of a page of Query or Scan: the page's sum is rounded, not each item."""
-    return read_units(sum(map(item_size_bytes, items)), is_strong=is_strong)
-
-
 def reads_everything(request: Mapping[str, Any]) -> bool:
     """Say whether the response to a read holds every attribute of everything that was read."""
     return request.get("Select") not in ("COUNT", "SPECIFIC_ATTRIBUTES") and not any(map(request.get, _NARROWING))

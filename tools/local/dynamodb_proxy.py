@@ -17,7 +17,7 @@ from typing import Any
 
 from aiohttp import web
 
-from hotpartition.core.capacity import Item, item_size_bytes
+from hotpartition.core.capacity import Item, item_size_bytes, read_units
 from tools.local.dynamodb_backend import (
     THROTTLING_MESSAGE,
     Backend,
@@ -33,7 +33,6 @@ from tools.local.dynamodb_costs import (
     Meter,
     cost_of,
     item_read_units,
-    page_read_units,
     queried_key,
     reads_everything,
     sizing_request,
@@ -307,7 +306,8 @@ def _shape_of_query(table: TableShape, request: Request) -> TableShape | IndexSh
 
 
 def _page_cost(table: TableShape, request: Request, read: list[Item]) -> Cost:
-    units = page_read_units(read, is_strong=bool(request.get("ConsistentRead")))
+    """Compute the cost of a page of Query or Scan: the page's sum is rounded, not each item."""
+    units = read_units(sum(map(item_size_bytes, read)), is_strong=bool(request.get("ConsistentRead")))
     index = table.index(request.get("IndexName", ""))
     return Cost(indexes={index.name: units}) if index else Cost(units)
 
