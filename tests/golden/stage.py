@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import ClassVar, NamedTuple
@@ -131,6 +132,13 @@ class Stage:
         self.engine.sleep(max(round(seconds * 1000), 1))
         self._advance()
 
+    @contextmanager
+    def taking(self, call_ms: int) -> Iterator[None]:
+        """Make a call: half of its time before the effect, half after it."""
+        self.sleep(call_ms / 2_000)
+        yield
+        self.sleep(call_ms / 2_000)
+
     def expect(self, at_ms: int, report: WriteReport | ReadReport | str) -> None:
         """Have an entry arrive in its stream at an instant."""
         self._sequence += 1
@@ -152,25 +160,21 @@ class Stage:
 
 
 class StageJournal(FakeJournal):
-    """The journal with the time its calls take: half before the effect, half after it."""
+    """The journal with the time its calls take."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.table)
         self._stage = stage
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        entry = super().get(collection, is_strong=is_strong)
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        return entry
+        with self._stage.taking(JOURNAL_CALL_MS):
+            return super().get(collection, is_strong=is_strong)
 
     def add(
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
     ) -> JournalEntry:
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        entry = super().add(collection, generations, cause=cause, now_ms=now_ms, pause_ms=pause_ms)
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        return entry
+        with self._stage.taking(JOURNAL_CALL_MS):
+            return super().add(collection, generations, cause=cause, now_ms=now_ms, pause_ms=pause_ms)
 
 
 class StageRegistry(FakeRegistry):
@@ -183,15 +187,13 @@ class StageRegistry(FakeRegistry):
         self.marks: list[tuple[int, str, int]] = []
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
-        super().add(collection, generations)
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
+        with self._stage.taking(REGISTRY_CALL_MS):
+            super().add(collection, generations)
 
     def mark_read_hot(self, collection: str, copies: int) -> None:
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
-        super().mark_read_hot(collection, copies)
-        self.marks.append((self._stage.now_ms, collection, copies))
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
+        with self._stage.taking(REGISTRY_CALL_MS):
+            super().mark_read_hot(collection, copies)
+            self.marks.append((self._stage.now_ms, collection, copies))
 
 
 class StageReports(FakeReports):
