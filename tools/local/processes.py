@@ -79,16 +79,18 @@ async def is_listening(process: asyncio.subprocess.Process, port: int, *, second
     return False
 
 
-def free_port() -> int:
-    """Pick a free loopback port, one that neither an outgoing connection nor another of us takes before it is used."""
+def free_port(*, and_next: bool = False) -> int:
+    """Pick a free loopback port, which neither an outgoing connection nor one of us takes; the next may be free too."""
     while True:
-        address = ("127.0.0.1", _random.choice(_PORTS))
+        port = _random.choice(_PORTS)
         held = socket.socket(type=socket.SOCK_DGRAM)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            held.bind(address)
-            probe.bind(address)
+        with socket.socket() as probe, socket.socket() as following, contextlib.suppress(OSError):
+            held.bind(("127.0.0.1", port))
+            probe.bind(("127.0.0.1", port))
+            if and_next:
+                following.bind(("127.0.0.1", port + 1))
             _held.append(held)
-            return address[1]
+            return port
         held.close()
 
 
