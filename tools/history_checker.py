@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -292,6 +293,7 @@ class _Index:
             self.offered_at[write.conversation_id, write.message_id] = write.offered_at
             if write.expires_at is not None:
                 self.expiries[write.conversation_id][write.message_id] = write.expires_at
+        self.acknowledged_ids = {each: sorted(moments) for each, moments in self.acknowledged_at.items()}
         for edit in history.edits:
             self.edits[edit.conversation_id, edit.message_id].append(edit)
             self.digests[edit.conversation_id, edit.message_id].add(edit.digest)
@@ -335,20 +337,15 @@ def _say(read: Read) -> str:
 
 def _expected(read: Read, index: _Index) -> set[str]:
     """List what a strong read must hold: acknowledged before it began, within what it covers."""
-    before = {
-        message_id
-        for message_id, moment in index.acknowledged_at.get(read.conversation_id, {}).items()
-        if moment < read.started_at and read.covers(message_id)
-    }
-    if read.complete:
-        return before
-    if not read.messages:
-        return set()
-    ids = [seen.message_id for seen in read.messages]
-    # The extreme, not the last: a read that is out of order still covers all it walked over.
-    if read.order == "newest":
-        return {message_id for message_id in before if message_id >= min(ids)}
-    return {message_id for message_id in before if message_id <= max(ids)}
+    moments = index.acknowledged_at.get(read.conversation_id, {})
+    ids = index.acknowledged_ids.get(read.conversation_id, [])
+    if not read.complete:
+        if not read.messages:
+            return set()
+        # The extreme, not the last: a read that is out of order still covers all it walked over.
+        seen = [message.message_id for message in read.messages]
+        ids = ids[bisect_left(ids, min(seen)) :] if read.order == "newest" else ids[: bisect_right(ids, max(seen))]
+    return {message_id for message_id in ids if moments[message_id] < read.started_at and read.covers(message_id)}
 
 
 def _missing(read: Read, expected: set[str]) -> Iterator[Finding]:

@@ -1,8 +1,9 @@
 """N comes down again: a rush of a minute, twenty quiet minutes, a thousand more messages, and a second rush.
 
 All times of the protocol are the product's own: ten minutes until a key counts as cool, a lease of ten minutes, margins
-of one. Loads are a twentieth, with the partitions' limits and what counts as hot. One conversation that was never hot
-gets the same messages at the same pace behind the rush; the newest page of both is read at the end.
+of one. Loads are a twentieth, with the partitions' limits and what counts as hot, and one stream takes all reports. One
+conversation that was never hot gets the same messages at the same pace behind the rush; the newest page of both is read
+at the end.
 """
 
 from __future__ import annotations
@@ -101,6 +102,7 @@ def _scenario() -> Scenario:
     ]
     scaled = scale_thresholds(SCALE)
     distance = {"sampling_distance_wcu": scaled.pop("sampling_distance_wcu")}
+    stream = {**NAMES, "stream_partitions": 1}
     functions = FunctionConfig(concurrency=40, warm=20)
     return Scenario(
         name="cooling",
@@ -114,8 +116,8 @@ def _scenario() -> Scenario:
         reading=functions,
         readers=Readers(per_second=0.2),
         settings=ProductSettings(
-            writer=WriteSettings.defaults(**NAMES, **distance),
-            consumer=ConsumerSettings.defaults(**NAMES, **scaled, is_closing=True),
+            writer=WriteSettings.defaults(**stream, **distance),
+            consumer=ConsumerSettings.defaults(**stream, **scaled, is_closing=True),
         ),
     )
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
 from dataclasses import dataclass
+from functools import partial
 from heapq import heappop, heappush
 from math import log
 from random import Random
@@ -207,7 +208,8 @@ class Engine:
         self.after(out, arrive)
         self._hub.switch()
         if len(outcome) > 1:
-            raise outcome[1]
+            # Taken out: an error in a frame of its own traceback is a circle, and stays until the run is over.
+            raise outcome.pop()
         result: ResultT = outcome[0]
         return result
 
@@ -257,17 +259,16 @@ class Engine:
             raise RuntimeError("only a task can block")
         process = blocked.process
         if process is None:
-            return lambda: self._switch_to(blocked)
+            return partial(self._switch_to, blocked)
+        return partial(self._resume, blocked, process)
 
-        def resume() -> None:
-            if not process.is_alive:
-                return
-            if process.frozen:
-                process.parked.append(resume)
-            else:
-                self._switch_to(blocked)
-
-        return resume
+    def _resume(self, task: Task, process: Process) -> None:
+        if not process.is_alive:
+            return
+        if process.frozen:
+            process.parked.append(partial(self._resume, task, process))
+        else:
+            self._switch_to(task)
 
     def _switch_to(self, task: Task) -> None:
         self._running = task
@@ -326,9 +327,14 @@ class SimulatedFuture(Future[ResultT]):
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return the result, once it is there."""
-        if exception := self.exception(timeout):
+        exception = self.exception(timeout)
+        if exception is None:
+            return cast("ResultT", self._outcome[0])
+        try:
             raise exception
-        return cast("ResultT", self._outcome[0])
+        finally:
+            # As the usual future does: an error in a frame of its own traceback is a circle.
+            del self, exception
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Return what went wrong, once it is over."""
@@ -469,13 +475,16 @@ class Function(Generic[RequestT, ResultT]):
         environment = self._take()
         response: SimulatedFuture[ResultT] = SimulatedFuture(self._engine)
         environment.response = response
-        self._engine.spawn(lambda: self._serve(environment, response, request), environment.process)
+        self._engine.spawn(partial(self._serve, environment, response, request), environment.process)
         if self._config.death and self._random.random() < self._config.death:
-            self._engine.after(self._random.expovariate(50.0), lambda: self._die(environment, response))
+            self._engine.after(self._random.expovariate(50.0), partial(self._die, environment, response))
         wait_for(self._engine, (response,), timeout_seconds)
         if not response.done():
             raise NoResponseError("time is up")
-        return response.result()
+        try:
+            return response.result()
+        finally:
+            del response  # see `SimulatedFuture.result`
 
     def kill_one(self) -> bool:
         """Kill an environment at random, whatever it does; say whether there was one."""
@@ -529,6 +538,7 @@ class Function(Generic[RequestT, ResultT]):
         except Exception as error:  # noqa: BLE001 - the caller gets it
             self._rest(environment)
             response.set_exception(error)
+            del response  # see `SimulatedFuture.result`
         else:
             self._rest(environment)
             response.set_result(result)

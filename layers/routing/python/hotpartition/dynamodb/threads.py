@@ -62,7 +62,8 @@ class ThreadedCalls:
         try:
             return self._call(call.operation, call.request)
         except RetryLaterError as error:
-            return error
+            # The traceback's frames refer to the future that holds the error: a circle, and throttles come in masses.
+            return error.with_traceback(None)
 
 
 class _ThreadedRound:
