@@ -176,7 +176,6 @@ class HotPartition(Construct):
             self, "Detection", functions=self.functions, journal=self.journal, options=self.options
         )
         self.operations = Operations(self, "Operations", functions=self.functions, journal=self.journal)
-        cdk.CfnOutput(self, "OperateFunctionName", value=self.operations.function.function_name)
         self._clients = Clients(
             scope=self,
             table=table,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import aws_cdk as cdk
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
@@ -36,3 +37,4 @@ class Operations(Construct):
         )
         journal.grant_raise(self.function)
         journal.grant_list(self.function)
+        cdk.CfnOutput(functions.scope, "OperateFunctionName", value=self.function.function_name)

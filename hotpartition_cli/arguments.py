@@ -139,6 +139,10 @@ def _build_parser() -> _Parser:
     as_json.add_argument("--json", action="store_true", help="print JSON, for programs")
     target = _add_target("--function", "the operations function on AWS")
     table = _add_table("a table with in_band(), instead of a function")
+    key, rows, by = (_Parser(add_help=False) for _ in range(3))
+    key.add_argument("conversation_id", metavar="ID")
+    rows.add_argument("--limit", type=int, default=20, metavar="ROWS", help="keys shown (default 20)")
+    by.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
     parser = _Parser(
         prog="hotpartition",
@@ -159,23 +163,15 @@ def _build_parser() -> _Parser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
 
-    hot = add("hot", "partition keys by heat (mean WCU/s of the last 5 s) and age", "hot --limit 50", target, table)
-    _add_limit(hot)
+    hot = add(
+        "hot", "partition keys by heat (mean WCU/s of the last 5 s) and age", "hot --limit 50", target, table, rows
+    )
     hot.add_argument("--all", action="store_true", help="every key that was ever raised, however many")
 
-    route = add(
-        "route", "one partition key's route, in journal and registry, and what made it", "route room-1", target, table
-    )
-    route.add_argument("conversation_id", metavar="ID")
+    purpose = "one partition key's route, in journal and registry, and what made it"
+    add("route", purpose, "route room-1", target, table, key)
 
-    raise_ = add(
-        "raise",
-        "spread a partition key before a known event",
-        "raise room-1 --n 16",
-        target,
-        table,
-    )
-    raise_.add_argument("conversation_id", metavar="ID")
+    raise_ = add("raise", "spread a partition key before a known event", "raise room-1 --n 16", target, table, key, by)
     raise_.add_argument(
         "--n", type=_parse_count, required=True, metavar="N", dest="shard_count", help=f"shards, 2 to {MAX_SHARD_COUNT}"
     )
@@ -186,7 +182,6 @@ def _build_parser() -> _Parser:
         dest="since_ms",
         help="for items from then on (default: 5 s ago; with --table: all items)",
     )
-    raise_.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
     close = add(
         "close",
@@ -194,28 +189,27 @@ def _build_parser() -> _Parser:
         "close room-1 --dry-run",
         target,
         table,
+        key,
+        by,
     )
-    close.add_argument("conversation_id", metavar="ID")
     close.add_argument("--dry-run", action="store_true", help="say what would be done")
     close.add_argument(
         "--timed",
         action="store_true",
         help="with --table: all its writers have had closing=True for ten minutes",
     )
-    close.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
 
     verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target, table)
     verify.add_argument("--mend", action="store_true", help="repair both: each gets what only the other has")
 
-    _add_repairs(add, target)
+    add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
+    _add_repairs(add, key, by)
 
-    watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target, table)
-    _add_limit(watch)
+    watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target, table, rows)
     watch.add_argument("--every", type=_between(0.1, 3_600), default=2.0, metavar="SECONDS", help="default 2")
     watch.add_argument("--once", action="store_true", help="show it once")
 
-    rush = add("rush", "make a conversation of a local run hot, to see it raised", "rush room-1", target)
-    rush.add_argument("conversation_id", metavar="ID")
+    rush = add("rush", "make a conversation of a local run hot, to see it raised", "rush room-1", target, key)
     rush.add_argument(
         "--wcu",
         type=_between(MESSAGE_WCU, 20_000, " WCU/s"),
@@ -301,9 +295,8 @@ def _add_credentials(parser: _Parser) -> None:
     parser.add_argument("--profile", help="AWS profile")
 
 
-def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
-    """Add the commands that fill the registry, and those that work on a table itself."""
-    add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
+def _add_repairs(add: Callable[..., _Parser], key: _Parser, by: _Parser) -> None:
+    """Add the commands that work on a table itself."""
     own = _add_table("the table", is_required=True)
     _add_credentials(own)
     rebuild = add(
@@ -311,8 +304,8 @@ def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
         "add to a table's journal what its stored keys tell: for routing items that were lost",
         "rebuild-journal --table readings --journal-table hp-routes-readings",
         own,
+        by,
     )
-    rebuild.add_argument("--by", metavar="NAME", help="who asks, for the record (default: your user name)")
     rebuild.add_argument(
         "--hashed",
         default="sort-key",
@@ -328,8 +321,8 @@ def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
         "move a partition key's items from its shards to its base key, while it is read and written",
         "fold room-1 --table readings",
         own,
+        key,
     )
-    fold.add_argument("conversation_id", metavar="ID")
     fold.add_argument(
         "--n",
         type=int,
@@ -353,10 +346,6 @@ def _add_repairs(add: Callable[..., _Parser], target: _Parser) -> None:
         own,
     )
     copy_back.add_argument("--from", required=True, metavar="NAME", dest="source", help="the restored table")
-
-
-def _add_limit(parser: _Parser) -> None:
-    parser.add_argument("--limit", type=int, default=20, metavar="ROWS", help="keys shown (default 20)")
 
 
 def _parse_count(text: str) -> int:

@@ -69,14 +69,6 @@ class Step:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """How long the check may load the stack, and wait for the first consumer after a deployment."""
-
-    load_seconds: float = 10.0
-    wait_seconds: float = 150.0
-
-
 class UnmetError(Exception):
     """The outcome was not the expected one; the message says which."""
 
@@ -98,21 +90,25 @@ def has_redis(stack: Stack) -> bool:
     return not has_messages(stack) or "consume_reports" in stack.functions
 
 
-def write_units_at_most(limits: Limits, hot_wcu: float = DEFAULT_HOT_WCU) -> int:
+def write_units_at_most(load_seconds: float, hot_wcu: float = DEFAULT_HOT_WCU) -> int:
     """Bound the DynamoDB write units of a check: the load's, and some for all else."""
-    return round(LOAD_FACTOR * hot_wcu * limits.load_seconds) + 100
+    return round(LOAD_FACTOR * hot_wcu * load_seconds) + 100
 
 
 def check(
     stack: Stack,
-    limits: Limits,
     progress: Callable[[str], None],
     *,
+    load_seconds: float,
+    wait_seconds: float,
     timer: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Outcome:
-    """Try everything, and report it; a step that fails does not keep the others from being tried."""
-    checking = _Check(stack, limits, progress, timer, sleep)
+    """Try everything, and report it; a step that fails does not keep the others from being tried.
+
+    It loads the stack, and waits for the first consumer after a deployment, for so many seconds at most.
+    """
+    checking = _Check(stack, load_seconds, wait_seconds, progress, timer, sleep)
     started = timer()
     at = datetime.now(UTC)
     steps = checking.run()
@@ -122,7 +118,7 @@ def check(
         "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "passed": passed,
         "seconds": round(timer() - started, 1),
-        "write_units_at_most": write_units_at_most(limits, checking.hot_wcu),
+        "write_units_at_most": write_units_at_most(load_seconds, checking.hot_wcu),
         "conversations": [checking.raised, checking.loaded],
         "steps": [asdict(replace(step, seconds=round(step.seconds, 3))) for step in steps],
     }
@@ -132,7 +128,8 @@ def check(
 @dataclass
 class _Check:
     _stack: Stack
-    _limits: Limits
+    _load_seconds: float
+    _wait_seconds: float
     _progress: Callable[[str], None]
     _timer: Callable[[], float]
     _sleep: Callable[[float], None]
@@ -184,7 +181,7 @@ class _Check:
         yield "delete the message", "204, then 410, and no page has it", self._delete
         if has_redis(self._stack):
             yield "find the consumer", f"started within {LATE_SECONDS} s", self._find_consumer
-        yield "raise by load", f"raised within {self._limits.load_seconds:g} s", self._raise_by_load
+        yield "raise by load", f"raised within {self._load_seconds:g} s", self._raise_by_load
         yield "read the load", "every stored message once", self._read_load
 
     def _try(self, name: str, expected: str, attempt: Callable[[], str]) -> Step:
@@ -323,7 +320,7 @@ class _Check:
     # A raise by load.
 
     def _find_consumer(self) -> str:
-        deadline = self._timer() + self._limits.wait_seconds
+        deadline = self._timer() + self._wait_seconds
         while True:
             hot = self._list_hot()
             age = _age_seconds(hot)
@@ -354,7 +351,7 @@ class _Check:
             raise SkippedError("not tried: there is no consumer")
         rate = LOAD_FACTOR * self.hot_wcu
         size = min(MESSAGE_WCU, max(1, round(rate / LOAD_MESSAGES_PER_SECOND)))
-        rush = Rush(self.loaded, rate, self._limits.load_seconds, size, self._members)
+        rush = Rush(self.loaded, rate, self._load_seconds, size, self._members)
         started = self._timer()
         with ThreadPoolExecutor(1) as watcher:
             raised = watcher.submit(self._await_raise, started)
@@ -366,7 +363,7 @@ class _Check:
 
     def _await_raise(self, started: float) -> dict[str, Any] | None:
         """Ask for the route until it has a generation, or a little longer than the load lasts."""
-        deadline = started + self._limits.load_seconds + CACHE_SECONDS
+        deadline = started + self._load_seconds + CACHE_SECONDS
         while self._timer() < deadline:
             state = self._route(self.loaded)
             if state["shard_count"]:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -48,14 +48,10 @@ class Screen:
         if self.as_json:
             print(json.dumps(outcome.document), flush=True)
         else:
-            self.render(command, outcome.document)
-
-    def render(self, command: str, document: Mapping[str, Any]) -> None:
-        """Print a response as people read it."""
-        view = VIEWS[command](document)
-        for part in view.renderables if isinstance(view, Group) else [view]:
-            # In a file or a pipe a sentence stays one line, so that it can be searched for.
-            self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
+            view = VIEWS[command](outcome.document)
+            for part in view.renderables if isinstance(view, Group) else [view]:
+                # In a file or a pipe a sentence stays one line, so that it can be searched for.
+                self.console.print(part, soft_wrap=isinstance(part, Text) and not self.console.is_terminal)
 
     def say(self, sentence: str) -> None:
         """Print a sentence beside the response."""
@@ -216,14 +212,13 @@ def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outc
 
 def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> Outcome:
     """Try a stack from end to end; its highest cost is shown first."""
-    from hotpartition_cli.check import Limits, check, has_messages, write_units_at_most  # noqa: PLC0415
+    from hotpartition_cli.check import check, has_messages, write_units_at_most  # noqa: PLC0415
 
-    limits = Limits(load_seconds=options.seconds, wait_seconds=options.wait)
     costs = f"raises a partition key of its own by hand in {stack.name}, which stays there"
     if has_messages(stack):
         costs = (
-            f"writes to {stack.name}: at most {write_units_at_most(limits):,} DynamoDB write units with the default"
-            f" thresholds, in at most {limits.load_seconds:g} s; two raised conversations stay there,"
+            f"writes to {stack.name}: at most {write_units_at_most(options.seconds):,} DynamoDB write units with the"
+            f" default thresholds, in at most {options.seconds:g} s; two raised conversations stay there,"
             " and their messages for a day"
         )
     screen.say(f"check {costs}")
@@ -231,7 +226,7 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Cal
         lost = "items on shards that no route names, and adds their routes"
         screen.say(f"check does not look through tables: `hotpartition rebuild-journal --table NAME` finds {lost}")
     with screen.progress() as progress:
-        return check(stack, limits, progress, sleep=sleep)
+        return check(stack, progress, load_seconds=options.seconds, wait_seconds=options.wait, sleep=sleep)
 
 
 def _name_caller(name: str | None) -> str:

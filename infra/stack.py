@@ -11,16 +11,19 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition_cdk.functions import publish
+from hotpartition_cdk.alarms import Watched
+from hotpartition_cdk.functions import FunctionFactory, publish, wire_table
 from hotpartition_cdk.hot_partition import HotPartition, Use
+from hotpartition_cdk.layers import Layers
+from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
+from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.rights import grant_table
 from hotpartition_messages.counters import COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
 from infra.environments import AdaptiveEnvironment, Environment
-from infra.in_band import InBand
 from infra.settings import settings_of
 from infra.table import MessageTable
 
@@ -50,8 +53,14 @@ class HotPartitionStack(cdk.Stack):
             termination_protection=environment.is_protected,
         )
         self._messages = MessageTable(self, "Messages", environment=environment)
-        self._beside = self._make_beside(environment, {**_wiring(environment), **overrides})
-        self._messages_layer = self._beside.layers.add_package("Messages", "hotpartition: the messages API", MESSAGES)
+        settings = {"timeless_prefix": COUNTER_PREFIX, **_wiring(environment), **overrides}
+        self._hot: HotPartition | None = None
+        if isinstance(environment, AdaptiveEnvironment):
+            self._hot = self._make_hot_partition(environment, settings)
+        self._functions = self._hot.functions if self._hot else self._make_factory(environment, settings)
+        self._messages_layer = self._functions.layers.add_package(
+            "Messages", "hotpartition: the messages API", MESSAGES
+        )
         writer = self._make_writer(environment)
         reader = self._make_reader(environment)
         api = MessageApi(
@@ -60,7 +69,7 @@ class HotPartitionStack(cdk.Stack):
             writer=publish(writer, is_snap_started=environment.is_snap_started),
             reader=publish(reader, is_snap_started=environment.is_snap_started),
             options=environment.api,
-            access_log=self._beside.log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
+            access_log=self._functions.log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
         )
         self._watch(environment, api)
         self._add_outputs(
@@ -75,10 +84,20 @@ class HotPartitionStack(cdk.Stack):
             boundary = iam.ManagedPolicy.from_managed_policy_arn(self, "Boundary", environment.permissions_boundary)
             iam.PermissionsBoundary.of(self).apply(boundary)
 
-    def _make_beside(self, environment: Environment, settings: Mapping[str, str]) -> HotPartition | InBand:
-        if isinstance(environment, AdaptiveEnvironment):
-            return self._make_hot_partition(environment, settings)
-        return InBand(self, _UNNAMED, messages=self._messages, environment=environment, settings=settings)
+    def _make_factory(self, environment: Environment, settings: Mapping[str, str]) -> FunctionFactory:
+        """Make the factory of functions in no VPC, without Redis and a consumer, and the operations function."""
+        journal = self._messages.journal
+        functions = FunctionFactory(
+            scope=self,
+            layers=Layers(self, "Layers", target=environment.target),
+            network=None,
+            users=None,
+            log_keeping=LogKeeping(environment),
+            wiring={**wire_table(self, self._messages.table, journal), **settings},
+            namespace=self.stack_name,
+        )
+        Operations(self, "Operations", functions=functions, journal=journal)
+        return functions
 
     def _make_hot_partition(self, environment: AdaptiveEnvironment, settings: Mapping[str, str]) -> HotPartition:
         table = self._messages.table
@@ -90,7 +109,7 @@ class HotPartitionStack(cdk.Stack):
             options=environment,
             indexes=[ROUTING_INDEX],
             use=Use(
-                settings={"timeless_prefix": COUNTER_PREFIX, **settings},
+                settings=settings,
                 users={role: (role,) for role in (Role.WRITER, Role.READER)},
                 actions=_TABLE_ACTIONS,
             ),
@@ -118,7 +137,7 @@ class HotPartitionStack(cdk.Stack):
         return f"/aws/vendedlogs/{self.stack_name}/{name}-{cdk.Fn.select(0, cdk.Fn.split('-', uuid))}"
 
     def _make_writer(self, environment: Environment) -> lambda_.Function:
-        writer = self._beside.functions.make(
+        writer = self._functions.make(
             "WriteMessage",
             code=_LAMBDAS / "write_message",
             description="Stores a message on the shard that its conversation's route names",
@@ -134,13 +153,13 @@ class HotPartitionStack(cdk.Stack):
         grant_table(writer, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
         self._messages.grant_message_put(writer)
         self._messages.grant_counter_update(writer)
-        if isinstance(self._beside, InBand):
+        if self._hot is None:
             self._messages.journal.grant_raise(writer)
             self._messages.journal.grant_load_update(writer)
         return writer
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:
-        reader = self._beside.functions.make(
+        reader = self._functions.make(
             "ReadMessages",
             code=_LAMBDAS / "read_messages",
             description="Gathers a conversation's messages from all of its shards",
@@ -155,9 +174,11 @@ class HotPartitionStack(cdk.Stack):
         return reader
 
     def _watch(self, environment: Environment, api: MessageApi) -> None:
-        watched = self._beside.watched()
+        table, made = self._messages.table.table_name, self._functions.made
         order = ("write_message", "read_messages", "consume_reports", "operate")
-        functions = {name: watched.functions[name] for name in order if name in watched.functions}
+        functions = {name: made[name].function_name for name in order if name in made}
+        in_band = Watched(name=self.stack_name, table=table, journal=table, index=ROUTING_INDEX, functions=functions)
+        watched = self._hot.watched() if self._hot else in_band
         Monitoring(
             self,
             "Monitoring",

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,8 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tools.local.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -181,18 +182,6 @@ def read_steps(text: str) -> list[Step]:
     return steps
 
 
-def free_port() -> int:
-    """Find a port that is free, and the next as well."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as first:
-            port: int = first.getsockname()[1]
-            try:
-                with socket.create_server(("127.0.0.1", port + 1)):
-                    return port
-            except OSError:
-                continue
-
-
 def fresh_environment(home: Path, port: int) -> dict[str, str]:
     """Build the environment of somebody who never worked here: no caches, no credentials."""
     kept = ("PATH", "LANG", "PYENV_ROOT", "SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE")
@@ -209,7 +198,7 @@ def main() -> int:
     """Follow the README; the exit status says whether all of it is true."""
     # A shell that starts this in the background has it ignore Ctrl-C, and so would all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    text, port = (ROOT / "README.md").read_text(), free_port()
+    text, port = (ROOT / "README.md").read_text(), free_port(and_next=True)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hotpartition-readme-") as folder:
         clone, home = Path(folder) / "hotpartition", Path(folder) / "home"

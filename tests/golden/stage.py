@@ -1,27 +1,28 @@
 """A stage for whole detections on the simulator's engine: a fleet writes, consumers run, entries arrive on their way.
 
-The counter, the report codec and the consumer are the real ones. The fleet follows the registry as writers do: through
-caches of up to 2 s, and at once after a throttle. Each consumer is a process of the engine, which can be paused or
-killed wherever it waits, also in the middle of a call to the journal or the registry.
+The counter, the route cache, the report codec and the consumer are the real ones. Each consumer is a process of the
+engine, which can be paused or killed wherever it waits, also in the middle of a call to the journal or the registry.
 """
 
 from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol
+from typing import ClassVar, NamedTuple
 
 from hotpartition.control.consumer import Consumer, RunSummary
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import JournalEntry, StreamEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
-from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Route
+from hotpartition.core.route import MAX_CHOICES, Generation, Route
 from hotpartition.core.route_history import Cause
-from hotpartition.core.sampler import SLOT_MS, LoadSampler
+from hotpartition.core.sampler import LoadSampler, ReadSampler
+from hotpartition.engine.route_cache import RouteCache, RouteSource
 from hotpartition_messages.keys import KEY_FORM
 from support.builders import READ_THRESHOLDS, THRESHOLDS
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry
@@ -32,26 +33,23 @@ from tools.simulation.engine import Engine, Process
 STREAM_PARTITIONS = 4
 JOURNAL_CALL_MS = 6
 REGISTRY_CALL_MS = 2
-CACHE_MS = 2_000
+CACHE_SECONDS = 2.0
+DISTANCE_WCU, DISTANCE_RCU = 10.0, 100.0
 KEYS_APART = TableConfig(throughput=OnDemand(quota_wcu=None), partitions=Partitions(is_key_apart=True))
 ONSET_MS = 3_137
 """When the heat of a trace begins, in ms since the trace began: not at a slot's edge."""
 
 
-class Fleet(Protocol):
-    """Whatever writes: a source of reports, in time."""
-
-    def advance(self, to_ms: int) -> Iterable[Arrival]:
-        """Write until an instant (excluded); return the reports on their way."""
-        ...
-
-
 @dataclass(frozen=True)
-class Pause:
-    """A time in which a consumer does not get to run, although its calls may have been sent."""
+class Shift:
+    """When a consumer is there, in ms since the trace began: until it is killed, or else to the trace's end.
 
-    from_ms: int
-    to_ms: int
+    In a pause it does not get to run, although its calls may have been sent.
+    """
+
+    start_ms: int = 0
+    kill_ms: int | None = None
+    pause_ms: tuple[int, int] | None = None
 
 
 @dataclass
@@ -79,25 +77,32 @@ class Stage:
         """When each stream entry arrived, and its text."""
         self._sequence = 0
 
-    def start_consumer(
-        self, *, at_ms: int, run_ms: float = 170_000, kill_ms: int | None = None, pause: Pause | None = None
-    ) -> Actor:
+    def play(self, duration_ms: int, shifts: Iterable[Shift] = (Shift(),)) -> list[Actor]:
+        """Play a trace with these consumers, and a second more for what they began."""
+        actors = [self._start_consumer(shift, duration_ms) for shift in shifts]
+        try:
+            self.engine.run_until(START_MS + duration_ms + 1_000)
+        finally:
+            self.engine.close()
+        return actors
+
+    def _start_consumer(self, shift: Shift, duration_ms: int) -> Actor:
         actor, engine = Actor(StageTelemetry(self)), self.engine
-        if kill_ms is not None:
-            engine.at(kill_ms, lambda: engine.kill(actor.process))
-        if pause is not None:
-            engine.at(pause.from_ms, lambda: engine.freeze(actor.process))
-            engine.at(pause.to_ms, lambda: engine.thaw(actor.process))
+        if shift.kill_ms is not None:
+            engine.at(START_MS + shift.kill_ms, lambda: engine.kill(actor.process))
+        if shift.pause_ms is not None:
+            engine.at(START_MS + shift.pause_ms[0], lambda: engine.freeze(actor.process))
+            engine.at(START_MS + shift.pause_ms[1], lambda: engine.thaw(actor.process))
 
         def run() -> None:
             self._advance()
-            actor.summary = self._consumer(actor.telemetry).run(run_ms)
+            actor.summary = self._consumer(actor.telemetry).run(duration_ms - shift.start_ms)
 
         def start() -> None:
             if actor.process.is_alive:
                 engine.spawn(run, actor.process)
 
-        engine.at(at_ms, start)
+        engine.at(START_MS + shift.start_ms, start)
         return actor
 
     def _consumer(self, telemetry: StageTelemetry) -> Consumer:
@@ -118,13 +123,6 @@ class Stage:
             max_raises_per_hour=1_000,
         )
 
-    def run(self, until_ms: int) -> None:
-        """Let everything happen before an instant; then end who is left."""
-        try:
-            self.engine.run_until(until_ms - 1)
-        finally:
-            self.engine.close()
-
     def routes(self) -> dict[str, Route]:
         """The routes as the journal holds them."""
         return {c: entry.route for c, entry in sorted(self.table.routes.items())}
@@ -133,6 +131,13 @@ class Stage:
         """Let the consumer that runs wait; what was written meanwhile has arrived then."""
         self.engine.sleep(max(round(seconds * 1000), 1))
         self._advance()
+
+    @contextmanager
+    def taking(self, call_ms: int) -> Iterator[None]:
+        """Make a call: half of its time before the effect, half after it."""
+        self.sleep(call_ms / 2_000)
+        yield
+        self.sleep(call_ms / 2_000)
 
     def expect(self, at_ms: int, report: WriteReport | ReadReport | str) -> None:
         """Have an entry arrive in its stream at an instant."""
@@ -155,25 +160,21 @@ class Stage:
 
 
 class StageJournal(FakeJournal):
-    """The journal with the time its calls take: half before the effect, half after it."""
+    """The journal with the time its calls take."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.table)
         self._stage = stage
 
     def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        entry = super().get(collection, is_strong=is_strong)
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        return entry
+        with self._stage.taking(JOURNAL_CALL_MS):
+            return super().get(collection, is_strong=is_strong)
 
     def add(
         self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
     ) -> JournalEntry:
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        entry = super().add(collection, generations, cause=cause, now_ms=now_ms, pause_ms=pause_ms)
-        self._stage.sleep(JOURNAL_CALL_MS / 2_000)
-        return entry
+        with self._stage.taking(JOURNAL_CALL_MS):
+            return super().add(collection, generations, cause=cause, now_ms=now_ms, pause_ms=pause_ms)
 
 
 class StageRegistry(FakeRegistry):
@@ -186,15 +187,13 @@ class StageRegistry(FakeRegistry):
         self.marks: list[tuple[int, str, int]] = []
 
     def add(self, collection: str, generations: Iterable[Generation]) -> None:
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
-        super().add(collection, generations)
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
+        with self._stage.taking(REGISTRY_CALL_MS):
+            super().add(collection, generations)
 
     def mark_read_hot(self, collection: str, copies: int) -> None:
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
-        super().mark_read_hot(collection, copies)
-        self.marks.append((self._stage.now_ms, collection, copies))
-        self._stage.sleep(REGISTRY_CALL_MS / 2_000)
+        with self._stage.taking(REGISTRY_CALL_MS):
+            super().mark_read_hot(collection, copies)
+            self.marks.append((self._stage.now_ms, collection, copies))
 
 
 class StageReports(FakeReports):
@@ -216,32 +215,33 @@ class StageReports(FakeReports):
 
 
 class StageTelemetry(FakeTelemetry):
-    """Remembers the decisions with the time they were logged at."""
+    """Remembers events with the time they were logged at."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__()
         self._stage = stage
-        self.decisions: list[tuple[int, dict[str, object]]] = []
-        self.read_decisions: list[tuple[int, dict[str, object]]] = []
+        self._times: list[int] = []
 
     def event(self, message: str, **facts: object) -> None:
         super().event(message, **facts)
-        if message == "decision":
-            self.decisions.append((self._stage.now_ms, facts))
-        elif message == "read decision":
-            self.read_decisions.append((self._stage.now_ms, facts))
+        self._times.append(self._stage.now_ms)
+
+    def timed(self, message: str) -> list[tuple[int, dict[str, object]]]:
+        """List the events of one kind."""
+        logged = zip(self._times, self.events, strict=True)
+        return [(at_ms, facts) for at_ms, (said, facts) in logged if said == message]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Load:
-    """What is offered to one conversation, in writes of 1 WCU.
+    """What is offered to one conversation: writes of 1 WCU, or pages.
 
-    `rate` is in WCU/s, as a function of ms since the trace began; `age_ms` says how old a message is when it is
-    offered, given the same offset.
+    `rate` is how many a second, as a function of ms since the trace began; `age_ms` says how old a message is when it
+    is offered, given the same offset.
     """
 
     rate: Callable[[int], float]
-    about: str
+    about: str = ""
     age_ms: Callable[[Random, int], int] = lambda _random, _offset: 0
 
 
@@ -259,101 +259,126 @@ def deliver_twice_and_in_disorder(random: Random, report: WriteReport | ReadRepo
     return [Arrival(now_ms + 5 + random.randrange(120), report), *repeated]
 
 
-@dataclass
-class Writers:
-    """The numbers of a fleet whose every write goes through a real counter."""
+@dataclass(kw_only=True)
+class Fleet:
+    """Environments that share all conversations' requests at random, and make them one by one.
+
+    `decision` is what a consumer calls its decisions about them.
+    """
+
+    decision: ClassVar = "decision"
 
     loads: Mapping[str, Load]
+    registry: FakeRegistry
     seed: int = 1
     environments: int = 100
-    sampling_distance_wcu: float = 10.0
-    clock_offset_ms: Callable[[int, int], int] = lambda _environment, _offset: 0
     deliver: Deliver = deliver_soon
-    physical_key: Callable[[str, int | None], object] = lambda collection, index: (collection, index)
+    now_ms: int = START_MS
+    offered: int = 0
+    sent: int = 0
+
+    def __post_init__(self) -> None:
+        # One source of chance for each concern: what is delivered how must not change who asks for what.
+        self._random, self._delivery = Random(self.seed), Random(f"{self.seed}-delivery")
+        self._due = dict.fromkeys(self.loads, 0.0)
+
+    def advance(self, to_ms: int) -> Iterable[Arrival]:
+        """Make requests until an instant (excluded); return the reports on their way."""
+        arrivals: list[Arrival] = []
+        for now_ms in range(self.now_ms, to_ms):
+            for collection, load in self.loads.items():
+                due = self._due[collection] + load.rate(now_ms - START_MS) / 1000
+                while due >= 1:
+                    due -= 1
+                    self.offered += 1
+                    arrivals += self._request(collection, load, now_ms)
+                self._due[collection] = due
+        self.now_ms = max(self.now_ms, to_ms)
+        return arrivals
+
+    def _request(self, collection: str, load: Load, now_ms: int) -> list[Arrival]:
+        raise NotImplementedError
+
+    def _send(self, report: WriteReport | ReadReport, now_ms: int) -> list[Arrival]:
+        arrivals = self.deliver(self._delivery, report, now_ms)
+        self.sent += len(arrivals)
+        return arrivals
 
 
-@dataclass
-class Environment:
+@dataclass(kw_only=True)
+class ReadingFleet(Fleet):
+    """A fleet that reads pages, each through a real counter."""
+
+    decision = "read decision"
+
+    page_rcu: float = 8.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._counters = [
+            ReadSampler(environment_id=f"e{i}", sampling_distance_rcu=DISTANCE_RCU, random=self._random.random)
+            for i in range(self.environments)
+        ]
+
+    @property
+    def sampling(self) -> str:
+        return f"z = {DISTANCE_RCU:g} RCU, {self.page_rcu:g} RCU a page"
+
+    def _request(self, collection: str, load: Load, now_ms: int) -> list[Arrival]:
+        del load
+        report = self._random.choice(self._counters).record(collection, self.page_rcu, now_ms)
+        return [] if report is None else self._send(report, now_ms)
+
+
+class Environment(NamedTuple):
     """One execution environment as far as detection goes."""
 
     index: int
     counter: LoadSampler
-    registry: FakeRegistry
-    random: Random
-    known: dict[str, Route] = field(default_factory=dict)
-    fresh_until_ms: dict[str, float] = field(default_factory=dict)
-
-    def route(self, collection: str, now_ms: int) -> Route:
-        """The route at most 2 s old; environments do not all ask at the same time."""
-        if now_ms >= self.fresh_until_ms.get(collection, 0):
-            self.refresh(collection, now_ms)
-        return self.known[collection]
-
-    def refresh(self, collection: str, now_ms: int) -> None:
-        self.known[collection] = self.registry.routes.get(collection, EMPTY_ROUTE)
-        self.fresh_until_ms[collection] = now_ms + CACHE_MS * (0.8 + 0.2 * self.random.random())
+    routes: RouteSource
 
 
-@dataclass
-class WritingFleet:
-    """A fleet that shares all conversations' writes at random, and writes them one by one.
+@dataclass(kw_only=True)
+class WritingFleet(Fleet):
+    """A fleet that writes, each message through a real counter, and follows the registry as writers do.
 
     A message's choices are drawn at random, which is what hashing its id does. A write that all of them refuse is
     reported as the writer reports it, and makes its environment ask Redis at once; it is offered once (clients do not
     repeat).
     """
 
-    writers: Writers
-    registry: FakeRegistry
-    now_ms: int = START_MS
-    offered: int = 0
+    sampling: ClassVar = f"z = {DISTANCE_WCU:g} WCU"
+
+    clock_offset_ms: Callable[[int, int], int] = lambda _environment, _offset: 0
+    physical_key: Callable[[str, int | None], object] = lambda collection, index: (collection, index)
     throttled: int = 0
     last_throttle_ms: int | None = None
-    sent: int = 0
-    reports: list[WriteReport] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        seed = self.writers.seed
-        # One source of chance for each concern: what is delivered how must not change who writes what.
-        self._random, self._delivery, self._places = Random(seed), Random(f"{seed}-delivery"), Random(f"{seed}-places")
-        self._due = dict.fromkeys(self.writers.loads, 0.0)
+        super().__post_init__()
+        self._places = Random(f"{self.seed}-places")
         self._partitions = Table(KEYS_APART, self._places)
-        self._environments = [self._environment(i) for i in range(self.writers.environments)]
+        self._environments = [self._environment(i) for i in range(self.environments)]
 
     def _environment(self, index: int) -> Environment:
-        counter = LoadSampler(
-            environment_id=f"e{index}",
-            sampling_distance_wcu=self.writers.sampling_distance_wcu,
-            random=self._random.random,
-        )
-        return Environment(index, counter, self.registry, self._places)
+        random = self._random.random
+        counter = LoadSampler(environment_id=f"e{index}", sampling_distance_wcu=DISTANCE_WCU, random=random)
+        cache = RouteCache(ttl_seconds=CACHE_SECONDS, max_entries=1_000, random=self._places.random)
+        routes = RouteSource(cache=cache, registry=self.registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
+        return Environment(index, counter, routes)
 
-    def advance(self, to_ms: int) -> Iterable[Arrival]:
-        """See `Fleet.advance`."""
-        arrivals: list[Arrival] = []
-        for now_ms in range(self.now_ms, to_ms):
-            for collection, load in self.writers.loads.items():
-                due = self._due[collection] + load.rate(now_ms - START_MS) / 1000
-                while due >= 1:
-                    due -= 1
-                    arrivals += self._write(collection, load, now_ms)
-                self._due[collection] = due
-        self.now_ms = max(self.now_ms, to_ms)
-        return arrivals
-
-    def _write(self, collection: str, load: Load, now_ms: int) -> list[Arrival]:
-        self.offered += 1
+    def _request(self, collection: str, load: Load, now_ms: int) -> list[Arrival]:
         environment = self._random.choice(self._environments)
         offset = now_ms - START_MS
-        local_ms = now_ms + self.writers.clock_offset_ms(environment.index, offset)
+        local_ms = now_ms + self.clock_offset_ms(environment.index, offset)
         message_time_ms = local_ms - load.age_ms(self._random, offset)
-        shard_count = environment.route(collection, now_ms).shard_count_at(message_time_ms)
+        shard_count = environment.routes.get_route(collection, now_ms).shard_count_at(message_time_ms)
         crossing = environment.counter.record(collection, 1, local_ms)
         is_throttled = not self._take_capacity(collection, shard_count, now_ms)
         if is_throttled:
             self.throttled += 1
             self.last_throttle_ms = now_ms
-            environment.refresh(collection, now_ms)
+            environment.routes.refresh_after_throttle(collection, now_ms)
         if crossing is None:
             return []
         report = WriteReport(
@@ -373,35 +398,8 @@ class WritingFleet:
         )
 
     def _take_of_key(self, collection: str, index: int | None, now_ms: int) -> bool:
-        key = str(self.writers.physical_key(collection, index))
+        key = str(self.physical_key(collection, index))
         return self._partitions.write(key, 1, (now_ms - START_MS) / 1000) is None
-
-    def _send(self, report: WriteReport, now_ms: int) -> list[Arrival]:
-        arrivals = self.writers.deliver(self._delivery, report, now_ms)
-        self.sent += len(arrivals)
-        self.reports.append(report)
-        return arrivals
-
-
-def slot_estimates(reports: Iterable[WriteReport], collection: str) -> dict[int, float]:
-    """Sum what the fleet reported of a conversation, in WCU by slot."""
-    largest: dict[tuple[int, str], float] = {}
-    for report in reports:
-        if report.collection == collection:
-            key = (report.slot, report.source)
-            largest[key] = max(largest.get(key, 0.0), report.value_wcu)
-    totals: dict[int, float] = {}
-    for (slot, _), value in largest.items():
-        totals[slot] = totals.get(slot, 0.0) + value
-    return totals
-
-
-def highest_rate(totals: Mapping[int, float], seconds: int) -> float:
-    """Find the highest mean rate of any window of some seconds, in WCU/s."""
-    width = seconds * 1000 // SLOT_MS
-    return max(
-        (sum(totals.get(s, 0.0) for s in range(slot - width + 1, slot + 1)) / seconds for slot in totals), default=0.0
-    )
 
 
 def in_seconds(milliseconds: int) -> str:

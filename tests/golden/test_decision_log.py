@@ -6,7 +6,7 @@ from math import ceil
 
 import pytest
 
-from golden.stage import Stage, Writers, WritingFleet
+from golden.stage import Stage, WritingFleet
 from golden.traces import ONSET_MS, TRACES, run_trace, step
 from hotpartition.core.detector import SLOTS_PER_SECOND, SUSTAINED_SECONDS
 from hotpartition.core.route import Generation
@@ -19,12 +19,11 @@ from support.fleet import START_MS
 def test_a_recorded_stream_replays_to_the_same_log(name):
     """A fresh consumer over the entries, as they arrived: every decision again, at the same time."""
     run, stage = run_trace(name), Stage()
-    for at_ms, text in run.recording:
+    for at_ms, text in run.stage.recording:
         stage.expect(at_ms, text)
-    consumer = stage.start_consumer(at_ms=START_MS, run_ms=run.trace.duration_ms)
-    stage.run(START_MS + run.trace.duration_ms + 1_000)
-    assert consumer.telemetry.decisions == run.decisions
-    assert consumer.summary == run.summary
+    (consumer,) = stage.play(run.trace.seconds * 1000)
+    assert consumer.telemetry.timed("decision") == run.decisions
+    assert consumer.summary == run.consumers[0].summary
     assert stage.routes() == run.routes
 
 
@@ -66,9 +65,8 @@ def test_a_raise_that_takes_long_does_not_blur_the_next():
 
     stage.table.on_call = refuse
     loads = {"room": step(100, 4_000), "hall": step(100, 5_000, at_ms=ONSET_MS + 470)}
-    stage.fleet = WritingFleet(Writers(loads, seed=31), stage.registry)
-    consumer = stage.start_consumer(at_ms=START_MS, run_ms=8_000)
-    stage.run(START_MS + 9_000)
-    raised = [facts["collection"] for _, facts in consumer.telemetry.decisions if facts["reason"] == "raised"]
+    stage.fleet = WritingFleet(loads=loads, seed=31, registry=stage.registry)
+    (consumer,) = stage.play(8_000)
+    raised = [facts["collection"] for _, facts in consumer.telemetry.timed("decision") if facts["reason"] == "raised"]
     assert raised == ["room", "hall"]
     assert 9 <= stage.routes()["hall"].max_shard_count <= 12

@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from math import exp
 from random import Random
+from typing import Any
 
 from golden.stage import (
     ONSET_MS,
     Actor,
+    Fleet,
     Load,
-    Pause,
+    Shift,
     Stage,
-    Writers,
     WritingFleet,
     deliver_twice_and_in_disorder,
-    highest_rate,
     in_seconds,
-    slot_estimates,
 )
-from hotpartition.control.consumer import RunSummary
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import slot_of
 from support.fleet import START_MS
@@ -29,12 +27,13 @@ from support.fleet import START_MS
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """One input trace."""
+    """One input trace; `shifts` are the consumers'."""
 
     name: str
     about: str
-    duration_ms: int
-    writers: Writers
+    seconds: int
+    gather_fleet: Callable[..., Fleet]
+    shifts: tuple[Shift, ...] = (Shift(),)
 
 
 @dataclass(kw_only=True)
@@ -42,22 +41,45 @@ class Run:
     """What came of a trace."""
 
     trace: Trace
-    decisions: list[tuple[int, dict[str, object]]]
-    routes: dict[str, Route]
-    summary: RunSummary
-    fleet: WritingFleet
-    recording: list[tuple[int, str]] = field(default_factory=list)
+    stage: Stage
+    fleet: Any
+    consumers: list[Actor]
+
+    def header(self) -> list[str]:
+        """Write what went in as text."""
+        numbers = (
+            f"seed {self.fleet.seed}, {self.fleet.environments} environments, {self.fleet.sampling},"
+            f" {self.trace.seconds} s on the virtual clock, onset {ONSET_MS / 1000:g} s after its start"
+        )
+        return [f"{self.trace.name}: {self.trace.about}", "", numbers]
+
+    @property
+    def decisions(self) -> list[tuple[int, dict[str, object]]]:
+        """The decision log of all consumers."""
+        return [entry for consumer in self.consumers for entry in consumer.telemetry.timed(self.fleet.decision)]
+
+    @property
+    def routes(self) -> dict[str, Route]:
+        return self.stage.routes()
 
     def raises(self, conversation_id: str = "room") -> list[Raise]:
         """List a conversation's raises in the order of the log."""
         return [
-            Raise(self.since_onset(at_ms), Generation.decode(str(facts["generation"])).shard_count)
+            Raise(since_onset(at_ms), Generation.decode(str(facts["generation"])).shard_count)
             for at_ms, facts in self.decisions
             if facts["generation"] and facts["collection"] == conversation_id
         ]
 
-    def since_onset(self, time_ms: int) -> int:
-        return time_ms - START_MS - ONSET_MS
+
+def since_onset(time_ms: int) -> int:
+    return time_ms - START_MS - ONSET_MS
+
+
+def perform(trace: Trace) -> Run:
+    """Run a trace with its consumers."""
+    stage = Stage()
+    fleet = stage.fleet = trace.gather_fleet(registry=stage.registry)
+    return Run(trace=trace, stage=stage, fleet=fleet, consumers=stage.play(trace.seconds * 1000, trace.shifts))
 
 
 @dataclass(frozen=True)
@@ -66,6 +88,11 @@ class Raise:
 
     after_onset_ms: int
     shard_count: int
+
+
+def writers(loads: Mapping[str, Load], **numbers: Any) -> Callable[..., Fleet]:
+    """Say what the fleet of a trace writes."""
+    return partial(WritingFleet, loads=loads, **numbers)
 
 
 def step(before: float, after: float, *, at_ms: int = ONSET_MS) -> Load:
@@ -141,20 +168,20 @@ TRACES = {
         Trace(
             name="ramp",
             about="A load that grows by 400 WCU/s each second: several raises, each with room to grow into.",
-            duration_ms=25_000,
-            writers=Writers({"room": Load(rate=_ramp, about="from 200 to 8,000 WCU/s within 19.5 s")}, seed=11),
+            seconds=25,
+            gather_fleet=writers({"room": Load(rate=_ramp, about="from 200 to 8,000 WCU/s within 19.5 s")}, seed=11),
         ),
         Trace(
             name="step-x40",
             about="A load that grows fortyfold at once: one raise to the final N.",
-            duration_ms=9_000,
-            writers=Writers({"room": step(400, 16_000)}, seed=13, environments=400),
+            seconds=9,
+            gather_fleet=writers({"room": step(400, 16_000)}, seed=13, environments=400),
         ),
         Trace(
             name="flash-crowd",
             about="A crowd that arrives within one second and leaves with a half life of 2 s: N stays.",
-            duration_ms=16_000,
-            writers=Writers(
+            seconds=16,
+            gather_fleet=writers(
                 {"room": Load(rate=_flash, about="50 WCU/s, up by 12,000 in 1 s, then less by half each 2.1 s")},
                 seed=14,
                 environments=300,
@@ -163,8 +190,8 @@ TRACES = {
         Trace(
             name="two-hot-conversations",
             about="Two conversations become hot half a second apart, on the same environments, beside a warm one.",
-            duration_ms=9_000,
-            writers=Writers(
+            seconds=9,
+            gather_fleet=writers(
                 {
                     "room": step(100, 4_000),
                     "hall": replace(
@@ -178,8 +205,8 @@ TRACES = {
         Trace(
             name="slow-burn",
             about="A load that creeps up to just under the threshold and stays there: never raised.",
-            duration_ms=60_000,
-            writers=Writers(
+            seconds=60,
+            gather_fleet=writers(
                 {"room": Load(rate=_burn, about="from 500 to 700 WCU/s within 10 s, then steady")},
                 seed=16,
                 environments=20,
@@ -188,8 +215,8 @@ TRACES = {
         Trace(
             name="late-backfill",
             about="A hot conversation is raised; 9 s later clients upload an old hour, and `since` goes back to it.",
-            duration_ms=20_000,
-            writers=Writers(
+            seconds=20,
+            gather_fleet=writers(
                 {
                     "room": Load(
                         rate=_backfill_rate,
@@ -203,8 +230,8 @@ TRACES = {
         Trace(
             name="slow-clients",
             about="A third of the clients is 20 s behind: their messages are of the heat, and `since` reaches them.",
-            duration_ms=10_000,
-            writers=Writers(
+            seconds=10,
+            gather_fleet=writers(
                 {
                     "room": replace(
                         step(100, 4_000),
@@ -218,8 +245,8 @@ TRACES = {
         Trace(
             name="clock-jump-ahead",
             about="One environment's clock is 10 s ahead for 6 s: its reports are left out, the heat is found without.",
-            duration_ms=16_000,
-            writers=Writers(
+            seconds=16,
+            gather_fleet=writers(
                 {"room": step(100, 4_000), "calm": steady(600)},
                 seed=21,
                 environments=20,
@@ -229,8 +256,8 @@ TRACES = {
         Trace(
             name="clock-jump-back",
             about="One environment's clock is 10 s behind for 6 s: its counts fall into old slots, and raise nothing.",
-            duration_ms=16_000,
-            writers=Writers(
+            seconds=16,
+            gather_fleet=writers(
                 {"room": step(100, 4_000), "calm": steady(600)},
                 seed=21,
                 environments=20,
@@ -240,22 +267,22 @@ TRACES = {
         Trace(
             name="clean",
             about="What `duplicated-and-reordered` is compared with.",
-            duration_ms=10_000,
-            writers=Writers({"room": step(100, 4_000), "hall": steady(500)}, seed=22),
+            seconds=10,
+            gather_fleet=writers({"room": step(100, 4_000), "hall": steady(500)}, seed=22),
         ),
         Trace(
             name="duplicated-and-reordered",
             about="The reports of `clean`, each up to three times and in disorder: the same raise.",
-            duration_ms=10_000,
-            writers=Writers(
+            seconds=10,
+            gather_fleet=writers(
                 {"room": step(100, 4_000), "hall": steady(500)}, seed=22, deliver=deliver_twice_and_in_disorder
             ),
         ),
         Trace(
             name="unlucky-partition",
             about="Shards 0 to 8 share a physical partition: throttles persist although covered; N doubles.",
-            duration_ms=22_000,
-            writers=Writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
+            seconds=22,
+            gather_fleet=writers({"room": step(100, 3_000)}, seed=23, physical_key=_unlucky_partition),
         ),
     )
 }
@@ -263,49 +290,25 @@ TRACES = {
 
 @cache
 def run_trace(name: str) -> Run:
-    """Run a trace with one consumer that is there from its beginning."""
+    """Run a trace once."""
     return perform(TRACES[name])
-
-
-def perform(trace: Trace, *, consumers: tuple[Pause | None, ...] = (None,)) -> Run:
-    """Run a trace with one consumer for each of `consumers`, which may pause for a while."""
-    stage = Stage()
-    fleet = stage.fleet = WritingFleet(trace.writers, stage.registry)
-    actors: list[Actor] = [
-        stage.start_consumer(at_ms=START_MS, run_ms=trace.duration_ms, pause=pause) for pause in consumers
-    ]
-    stage.run(START_MS + trace.duration_ms + 1_000)
-    return Run(
-        trace=trace,
-        decisions=actors[0].telemetry.decisions,
-        routes=stage.routes(),
-        summary=actors[0].summary,
-        fleet=fleet,
-        recording=stage.recording,
-    )
 
 
 def render(name: str) -> str:
     """Write a trace's run as text: what went in, the decision log, what came of it."""
     run = run_trace(name)
-    trace, writers = run.trace, run.fleet.writers
-    lines = [f"{trace.name}: {trace.about}", ""]
-    lines.append(
-        f"seed {writers.seed}, {writers.environments} environments, z = {writers.sampling_distance_wcu:g} WCU,"
-        f" {trace.duration_ms / 1000:g} s on the virtual clock, onset {ONSET_MS / 1000:g} s after its start"
-    )
-    lines += [f"load of {c}: {load.about}" for c, load in writers.loads.items()]
+    lines = run.header()
+    lines += [f"load of {c}: {load.about}" for c, load in run.fleet.loads.items()]
     lines += ["", "Decision log (times in s from onset, loads in WCU/s, parts in WCU by slot from onset's slot on)"]
-    lines += [_HEAD, *(_decision_line(run, at_ms, facts) for at_ms, facts in run.decisions)]
+    lines += [_HEAD, *(_decision_line(at_ms, facts) for at_ms, facts in run.decisions)]
     lines += [] if run.decisions else ["  (nothing but below-threshold)"]
-    lines += ["", "In the end", *(_route_line(run, c, route) for c, route in run.routes.items())]
+    lines += ["", "In the end", *(_route_line(c, route) for c, route in run.routes.items())]
     lines += [] if run.routes else ["  no routes"]
-    lines += [_estimate_line(run, c) for c in writers.loads]
-    summary, fleet = run.summary, run.fleet
+    summary, fleet = run.consumers[0].summary, run.fleet
     lines.append(
         f"  reports: {fleet.sent:,} sent, {summary.malformed} malformed, {summary.out_of_window:,} out of window"
     )
-    last = f", the last {in_seconds(run.since_onset(fleet.last_throttle_ms))}" if fleet.last_throttle_ms else ""
+    last = f", the last {in_seconds(since_onset(fleet.last_throttle_ms))}" if fleet.last_throttle_ms else ""
     lines.append(f"  writes: {fleet.offered:,} offered, {fleet.throttled:,} of them throttled{last}")
     return "\n".join(lines) + "\n"
 
@@ -313,32 +316,24 @@ def render(name: str) -> str:
 _HEAD = "  at       conversation reason             load of    rate throttled  generation            parts"
 
 
-def _decision_line(run: Run, at_ms: int, facts: Mapping[str, object]) -> str:
+def _decision_line(at_ms: int, facts: Mapping[str, object]) -> str:
     parts = facts["per_slot_wcu"]
     assert isinstance(parts, list)
     trigger = facts["trigger_slot"]
     last = slot_of(at_ms) if trigger is None else int(str(trigger)) + 1
     first = last - len(parts) + 1 - slot_of(START_MS + ONSET_MS)
     load_class = f"{facts['load_class']} shards" if facts["load_class"] else "base key"
-    generation = _generation_text(run, Generation.decode(str(facts["generation"]))) if facts["generation"] else "-"
+    generation = _generation_text(Generation.decode(str(facts["generation"]))) if facts["generation"] else "-"
     return (
-        f"  {in_seconds(run.since_onset(at_ms)):8} {facts['collection']:12} {facts['reason']:18} {load_class:9}"
+        f"  {in_seconds(since_onset(at_ms)):8} {facts['collection']:12} {facts['reason']:18} {load_class:9}"
         f"{facts['rate_wcu_per_second']:7.0f} {facts['throttled_wcu']:9.0f}  {generation:20}"
         f"  {first:+d}: {' '.join(f'{wcu:g}' for wcu in parts)}"
     )
 
 
-def _route_line(run: Run, conversation_id: str, route: Route) -> str:
-    return f"  route of {conversation_id}: " + ", ".join(_generation_text(run, g) for g in sorted(route.generations))
+def _route_line(conversation_id: str, route: Route) -> str:
+    return f"  route of {conversation_id}: " + ", ".join(_generation_text(g) for g in sorted(route.generations))
 
 
-def _estimate_line(run: Run, conversation_id: str) -> str:
-    totals = slot_estimates(run.fleet.reports, conversation_id)
-    return (
-        f"  highest load reported of {conversation_id}: {highest_rate(totals, 1):,.0f} WCU/s over 1 s,"
-        f" {highest_rate(totals, 5):,.0f} over 5 s"
-    )
-
-
-def _generation_text(run: Run, generation: Generation) -> str:
-    return f"{generation.shard_count} since {in_seconds(run.since_onset(generation.since_ms))}"
+def _generation_text(generation: Generation) -> str:
+    return f"{generation.shard_count} since {in_seconds(since_onset(generation.since_ms))}"

@@ -48,7 +48,8 @@ stream_partitions = 8
 """An environment of a file, with two consumers and a Lambda authorizer."""
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    **{name: {"environment": name} for name in ("dev", "lite", "local", "local-lite")},
+    **{name: {"environment": name} for name in ("dev", "lite", "local")},
+    "local-lite": {"environment": "local-lite", "options": {"log_retention_days": 30}},
     **{name: {"environment": name, "options": {"alarms": {"is_silent": True}}} for name in ("prod", "large")},
     "changed": {
         "environment": "prod",

@@ -6,80 +6,14 @@ import boto3
 import pytest
 from botocore.stub import Stubber
 
-from infra.account import look, main
+from hotpartition_cdk.options import override
+from infra.account import Findings, look, main
 from infra.environments import DEV, LITE, PROD
 
 PLACE = "aws://123456789012/eu-central-1"
 ZONES = ("eu-central-1a", "eu-central-1b", "eu-central-1c")
 SERVICES = ("sts", "ssm", "cloudformation", "lambda", "ec2", "elasticache", "service-quotas")
 STACK = "hotpartition-prod"
-
-
-class Account:
-    """An account that has everything, until a test says otherwise."""
-
-    def __init__(self, clients):
-        self.clients = clients
-        self.bootstrap = "21"
-        self.quota, self.unreserved = 1_000, 1_000
-        self.zones = ZONES
-        self.family = "valkey9"
-        self.offerings = [{"ReservedCacheNodesOfferingId": "x"}]
-        self.status = None
-        self.left = []
-        self.vpcs, self.vpc_quota = 1, 5
-        self.users = ["default"]
-        self.denied = ()
-
-    def client(self, service):
-        return self.clients[service]
-
-    def look(self, environment):
-        stubs = {service: Stubber(client) for service, client in self.clients.items()}
-
-        def respond(service, operation, response, code=None):
-            if service in self.denied:
-                stubs[service].add_client_error(operation, "AccessDeniedException", "no", 400)
-            elif code:
-                stubs[service].add_client_error(operation, code, "no", 400)
-            else:
-                stubs[service].add_response(operation, response)
-
-        respond("sts", "get_caller_identity", {"Account": "123456789012"})
-        found = {"Parameter": {"Value": self.bootstrap}}
-        respond("ssm", "get_parameter", found, None if self.bootstrap else "ParameterNotFound")
-        described = {"StackName": "s", "CreationTime": "2026-11-21", "StackStatus": self.status or ""}
-        respond(
-            "cloudformation", "describe_stacks", {"Stacks": [described]}, None if self.status else "ValidationError"
-        )
-        if self.left:
-            left = [
-                {
-                    "LogicalResourceId": id_,
-                    "PhysicalResourceId": id_,
-                    "ResourceType": type_,
-                    "ResourceStatus": status,
-                    "LastUpdatedTimestamp": "2026-11-21",
-                }
-                for type_, id_, status in self.left
-            ]
-            respond("cloudformation", "list_stack_resources", {"StackResourceSummaries": left})
-        limit = {"ConcurrentExecutions": self.quota, "UnreservedConcurrentExecutions": self.unreserved}
-        respond("lambda", "get_account_settings", {"AccountLimit": limit})
-        zones = [{"ZoneName": zone, "State": "available"} for zone in self.zones]
-        respond("ec2", "describe_availability_zones", {"AvailabilityZones": zones})
-        respond("ec2", "describe_vpcs", {"Vpcs": [{"VpcId": f"vpc-{number}"} for number in range(self.vpcs)]})
-        respond("service-quotas", "get_service_quota", {"Quota": {"Value": float(self.vpc_quota)}})
-        version = {"Engine": "valkey", "EngineVersion": "9.0", "CacheParameterGroupFamily": self.family}
-        versions = {"CacheEngineVersions": [version] if self.family else []}
-        respond("elasticache", "describe_cache_engine_versions", versions)
-        offerings = {"ReservedCacheNodesOfferings": self.offerings}
-        respond("elasticache", "describe_reserved_cache_nodes_offerings", offerings)
-        respond("elasticache", "describe_users", {"Users": [{"UserId": user} for user in self.users]})
-        with ExitStack() as stack:
-            for stub in stubs.values():
-                stack.enter_context(stub)
-            return look(environment, self.client, qualifier="hnb659fds")
 
 
 @pytest.fixture(scope="module")
@@ -93,106 +27,190 @@ def clients():
 
 
 @pytest.fixture
-def account(clients):
-    return Account(clients)
+def look_at(clients):
+    """Looks at an account that has everything, but for what is said."""
+
+    def look_at(
+        environment=PROD,
+        *,
+        bootstrap="21",
+        quota=1_000,
+        unreserved=1_000,
+        zones=ZONES,
+        family="valkey9",
+        offerings=({"ReservedCacheNodesOfferingId": "x"},),
+        status=None,
+        left=(),
+        vpcs=1,
+        vpc_quota=5,
+        users=("default",),
+        denied=(),
+    ):
+        stubs = {service: Stubber(client) for service, client in clients.items()}
+
+        def respond(service, operation, response):
+            """With a text for the code of an error."""
+            response = "AccessDeniedException" if service in denied else response
+            if isinstance(response, str):
+                stubs[service].add_client_error(operation, response, "no", 400)
+            else:
+                stubs[service].add_response(operation, response)
+
+        respond("sts", "get_caller_identity", {"Account": "123456789012"})
+        respond("ssm", "get_parameter", {"Parameter": {"Value": bootstrap}} if bootstrap else "ParameterNotFound")
+        described = {"StackName": "s", "CreationTime": "2026-11-21", "StackStatus": status}
+        respond("cloudformation", "describe_stacks", {"Stacks": [described]} if status else "ValidationError")
+        if left:
+            names = ("ResourceType", "LogicalResourceId", "PhysicalResourceId", "ResourceStatus")
+            resources = [dict(zip(names, each, strict=True), LastUpdatedTimestamp="2026-11-21") for each in left]
+            respond("cloudformation", "list_stack_resources", {"StackResourceSummaries": resources})
+        limit = {"ConcurrentExecutions": quota, "UnreservedConcurrentExecutions": unreserved}
+        respond("lambda", "get_account_settings", {"AccountLimit": limit})
+        available = [{"ZoneName": zone, "State": "available"} for zone in zones]
+        respond("ec2", "describe_availability_zones", {"AvailabilityZones": available})
+        respond("ec2", "describe_vpcs", {"Vpcs": [{"VpcId": f"vpc-{number}"} for number in range(vpcs)]})
+        respond("service-quotas", "get_service_quota", {"Quota": {"Value": float(vpc_quota)}})
+        version = {"Engine": "valkey", "EngineVersion": "9.0", "CacheParameterGroupFamily": family}
+        versions = {"CacheEngineVersions": [version] if family else []}
+        respond("elasticache", "describe_cache_engine_versions", versions)
+        offered = {"ReservedCacheNodesOfferings": list(offerings)}
+        respond("elasticache", "describe_reserved_cache_nodes_offerings", offered)
+        respond("elasticache", "describe_users", {"Users": [{"UserId": user} for user in users]})
+        with ExitStack() as stack:
+            for stub in stubs.values():
+                stack.enter_context(stub)
+            return look(environment, clients.__getitem__, qualifier="hnb659fds")
+
+    return look_at
+
+
+def changed(**options):
+    """Build `prod` with other options."""
+    return override(PROD, options)
 
 
 @pytest.mark.parametrize("environment", [DEV, PROD, LITE], ids=lambda environment: environment.name)
 @pytest.mark.parametrize(("status", "is_new"), [(None, True), ("REVIEW_IN_PROGRESS", True), ("UPDATE_COMPLETE", False)])
-def test_an_account_that_has_everything_is_told_nothing(account, environment, status, is_new):
+def test_an_account_that_has_everything_is_told_nothing(look_at, environment, status, is_new):
     """Neither missing nor doubtful. A stack is deployed without protection until it was created."""
-    account.status = status
-    findings = account.look(environment)
-    assert (findings.missing, findings.doubts, findings.is_new) == ([], [], is_new)
+    assert look_at(environment, status=status) == Findings(is_new=is_new)
 
 
-def test_a_new_account_takes_dev_and_not_prod(account):
-    """Its concurrency may be 10, of which nothing can be reserved; dev reserves none."""
-    account.quota = account.unreserved = 10
-    assert account.look(DEV).missing == []
-    (sentence,) = account.look(PROD).missing
-    assert "prod reserves a concurrency of 4, of which Lambda has 10 unreserved here (quota 10)" in sentence
-    assert "set consumer_concurrency to 0" in sentence
+A_ZONE = {"network": {"availability_zones": ["eu-central-1a", "eu-central-1z"]}}
+RESERVES = "prod reserves a concurrency of 4, of which Lambda has {} unreserved here (quota {}){}"
+NO_CACHE = {"family": None, "offerings": ()}
+OLD_USERS = ("default", "hotpartition-prod-b35a-writer", "hotpartition-production-b35a-writer")
+BOOTSTRAP = f"run `npx cdk bootstrap {PLACE}`"
+IS_IN = f"stack {STACK} is in {{}}"
 
 
-@pytest.mark.parametrize(("unreserved", "missing", "doubts"), [(13, 1, 0), (14, 0, 1), (103, 0, 1), (104, 0, 0)])
-def test_what_must_be_left_unreserved_differs_by_account(account, unreserved, missing, doubts):
-    """Less than 10 never is; from 10 to 99 only Lambda knows."""
-    account.unreserved = unreserved
-    findings = account.look(PROD)
-    assert (len(findings.missing), len(findings.doubts)) == (missing, doubts)
+@pytest.mark.parametrize(
+    ("environment", "has", "missing", "doubts"),
+    [
+        # A new account's concurrency may be 10, of which nothing can be reserved; between 10 and 100 only Lambda knows.
+        (DEV, {"quota": 10, "unreserved": 10}, [], []),
+        (PROD, {"quota": 10, "unreserved": 10}, [RESERVES.format(10, 10, ", and must leave 10 at least")], []),
+        (PROD, {"unreserved": 13}, [RESERVES.format(13, 1000, ", and must leave 10 at least")], []),
+        (PROD, {"unreserved": 14}, [], [RESERVES.format(14, 1000, ": in some accounts 100 must be left")]),
+        (PROD, {"unreserved": 103}, [], ["reserve none for writer and reader"]),
+        (PROD, {"unreserved": 104}, [], []),
+        # A stack that exists has its reservation, among what the account has reserved already.
+        (PROD, {"unreserved": 100, "status": "UPDATE_COMPLETE"}, [], []),
+        (DEV, {"bootstrap": ""}, [f"{PLACE} is not bootstrapped: {BOOTSTRAP}"], []),
+        (DEV, {"bootstrap": "5"}, [f"the bootstrap stack of {PLACE} has version 5, 6 is needed: {BOOTSTRAP}"], []),
+        (
+            changed(**A_ZONE),
+            {},
+            [f"network.availability_zones names eu-central-1z, and this account has {', '.join(ZONES)} here"],
+            [],
+        ),
+        (DEV, {"zones": ZONES[:1]}, ["this account has 1 availability zones here, and 2 are needed"], []),
+        # A node type may only have no reservations. A stack without Redis needs neither.
+        (LITE, NO_CACHE, [], []),
+        (
+            DEV,
+            NO_CACHE,
+            ["ElastiCache has no Valkey 9.0 in this region"],
+            ["ElastiCache may not have cache.t4g.micro in this region (registry.node_type)"],
+        ),
+        # Who may deploy need not be allowed to look.
+        (
+            PROD,
+            {"denied": ("ssm", "cloudformation", "ec2", "elasticache")},
+            [],
+            [
+                f"{what} could not be looked at ("
+                for what in ("the bootstrap stack", "the stack", "the availability zones", "ElastiCache's offer")
+            ],
+        ),
+        # Another place ends the look, and so do credentials that are missing.
+        (
+            changed(account="210987654321", region="eu-central-1"),
+            {"bootstrap": ""},
+            ["the credentials are of account 123456789012, and prod belongs into 210987654321 (option account)"],
+            [],
+        ),
+        (
+            changed(account="123456789012", region="eu-west-1"),
+            {"bootstrap": ""},
+            ["the credentials are of region eu-central-1, and prod belongs into eu-west-1 (option region)"],
+            [],
+        ),
+        (DEV, {"denied": ("sts",), "bootstrap": ""}, ["sign in, and set AWS_REGION"], []),
+        (
+            PROD,
+            {"status": "UPDATE_IN_PROGRESS"},
+            [f"{IS_IN.format('UPDATE_IN_PROGRESS')}: wait until that has ended"],
+            [],
+        ),
+        (
+            PROD,
+            {"status": "UPDATE_ROLLBACK_FAILED"},
+            [f"_ROLLBACK_FAILED: `aws cloudformation continue-update-rollback --stack-name {STACK}`"],
+            [],
+        ),
+        # What creation would find after minutes.
+        (
+            PROD,
+            {"family": "valkey10", "vpcs": 5, "users": OLD_USERS},
+            [
+                "Valkey 9.0 takes parameter groups of the family valkey10 in this region, and the stack's is of",
+                "this account has 5 VPCs here, as many as its quota allows",
+                "ElastiCache has users of an earlier hotpartition-prod: hotpartition-prod-b35a-writer; delete each",
+            ],
+            [],
+        ),
+        (PROD, {"vpcs": 5, "vpc_quota": 6}, [], []),
+        # A deletion that failed says nothing of the table, which it kept: it holds messages.
+        (
+            PROD,
+            {
+                "status": "DELETE_FAILED",
+                "left": [
+                    ("AWS::DynamoDB::Table", "messages", "messages", "DELETE_SKIPPED"),
+                    ("AWS::EC2::Subnet", "subnet-1", "subnet-1", "DELETE_FAILED"),
+                ],
+            },
+            [f"{IS_IN.format('DELETE_FAILED')}, and left subnet-1 (AWS::EC2::Subnet) behind"],
+            [],
+        ),
+    ],
+)
+def test_what_is_missing_and_what_may_be_is_said(look_at, environment, has, missing, doubts):
+    """Each in a sentence, with what there is instead, or with the way out."""
+    findings = look_at(environment, **has)
+    for sentences, parts in ((findings.missing, missing), (findings.doubts, doubts)):
+        assert [part in sentence for sentence, part in zip(sentences, parts, strict=True)] == [True] * len(parts)
 
 
-def test_a_stack_that_exists_has_its_reservation(account):
-    """It is among what the account has reserved already."""
-    account.unreserved, account.status = 100, "UPDATE_COMPLETE"
-    assert account.look(PROD).missing == account.look(PROD).doubts == []
-
-
-@pytest.mark.parametrize(("version", "sentence"), [("", "is not bootstrapped"), ("5", "has version 5, 6 is needed")])
-def test_a_missing_or_old_bootstrap_names_the_command(account, version, sentence):
-    """For this account and region."""
-    account.bootstrap = version
-    (found,) = account.look(DEV).missing
-    assert sentence in found
-    assert found.endswith(f"run `npx cdk bootstrap {PLACE}`")
-
-
-def test_zones_that_the_account_does_not_have_are_named(account):
-    """With those that it has."""
-    network = PROD.network.model_copy(update={"availability_zones": ("eu-central-1a", "eu-central-1z")})
-    (found,) = account.look(PROD.model_copy(update={"network": network})).missing
-    assert found == (
-        "network.availability_zones names eu-central-1z, and this account has"
-        " eu-central-1a, eu-central-1b, eu-central-1c here"
-    )
-    account.zones = ZONES[:1]
-    assert account.look(DEV).missing == ["this account has 1 availability zones here, and 2 are needed"]
-
-
-def test_a_region_without_the_engine_or_the_nodes_is_said(account):
-    """The engine is missing; the node type may only have no reservations. A stack without Redis needs neither."""
-    account.family, account.offerings = None, []
-    assert account.look(LITE).missing == account.look(LITE).doubts == []
-    findings = account.look(DEV)
-    assert findings.missing == ["ElastiCache has no Valkey 9.0 in this region"]
-    assert findings.doubts == ["ElastiCache may not have cache.t4g.micro in this region (registry.node_type)"]
-
-
-def test_what_may_not_be_looked_at_is_a_doubt(account):
-    """Who may deploy need not be allowed to look."""
-    account.denied = ("ssm", "cloudformation", "ec2", "elasticache")
-    findings = account.look(PROD)
-    assert findings.missing == []
-    assert [doubt.partition(" could not be looked at (")[0] for doubt in findings.doubts] == [
-        "the bootstrap stack",
-        "the stack",
-        "the availability zones",
-        "ElastiCache's offer",
-    ]
-
-
-def test_another_account_or_region_ends_the_look(account):
-    """Before anything else is asked."""
-    environment = PROD.model_copy(update={"account": "210987654321", "region": "eu-central-1"})
-    assert account.look(environment).missing == [
-        "the credentials are of account 123456789012, and prod belongs into 210987654321 (option account)"
-    ]
-    environment = PROD.model_copy(update={"account": "123456789012", "region": "eu-west-1"})
-    assert account.look(environment).missing == [
-        "the credentials are of region eu-central-1, and prod belongs into eu-west-1 (option region)"
-    ]
-
-
-def test_a_failed_creation_names_what_it_left_and_how_to_remove_it(account):
+def test_a_failed_creation_names_what_it_left_and_how_to_remove_it(look_at):
     """Protection first, then what stands outside of the stack's deletion, then the stack."""
-    account.status = "ROLLBACK_COMPLETE"
-    account.left = [
-        ("AWS::DynamoDB::Table", "messages", "CREATE_COMPLETE"),
-        ("AWS::Logs::LogGroup", "log", "CREATE_COMPLETE"),
-        ("AWS::Lambda::Function", "gone", "DELETE_COMPLETE"),
+    left = [
+        ("AWS::DynamoDB::Table", "Table", "messages", "CREATE_COMPLETE"),
+        ("AWS::Logs::LogGroup", "Log", "log", "CREATE_COMPLETE"),
+        ("AWS::Lambda::Function", "Gone", "gone", "DELETE_COMPLETE"),
     ]
-    (sentence,) = account.look(PROD).missing
+    (sentence,) = look_at(status="ROLLBACK_COMPLETE", left=left).missing
     first, *commands = sentence.split("\n  ")
     assert first == (
         f"stack {STACK} is in ROLLBACK_COMPLETE, and left messages (AWS::DynamoDB::Table), log (AWS::Logs::LogGroup)"
@@ -206,54 +224,6 @@ def test_a_failed_creation_names_what_it_left_and_how_to_remove_it(account):
         f"aws cloudformation delete-stack --stack-name {STACK}",
         f"aws cloudformation wait stack-delete-complete --stack-name {STACK}",
     ]
-
-
-def test_what_a_deleted_stack_kept_is_not_removed(account):
-    """A deletion that failed says nothing of the table, which holds messages."""
-    account.status = "DELETE_FAILED"
-    account.left = [
-        ("AWS::DynamoDB::Table", "messages", "DELETE_SKIPPED"),
-        ("AWS::EC2::Subnet", "subnet-1", "DELETE_FAILED"),
-    ]
-    (sentence,) = account.look(PROD).missing
-    assert "left subnet-1 (AWS::EC2::Subnet) behind" in sentence
-    assert "messages" not in sentence
-
-
-@pytest.mark.parametrize(
-    ("status", "end"),
-    [
-        ("UPDATE_IN_PROGRESS", "wait until that has ended"),
-        ("UPDATE_ROLLBACK_FAILED", f"`aws cloudformation continue-update-rollback --stack-name {STACK}`"),
-    ],
-)
-def test_a_stack_that_cannot_be_updated_now_is_said(account, status, end):
-    """With what to do."""
-    account.status = status
-    (sentence,) = account.look(PROD).missing
-    assert sentence.startswith(f"stack {STACK} is in {status}: ")
-    assert sentence.endswith(end)
-
-
-def test_what_creation_would_find_after_minutes_is_said_before(account):
-    """The family of parameter groups, the quota of VPCs, and Redis users that an earlier stack left."""
-    account.family, account.vpcs = "valkey10", 5
-    account.users = ["default", "hotpartition-prod-b35a-writer", "hotpartition-production-b35a-writer"]
-    family, vpcs, users = account.look(PROD).missing
-    assert family.startswith("Valkey 9.0 takes parameter groups of the family valkey10 in this region, and the stack's")
-    assert vpcs.startswith("this account has 5 VPCs here, as many as its quota allows")
-    assert users.startswith("ElastiCache has users of an earlier hotpartition-prod: hotpartition-prod-b35a-writer;")
-    account.family, account.users, account.vpc_quota = "valkey9", [], 6
-    assert account.look(PROD).missing == []
-
-
-def test_without_credentials_nothing_else_is_tried(account):
-    """One sentence."""
-    account.denied = ("sts",)
-    findings = account.look(DEV)
-    assert len(findings.missing) == 1
-    assert "sign in, and set AWS_REGION" in findings.missing[0]
-    assert findings.doubts == []
 
 
 def test_the_command_ends_with_the_sentence(monkeypatch, capsys, tmp_path):

@@ -11,12 +11,6 @@ from hotpartition.runtime.settings import OperateSettings
 SCHEDULE = "AWS::Scheduler::Schedule"
 
 
-def test_one_consumer_gets_the_schedulers_own_event(template):
-    """As it was before there could be several: no input, and all streams are its share."""
-    assert "Input" not in template.only(SCHEDULE)["Target"]
-    assert template.variables("operate")["HOTPARTITION_CONSUMERS"] == "1"
-
-
 def test_each_share_has_a_schedule(staging, prod):
     """It starts the same function, with its share in the event, for whose runs concurrency is reserved."""
     schedules = deepcopy(staging.all(SCHEDULE))

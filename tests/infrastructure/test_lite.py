@@ -65,6 +65,14 @@ def test_nothing_stands_beside_the_table(stack):
     assert [type_ for type_ in types if type_.startswith(ABSENT)] == []
 
 
+def test_its_logs_are_kept_as_its_options_say(templates):
+    """As everywhere."""
+    kept = [
+        {group["RetentionInDays"] for group in templates[n].all("AWS::Logs::LogGroup")} for n in ("lite", "local-lite")
+    ]
+    assert kept == [{7}, {30}]
+
+
 def test_its_table_is_that_of_the_other_environments(lite, dev):
     """Items and routes mean the same, whoever finds what is hot; here Contributor Insights names throttled keys."""
     mine, theirs = ({**each.body["Resources"]["Table"]["Properties"], "Tags": []} for each in (lite, dev))

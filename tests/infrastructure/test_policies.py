@@ -20,7 +20,6 @@ from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.templates import FUNCTIONS, Statement, short_name
-from support.builders import build_message
 
 JOINING_A_VPC = {
     "ec2:AssignPrivateIpAddresses",
@@ -184,30 +183,6 @@ def test_resources_admit_who_must_get_in(template):
     (allowed,) = [s for s in statements if s["Effect"] == "Allow"]
     assert (allowed["Principal"], allowed["Action"]) == ({"Service": "cloudwatch.amazonaws.com"}, "sns:Publish")
     assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}
-
-
-def test_a_stored_message_has_no_other_attributes():
-    """What the writer puts passes the condition of its role."""
-    message = build_message(conversation_id="c")
-    edited = message.edit(body="x", stored_attributes={"M": {"a": {"S": ""}}}, edited_at="t")
-    items = [message.to_item("c#1"), edited.to_item("c"), message.delete(deleted_at="t").to_item("c")]
-    assert {"expires_at"}.union(*items) == set(MESSAGE_ATTRIBUTES)
-
-
-def test_a_raise_names_no_other_attributes():
-    """What updates the journal passes the condition of the roles that may."""
-    requests = []
-
-    def call(operation, request):
-        requests.append((operation, request))
-        return {"Attributes": {"generations": {"SS": ["4@1"]}}}
-
-    DynamoDBJournal(ThreadedCalls(call), JournalPlace("table", index_name="index")).add(
-        "c", [Generation(4, 1)], cause=Cause("raised"), now_ms=1
-    )
-    ((operation, request),) = requests
-    named = re.findall(r"(\w+) (?:= )?:\w+", request["UpdateExpression"])
-    assert (operation, {*named, *request["Key"]}) == ("UpdateItem", {"pk", "sk", *ROUTING_ATTRIBUTES})
 
 
 def test_what_writers_do_in_band_passes_the_conditions_of_their_roles():

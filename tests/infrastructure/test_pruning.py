@@ -1,4 +1,4 @@
-"""What the dependency layer leaves out, and that no function misses it."""
+"""What the layers of packages leave out, and that no function misses it."""
 
 import gzip
 import json
@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
 
+from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
 from support.events import page_event, post_event
 from support.handlers import find_function
@@ -50,11 +52,40 @@ EVENTS = {
 """Each function's event, and what comes of it without DynamoDB and Redis; None: a run's summary."""
 
 
+BOTO3 = {"boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six", "urllib3"}
+"""What Lambda's own runtime has."""
+
+USE = """
+import boto3
+from botocore.exceptions import EndpointConnectionError
+from hotpartition.table import ShardedTable, adaptive
+
+redis = {"registry_host": "127.0.0.1", "registry_port": 9, "registry_authentication": "iam", "registry_user": "u"}
+shards = adaptive(environ={}, journal_table_name="routes", registry_cache_name="c", **redis)
+client = boto3.client("dynamodb", endpoint_url="http://127.0.0.1:9")
+client.describe_table = lambda TableName: {"Table": {
+    "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in ("PK", "SK")],
+    "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+}}
+table = ShardedTable.of_client(client, "readings", shards=shards, append_only=True, budget_ms=1)
+try:
+    table.put_item(Item={"PK": "a", "SK": "b"})
+except EndpointConnectionError:
+    print("no response in DynamoDB's place")
+"""
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_DEFAULT_REGION": "eu-central-1",
+}
+
+
 def start(code, *arguments, **environ):
     """Run code isolated from this machine's packages: what is not in the layers is not there."""
     interpreter = getattr(sys, "_base_executable", sys.executable)
     command = [interpreter, "-B", "-S", "-c", code, *arguments]
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip().splitlines()[-1]
 
@@ -121,9 +152,7 @@ def run(function, layers, root, **settings):
     environ = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": ":".join(str(folder) for folder in (find_function(function), *layers)),
-        "AWS_ACCESS_KEY_ID": "AKIDEXAMPLE",
-        "AWS_SECRET_ACCESS_KEY": "secret",
-        "AWS_DEFAULT_REGION": "eu-central-1",
+        **CREDENTIALS,
         "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:9",
         "HOTPARTITION_TABLE_NAME": "t",
         "HOTPARTITION_REGISTRY_HOST": "127.0.0.1",
@@ -173,3 +202,14 @@ def test_the_lists_name_what_is_there():
     """An entry that a new release made useless is taken off the list."""
     plain = install_plain()
     assert [name for name in (*DROPPED, *NOT_COMPILED) if not (plain / name).exists()] == []
+
+
+def test_an_adaptive_table_needs_nothing_but_its_own_layer(tmp_path, root):
+    """With boto3: up to a put that finds neither Redis nor DynamoDB, with authentication by IAM."""
+    for name in CLIENT_PACKAGES | BOTO3:
+        for file in distribution(name).files:
+            if ".." not in file.parts and not (tmp_path / file.parts[0]).exists():
+                (tmp_path / file.parts[0]).symlink_to(distribution(name).locate_file(file.parts[0]))
+    path = f"{root / 'layers/routing/python'}:{tmp_path}"
+    said = start(USE, PYTHONPATH=path, **CREDENTIALS, AWS_REGION="eu-central-1", AWS_MAX_ATTEMPTS="1")
+    assert said == "no response in DynamoDB's place"

@@ -67,10 +67,6 @@ WRONG = [
         (lambda _, name=name: {"name": name}, f"Refused/Hot has the name {name!r}, after which Redis users are called:")
         for name in ("a" * 32, "MyTable_Prod", "9lives", "a--b", "hot-", "Hot")
     ),
-    (
-        lambda _: {"options": {"registry": {"node_typ": "x"}}},
-        "option registry.node_typ is unknown; allowed are",
-    ),
     (lambda _: {"options": {"consumers": 5}}, "option consumers should be at most 4, the number of report streams"),
     (lambda _: {"settings": {"table_name": "x"}}, "setting table_name is set by the stack itself and cannot be"),
     (lambda _: {"settings": {"max_shard_count": 1}}, "setting max_shard_count should be a whole number, between 2"),

@@ -344,6 +344,8 @@ class TestDetection:
         assert schedule["FlexibleTimeWindow"] == {"Mode": "OFF"}
         target = schedule["Target"]
         assert target["Arn"] == {"Fn::GetAtt": [template.function_id("consume_reports"), "Arn"]}
+        assert "Input" not in target  # the Scheduler's own event: all streams are its share
+        assert template.variables("operate")["HOTPARTITION_CONSUMERS"] == "1"
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
         assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [queue, "Arn"]}}
 

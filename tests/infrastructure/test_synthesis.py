@@ -51,9 +51,7 @@ def test_without_bundling_nothing_can_be_deployed(dev, tmp_path):
 @pytest.mark.parametrize(
     ("context", "named"),
     [
-        ("environment=stage", "environment 'stage' is unknown"),
         ('settings={"run_seconds": "soon"}', "setting run_seconds"),
-        ('settings={"max_shard_count": 1}', "setting max_shard_count"),
         ("settings={", "settings should be a JSON object, not '{' (Expecting"),
         ("options=[1]", "options should be a JSON object of names to values, not [1]"),
         ("color=red", "context key 'color' is unknown"),

@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tools.local.events import HttpRequest, Route, build_http_event
+from tools.local.events import Context, HttpRequest, Route, build_http_event
+
+FakeContext = Context
 
 COLLECTION = "/conversations/{conversation_id}/messages"
 ELEMENT = COLLECTION + "/{message_id}"
 COUNTER = "/counters/{counter_id}"
-
-
-@dataclass(frozen=True)
-class FakeContext:
-    """What the functions use of Lambda's context, and what Powertools looks at."""
-
-    remaining_ms: int = 10_000
-    function_name: str = "function"
-    function_version: str = "$LATEST"
-    memory_limit_in_mb: int = 512
-    invoked_function_arn: str = "arn:aws:lambda:eu-central-1:123456789012:function:function"
-    aws_request_id: str = "00000000-0000-0000-0000-000000000000"
-
-    def get_remaining_time_in_millis(self) -> int:
-        return self.remaining_ms
 
 
 def http_event(

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hotpartition_cli.check import Limits, check
+from hotpartition_cli.check import check
+from hotpartition_cli.commands import Outcome
 from hotpartition_cli.main import Screen
 from hotpartition_cli.stacks import LocalStack
 from tools.load.stack import Stack, StackError, environment_options
@@ -24,8 +25,8 @@ async def accept(out_dir: Path, *, load_seconds: float) -> Mapping[str, Any]:
     environments = environment_options("min", {"write_message": 2, "read_messages": 2})
     async with Stack(out_dir, "--redis-auth", *environments) as stack:
         ready = await stack.ready()
-        limits = Limits(load_seconds=load_seconds, wait_seconds=30.0)
-        outcome = await asyncio.to_thread(check, LocalStack(ready["control_url"]), limits, lambda _: None)
+        local = LocalStack(ready["control_url"])
+        outcome = await asyncio.to_thread(check, local, lambda _: None, load_seconds=load_seconds, wait_seconds=30.0)
     return {**outcome.document, "python": platform.python_version()}
 
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
         return BROKEN
     summary = options.out / "summary.json"
     summary.write_text(json.dumps(document, indent=2) + "\n")
-    Screen(as_json=False).render("check", document)
+    Screen(as_json=False).show("check", Outcome(document))
     print(summary)
     return 0 if document["passed"] else 1
 

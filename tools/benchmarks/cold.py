@@ -13,6 +13,7 @@ import os
 import shutil
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -58,23 +59,19 @@ def measure_cold(
     install_runtime(runtime)
     layers = build_layers()
     starter = _Starter(setup, runtime, event, has_redis=has_redis)
-    figures: dict[bool, Any] = {}
-    for has_bytecode in (True, False):
-        ours_at = _lay_out("ours", LAMBDAS / function, layers, has_bytecode=has_bytecode, ships_bytecode=True)
-        rival_at = _lay_out("rival", RIVALS / function, (install_plain().parent,), has_bytecode=has_bytecode)
 
-        def ours() -> float:
-            return starter.fastest_ms(ours_at)  # noqa: B023 - called in this very round
+    def compare(runs: int, *, has_bytecode: bool) -> Samples:
+        ours = _lay_out("ours", LAMBDAS / function, layers, has_bytecode=has_bytecode, ships_bytecode=True)
+        rival = _lay_out("rival", RIVALS / function, (install_plain().parent,), has_bytecode=has_bytecode)
+        return interleave(partial(starter.fastest_ms, ours), partial(starter.fastest_ms, rival), runs, warms_up=True)
 
-        def rival() -> float:
-            return starter.fastest_ms(rival_at)  # noqa: B023 - as above
-
-        figures[has_bytecode] = interleave(ours, rival, setup.runs if has_bytecode else SOURCE_RUNS, warms_up=True)
-    from_source = Measured(unit="", rival="", samples=figures[False], bars=(), conditions="")
+    samples = compare(setup.runs, has_bytecode=True)
+    source_samples = compare(SOURCE_RUNS, has_bytecode=False)
+    from_source = Measured(unit="", rival="", samples=source_samples, bars=(), conditions="")
     return Measured(
         unit="ms",
         rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/benchmarks/rivals/{function}",
-        samples=figures[True],
+        samples=samples,
         details={
             "without_bytecode_ms": from_source.value,
             "rival_without_bytecode_ms": from_source.rival_value,

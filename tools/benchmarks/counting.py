@@ -9,7 +9,7 @@ import hashlib
 import logging
 import time
 import tracemalloc
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 
 from pydynox.diagnostics import HotPartitionDetector
@@ -93,11 +93,7 @@ def _time_ours(keys: Sequence[str], *, writes_per_ms: float) -> float:
         for key, now_ms in zip(keys, times, strict=True):
             record(key, 1, now_ms)
 
-    def nothing() -> None:
-        for _ in zip(keys, times, strict=True):
-            pass
-
-    return (cpu_seconds(work) - cpu_seconds(nothing)) / len(keys) * MICROSECONDS
+    return _mean_us(work, lambda: zip(keys, times, strict=True), len(keys))
 
 
 def _time_rival(keys: Sequence[str]) -> float:
@@ -108,11 +104,17 @@ def _time_rival(keys: Sequence[str]) -> float:
         for key in keys:
             record(TABLE, key)
 
+    return _mean_us(work, lambda: keys, len(keys))
+
+
+def _mean_us(work: Callable[[], None], walked: Callable[[], Iterable[object]], count: int) -> float:
+    """Measure the CPU of one round of a loop, without that of an empty loop over the same."""
+
     def nothing() -> None:
-        for _ in keys:
+        for _ in walked():
             pass
 
-    return (cpu_seconds(work) - cpu_seconds(nothing)) / len(keys) * MICROSECONDS
+    return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
 
 
 def _kept_bytes(keys: Sequence[str]) -> int:
@@ -149,10 +151,6 @@ def measure_route(setup: Setup) -> Measured:
         source.learn(name, Route(generations), START_MS)
     plain = dict.fromkeys(names, max(SHARD_COUNTS))
 
-    def nothing() -> None:
-        for _ in writes:
-            pass
-
     def ours() -> float:
         get_route = source.get_route
 
@@ -160,7 +158,7 @@ def measure_route(setup: Setup) -> Measured:
             for key in writes:
                 choose_placement(get_route(key.collection, START_MS), key, KEY_FORM)
 
-        return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
+        return _mean_us(work, lambda: writes, count)
 
     def rival() -> float:
         def work() -> None:
@@ -168,7 +166,7 @@ def measure_route(setup: Setup) -> Measured:
                 plain[key.collection]
                 hashlib.blake2b((key.hashed or "").encode(), digest_size=8).digest()
 
-        return (cpu_seconds(work) - cpu_seconds(nothing)) / count * MICROSECONDS
+        return _mean_us(work, lambda: writes, count)
 
     return Measured(
         unit="us",

@@ -311,18 +311,16 @@ def measure_items(setup: Setup) -> Measured:
     rival: list[float] = []
     for shard_count in SHARD_COUNTS:
         conversations = store_conversations(setup, setup.count(COUNTED), shard_count)
-
-        def count(read: ReadPage, name: str) -> float:
+        for read, figures, name, prefix in (
+            (our_reader(), ours, "our", ""),
+            (sources_reader(), rival, "rival", "rival_"),
+        ):
             setup.control("Configure")
-            check_reader(read, conversations)  # noqa: B023 - called in this very round
+            check_reader(read, conversations)
             counts = setup.control("Counts")
-            details[f"{name}_queries_{shard_count}"] = counts["requests"] / len(conversations)  # noqa: B023 - as above
-            return counts["items_read"] / len(conversations)  # noqa: B023 - as above
-
-        ours.append(count(our_reader(), "our"))
-        rival.append(count(sources_reader(), "rival"))
-        details[f"items_{shard_count}"] = ours[-1]
-        details[f"rival_items_{shard_count}"] = rival[-1]
+            figures.append(counts["items_read"] / len(conversations))
+            details[f"{name}_queries_{shard_count}"] = counts["requests"] / len(conversations)
+            details[f"{prefix}items_{shard_count}"] = figures[-1]
     return Measured(
         unit="items read",
         rival="the sources' reader",

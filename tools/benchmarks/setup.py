@@ -79,21 +79,6 @@ class Unasked:
         raise AssertionError(f"{name} should not be asked here")
 
 
-@dataclass(frozen=True)
-class Context:
-    """What the functions and Powertools use of Lambda's context."""
-
-    function_name: str = "function"
-    function_version: str = "$LATEST"
-    memory_limit_in_mb: int = 1769
-    invoked_function_arn: str = "arn:aws:lambda:eu-central-1:123456789012:function:function"
-    aws_request_id: str = "00000000-0000-0000-0000-000000000000"
-
-    def get_remaining_time_in_millis(self) -> int:
-        """Return as much time as a request has at its start."""
-        return 10_000
-
-
 def function_environment(dynamodb_port: int, redis_port: int) -> dict[str, str]:
     """Build the environment that our functions and the rivals' find, on top of what Lambda itself sets."""
     return {

@@ -15,12 +15,12 @@ from tools.benchmarks.setup import (
     LAMBDAS,
     RIVALS,
     TABLE,
-    Context,
     Setup,
     load_function,
     prepare_hot_conversation,
     write_event,
 )
+from tools.local.events import Context
 
 CREATED = 201
 WRITES = 400

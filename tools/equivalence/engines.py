@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -16,11 +15,10 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError, EndpointConnectionError
 from moto import mock_aws
 
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
-from tools.local.processes import free_port
+from tools.local.processes import free_port, is_listening, kill, start_process
 
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
 """Names the path of `DynamoDBLocal.jar`."""
@@ -93,32 +91,16 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
 @contextmanager
 def _serving(what: str, command: list[str], port: int, folder: Path | None = None) -> Iterator[str]:
     """Run a server on a port of this machine, and yield its address."""
-    with (
-        tempfile.TemporaryFile("w+") as errors,
-        subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL, stderr=errors) as process,
-    ):
+    with tempfile.TemporaryFile() as log, asyncio.Runner() as runner:
+        process = runner.run(start_process(command, log=log, cwd=folder))
         try:
-            endpoint = f"http://127.0.0.1:{port}"
-            if not _is_up(endpoint, process):
-                errors.seek(0)
-                raise EngineError(f"{what} does not start: {errors.read()[-SHOWN_CHARACTERS:].strip()}")
-            yield endpoint
+            if not runner.run(is_listening(process, port, seconds=START_SECONDS)):
+                log.seek(0)
+                said = log.read().decode(errors="replace")[-SHOWN_CHARACTERS:].strip()
+                raise EngineError(f"{what} does not start: {said}")
+            yield f"http://127.0.0.1:{port}"
         finally:
-            process.terminate()
-
-
-def _is_up(endpoint: str, process: subprocess.Popen[bytes]) -> bool:
-    """Wait until the server responds; False when it ended, or takes too long."""
-    client = boto3.client("dynamodb", endpoint_url=endpoint, **_CREDENTIALS)
-    deadline = time.monotonic() + START_SECONDS
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            client.list_tables()
-        except (EndpointConnectionError, ClientError):
-            time.sleep(0.2)
-        else:
-            return True
-    return False
+            runner.run(kill(process))
 
 
 _numbers = count(1)

@@ -8,8 +8,7 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from tools.local.partitions import SLOT_MS, Demand, PartitionKey, PartitionModel, TimelineRow
-from tools.partition_model import Kind
+from tools.local.partitions import SLOT_MS, PartitionModel, TimelineRow
 from tools.quantiles import nearest_rank
 
 if TYPE_CHECKING:
@@ -225,10 +224,8 @@ def count_busiest_second(timeline: Iterable[TimelineRow], conversation_id: str) 
 
 def count_taken_by_one_key(offered_at: Iterable[float], limit_wcu: float) -> int:
     """Count what one partition key would have stored of these writes, 1 WCU each, at the time of each."""
-    model = PartitionModel(write_limit_wcu=limit_wcu)
-    write = Demand(PartitionKey("table", "hot"), Kind.WRITE, 1.0)
-    moments = sorted(offered_at)
-    return sum(model.admit([write], at - moments[0]) is None for at in moments)
+    table, moments = PartitionModel(write_limit_wcu=limit_wcu).resource("table"), sorted(offered_at)
+    return sum(table.write("hot", 1.0, at - moments[0]) is None for at in moments)
 
 
 def judge(

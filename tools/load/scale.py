@@ -33,6 +33,7 @@ class Scale:
     factor: float
     hot_writes_per_second: float
     quiet_writes_per_second: float
+    max_shard_count: int | None = None
 
     @property
     def partition_write_limit_wcu(self) -> float:
@@ -46,11 +47,8 @@ class Scale:
 
     def settings(self) -> dict[str, float]:
         """Build the functions' settings by field name."""
-        return {
-            **scale_thresholds(self.factor),
-            **scale_reads(self.factor),
-            "request_budget_ms": REQUEST_BUDGET_MS,
-        }
+        settings = scale_thresholds(self.factor) | scale_reads(self.factor) | {"request_budget_ms": REQUEST_BUDGET_MS}
+        return settings if self.max_shard_count is None else {**settings, "max_shard_count": self.max_shard_count}
 
     def describe(self) -> str:
         """Say the scale in one line."""

@@ -15,8 +15,9 @@ import aiohttp
 from hotpartition.core.capacity import Item
 from tools.local.errors import LocalRunError, log_tail
 from tools.local.events import REGION
-from tools.local.partitions import Demand, PartitionKey
+from tools.local.partitions import PartitionModel
 from tools.local.processes import free_port, is_listening, kill, start_process
+from tools.partition_model import Resource
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0
@@ -111,27 +112,20 @@ def service_error(
     return ServiceError(status, {"__type": f"{package}#{code}", "message": message, **members})
 
 
-def throttling_error(refused: Iterable[Demand]) -> ServiceError:
-    """Build the error of what was refused; without demands it names no reason (BatchWriteItem)."""
-    return throttling_error_for((demand.reason, demand.key.resource) for demand in refused)
-
-
-def throttling_error_for(refusals: Iterable[tuple[str, str]]) -> ServiceError:
-    """Build the same error from pairs of a reason and the ARN of the table or index."""
+def throttling_error(refusals: Iterable[tuple[str, str]]) -> ServiceError:
+    """Build the error of pairs of a reason and the ARN of what refused; BatchWriteItem names none."""
     body: dict[str, Any] = {"__type": _THROTTLING_TYPE, "message": THROTTLING_MESSAGE}
-    reasons = [{"reason": reason, "resource": resource} for reason, resource in refusals]
-    unique = [reason for position, reason in enumerate(reasons) if reason not in reasons[:position]]
-    if unique:
-        body["throttlingReasons"] = unique
+    if reasons := [{"reason": reason, "resource": resource} for reason, resource in dict.fromkeys(refusals)]:
+        body["throttlingReasons"] = reasons
     return ServiceError(400, body)
 
 
 @dataclass(frozen=True, slots=True)
 class IndexShape:
-    """A global secondary index. `projected` is None when all attributes are."""
+    """A global secondary index and its limits. `projected` is None when all attributes are."""
 
     name: str
-    arn: str
+    resource: Resource
     key_attributes: tuple[str, ...]
     projected: frozenset[str] | None
 
@@ -143,32 +137,32 @@ class IndexShape:
             return dict(item)
         return {name: value for name, value in item.items() if name in self.projected}
 
-    def partition_key(self, entry: Item) -> PartitionKey:
-        """Name the index partition that holds the entry."""
-        return PartitionKey(self.arn, key_text(entry[self.key_attributes[0]]))
+    def partition_key(self, entry: Item) -> str:
+        """Return the partition key of an entry."""
+        return key_text(entry[self.key_attributes[0]])
 
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """A table's keys and its global secondary indexes."""
+    """A table's keys, limits and global secondary indexes."""
 
     name: str
-    arn: str
+    resource: Resource
     key_attributes: tuple[str, ...]
     indexes: tuple[IndexShape, ...] = ()
 
     @classmethod
-    def from_description(cls, table: Mapping[str, Any]) -> Self:
+    def from_description(cls, table: Mapping[str, Any], model: PartitionModel) -> Self:
         """Read DescribeTable's response."""
         keys = _key_names(table["KeySchema"])
         indexes = tuple(
-            _index_shape(index, table["TableArn"], keys) for index in table.get("GlobalSecondaryIndexes") or ()
+            _index_shape(index, table["TableArn"], keys, model) for index in table.get("GlobalSecondaryIndexes") or ()
         )
-        return cls(table["TableName"], table["TableArn"], keys, indexes)
+        return cls(table["TableName"], model.resource(table["TableArn"]), keys, indexes)
 
-    def partition_key(self, item: Item) -> PartitionKey:
-        """Name the physical partition of an item or key."""
-        return PartitionKey(self.arn, key_text(self.primary_key(item)[self.key_attributes[0]]))
+    def partition_key(self, item: Item) -> str:
+        """Return the partition key of an item or key."""
+        return key_text(self.primary_key(item)[self.key_attributes[0]])
 
     def primary_key(self, item: Item) -> dict[str, Any]:
         """Extract the key attributes of an item; one that is missing is a ValidationException."""
@@ -187,14 +181,16 @@ def key_text(value: Mapping[str, Any]) -> str:
     return str(next(iter(value.values())))
 
 
-def _index_shape(index: Mapping[str, Any], table_arn: str, table_keys: tuple[str, ...]) -> IndexShape:
+def _index_shape(
+    index: Mapping[str, Any], table_arn: str, table_keys: tuple[str, ...], model: PartitionModel
+) -> IndexShape:
     keys = _key_names(index["KeySchema"])
     projection = index.get("Projection", {})
     projected: frozenset[str] | None = None
     if projection.get("ProjectionType", "ALL") != "ALL":
         projected = frozenset((*keys, *table_keys, *projection.get("NonKeyAttributes", ())))
     arn = index.get("IndexArn") or f"{table_arn}/index/{index['IndexName']}"
-    return IndexShape(index["IndexName"], arn, keys, projected)
+    return IndexShape(index["IndexName"], model.resource(arn, is_index=True), keys, projected)
 
 
 def _key_names(schema: list[Mapping[str, str]]) -> tuple[str, ...]:
@@ -203,11 +199,12 @@ def _key_names(schema: list[Mapping[str, str]]) -> tuple[str, ...]:
 
 
 class Backend:
-    """Calls the backend and remembers the shapes of its tables."""
+    """Calls the backend and remembers the shapes of its tables, whose limits are the model's."""
 
-    def __init__(self, session: aiohttp.ClientSession, endpoint: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, endpoint: str, model: PartitionModel) -> None:
         self._session = session
         self.endpoint = endpoint
+        self._model = model
         self._tables: dict[str, TableShape] = {}
 
     async def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,7 +241,7 @@ class Backend:
         """Return a table's shape, asking for it once; an unknown table is a `ServiceError`."""
         if name not in self._tables:
             described = await self.call("DescribeTable", {"TableName": name})
-            self._tables[name] = TableShape.from_description(described["Table"])
+            self._tables[name] = TableShape.from_description(described["Table"], self._model)
         return self._tables[name]
 
     def forget_tables(self) -> None:

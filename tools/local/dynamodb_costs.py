@@ -10,8 +10,8 @@ from typing import Any
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
 from tools.local.dynamodb_backend import IndexShape, TableShape
-from tools.local.partitions import Demand, PartitionKey, PartitionModel, Timeline
-from tools.partition_model import Kind
+from tools.local.partitions import Timeline
+from tools.partition_model import Demand, Kind, Refusal, Throttle, admit
 
 _NARROWING = ("ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter")
 """Members of a read that leave out some of what was read."""
@@ -65,7 +65,7 @@ def write_demands(table: TableShape, old: Item | None, new: Item | None, key: It
 def table_demand(table: TableShape, items: Iterable[Item | None], key: Item, *, factor: int = 1) -> Demand:
     """Compute what a write asks of the table's partition: by the larger of the items, or the minimum without any."""
     size = max((item_size_bytes(item) for item in items if item is not None), default=0)
-    return Demand(table.partition_key(key), Kind.WRITE, factor * write_units(size))
+    return Demand(table.resource, Kind.WRITE, table.partition_key(key), factor * write_units(size))
 
 
 def _index_demands(
@@ -75,7 +75,7 @@ def _index_demands(
         return []
 
     def demand(entry: Item, size: int) -> Demand:
-        return Demand(index.partition_key(entry), Kind.WRITE, factor * write_units(size))
+        return Demand(index.resource, Kind.WRITE, index.partition_key(entry), factor * write_units(size))
 
     if old is not None and new is not None and all(old[name] == new[name] for name in index.key_attributes):
         return [demand(new, max(item_size_bytes(old), item_size_bytes(new)))]
@@ -84,25 +84,19 @@ def _index_demands(
 
 def cost_of(table: TableShape, demands: Iterable[Demand]) -> Cost:
     """Sum demands into what the client is told."""
-    names = {index.arn: index.name for index in table.indexes}
+    names = {index.resource: index.name for index in table.indexes}
     cost = Cost()
     for demand in demands:
-        if demand.key.resource == table.arn:
-            cost.table += demand.units
+        if demand.resource is table.resource:
+            cost.add(Cost(demand.units))
         else:
-            name = names[demand.key.resource]
-            cost.indexes[name] = cost.indexes.get(name, 0.0) + demand.units
+            cost.add(Cost(indexes={names[demand.resource]: demand.units}))
     return cost
 
 
 def item_read_units(item: Item | None, *, is_strong: bool, factor: int = 1) -> float:
     """Compute the RCU of one GetItem; an item that is not there costs the minimum."""
     return factor * read_units(0 if item is None else item_size_bytes(item), is_strong=is_strong)
-
-
-def page_read_units(items: Iterable[Item], *, is_strong: bool) -> float:
-    """Compute the RCU of a page of Query or Scan: the page's sum is rounded, not each item."""
-    return read_units(sum(map(item_size_bytes, items)), is_strong=is_strong)
 
 
 def reads_everything(request: Mapping[str, Any]) -> bool:
@@ -140,44 +134,40 @@ def queried_key(request: Mapping[str, Any], key_attribute: str) -> dict[str, Any
 class Meter:
     """Admits, charges and records. `clock` returns seconds that never go back, `wall_ms` Unix time for the timeline."""
 
-    model: PartitionModel
     timeline: Timeline
     clock: Callable[[], float]
     wall_ms: Callable[[], int]
     requests: Counter[str] = field(default_factory=Counter)
 
-    def admit_write(self, demands: Sequence[Demand]) -> Demand | None:
+    def admit_write(self, demands: Sequence[Demand]) -> Refusal | None:
         """Take the units of a write, or record all and return what was refused."""
-        refused = self.model.admit(demands, self.clock())
-        if refused is not None:
+        refusal = admit(demands, self.clock())
+        if refusal is not None:
             self._note(*demands, is_refused=True)
-        return refused
+        return refusal
 
     def settle_write(self, admitted: Sequence[Demand], actual: Sequence[Demand]) -> None:
         """Charge what a write really cost beyond what was taken when it was admitted, and record it."""
         now = self.clock()
-        for demand in actual:
-            self.model.charge(demand, now)
-        for demand in admitted:
-            self.model.charge(Demand(demand.key, demand.kind, -demand.units), now)
+        for sign, demands in ((1, actual), (-1, admitted)):
+            for demand in demands:
+                demand.resource.charge(demand.kind, demand.key, sign * demand.units, now)
         self._note(*actual)
 
-    def refuse_read(self, key: PartitionKey) -> Demand | None:
-        """Return what a read of the key asks for if it is refused, and record it then."""
-        if not self.model.refuses(key, Kind.READ, self.clock()):
-            return None
-        refused = Demand(key, Kind.READ, 0.0)
-        self._note(refused, is_refused=True)
-        return refused
+    def refuse_read(self, shape: TableShape | IndexShape, key: str) -> Throttle | None:
+        """Return why a read of a partition key, of yet unknown cost, is refused if it is, and record it then."""
+        throttle = shape.resource.refuses(Kind.READ, key, self.clock())
+        if throttle is not None:
+            self._note(Demand(shape.resource, Kind.READ, key, 0.0), is_refused=True)
+        return throttle
 
-    def charge_read(self, key: PartitionKey, units: float) -> None:
-        """Charge and record a read."""
-        demand = Demand(key, Kind.READ, units)
-        self.model.charge(demand, self.clock())
-        self._note(demand)
+    def charge_read(self, shape: TableShape | IndexShape, key: str, units: float) -> None:
+        """Charge and record a read; its cost may leave a debt."""
+        shape.resource.charge(Kind.READ, key, units, self.clock())
+        self._note(Demand(shape.resource, Kind.READ, key, units))
 
     def _note(self, *demands: Demand, is_refused: bool = False) -> None:
         now_ms = self.wall_ms()
         for demand in demands:
-            if not demand.key.is_index:
+            if not demand.resource.is_index:
                 self.timeline.note(demand, now_ms, is_refused=is_refused)

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tools.local.dynamodb_backend import ServiceError, service_error, throttling_error_for
+from tools.local.dynamodb_backend import ServiceError, service_error, throttling_error
 from tools.partition_model import REASONS, Kind
 
 MAX_DELAY_MS: Final = 60_000
@@ -145,5 +145,5 @@ def build_refusal(rule: FaultRule, resource: str) -> ServiceError:
             "The level of configured provisioned throughput for the table was exceeded.",
         )
     else:
-        return throttling_error_for([(rule.reason, resource)])
+        return throttling_error([(rule.reason, resource)])
     return service_error(type_, message, ThrottlingReasons=[{"reason": rule.reason, "resource": resource}])

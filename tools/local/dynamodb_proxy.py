@@ -17,10 +17,11 @@ from typing import Any
 
 from aiohttp import web
 
-from hotpartition.core.capacity import Item, item_size_bytes
+from hotpartition.core.capacity import Item, item_size_bytes, read_units
 from tools.local.dynamodb_backend import (
     THROTTLING_MESSAGE,
     Backend,
+    IndexShape,
     ServiceError,
     TableShape,
     key_text,
@@ -32,7 +33,6 @@ from tools.local.dynamodb_costs import (
     Meter,
     cost_of,
     item_read_units,
-    page_read_units,
     queried_key,
     reads_everything,
     sizing_request,
@@ -40,7 +40,7 @@ from tools.local.dynamodb_costs import (
     write_demands,
 )
 from tools.local.dynamodb_faults import FaultPolicy, FaultRule, build_refusal
-from tools.local.partitions import Demand, PartitionKey
+from tools.partition_model import Demand, Throttle
 from tools.request_tokens import RequestTokenError, RequestTokens
 
 _TRANSACTION_FACTOR = 2
@@ -63,25 +63,26 @@ class Operations:
         """Read one item; one that is not there costs the minimum."""
         table = await self._backend.table(request["TableName"])
         key = table.partition_key(request["Key"])
-        self._admit_read(key)
+        self._admit_read(table, key)
         result = await self._backend.call("GetItem", request)
         item = result.get("Item")
         if item is not None and not reads_everything(request):
             item = await self._backend.read_item(table.name, request["Key"])
         units = item_read_units(item, is_strong=bool(request.get("ConsistentRead")))
-        self._meter.charge_read(key, units)
+        self._meter.charge_read(table, key, units)
         return {**result, "ConsumedCapacity": Cost(units).describe(table.name)}
 
     async def query(self, request: Request) -> Request:
         """Query a page; the sum of what was read is charged, filtered and projected or not."""
         table = await self._backend.table(request["TableName"])
-        key = _partition_of_query(table, request)
+        shape = _shape_of_query(table, request)
+        key = queried_key(request, shape.key_attributes[0])
         if key is not None:
-            self._admit_read(key)
+            self._admit_read(shape, key_text(key))
         result, read = await self._page("Query", request)
         cost = _page_cost(table, request, read)
         if key is not None:
-            self._meter.charge_read(key, cost.total)
+            self._meter.charge_read(shape, key_text(key), cost.total)
         return {**result, "ConsumedCapacity": cost.describe(table.name)}
 
     async def scan(self, request: Request) -> Request:
@@ -90,26 +91,26 @@ class Operations:
         result, read = await self._page("Scan", request)
         cost = _page_cost(table, request, read)
         total = sum(map(item_size_bytes, read))
-        shape = table.index(request.get("IndexName", "")) or table
+        shape = _shape_of_query(table, request)
         for item in read:
-            self._meter.charge_read(shape.partition_key(item), cost.total * item_size_bytes(item) / total)
+            self._meter.charge_read(shape, shape.partition_key(item), cost.total * item_size_bytes(item) / total)
         return {**result, "ConsumedCapacity": cost.describe(table.name)}
 
     async def batch_get_item(self, request: Request) -> Request:
         """Read up to 100 items; what a partition refuses comes back unprocessed, all of it refused is an error."""
         accepted: dict[str, Request] = {}
         unprocessed: dict[str, Request] = {}
-        throttled: list[Demand] = []
+        throttled: list[Throttle] = []
         for name, wanted in request["RequestItems"].items():
             table = await self._backend.table(name)
-            refused = [self._meter.refuse_read(table.partition_key(key)) for key in wanted["Keys"]]
-            throttled += [demand for demand in refused if demand is not None]
+            refused = [self._meter.refuse_read(table, table.partition_key(key)) for key in wanted["Keys"]]
+            throttled += filter(None, refused)
             for target, is_refused in ((accepted, False), (unprocessed, True)):
-                keys = [k for k, d in zip(wanted["Keys"], refused, strict=True) if (d is not None) is is_refused]
+                keys = [k for k, t in zip(wanted["Keys"], refused, strict=True) if (t is not None) is is_refused]
                 if keys:
                     target[name] = {**wanted, "Keys": keys}
         if unprocessed and not accepted:
-            raise throttling_error(throttled)
+            raise throttling_error((throttle.reason, throttle.resource) for throttle in throttled)
         result = await self._backend.call("BatchGetItem", {"RequestItems": accepted})
         consumed = []
         for name, wanted in accepted.items():
@@ -121,9 +122,9 @@ class Operations:
         _merge_unprocessed(result, unprocessed)
         return {**result, "ConsumedCapacity": consumed}
 
-    def _admit_read(self, key: PartitionKey) -> None:
-        if refused := self._meter.refuse_read(key):
-            raise throttling_error([refused])
+    def _admit_read(self, shape: TableShape | IndexShape, key: str) -> None:
+        if throttle := self._meter.refuse_read(shape, key):
+            raise throttling_error([(throttle.reason, throttle.resource)])
 
     async def _page(self, operation: str, request: Request) -> tuple[Request, list[Item]]:
         """Return the client's page and the whole items behind it, asked for apart where the page does not hold them."""
@@ -146,7 +147,7 @@ class Operations:
         cost = Cost()
         for key in keys:
             units = item_read_units(found.get(_identity(table, key)), is_strong=is_strong)
-            self._meter.charge_read(table.partition_key(key), units)
+            self._meter.charge_read(table, table.partition_key(key), units)
             cost.table += units
         return cost
 
@@ -245,7 +246,7 @@ class Operations:
         for element in request["TransactItems"]:
             table, key, item = await self._locate(next(iter(element.values())))
             units = item_read_units(item, is_strong=True, factor=_TRANSACTION_FACTOR)
-            self._meter.charge_read(table.partition_key(key), units)
+            self._meter.charge_read(table, table.partition_key(key), units)
             costs.setdefault(table.name, Cost()).add(Cost(units))
         return {"ConsumedCapacity": [cost.describe(name, transaction="Read") for name, cost in costs.items()]}
 
@@ -259,8 +260,9 @@ class Operations:
             planned.append((kind, table, key, old, new))
         known = [write_demands(table, old, new, key, factor=_TRANSACTION_FACTOR) for _, table, key, old, new in planned]
         admitted = list(chain.from_iterable(known))
-        if refused := self._meter.admit_write(admitted):
-            raise _cancelled([refused.key in [d.key for d in demands] for demands in known])
+        if refusal := self._meter.admit_write(admitted):
+            refused = refusal.demand.resource, refusal.demand.key
+            raise _cancelled([refused in [(d.resource, d.key) for d in demands] for demands in known])
         try:
             result = await self._backend.call("TransactWriteItems", request)
         except ServiceError as error:
@@ -284,8 +286,8 @@ class Operations:
         return table, key, await self._backend.read_item(table.name, key)
 
     def _admit_write(self, demands: Sequence[Demand]) -> None:
-        if refused := self._meter.admit_write(demands):
-            raise throttling_error([refused])
+        if refusal := self._meter.admit_write(demands):
+            raise throttling_error([(refusal.throttle.reason, refusal.throttle.resource)])
 
     def _settle(self, table: TableShape, admitted: list[Demand], actual: list[Demand], result: Request) -> Request:
         self._meter.settle_write(admitted, actual)
@@ -299,14 +301,13 @@ class Operations:
         self._meter.settle_write(admitted, [table_demand(table, items, key)] if is_charged else [])
 
 
-def _partition_of_query(table: TableShape, request: Request) -> PartitionKey | None:
-    shape = table.index(request.get("IndexName", "")) or table
-    value = queried_key(request, shape.key_attributes[0])
-    return None if value is None else PartitionKey(shape.arn, key_text(value))
+def _shape_of_query(table: TableShape, request: Request) -> TableShape | IndexShape:
+    return table.index(request.get("IndexName", "")) or table
 
 
 def _page_cost(table: TableShape, request: Request, read: list[Item]) -> Cost:
-    units = page_read_units(read, is_strong=bool(request.get("ConsistentRead")))
+    """Compute the cost of a page of Query or Scan: the page's sum is rounded, not each item."""
+    units = read_units(sum(map(item_size_bytes, read)), is_strong=bool(request.get("ConsistentRead")))
     index = table.index(request.get("IndexName", ""))
     return Cost(indexes={index.name: units}) if index else Cost(units)
 
@@ -418,9 +419,9 @@ class DynamoDBProxy:
             return ""
         table = await self._backend.table(asked["TableName"])
         if not rule.reason.startswith("Index"):
-            return table.arn
+            return table.resource.arn
         index = table.index(asked.get("IndexName", "")) or next(iter(table.indexes), None)
-        return table.arn if index is None else index.arn
+        return (index or table).resource.arn
 
 
 def _reduce_capacity(result: dict[str, Any], mode: str) -> dict[str, Any]:

@@ -17,6 +17,22 @@ API_ID = "local"
 _TEXT_TYPES = ("text/", "application/json", "application/javascript", "application/xml", "application/problem+json")
 
 
+@dataclass(frozen=True)
+class Context:
+    """What the functions and Powertools use of Lambda's context, for calls of a handler in this process."""
+
+    remaining_ms: int = 10_000
+    function_name: str = "function"
+    function_version: str = "$LATEST"
+    memory_limit_in_mb: int = 1769
+    invoked_function_arn: str = f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:function"
+    aws_request_id: str = "00000000-0000-0000-0000-000000000000"
+
+    def get_remaining_time_in_millis(self) -> int:
+        """Return how much time the request has left."""
+        return self.remaining_ms
+
+
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """An HTTP request as the gateway received it; `path` is still percent-encoded."""

@@ -77,12 +77,14 @@ async def is_listening(process: asyncio.subprocess.Process, port: int, *, second
     return False
 
 
-def free_port() -> int:
-    """Pick a free loopback port, one that no outgoing connection takes before it is used."""
+def free_port(*, and_next: bool = False) -> int:
+    """Pick a free loopback port, one that no outgoing connection takes before it is used; the next may be free too."""
     while True:
         port = _random.choice(_PORTS)
-        with socket.socket() as probe, contextlib.suppress(OSError):
+        with socket.socket() as probe, socket.socket() as following, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
+            if and_next:
+                following.bind(("127.0.0.1", port + 1))
             return port
 
 

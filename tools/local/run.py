@@ -53,12 +53,7 @@ class LocalRun:
         self.stop_requested = asyncio.Event()
         self.pools: dict[str, FunctionPool] = {}
         self.redis: RedisNodes | None = None
-        self.meter = Meter(
-            PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu, config.partitions),
-            Timeline(),
-            time.monotonic,
-            lambda: time.time_ns() // 1_000_000,
-        )
+        self.meter = Meter(Timeline(), time.monotonic, lambda: time.time_ns() // 1_000_000)
         self.faults = FaultPolicy(random.Random(config.seed))
         self.api_url = ""
         self.control_url = ""
@@ -160,13 +155,15 @@ class LocalRun:
             moto = MotoServer(self.config.work_dir / "moto")
             self._cleanup.push_async_callback(moto.stop)
             endpoint = await moto.start()
-        backend = Backend(session, endpoint)
+        config = self.config
+        model = PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu, config.partitions)
+        backend = Backend(session, endpoint, model)
         for table, properties in self._stack.tables.items():
             await create_table(backend, table, properties)
         self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
-        name = self.config.dynamodb_endpoint or "moto"
-        limits = f"{self.config.partition_write_limit_wcu:g} WCU and {self.config.partition_read_limit_rcu:g} RCU"
-        count = self.config.partitions
+        name = config.dynamodb_endpoint or "moto"
+        limits = f"{model.write_limit_wcu:g} WCU and {model.read_limit_rcu:g} RCU"
+        count = model.partitions
         partitions = "one for each key" if count is None else f"{count} in each table and index"
         self._say(
             f"DynamoDB ({name}) behind the partition model ({limits} a second, partitions: {partitions}) "

@@ -52,15 +52,6 @@ GATEWAY_FAILURE = "answered 500: {'message': 'Internal Server Error'}"
 """The response of API Gateway for an environment that was killed in mid-request; the client repeats."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SoakScale(Scale):
-    """The scale of a soak: N is capped, since many shards on one machine are a load test of their own."""
-
-    def settings(self) -> dict[str, float]:
-        """Build the functions' settings by field name."""
-        return {**Scale.settings(self), "max_shard_count": MAX_SHARD_COUNT}
-
-
 @dataclass(slots=True)
 class SoakRecorder(Recorder):
     """Keeps the history, and counts apart what a killed environment excuses."""
@@ -188,10 +179,11 @@ def build_plan(options: argparse.Namespace, cores: int) -> Plan:
     workload = build_workload(seed=options.seed, seconds=options.seconds, writes_per_second=options.rate)
     return Plan(
         workload=workload,
-        scale=SoakScale(
+        scale=Scale(
             factor=limit / DEFAULT_WRITE_LIMIT_WCU,
             hot_writes_per_second=hot,
             quiet_writes_per_second=options.rate - hot,
+            max_shard_count=MAX_SHARD_COUNT,
         ),
         seed=options.seed,
         cores=cores,

@@ -29,7 +29,7 @@ class Proxy:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.meter = Meter(PartitionModel(WRITE_LIMIT, READ_LIMIT), Timeline(), lambda: self.now, lambda: 1_000)
+        self.meter = Meter(Timeline(), lambda: self.now, lambda: 1_000)
         self.client: Any = None
 
     def consumed(self, operation: str, **request: Any) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
 
     async def start() -> tuple[str, Any, Any]:
         session = aiohttp.ClientSession()
-        backend = Backend(session, endpoint)
+        backend = Backend(session, endpoint, PartitionModel(WRITE_LIMIT, READ_LIMIT))
         await create_table(backend, "t", TABLE)
         runner = web.AppRunner(DynamoDBProxy(backend, made.meter).app())
         await runner.setup()
@@ -117,9 +117,32 @@ def test_reads_throttle_with_their_own_reason(proxy: Proxy) -> None:
     """Reads have a bucket of their own; it throttles once nothing is left in it."""
     for _ in range(20):
         proxy.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)
-    response = _throttle(proxy.client.get_item, TableName="t", Key=_key("hot", "0"))
-    assert response["throttlingReasons"] == [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": ARN}]
+    both = {"t": {"Keys": [_key("hot", "0"), _key("hot", "1")]}}
+    for response in (
+        _throttle(proxy.client.get_item, TableName="t", Key=_key("hot", "0")),
+        _throttle(proxy.client.batch_get_item, RequestItems=both),
+    ):
+        assert response["throttlingReasons"] == [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": ARN}]
     proxy.client.put_item(TableName="t", Item=_item("hot", "0", 100))
+    (row,) = proxy.meter.timeline.rows_since(0)
+    assert (row.reads, row.throttled_reads, row.writes) == (20, 3, 1)
+
+
+def test_a_hot_index_throttles_with_its_own_reasons(proxy: Proxy) -> None:
+    """It refuses its table's writes and its own queries; the timeline shows the table's keys alone."""
+    for number in range(10):
+        proxy.client.put_item(TableName="t", Item=_item(str(number), "0", 100, g="hot", u="1"))
+    more = _item("more", "0", 100, g="hot", u="1")
+    refused = [_throttle(proxy.client.put_item, TableName="t", Item=more)]
+    of_index = {"KeyConditionExpression": "g = :g", "ExpressionAttributeValues": {":g": {"S": "hot"}}}
+    for _ in range(40):
+        proxy.client.query(TableName="t", IndexName="idx", Limit=1, **of_index)
+    refused.append(_throttle(proxy.client.query, TableName="t", IndexName="idx", **of_index))
+    assert [response["throttlingReasons"] for response in refused] == [
+        [{"reason": f"Index{kind}KeyRangeThroughputExceeded", "resource": f"{ARN}/index/idx"}]
+        for kind in ("Write", "Read")
+    ]
+    assert {row.key for row in proxy.meter.timeline.rows_since(0)} == {*map(str, range(10)), "more"}
 
 
 def test_puts_cost_the_larger_of_both_items(proxy: Proxy) -> None:

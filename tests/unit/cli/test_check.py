@@ -3,7 +3,7 @@
 import pytest
 
 from hotpartition_cli.api import Api, Response
-from hotpartition_cli.check import Limits, SkippedError, UnmetError, check, judge_load
+from hotpartition_cli.check import SkippedError, UnmetError, check, judge_load
 from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.rush import Rush, Rushed
 from hotpartition_cli.stacks import OUTPUTS
@@ -40,9 +40,13 @@ class Logged:
         return self.lines if function == "write_message" else []
 
 
+def try_all(stack, sleep=lambda _: None):
+    return check(stack, lambda _: None, load_seconds=10, wait_seconds=0, timer=lambda: 0.0, sleep=sleep)
+
+
 def look(lines, step):
     slept = []
-    outcome = check(Logged(lines), Limits(wait_seconds=0.0), lambda _: None, timer=lambda: 0.0, sleep=slept.append)
+    outcome = try_all(Logged(lines), sleep=slept.append)
     assert outcome.status is Status.FINDING
     assert slept.count(7.0) == 1  # CloudWatch's delay
     (found,) = [found for found in outcome.document["steps"] if found["name"] == step]
@@ -63,8 +67,7 @@ class Operated(Logged):
 
 def test_somebody_elses_stack_is_tried_as_far_as_it_is_ours():
     """Its operations function, a raise by hand, the consumer, the logs; no message is written."""
-    outcome = check(Operated([]), Limits(), lambda _: None, timer=lambda: 0.0, sleep=lambda _: None)
-    names = [(step["name"], step["result"]) for step in outcome.document["steps"]]
+    names = [(step["name"], step["result"]) for step in try_all(Operated([])).document["steps"]]
     assert names == [
         ("start operate", "passed"),
         ("raise by hand", "passed"),
@@ -169,7 +172,5 @@ class Counting(Logged):
 )
 def test_a_counter_is_tried_with_and_without_a_token(is_broken, found):
     """A token that counts twice fails."""
-    stack = Counting(is_broken=is_broken)
-    limits = Limits(wait_seconds=0.0)
-    steps = check(stack, limits, lambda _: None, timer=lambda: 0.0, sleep=lambda _: None).document["steps"]
+    steps = try_all(Counting(is_broken=is_broken)).document["steps"]
     assert [(step["result"], step["came"]) for step in steps if step["name"] == "count"] == [found]

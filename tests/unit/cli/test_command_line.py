@@ -158,7 +158,7 @@ class TestCommands:
         assert "nothing is being detected" in tool("hot")[1]
 
     def test_route(self, tool, world):
-        """Equal is fine; a difference is a finding; one that was never raised is fine as well."""
+        """Equal is fine; a difference is a finding; one that was never raised is fine as well; without Redis, none."""
         tool("raise", "c", "--n", "8", "--by", "ann")
         status, out, _ = tool("route", "c")
         assert (status, "equal" in out, "by-hand" in out, "ann" in out) == (Status.FINE, True, True, True)
@@ -172,11 +172,6 @@ class TestCommands:
         status, out, _ = tool("route", "d")
         never = "d was never raised, by the journal: its items, if there are any, are on the base key.\n"
         assert (status, out) == (Status.FAILED, never)
-
-    def test_route_without_redis_is_shown_and_a_failure(self, tool, world):
-        """One JSON object all the same."""
-        world.raise_to(4, 5)
-        world.registry.is_down = True
         status, out, err = tool("route", "c", "--json")
         assert (status, json.loads(out)["agreement"]) == (Status.FAILED, "registry-unavailable")
         assert "Redis did not respond" in err
@@ -320,11 +315,6 @@ class TestMistakes:
         assert err.startswith("hotpartition: ")
         assert err.count("\n") == 1
         assert world.table.routes == {}
-
-    def test_are_said_in_json_too(self, tool):
-        """A program reads the kind."""
-        status, out, _ = tool("route", "a#1", "--json")
-        assert (status, json.loads(out)["error"]["kind"]) == (Status.USAGE, "invalid-request")
 
     def test_an_option_beats_the_environment(self, world):
         """As everywhere."""

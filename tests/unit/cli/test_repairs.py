@@ -216,26 +216,6 @@ def test_a_counter_is_not_folded(client, capsys):
     assert "counter" in found["error"]["message"]
 
 
-@pytest.mark.parametrize("way_out", [fixed(0, readable=16), fixed(1, readable=16)], ids=["base", "one shard"])
-def test_the_way_out_of_adaptive_shards_needs_no_journal(client, place, way_out):
-    """Pages, point reads and changes find what a route that grew has spread; new items go where the way out says."""
-    everything = keys_in(spread(client, place))
-    table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=way_out, hashed=at_random())
-    routing = ["r#"] if place is BESIDE else []
-    found = keys_in(table)
-    assert found == everything if not way_out.written else [key for key in found if key not in routing] == everything
-    for sort_key in everything:
-        key = {"PK": "room", "SK": sort_key}
-        assert "Item" in table.get_item(Key=key, ConsistentRead=True)
-        table.update_item(Key=key, UpdateExpression="SET seen = :yes", ExpressionAttributeValues={":yes": True})
-    table.put_item(Item={"PK": "room", "SK": "zz", "owner": "o1"})
-    stored = [item for item in client.scan(TableName="readings")["Items"] if "owner" in item]
-    assert len(stored) == 31
-    assert sum("seen" in item for item in stored) == 30
-    (new,) = [item["PK"]["S"] for item in stored if item["SK"]["S"] == "zz"]
-    assert new == ("room" if not way_out.written else "room#_0")
-
-
 def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, capsys):
     """And an index by time finds them."""
     client.create_table(TableName="events", **define_table("PK", "SK", indexes={"by-time": ("bucket", "SK")}))

@@ -145,30 +145,11 @@ def test_a_refused_look_at_the_journal_is_repeated(world):
     assert [row.collection for row in world.operations().list_routes(None, 10).rows] == ["c"]
 
 
-class TestRoute:
-    @pytest.mark.parametrize(
-        ("journal", "registry", "expected"),
-        [
-            (None, route_of(), Agreement.EQUAL),
-            (route_of((4, 5)), route_of(), Agreement.MISSING_IN_REGISTRY),
-            (route_of((4, 5)), route_of((4, 5), (8, 9)), Agreement.AHEAD_OF_JOURNAL),
-            (None, route_of((8, 9)), Agreement.AHEAD_OF_JOURNAL),
-            (route_of((4, 5)), route_of((8, 9)), Agreement.AHEAD_OF_JOURNAL),
-        ],
-    )
-    def test_journal_and_registry_are_compared(self, world, journal, registry, expected):
-        """What only the registry knows weighs more: somebody restored something."""
-        if journal is not None:
-            world.table.routes["c"] = JournalEntry(journal, 1)
-        world.registry.add("c", registry.generations)
-        assert world.operations().show_route("c").agreement is expected
-
-    def test_without_redis_the_journal_is_shown(self, world):
-        """And what is not known is not guessed."""
-        world.raise_to(4, 5)
-        world.registry.is_down = True
-        state = world.operations().show_route("c")
-        assert (state.registry, state.agreement) == (None, Agreement.UNKNOWN)
+def test_what_only_the_registry_knows_weighs_more(world):
+    """Somebody restored something."""
+    world.table.routes["c"] = JournalEntry(route_of((4, 5)), 1)
+    world.registry.add("c", [Generation(8, 9)])
+    assert world.operations().show_route("c").agreement is Agreement.AHEAD_OF_JOURNAL
 
 
 class TestRaise:
@@ -277,14 +258,6 @@ class TestRaise:
             world.operations().raise_by_hand("d", 8)
         assert "d" not in world.registry.routes
 
-    def test_without_redis_it_is_stored_and_said(self, world):
-        """The journal has it, so no reader misses anything; writers learn it later."""
-        world.registry.is_down = True
-        done = world.operations().raise_by_hand("c", 8)
-        assert (done.is_changed, done.is_in_registry) == (True, False)
-        assert world.table.routes["c"].route == done.route
-        assert any("verify --mend" in warning for warning in done.warnings)
-
     def test_it_is_held_open_for_a_day(self, world):
         """A raise for an event is not closed before the event begins."""
         world.operations(is_closing=True).raise_by_hand("c", 8, since_ms=NOW_MS + DAY_MS)
@@ -315,13 +288,6 @@ class TestClose:
             "close by hand",
             {"collection": "c", "by": "ann", "step": "confirmed", "refusal": None},
         )
-
-    def test_a_dry_run_changes_nothing(self, raised, operations):
-        """It says from when on the close would hold."""
-        closing = operations.close_by_hand("c", is_dry_run=True)
-        assert closing.step is CloseStep.PLANNED
-        assert raised.table.routes["c"].route == route_of((8, NOW_MS - DAY_MS))
-        assert raised.telemetry.events == []
 
     def test_what_cannot_be_closed_is_said(self, raised, operations):
         """Never raised; closed a moment ago; not by times."""

@@ -23,6 +23,7 @@ from hotpartition.errors import (
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.api import respond
 from support.builders import World, message_id
+from support.described import check_described
 from support.events import (
     FakeContext,
     add_event,
@@ -72,18 +73,17 @@ class Api:
         """Respond to an event, and hold every response to what is promised of all of them."""
         raw = respond(self.routes, event, context or FakeContext())
         json.dumps(raw).encode()
-        raw["body"].encode()
-        assert raw["headers"]["X-Content-Type-Options"] == "nosniff"
-        if raw["statusCode"] in {204, 304}:
-            assert raw["body"] == ""
-            assert "Content-Type" not in raw["headers"]
-            return Response(raw["statusCode"], raw["headers"], None, "")
-        response = Response(raw["statusCode"], raw["headers"], json.loads(raw["body"]), raw["body"])
-        if response.status >= 400:
-            check_problem(response)
-        else:
-            assert response.headers["Content-Type"] == "application/json"
-        return response
+        status, headers, text = raw["statusCode"], raw["headers"], raw["body"]
+        text.encode()
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert ("Content-Type" in headers) is bool(text)
+        if event["routeKey"] in self.routes:
+            check_described(event["routeKey"], status, headers, text)
+        body = json.loads(text) if text else None
+        if status >= 400:
+            assert headers["Content-Type"] == "application/problem+json"
+            assert (body["status"], bool(body["title"]), bool(body["detail"])) == (status, True, True)
+        return Response(status, headers, body, text)
 
     def post(self, conversation_id: str = "c", **fields: Any) -> Response:
         """Write a good message with some fields changed."""
@@ -108,20 +108,6 @@ class Api:
             if page.body["next_cursor"] is None:
                 return found
             cursor = {"cursor": page.body["next_cursor"]}
-
-
-def check_problem(response: Response) -> None:
-    """Check the shape of a problem document (RFC 9457)."""
-    assert response.headers["Content-Type"] == "application/problem+json"
-    document = response.body
-    assert {"type", "title", "status", "detail"} <= document.keys()
-    assert document.keys() <= {"type", "title", "status", "detail", "errors", "message_id"}
-    assert document["status"] == response.status
-    assert document["type"].startswith("urn:hotpartition:")
-    assert all(isinstance(document[member], str) and document[member] for member in ("type", "title", "detail"))
-    if response.status == 400:
-        assert document["errors"]
-        assert all(set(error) == {"field", "message"} for error in document["errors"])
 
 
 @pytest.fixture
@@ -161,11 +147,6 @@ class TestSuccess:
         assert (now.body, now.headers["ETag"]) == (edited.body, edited.headers["ETag"])
         assert now.headers["ETag"] != one.headers["ETag"]
 
-    def test_a_deletion_has_no_content(self, stored):
-        """Nor has its repetition; no page has the message."""
-        assert [stored.call(delete_event("c", ID)).status for _ in range(2)] == [204, 204]
-        assert stored.walk() == []
-
     def test_a_message_may_expire(self, api):
         """It says when, and is not there from then on, whether DynamoDB has removed it or not."""
         api.post(expires_at="2023-11-14T22:14:20.5Z", message_id=ID)
@@ -182,12 +163,6 @@ class TestSuccess:
         assert api.call(counter_event("c", consistency="eventual")).body["value"] == 42
         assert {place for place, _ in api.world.counters.cells} == {"counter/c"}
         assert api.walk() == []
-
-    def test_pages_follow_one_another(self, api):
-        """Newest first by default, oldest first on request, each message once."""
-        ids = api.write(5)
-        assert api.walk(limit=2) == ids[::-1]
-        assert api.walk(limit=2, order="oldest", consistency="strong") == ids
 
     def test_a_page_of_large_messages_is_cut_to_what_fits(self, api):
         """All of them are read, on more pages: none is hidden behind a response that is too large."""
@@ -229,7 +204,7 @@ break_journal = fail(MalformedGenerationError("'x' is no generation"))
 
 
 def delete(api):
-    api.call(delete_event("c", ID))
+    assert api.call(delete_event("c", ID)).status == 204
 
 
 def add_with_token(api):

@@ -6,11 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.errors import MalformedGenerationError
-from support.builders import World, route_of
+from support.builders import World
 from support.events import FakeContext
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet
@@ -105,13 +104,6 @@ def test_route(world):
     }
 
 
-def test_a_route_that_cannot_be_read_is_shown_with_what_is_wrong(world):
-    """The member that somebody has to repair."""
-    world.routing_items.unreadable["c"] = ("4@5", "many")
-    response = ask(world, {"command": "route", "conversation_id": "c"})
-    assert (response["agreement"], response["malformed_members"]) == ("malformed", ["many"])
-
-
 def test_raise(world):
     """What it changed, and then that there was nothing left to change."""
     command = {"command": "raise", "conversation_id": "c", "shard_count": 8, "by": "ann", "since_ms": NOW_MS}
@@ -130,22 +122,6 @@ def test_raise(world):
     again = ask(world, {**command, "shard_count": 3})
     assert (again["changed"], again["shard_count"], again["shard_count_before"]) == (False, 8, 8)
     assert again["generations"] == generations
-
-
-def test_verify_and_rebuild(world):
-    """Counts by agreement, and no cursor after the last part."""
-    world.raise_to(4, 5, conversation_id="equal")
-    world.table.routes["missing"] = JournalEntry(route_of((4, 5)), 1)
-    assert ask(world, {"command": "verify"}) == {
-        "counts": {"equal": 1, "missing-in-registry": 1, "ahead-of-journal": 0, "malformed": 0},
-        "differences": [{"conversation_id": "missing", "agreement": "missing-in-registry"}],
-        "mended": 0,
-        "cursor": None,
-    }
-    assert ask(world, {"command": "rebuild-registry"}) == {"routes": 2, "malformed": [], "cursor": None}
-    assert ask(world, {"command": "verify"})["counts"]["equal"] == 2
-    del world.registry.routes["equal"]
-    assert ask(world, {"command": "verify", "mend": True})["mended"] == 1
 
 
 def test_a_part_ends_before_the_functions_time(world):

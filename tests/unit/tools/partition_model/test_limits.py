@@ -44,14 +44,6 @@ def test_one_key_takes_1000_wcu_and_3000_rcu_a_second():
     assert reads == 33_000
 
 
-def test_an_idle_second_saves_a_second_and_five_minutes_save_no_more():
-    """Burst capacity does not lift a partition's limit."""
-    table = build()
-    for rest, saved in ((0.25, 250), (1.0, 1000), (300.0, 1000)):
-        assert table.write("hot", 1000, 1000.0 * rest) is None
-        assert sum(table.write("hot", 1, 1000.0 * rest + rest) is None for _ in range(1500)) == saved
-
-
 def test_key_range_and_account_throttles_tell_themselves_apart():
     """A table of 64 partitions: one key meets its partition's limit, even traffic the account's 40,000 a second."""
     table = build(throughput=OnDemand(warm_wcu=64_000))
@@ -109,17 +101,6 @@ def test_what_one_partition_is_asked_for_is_one_demand():
     assert admit(moved, 0.0).throttle.reason == "TableWriteKeyRangeThroughputExceeded"
     assert admit(moved, 0.8) is None, "a full bucket admits a request of more than a second's worth"
     assert admit(moved[:1], 1.5) is not None, "and is in debt then"
-
-
-def test_several_demands_are_admitted_together_or_not_at_all():
-    """A transaction on two tables; the refusal names the demand."""
-    first, second = build(), build(arn=f"{ARN}2")
-    demands = [Demand(first, Kind.WRITE, "a", 600), Demand(second, Kind.WRITE, "b", 600)]
-    assert admit(demands, 0.0) is None
-    assert second.write("b", 300, 0.0) is None
-    refusal = admit([Demand(first, Kind.WRITE, "a", 200), Demand(second, Kind.WRITE, "b", 200)], 0.0)
-    assert (refusal.demand.key, refusal.throttle.resource) == ("b", f"{ARN}2")
-    assert first.write("a", 400, 0.0) is None
 
 
 def test_a_read_of_unknown_cost_is_admitted_while_anything_is_left():

@@ -100,18 +100,6 @@ def test_the_same_requests_meet_the_same_responses(asked, seed):
     assert play() == play()
 
 
-@given(requests)
-def test_nothing_is_lost_or_made_when_partitions_split(asked):
-    """What was admitted is what was consumed, and the ranges cover all positions."""
-    table = build(heat=QUICK)
-    now = total = 0.0
-    for gap, key, amount in asked:
-        now += gap * 0.2
-        total += table.write_many(key, amount * 3, now, gap * 0.2).units
-    assert table.consumed(Kind.WRITE) == pytest.approx(total)
-    assert sum(table.shares) == pytest.approx(1)
-
-
 @settings(max_examples=25)
 @given(st.floats(5, 60), st.sampled_from([0.02, 0.1, 0.5]), st.integers(3, 12))
 def test_an_interval_takes_what_its_single_writes_would(rate, step, seconds):

@@ -141,11 +141,12 @@ def test_the_number_of_partitions_is_bounded():
 
 
 def test_what_was_consumed_survives_splits():
-    """The sums count the partitions that are gone."""
+    """The sums count the partitions that are gone, and the ranges cover all positions."""
     table = build()
     given = drive(table, {f"k{number}": 300.0 for number in range(10)}, 20)
     assert len(table.splits) >= 2
     assert table.consumed(Kind.WRITE) == pytest.approx(sum(sum(second.values()) for second in given))
+    assert sum(table.shares) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(
