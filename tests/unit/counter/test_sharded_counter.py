@@ -8,7 +8,6 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
 from hotpartition.table import fixed
 from support.adaptive import AdaptiveShards
-from support.tables import define_table
 
 
 @pytest.fixture(params=["table", "client"])
@@ -58,11 +57,11 @@ def test_a_token_counts_once(build, aws):
 
 
 @pytest.mark.parametrize("journal", ["counters", "routes"])
-def test_a_token_counts_once_across_a_raise(aws, journal):
+def test_a_token_counts_once_across_a_raise(aws, create, journal):
     """The repetition goes to another place first, and comes back; with another amount it is refused."""
     place = JournalPlace("counters", "PK", "SK", "~route")
     if journal == "routes":
-        aws.raw.create_table(TableName="routes", **define_table("collection"))
+        create("routes", "collection")
         place = JournalPlace("routes", "collection", sort_key="")
     table, shards = aws.resource.Table("counters"), AdaptiveShards(place)
     ShardedCounter(table, shards).add("post", 5, token="t")
@@ -89,10 +88,10 @@ def test_a_token_that_another_version_used_is_found(build):
 def test_a_lost_response(build, aws):
     """Nobody knows without a token; with one it counts once."""
     lost = [True]
-    aws.loses = lambda _: bool(lost and lost.pop())
+    aws.loses = lambda: bool(lost and lost.pop())
     with pytest.raises(OutcomeUnknownError, match="may have been added or not"):
         build().add("post")
-    assert len(aws.sent) == 1
+    assert aws.sent == 1
     lost.append(True)
     build().add("post", 5, token="t")
     assert build().get("post") == 6
@@ -125,11 +124,11 @@ def test_a_name_is_needed(build):
         build(name="")
 
 
-def test_a_table_with_numbers_as_sort_keys_is_refused(aws):
+def test_a_table_with_numbers_as_sort_keys_is_refused(create):
     """No counter can be named there."""
-    aws.raw.create_table(TableName="numbers", **define_table("PK", "SK", types={"SK": "N"}))
+    numbers = create("numbers", "PK", "SK", types={"SK": "N"})
     with pytest.raises(NotImplementedError, match="Use a table whose sort key is of type S"):
-        ShardedCounter(aws.resource.Table("numbers"), fixed(2)).add("post")
+        ShardedCounter(numbers, fixed(2)).add("post")
 
 
 def test_the_request_under_a_token_is_pinned(aws):

@@ -7,10 +7,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import boto3
 import pytest
-from botocore.config import Config
-from moto import mock_aws
 
 from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed
@@ -105,33 +102,6 @@ def throttle(reason: str) -> dict[str, Any]:
         "ResponseMetadata": {"HTTPStatusCode": 400},
         "ThrottlingReasons": [{"reason": reason, "resource": "arn"}],
     }
-
-
-@pytest.fixture(scope="session")
-def dynamodb() -> Iterator[Any]:
-    """boto3's resource on moto, with one attempt a request. Making one takes longer than a test."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
-        with mock_aws():
-            yield boto3.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
-
-
-@pytest.fixture
-def create(dynamodb: Any) -> Iterator[Callable[..., Any]]:
-    """Creates tables as `define_table` defines them; they are deleted after the test."""
-    made = []
-
-    def create(name: str, *keys: str, **more: Any) -> Any:
-        made.append(dynamodb.create_table(TableName=name, **define_table(*keys, **more)))
-        return made[-1]
-
-    yield create
-    for table in made:
-        table.delete()
 
 
 @pytest.fixture

@@ -106,13 +106,6 @@ def test_redis_away_everything_goes_on(stage):
     assert stage.read() == ["0000", "0001", "0002", "0003"]
 
 
-def test_nothing_goes_where_redis_alone_says(stage):
-    """An invented generation is looked up in the journal, and left alone."""
-    stage.registry.add("room", [EIGHT])
-    stage.table.put_item(Item=item(1))
-    assert stage.places() == {"0001": "room"}
-
-
 def test_every_write_is_counted(stage):
     """Puts, changes, deletes and batches, in the units that DynamoDB charges; each once."""
     stage.raise_all("other")
@@ -259,12 +252,3 @@ def test_the_routing_item_is_out_of_reach(early, method):
     with pytest.raises(InvalidRequestError, match="reserved"), early.table.batch_writer() as batch:
         batch.delete_item(Key={"PK": "room", "SK": "r#"})
     assert early.plain.scan()["Items"] == before
-
-
-def test_a_creation_goes_where_the_journal_says_though_redis_knows_less(stage):
-    """Two on condition that there is no such item meet, though one was told the raise by Redis and one was not."""
-    stage.raise_journal()
-    stage.table.put_item(Item=item(1), ConditionExpression="attribute_not_exists(PK)")
-    assert stage.places()["0001"] in shards_of(1)
-    stage.table.update_item(Key=item(2), **updating("ADD n :n", n=1))
-    assert stage.places()["0002"] in shards_of(2)

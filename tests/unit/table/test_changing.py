@@ -34,17 +34,6 @@ def refuse(watched, *partition_keys: str, reason: str = KEY_RANGE) -> None:
     watched.refuses = lambda operation, body: reason if writes_to(operation, body) in partition_keys else None
 
 
-def test_an_item_at_its_second_choice_is_changed_there(table, watched, plain):
-    """It never moves, though its first choice would take it again."""
-    refuse(watched, FIRST)
-    table.put_item(Item={**KEY, "n": 1})
-    refuse(watched)
-    table.put_item(Item={**KEY, "n": 2})
-    table.update_item(Key=KEY, **updating("SET n = n + :n", n=1))
-    (stored,) = plain.scan()["Items"]
-    assert (stored["PK"], stored["n"], stored["hp_changes"]) == (SECOND, 3, 2)
-
-
 @pytest.mark.parametrize(
     "put_new",
     [

@@ -64,15 +64,6 @@ def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):
     assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] == 99} == {2}
 
 
-def test_a_number_can_be_read_before_it_is_written(plain):
-    """For a deployment in two steps: first all instances read it, then they write under it."""
-    first = ShardedTable(plain, shards=fixed(2, readable=8))
-    write(first, range(20))
-    assert {int(item["hp_shards"]) for item in plain.scan()["Items"]} == {2}
-    write(ShardedTable(plain, shards=fixed(2, 8)), range(20, 40))
-    assert numbers_in(first) == list(range(40))
-
-
 KEY = {"PK": "room", "SK": "0001"}
 
 

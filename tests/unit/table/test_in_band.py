@@ -138,19 +138,6 @@ def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journa
     assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
 
 
-@pytest.mark.slow
-def test_another_process_learns_of_a_raise_when_it_is_throttled(plain, watched, clock):
-    first, second = Process(plain, clock), Process(plain, clock)
-    watched.refuses = Hot()
-    rush(first, clock)
-    watched.refuses = lambda operation, body: KEY_RANGE if (operation, _place(body)) == ("PutItem", "room") else None
-    watched.places.clear()
-    put(second, 900)
-    puts = [place for operation, place in watched.places if operation == "PutItem"]
-    assert puts[0] == "room"
-    assert puts[-1].startswith("room#_")
-
-
 def _place(body):
     return (body.get("Item") or body.get("Key") or {}).get("PK", {}).get("S")
 
@@ -417,14 +404,6 @@ class TestClosing:
             process.table.meta.client.transact_write_items(TransactItems=[put])
         assert stored_places(plain) == []
         appending.table.put_item(Item=key)
-        assert stored_places(plain) == ["room"]
-
-    def test_transactions_obey_announcements(self, plain, clock):
-        """As all writes do: their items lie behind the close."""
-        store_route(plain, f"8@{clock.now_ms - HOUR}", f"closing@{clock.now_ms - 1}")
-        put = {"TableName": "readings", "Item": {"PK": "room", "SK": f"{clock.now_ms:013}"}}
-        process = closing_process(plain, clock)
-        process.table.meta.client.transact_write_items(TransactItems=[{"Put": put}])
         assert stored_places(plain) == ["room"]
 
     def test_a_lease_that_came_with_a_look_up_closes_what_has_cooled(self, plain, clock):

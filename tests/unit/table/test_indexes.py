@@ -4,6 +4,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from hotpartition.table import ShardedTable, fixed
+from hotpartition.table.page_calls import read_pages
 
 NAMES = ("PK", "SK", "region", "kind", "at")
 INDEXES = {
@@ -50,10 +51,7 @@ def tables(dynamodb):
 
 def walk(table, **request):
     """The keys of all items, by page."""
-    pages = [table.query(**request)]
-    while "LastEvaluatedKey" in pages[-1]:
-        pages.append(table.query(**request, ExclusiveStartKey=pages[-1]["LastEvaluatedKey"]))
-    return [[item["SK"] for item in page["Items"]] for page in pages if page["Items"]]
+    return [[item["SK"] for item in page["Items"]] for page in read_pages(table.query, request) if page["Items"]]
 
 
 @pytest.mark.parametrize("newest_first", [False, True])

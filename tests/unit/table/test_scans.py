@@ -4,6 +4,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table import ShardedTable, fixed, in_band
+from hotpartition.table.page_calls import read_pages
 from support.tables import define_table
 
 from .conftest import READINGS, raise_key
@@ -34,14 +35,9 @@ def tables(request, dynamodb):
 
 def scan(table, method="scan", **request):
     """The sort keys of all pages, and the sum of what they count."""
-    items, counted, start = [], 0, {}
-    while True:
-        page = getattr(table, method)(**request, **start)
-        items += [item.get("SK", item.get("n")) for item in page.get("Items", ())]
-        counted += page["Count"]
-        if "LastEvaluatedKey" not in page:
-            return sorted(items), counted
-        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+    pages = list(read_pages(getattr(table, method), request))
+    items = [item.get("SK", item.get("n")) for page in pages for item in page.get("Items", ())]
+    return sorted(items), sum(page["Count"] for page in pages)
 
 
 def values(**given):

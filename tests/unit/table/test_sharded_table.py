@@ -6,6 +6,7 @@ from botocore.exceptions import ClientError
 
 from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, fixed
+from hotpartition.table.page_calls import read_pages
 
 from .conftest import put_all
 
@@ -35,13 +36,7 @@ def test_filtered_pages_are_boto3s(plain, twin, options, query):
 
 def walk(table, query):
     """Read all pages: their items and figures."""
-    pages, start = [], {}
-    while True:
-        page = table.query(**query, **start)
-        pages.append((page["Items"], page["Count"], page["ScannedCount"]))
-        if "LastEvaluatedKey" not in page:
-            return pages
-        start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+    return [(page["Items"], page["Count"], page["ScannedCount"]) for page in read_pages(table.query, query)]
 
 
 @pytest.mark.parametrize("key", ["room#_0", "room#_7", "a#_12"])

@@ -108,13 +108,6 @@ class TestRanges:
         assert {key.split("#")[1] for key in watched.queried} == {"2026-11-21T09"}
         assert len(watched.queried) == 4
 
-    def test_a_page_ends_in_the_middle_of_a_bucket_and_the_next_goes_on_there(self, table):
-        """The cursor has the table's own keys, and says nothing of buckets."""
-        page = table.query(**between(), Limit=5)
-        assert page["LastEvaluatedKey"] == {"PK": "room-1", "SK": sort_key(4)}
-        following = table.query(**between(), Limit=5, ExclusiveStartKey=page["LastEvaluatedKey"])
-        assert numbers([following]) == [5, 6, 7, 8, 9]
-
     def test_one_value_of_the_attribute_asks_one_shard_of_each_bucket(self, plain, watched):
         table = open_table(plain, fixed(8), by_attribute("device"), granularity="day")
         for number in range(6):

@@ -19,7 +19,7 @@ from hotpartition.control.registry_fill import RegistryRebuild
 from hotpartition.control.streams import StreamReader
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import JournalEntry
+from hotpartition.core.ports import JournalEntry, report_unreadable
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
@@ -245,16 +245,12 @@ class Consumer:
             self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return False
         except MalformedGenerationError as error:
-            self._report_malformed(collection, error)
+            report_unreadable(self._telemetry, collection, reason=str(error))
             return False
         state.routes[collection], state.read_ms[collection] = entry, self._clock.now_ms()
         if entry.route:
             state.to_push.add(collection)
         return True
-
-    def _report_malformed(self, collection: str, error: MalformedGenerationError) -> None:
-        self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-        self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 
     def _raise(self, state: _State, decision: Decision, generation: Generation, deadline_ms: int) -> None:
         """Raise a route; `_push` repeats what Redis does not take now."""
@@ -267,7 +263,7 @@ class Consumer:
             self._telemetry.event("raise failed, to be decided again", collection=collection)
             return
         except MalformedGenerationError as error:
-            self._report_malformed(collection, error)
+            report_unreadable(self._telemetry, collection, reason=str(error))
             return
         state.routes[collection], state.read_ms[collection] = raised.entry, self._clock.now_ms()
         if not raised.is_in_registry:

@@ -16,6 +16,7 @@ from hotpartition.control.ends import ControlEnds
 from hotpartition.control.streams import StreamReader
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import report_unreadable
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.engine.closing import COOLED
@@ -140,5 +141,4 @@ class Cooler:
         except RetryLaterError:
             self._telemetry.event("close failed, to be decided again", collection=collection)
         except MalformedGenerationError as error:
-            self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-            self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
+            report_unreadable(self._telemetry, collection, reason=str(error))

@@ -14,7 +14,7 @@ from functools import partial
 from hotpartition.control.ends import ControlEnds, JournalEnds
 from hotpartition.control.registry_fill import RebuildPart, fill_page
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import RegistryListing, RoutingItem
+from hotpartition.core.ports import RegistryListing, RoutingItem, report_unreadable
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL, Cause
 from hotpartition.errors import (
@@ -171,7 +171,7 @@ class Reconciler:
                 continue
             part.differences.append((state.collection, state.agreement))
             if state.agreement is Agreement.MALFORMED:
-                self._note_malformed(state.collection)
+                report_unreadable(self._telemetry, state.collection)
             elif repairs:
                 part.mended += self._repair(state)
 
@@ -206,10 +206,6 @@ class Reconciler:
             generations=sorted(known.encode()),
         )
         return not foreign
-
-    def _note_malformed(self, collection: str) -> None:
-        self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-        self._telemetry.event("routing item cannot be read", collection=collection)
 
     def _is_collection(self, text: str) -> bool:
         try:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import report_unreadable
 from hotpartition.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
 
 REBUILD_SLICE = 200
@@ -36,8 +37,7 @@ def fill_page(ends: ControlEnds, cursor: str | None, limit: int) -> RebuildPart:
     page = RebuildPart(cursor=following)
     for item in items:
         if item.route is None:
-            ends.telemetry.count(MetricName.JOURNAL_MALFORMED)
-            ends.telemetry.event("routing item cannot be read", collection=item.collection)
+            report_unreadable(ends.telemetry, item.collection)
             page.malformed.append(item.collection)
         else:
             with suppress(RegistryForeignError):  # an operator has to remove the foreign value

@@ -365,6 +365,12 @@ class Telemetry(Protocol):
         """Write the counts out; a request does so at its end, a long run now and then."""
 
 
+def report_unreadable(telemetry: Telemetry, collection: str, **facts: object) -> None:
+    """Report that a collection's routing item cannot be read: an operator must repair it."""
+    telemetry.count(MetricName.JOURNAL_MALFORMED)
+    telemetry.event("routing item cannot be read", collection=collection, **facts)
+
+
 class Background(Protocol):
     """Runs small best-effort work beside the request: never waits, and drops work that it cannot take."""
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, NamedTuple
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes, read_units
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
-from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round
+from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round, date_of
 from hotpartition.dynamodb.stored_route import read_entries, read_entry
 from hotpartition.dynamodb.table import TableForm
 from hotpartition.errors import (
@@ -22,7 +22,43 @@ from hotpartition.errors import (
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""
 MAX_BATCH_ROUNDS = 5
-"""How often unprocessed keys of a batch are asked for again before the whole call counts as throttled."""
+"""How often unprocessed keys are asked for before the whole call counts as throttled."""
+
+
+class BatchGet:
+    """Items that are read by their keys, in batches; each attempt goes on where DynamoDB stopped."""
+
+    def __init__(self, keys: Sequence[tuple[str, Any]], options: Mapping[str, Mapping[str, Any]]) -> None:
+        """Ask for nothing yet: `keys` come with the names of their tables, `options` are those of each table."""
+        self.left: list[dict[str, Any]] = []
+        """What DynamoDB has not given a response to in full, of each request."""
+        self._responses: list[Response] = []
+        for start in range(0, len(keys), BATCH_GET_KEYS):
+            batch: dict[str, Any] = {}
+            for table_name, key in keys[start : start + BATCH_GET_KEYS]:
+                batch.setdefault(table_name, {**options[table_name], "Keys": []})["Keys"].append(key)
+            self.left.append(batch)
+
+    def send_next(self, send: Callable[[dict[str, Any]], Response]) -> bool:
+        """Send the first batch that is left; say whether its response has no unprocessed keys, which stay."""
+        response = send(self.left[0])
+        self._responses.append(response)
+        unprocessed = response.get("UnprocessedKeys")
+        self.left[:1] = [unprocessed] if unprocessed else []
+        return not unprocessed
+
+    @property
+    def found(self) -> list[tuple[str, dict[str, Any]]]:
+        """The items so far, with the names of their tables."""
+        parts = [part for response in self._responses for part in response["Responses"].items()]
+        return [(table_name, item) for table_name, items in parts for item in items]
+
+    @property
+    def date_ms(self) -> int | None:
+        """The first `Date` of its responses, if all have one: which of them showed an item is not known."""
+        dates = [date_of(response) for response in self._responses]
+        known = [date for date in dates if date is not None]
+        return min(known) if known and len(known) == len(dates) else None
 
 
 class Replacement(NamedTuple):
@@ -153,22 +189,22 @@ class DynamoDBItemStore(Generic[ItemT]):
     def get(self, places: Sequence[tuple[str, str]], *, is_strong: bool, journals_of: Sequence[str] = ()) -> Got[ItemT]:
         """Implement `ItemStore.get`."""
         table, place = self._table, self._table.journal
-        keys = [table.key_of(*each) for each in places]
-        if not place.is_apart:
-            keys += [place.key_of(collection) for collection in journals_of]
+        keys = [(table.name, table.key_of(*each)) for each in places]
+        keys += [(place.table_name, place.key_of(collection)) for collection in journals_of]
+        options = {"ConsistentRead": is_strong}
+        batches = BatchGet(keys, {table.name: options, place.table_name: options})
+        refusals = 0
+        while batches.left:
+            refusals += not batches.send_next(lambda batch: self._calls.call("BatchGetItem", {"RequestItems": batch}))
+            if refusals == MAX_BATCH_ROUNDS:
+                raise ThrottledError
         routing: dict[str, Item] = {}
-        items: list[Item] = []
-        for item in self._batch_get(keys, is_strong=is_strong):
-            if not place.is_apart and item[table.sort_key]["S"] == place.routing_sort_key:
-                routing[item[table.partition_key]["S"]] = item
+        copies: list[Copy[ItemT]] = []
+        for table_name, item in batches.found:
+            if table_name != table.name or item.get(place.sort_key) == {"S": place.routing_sort_key}:
+                routing[item[place.partition_key]["S"]] = item
             else:
-                items.append(item)
-        if place.is_apart:
-            for collection in journals_of:
-                operation, request = place.build_get(collection, is_strong=is_strong)
-                if (found := self._calls.call(operation, request).get("Item")) is not None:
-                    routing[collection] = found
-        copies = [Copy(item[table.partition_key]["S"], self._decode(item)) for item in items]
+                copies.append(Copy(item[table.partition_key]["S"], self._decode(item)))
         return Got(tuple(copies), read_entries(routing, journals_of))
 
     def _run(self, calls: list[Call], *, is_hedged: bool) -> Round:
@@ -219,22 +255,6 @@ class DynamoDBItemStore(Generic[ItemT]):
         items = tuple([self._decode(item) for item in found[: query.limit]])
         is_exhausted = "LastEvaluatedKey" not in response and len(items) == len(found)
         return QueryResponse(items, is_exhausted), entry
-
-    def _batch_get(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
-        """Read items by their keys, in parts of as many as one request takes."""
-        parts = (keys[start : start + BATCH_GET_KEYS] for start in range(0, len(keys), BATCH_GET_KEYS))
-        return [item for part in parts for item in self._batch_get_part(part, is_strong=is_strong)]
-
-    def _batch_get_part(self, keys: list[dict[str, AttributeValue]], *, is_strong: bool) -> list[Item]:
-        items: list[Item] = []
-        request: Any = {self._table.name: {"Keys": keys, "ConsistentRead": is_strong}}
-        for _ in range(MAX_BATCH_ROUNDS):
-            response = self._calls.call("BatchGetItem", {"RequestItems": request})
-            items.extend(response["Responses"].get(self._table.name, []))
-            request = response.get("UnprocessedKeys")
-            if not request:
-                return items
-        raise ThrottledError
 
 
 def _is_empty_part(outcome: Outcome) -> bool:

@@ -18,7 +18,7 @@ from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, Plan, PositionOf, QueryResponse
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry
+from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry, report_unreadable
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
@@ -228,7 +228,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         try:
             yield
         except MalformedGenerationError as error:
-            self.routes.name_unreadable(error.collection or collection, error)
+            report_unreadable(self._telemetry, error.collection or collection, reason=str(error))
             raise
 
     def _run(self, reading: _Reading[KeyT, ItemT], hint: Route | None, *, wants_journal: bool) -> Route:

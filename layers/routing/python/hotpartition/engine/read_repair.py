@@ -9,7 +9,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Background, JournalEntry, Registry, Telemetry
 from hotpartition.core.route import Route
 from hotpartition.engine.route_cache import Routes
-from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError
+from hotpartition.errors import RegistryUnavailableError
 
 MAX_NAMED = 20
 """Generations that one log line names."""
@@ -58,11 +58,6 @@ class ReadRepair:
                 generations=sorted(member.encode() for member in hint.minus(entry.route))[:MAX_NAMED],
             )
         return entry.route
-
-    def name_unreadable(self, collection: str, error: MalformedGenerationError) -> None:
-        """Name the collection whose routing item must be repaired; the read fails, since it could be incomplete."""
-        self.telemetry.count(MetricName.JOURNAL_MALFORMED)
-        self.telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
 
     def _repair(self, collection: str, route: Route) -> None:
         self.telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)

@@ -7,7 +7,7 @@ says what is wrong. Source: DynamoDB Developer Guide, "Key condition expressions
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
@@ -56,36 +56,6 @@ class KeyCondition:
     """Those of an index that has more keys than two."""
 
 
-class _Tokens:
-    """An expression's words and signs, one after the other."""
-
-    def __init__(self, text: str) -> None:
-        self._tokens = split(text)
-        self._next = 0
-
-    def take(self) -> str:
-        if self._next == len(self._tokens):
-            raise UnreadableExpressionError("it ends too early")
-        self._next += 1
-        return self._tokens[self._next - 1]
-
-    def take_if(self, word: str) -> bool:
-        found = self._next < len(self._tokens) and self._tokens[self._next].upper() == word
-        self._next += found
-        return found
-
-    def take_exactly(self, word: str) -> bool:
-        return self._tokens[self._next : self._next + 1] == [word] and self.take_if(word.upper())
-
-    def expect(self, word: str) -> None:
-        if not self.take_if(word):
-            raise UnreadableExpressionError(f"{word} is missing")
-
-    @property
-    def is_at_end(self) -> bool:
-        return self._next == len(self._tokens)
-
-
 def write_conditions(request: Mapping[str, Any]) -> Attributes:
     """Write conditions that are boto3's objects as text, with our placeholders."""
     builder = ConditionExpressionBuilder()
@@ -114,17 +84,13 @@ def with_placeholders(
     return completed
 
 
-class Word(NamedTuple):
-    """A word or sign of an expression, and where it stands."""
-
-    text: str
-    start: int
-    end: int
+Word = re.Match[str]
+"""A word or sign of an expression, its group 1."""
 
 
 def read_words(text: str) -> list[Word]:
     """Split an expression into its words, placeholders and signs, with their places."""
-    return [Word(found[1], found.start(1), found.end(1)) for found in _TOKEN.finditer(text)]
+    return list(_TOKEN.finditer(text))
 
 
 def split(text: str) -> list[str]:
@@ -150,48 +116,30 @@ def read_key_condition(
     names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
     if not isinstance(expression, str):
         raise UnreadableExpressionError("there is no key condition")
-    tokens = _Tokens(expression)
-    parts = list(_read_conjunction(tokens, names, values))
+    parts = [_read_comparison([word[1] for word in part], names, values) for part in conjuncts(read_words(expression))]
     comparisons = {part.attribute: part for part in parts}
     if len(comparisons) < len(parts):
         raise UnreadableExpressionError("it has two conditions on one key")
     whole, rest = comparisons.pop(partition, None), comparisons.pop(sort, None)
     more = tuple(comparisons.pop(name) for name in others if name in comparisons)
-    if not tokens.is_at_end or comparisons or whole is None or whole.operator != "=":
+    if comparisons or whole is None or whole.operator != "=":
         raise UnreadableExpressionError("it does not say which partition key")
     return KeyCondition(whole.operands[0], rest, more)
 
 
-def _read_conjunction(tokens: _Tokens, names: Mapping[str, str], values: Mapping[str, Any]) -> Iterator[Comparison]:
-    while True:
-        if tokens.take_if("("):
-            yield from _read_conjunction(tokens, names, values)
-            tokens.expect(")")
-        else:
-            attribute, operator, operands = _read_comparison(tokens)
-            if not set(operands) <= values.keys():
-                raise UnreadableExpressionError("a value is missing")
-            yield Comparison(names.get(attribute, attribute), operator, tuple(values[token] for token in operands))
-        if not tokens.take_if("AND"):
-            return
-
-
-def _read_comparison(tokens: _Tokens) -> tuple[str, str, list[str]]:
-    if tokens.take_exactly("begins_with"):  # names of functions have one spelling, keywords any
-        tokens.expect("(")
-        attribute = tokens.take()
-        tokens.expect(",")
-        operand = tokens.take()
-        tokens.expect(")")
-        return attribute, "BEGINS_WITH", [operand]
-    attribute, operator = tokens.take(), tokens.take().upper()
-    operands = [tokens.take()]
-    if operator == "BETWEEN":
-        tokens.expect("AND")
-        operands.append(tokens.take())
-    elif operator not in _COMPARISONS:
-        raise UnreadableExpressionError(f"{operator} is no operator of a key condition")
-    return attribute, operator, operands
+def _read_comparison(told: Sequence[str], names: Mapping[str, str], values: Mapping[str, Any]) -> Comparison:
+    match told:
+        case ["begins_with", "(", name, ",", value, ")"]:  # names of functions have one spelling, keywords any
+            operator, operands = "BEGINS_WITH", [value]
+        case [name, word, first, joint, last] if (word.upper(), joint.upper()) == ("BETWEEN", "AND"):
+            operator, operands = "BETWEEN", [first, last]
+        case [name, operator, value] if operator in _COMPARISONS:
+            operands = [value]
+        case _:
+            raise UnreadableExpressionError(f"{' '.join(told)} is no part of a key condition")
+    if not set(operands) <= values.keys():
+        raise UnreadableExpressionError("a value is missing")
+    return Comparison(names.get(name, name), operator, tuple([values[token] for token in operands]))
 
 
 def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
@@ -204,7 +152,7 @@ def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
     if not isinstance(expression, str):
         return None
     for part in conjuncts(read_words(expression)):
-        told = [word.text for word in part]
+        told = [word[1] for word in part]
         if len(told) == 3 and told[1] == "=":  # name and value, in either order
             name, _, value = told if told[2] in values else told[::-1]
             if names.get(name, name) == attribute and value in values:
@@ -240,13 +188,18 @@ def find_update(request: Mapping[str, Any], attribute: str) -> Update | None:
     return None
 
 
+_DEPTHS: Mapping[str, int] = {"(": 1, ")": -1}
+"""How a sign changes the depth of parentheses."""
+
+
 def conjuncts(words: Sequence[Word]) -> list[list[Word]]:
     """Split at the ANDs, in parentheses too; parts joined by OR, or denied, stay together."""
     parts: list[list[Word]] = [[]]
     depth, is_range = 0, False
     for word in words:
-        depth += (word.text == "(") - (word.text == ")")
-        joint = word.text.upper() if depth == 0 else ""
+        text = word[1]
+        depth += _DEPTHS.get(text, 0)
+        joint = "" if depth else text.upper()
         if joint == "OR":
             return [list(words)]
         if joint == "AND" and not is_range:
@@ -256,7 +209,7 @@ def conjuncts(words: Sequence[Word]) -> list[list[Word]]:
         is_range = joint == "BETWEEN" or (is_range and joint != "AND")
     found: list[list[Word]] = []
     for part in parts:
-        inside = is_enclosed([word.text for word in part])
+        inside = part[:1] and part[0][1] == "(" and is_enclosed([word[1] for word in part])
         found += conjuncts(part[1:-1]) if inside else [part]
     return found
 
@@ -268,7 +221,7 @@ def enclose(expression: str) -> str:
 
 def is_enclosed(tokens: Sequence[str]) -> bool:
     """Say whether the first parenthesis closes with the last one."""
-    depths = accumulate((word == "(") - (word == ")") for word in tokens)
+    depths = accumulate(_DEPTHS.get(word, 0) for word in tokens)
     return tokens[:1] == ["("] and [position for position, depth in enumerate(depths) if depth == 0] == [
         len(tokens) - 1
     ]
@@ -450,7 +403,7 @@ def split_filter(request: Mapping[str, Any], partition: str) -> Filtered | None:
     tests: list[Test] = []
     wider, end = "", 0
     for part in conjuncts(words):
-        told = [word.text for word in part]
+        told = [word[1] for word in part]
         keys = [key for before, key in pairwise(["", *told]) if before != "." and names.get(key, key) == partition]
         if not keys or (told[0] in _SAME_ON_SHARDS and told[2:3] == keys):
             continue
@@ -459,12 +412,12 @@ def split_filter(request: Mapping[str, Any], partition: str) -> Filtered | None:
             return None
         test, prefix = read
         sent = f"begins_with({keys[0]}, {prefix})" if prefix else f"attribute_exists({keys[0]})"
-        wider, end = wider + text[end : part[0].start] + sent, part[-1].end
+        wider, end = wider + text[end : part[0].start(1)] + sent, part[-1].end(1)
         tests.append(test)
     if not tests:
         return Filtered(dict(request), None)
     wider += text[end:]
-    gone = {word.text for word in words} - _used({**request, "FilterExpression": wider})
+    gone = {word[1] for word in words} - _used({**request, "FilterExpression": wider})
     kept = {name: value for name, value in values.items() if name not in gone}
     rest = {name: value for name, value in request.items() if name != "ExpressionAttributeValues"}
     wide = {**rest, "FilterExpression": wider, **({"ExpressionAttributeValues": kept} if kept else {})}

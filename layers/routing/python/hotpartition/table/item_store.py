@@ -11,8 +11,8 @@ from boto3.dynamodb.types import Binary, TypeSerializer
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb import stored_route
-from hotpartition.dynamodb.calls import Call, date_of
-from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.calls import Call
+from hotpartition.dynamodb.item_store import BatchGet
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
@@ -191,12 +191,8 @@ class TableStore:
         """The last response's."""
         self.scanned = 0
         """How many items all queries looked at."""
-        self._left: list[dict[str, Any]] = []
-        """The batches of a `get` under way that DynamoDB has not responded to in full."""
-        self._got: list[tuple[str, Attributes]] = []
-        """Table and item of what it has given."""
-        self._dates: list[int | None] = []
-        """The `Date` of each of their responses."""
+        self._batches: BatchGet | None = None
+        """Those of a `get` that was refused."""
 
     def fetch(
         self, queries: Sequence[KeyQuery[Place]], *, is_strong: bool, journal_of: str | None = None
@@ -236,15 +232,16 @@ class TableStore:
 
         Called again after a refusal, for the same places, it goes on where DynamoDB stopped.
         """
-        if not self._left:
-            self._got, self._dates = [], []
-            self._left = self._build_batches(places, is_strong=is_strong, journals_of=journals_of)
-        while self._left:
-            self._get_batch()
+        batches = self._batches or self._build_batches(places, is_strong=is_strong, journals_of=journals_of)
+        self._batches = batches
+        while batches.left:
+            if not batches.send_next(self._send_batch):
+                raise ThrottledError from self._requests.unprocessed()
+        self._batches = None
         journal = self._journal
         items: list[Attributes] = []
         routing: dict[str, Attributes] = {}
-        for table_name, item in self._got:
+        for table_name, item in batches.found:
             if journal is not None and table_name != self._requests.table_name:
                 routing[item[journal.partition_key]] = item
             elif self._sharding.is_journal(item):
@@ -252,47 +249,24 @@ class TableStore:
             else:
                 items.append(item)
         found = [Copy(item.partition_key, item) for item in self._read_items(items)]
-        # Which response showed which is not known: nothing was read before the first of them.
-        dates = [date for date in self._dates if date is not None]
-        date_ms = min(dates) if dates and len(dates) == len(self._dates) else None
-        entries = read_entries(routing, journals_of)
+        entries, date_ms = read_entries(routing, journals_of), batches.date_ms
         return Got(tuple(found), {name: replace(entry, date_ms=date_ms) for name, entry in entries.items()})
 
     def _build_batches(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str]
-    ) -> list[dict[str, Any]]:
-        """Build the keys of each BatchGetItem, up to `BATCH_GET_KEYS` keys."""
+    ) -> BatchGet:
         journal, name = self._journal, self._requests.table_name
         keys = [(name, {self._schema.partition: pk, self._schema.sort: place[0]}) for pk, place in places]
+        options = {name: {"ConsistentRead": is_strong, **self._options}}
         if journal is not None:
             keys += [(journal.table_name, key_of_journal(journal, collection)) for collection in journals_of]
-        batches: list[dict[str, Any]] = []
-        for start in range(0, len(keys), BATCH_GET_KEYS):
-            wanted: dict[str, Any] = {}
-            for table_name, key in keys[start : start + BATCH_GET_KEYS]:
-                of_table = wanted.setdefault(table_name, {"Keys": [], "ConsistentRead": is_strong})
-                of_table["Keys"].append(key)
-            if name in wanted:
-                wanted[name] |= self._options
-            batches.append(wanted)
-        return batches
+            options.setdefault(journal.table_name, {"ConsistentRead": is_strong})
+        return BatchGet(keys, options)
 
-    def _get_batch(self) -> None:
-        """Send the first batch that is left; what DynamoDB leaves of it unprocessed stays.
-
-        Raises:
-            ThrottledError: keys stay unprocessed; its cause is boto3's error.
-        """
-        response = self._requests.send_many("BatchGetItem", RequestItems=self._left[0])
+    def _send_batch(self, batch: Attributes) -> Attributes:
+        response = self._requests.send_many("BatchGetItem", RequestItems=batch)
         self.metadata = response.get("ResponseMetadata", {})
-        self._dates.append(date_of(response))
-        for table_name, items in response["Responses"].items():
-            self._got += [(table_name, item) for item in items]
-        if not (unprocessed := response.get("UnprocessedKeys")):
-            del self._left[0]
-            return
-        self._left[0] = unprocessed
-        raise ThrottledError from self._requests.unprocessed()
+        return response
 
     def _fill_place(
         self, query: KeyQuery[Place], response: QueryResponse[Place, StoredItem]

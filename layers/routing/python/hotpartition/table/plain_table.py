@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotpartition.core.backoff import Budget
-from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
+from hotpartition.dynamodb.item_store import BatchGet
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import project_also
 from hotpartition.table.requests import Boto3Table, as_boto3_raises, without
@@ -53,18 +53,14 @@ class PlainTable:
         """Carry out `get_items`."""
         asked, hidden = project_also(without(request, "ReturnConsumedCapacity"), {self._partition})
         requests = self._table.requests(request)
-        found: dict[Any, Attributes] = {}
-        left = list({order_of(key.get(self._partition)): key for key in keys}.values())
+        name = self._table.name
+        unique = {order_of(key.get(self._partition)): (name, key) for key in keys}
+        batches = BatchGet(list(unique.values()), {name: asked})
         budget = Budget(self._table.clock, self._table.budget_ms, from_refusal=True)
-        while left:
-            wanted = {self._table.name: {**asked, "Keys": left[:BATCH_GET_KEYS]}}
+        while batches.left:
             with as_boto3_raises():
-                response = requests.send_patiently("BatchGetItem", RequestItems=wanted)
-            for item in response["Responses"][self._table.name]:
-                shown = {name: value for name, value in item.items() if name not in hidden}
-                found[order_of(item[self._partition])] = shown
-            unprocessed = response.get("UnprocessedKeys", {}).get(self._table.name, {}).get("Keys", [])
-            left = left[BATCH_GET_KEYS:] + unprocessed
-            if unprocessed and not budget.wait():
+                is_whole = batches.send_next(lambda batch: requests.send_patiently("BatchGetItem", RequestItems=batch))
+            if not is_whole and not budget.wait():
                 raise requests.unprocessed()
+        found = {order_of(item[self._partition]): without(item, *hidden) for _, item in batches.found}
         return [found.get(order_of(key[self._partition])) for key in keys]
