@@ -130,13 +130,11 @@ class Resource:
     # Requests.
 
     def read(self, key: str, rcu: float, now: float) -> Throttle | None:
-        """Take a read's units, or say what refused them."""
-        if now >= self._check_at:
-            self._check(now)
-        bucket = self._read_places.get(key)
-        if bucket is None:
-            bucket = self._locate(key, now).read
-        return self._pass(self._read_gate, bucket, key, rcu, now)
+        """Take a read's units, or say what refused it: its cost is known once it was read, and may leave a debt."""
+        throttle = self.refuses(Kind.READ, key, now)
+        if throttle is None:
+            self.charge(Kind.READ, key, rcu, now)
+        return throttle
 
     def write(self, key: str, wcu: float, now: float) -> Throttle | None:
         """Take a write's units, or say what refused them. Indexes are the table's business."""

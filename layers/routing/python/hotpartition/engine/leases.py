@@ -95,6 +95,16 @@ class Leases:
             return EMPTY_ROUTE
         return route.union(lease.route).as_announced
 
+    def get(self, collection: str, *, is_strong: bool = True) -> JournalEntry:
+        """Implement `JournalReading.get`: read strongly consistent in any case, so that the read is a lease as well.
+
+        What confirms a raise is followed by a write that needs one.
+        """
+        del is_strong
+        entry = self._journal.get(collection, is_strong=True)
+        self._keep(collection, entry.route, entry.date_ms, self._now_ms())
+        return entry
+
     def _find(self, key: ItemKey[Any]) -> _Lease | None:
         lease = self._held.get(key.collection)
         return lease if lease and is_leased(key.position, lease.date_ms, self._times.lease_ms) else None

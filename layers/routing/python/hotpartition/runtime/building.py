@@ -100,7 +100,7 @@ def build_writer(
             max_entries=settings.requests.route_cache_entries,
         )
     return ends.parts.writer(
-        routes=build_routes(ends, settings, journal),
+        routes=build_routes(ends, settings, leases or journal),
         counting=ReportedWrites(
             sampler=sampler(
                 environment_id=ends.environment_id,
