@@ -20,8 +20,6 @@ _PR_SET_PDEATHSIG = 1
 _PORTS = range(20_000, 32_768)
 """Below those that Linux and macOS give to outgoing connections."""
 _random = SystemRandom()  # tests seed the usual one alike in all their processes
-_held: list[socket.socket] = []
-"""Each port's number for datagrams, which nobody sends: while it is held, no other process of ours is given it."""
 _POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -89,7 +87,8 @@ def free_port(*, and_next: bool = False) -> int:
             probe.bind(("127.0.0.1", port))
             if and_next:
                 following.bind(("127.0.0.1", port + 1))
-            _held.append(held)
+            # Datagrams come to nobody there: while this process lives, no other one of ours is given the number.
+            held.detach()
             return port
         held.close()
 
