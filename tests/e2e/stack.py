@@ -50,7 +50,7 @@ PATIENCE_SECONDS = 600.0
 ROUNDS_NEEDED = 20
 MOST_ATTEMPTS = 10
 ROOT = Path(__file__).resolve().parents[2]
-TIMED = {"messages acknowledged", "largest N", "onset to raise", "throttles fall", "newest page of what has cooled"}
+TIMED = {"messages acknowledged", "onset to raise", "throttles fall", "newest page of what has cooled"}
 
 
 @dataclass(frozen=True)
