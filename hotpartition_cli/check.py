@@ -106,7 +106,7 @@ def check(
 ) -> Outcome:
     """Try everything, and report it; a step that fails does not keep the others from being tried.
 
-    It loads the stack, and waits for the first consumer after a deployment, for so many seconds at most.
+    `load_seconds` bounds the load, and `wait_seconds` the wait for the first consumer after a deployment.
     """
     checking = _Check(stack, load_seconds, wait_seconds, progress, timer, sleep)
     started = timer()

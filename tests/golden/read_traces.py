@@ -15,7 +15,7 @@ COLLECTION = "room"
 
 
 def readers(rate: Callable[[int], float], **numbers: Any) -> Callable[..., Fleet]:
-    """Say what the fleet of a trace reads: so many pages a second, as a function of ms since onset."""
+    """Say what the fleet of a trace reads: pages a second, as a function of ms since onset."""
     loads = {COLLECTION: Load(rate=lambda offset: rate(offset - ONSET_MS))}
     return partial(ReadingFleet, loads=loads, **numbers)
 

@@ -87,7 +87,7 @@ def free_port(*, and_next: bool = False) -> int:
             probe.bind(("127.0.0.1", port))
             if and_next:
                 following.bind(("127.0.0.1", port + 1))
-            # Datagrams come to nobody there: while this process lives, no other one of ours is given the number.
+            # The port for datagrams, which is not used: while this process lives, no other process here is given it.
             held.detach()
             return port
         held.close()

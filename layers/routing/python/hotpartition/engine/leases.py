@@ -95,7 +95,7 @@ class Leases:
             return EMPTY_ROUTE
         return route.union(lease.route).as_announced
 
-    def get(self, collection: str, *, is_strong: bool = True) -> JournalEntry:
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
         """Implement `JournalReading.get`: read strongly consistent in any case, so that the read is a lease as well.
 
         What confirms a raise is followed by a write that needs one.

@@ -280,7 +280,7 @@ class RouteSource:
         return known, shown is not None and not before.members
 
     def _ask_journal(self, collection: str) -> Route | None:
-        """Read the route in the journal, eventually consistent; None when it does not respond or cannot be read."""
+        """Read the route in the journal, where `Leases` makes it a lease; None: no response, or it cannot be read."""
         if self._journal is None:
             return None
         try:
