@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hotpartition.errors import SettingsError
+from hotpartition.core.errors import SettingsError
 from hotpartition.runtime.declaring import Settings, unknown
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
 from hotpartition_cdk.configuration import HotPartitionOptions

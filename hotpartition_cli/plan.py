@@ -16,8 +16,8 @@ from typing import Any
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_units
 from hotpartition.core.detector import Thresholds, size_route
+from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.core.keys import MAX_SHARD_COUNT
-from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.commands import Outcome

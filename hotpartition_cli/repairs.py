@@ -12,6 +12,7 @@ from boto3.dynamodb.types import TypeDeserializer
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.capacity import Item
 from hotpartition.core.counter_items import AMOUNT
+from hotpartition.core.errors import ConditionFailedError, InvalidRequestError, RetryLaterError
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.calls import DynamoDBCalls
@@ -22,7 +23,6 @@ from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.raising import Raiser
-from hotpartition.errors import ConditionFailedError, InvalidRequestError, RetryLaterError
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition.table.schema import text_of

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hotpartition.errors import CredentialsError, StoreRefusedError
+from hotpartition.core.errors import CredentialsError, StoreRefusedError
 from hotpartition_cli.errors import FailedError, ToolError, UsageError
 
 if TYPE_CHECKING:

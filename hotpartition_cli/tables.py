@@ -11,11 +11,11 @@ from typing import Any
 from hotpartition.control.commands import respond
 from hotpartition.control.operations import Operations
 from hotpartition.control.reconcile import JournalCheck
+from hotpartition.core.errors import SettingsError
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import SettingsError
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import InBandSettings

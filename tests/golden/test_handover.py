@@ -10,10 +10,10 @@ import pytest
 
 from golden.stage import JOURNAL_CALL_MS, STREAM_PARTITIONS, Shift, Stage
 from golden.traces import ONSET_MS, TRACES, perform, run_trace
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.ports import StreamEntry
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.sampler import SLOT_MS
-from hotpartition.errors import RegistryUnavailableError
 from support.fleet import START_MS
 
 PAUSE_MS = 5_000

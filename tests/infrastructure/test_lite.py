@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.table import LOAD_PREFIX
-from hotpartition.errors import InvalidRequestError
 from hotpartition_messages.keys import parse_conversation_id
 from hotpartition_messages.settings import IN_BAND_SETTINGS
 from infrastructure.templates import Statement, Template

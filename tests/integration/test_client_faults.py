@@ -21,10 +21,7 @@ import pytest
 import trustme
 from botocore.exceptions import ParamValidationError
 
-from hotpartition.core.hedging import MIN_LATENCIES, HedgePolicy
-from hotpartition.dynamodb.calls import Call, DynamoDBCalls, StaleSignatureError
-from hotpartition.dynamodb.curl import MAX_IDLE_SECONDS
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     ConditionFailedError,
     CredentialsError,
     HotPartitionError,
@@ -33,6 +30,9 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
+from hotpartition.core.hedging import MIN_LATENCIES, HedgePolicy
+from hotpartition.dynamodb.calls import Call, DynamoDBCalls, StaleSignatureError
+from hotpartition.dynamodb.curl import MAX_IDLE_SECONDS
 from support.faulty_server import PATIENCE_SECONDS, Peer, whole
 from support.unreachable import closed_port, full_port
 

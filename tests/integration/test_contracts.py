@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from hotpartition.core.errors import InvalidRequestError, RegistryUnavailableError
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, ReadRoute
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import WHOLE, list_shares
-from hotpartition.errors import InvalidRequestError, RegistryUnavailableError
 from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource

@@ -9,6 +9,13 @@ import time
 
 import pytest
 
+from hotpartition.core.errors import (
+    ItemTooLargeError,
+    MalformedGenerationError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    ThrottledError,
+)
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition.core.route import Close, Generation, Route
@@ -17,13 +24,6 @@ from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
-from hotpartition.errors import (
-    ItemTooLargeError,
-    MalformedGenerationError,
-    StoreRefusedError,
-    StoreUnavailableError,
-    ThrottledError,
-)
 from hotpartition.runtime.building import build_writer
 from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader

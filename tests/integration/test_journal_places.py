@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from hotpartition.core.errors import InvalidRequestError, MalformedGenerationError, StoreRefusedError, ThrottledError
 from hotpartition.core.ports import JournalEntry, RoutingItem
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError, StoreRefusedError, ThrottledError
 from support.builders import route_of, walk
 from support.fakes import FakeJournal, FakeRoutingItems, FakeTable
 from support.tables import INDEX_NAME, TABLE, define_table

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.ports import StoredPage
 from hotpartition.core.route import Generation
-from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry

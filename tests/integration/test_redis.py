@@ -9,11 +9,11 @@ from itertools import count
 
 import pytest
 
+from hotpartition.core.errors import MalformedReportError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.ports import ReadRoute
 from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.shares import Share
-from hotpartition.errors import MalformedReportError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import (
     SENTINEL_COUNT,
     consumer_key,

@@ -18,10 +18,10 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from hotpartition.aws.environment import Certificates
+from hotpartition.core.errors import RegistryRefusedError, RegistryUnavailableError
 from hotpartition.core.ports import StoredPage
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation
-from hotpartition.errors import RegistryRefusedError, RegistryUnavailableError
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition.redis.cluster import _trust
 from hotpartition.redis.credentials import PasswordFile

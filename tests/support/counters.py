@@ -6,9 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 
 from hotpartition.core.counter_items import Addition, Cell
+from hotpartition.core.errors import HotPartitionError
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Fetched, JournalEntry, QueryResponse
-from hotpartition.errors import HotPartitionError
 from tools.request_tokens import RequestTokenError, RequestTokens
 
 

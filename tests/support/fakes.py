@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
 from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
@@ -14,7 +15,6 @@ from hotpartition.core.route import Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
-from hotpartition.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.ports import StoredPage
-from hotpartition.errors import RegistryUnavailableError
 
 
 @dataclass

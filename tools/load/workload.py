@@ -18,7 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.keys import parse_conversation_id
 from tools.load.scale import Scale
 

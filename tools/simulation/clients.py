@@ -11,7 +11,7 @@ from math import ceil
 from random import Random
 from typing import Generic, NamedTuple, TypeVar
 
-from hotpartition.errors import RetryLaterError
+from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
 from hotpartition_messages.changing import Edit, MessageChanger, Target
 from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition.core.route import Generation
-from hotpartition.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition_messages.counters import NewAddition, build_counter_key
 from tools.history_checker import Added, Finding, Seen
 from tools.request_tokens import RequestTokens

@@ -11,6 +11,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause
@@ -20,7 +21,6 @@ from hotpartition.dynamodb.journal_rebuild import ScanForm, rebuild_journal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import CloseStep
-from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.runtime.building_leases import build_close_times
 from hotpartition.runtime.settings import LeaseSettings
 from tools.simulation.engine import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError

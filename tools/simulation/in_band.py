@@ -22,6 +22,7 @@ from random import Random
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import RetryLaterError, ThrottledError
 from hotpartition.core.fleet_load import Cell, FleetLoad
 from hotpartition.core.items import ItemKey
 from hotpartition.core.ports import JournalEntry
@@ -33,7 +34,6 @@ from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raised
 from hotpartition.engine.write_counting import Offer
-from hotpartition.errors import RetryLaterError, ThrottledError
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.runtime.thresholds import build_thresholds

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import Any
 
+from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import CachedPage, Origin, PageCache, PageT
-from hotpartition.errors import RetryLaterError
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.reading import PageRequest, PageResult

@@ -21,11 +21,11 @@ from typing import Any, NamedTuple, TypeVar
 from botocore.exceptions import ClientError
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units, write_units
+from hotpartition.core.errors import HotPartitionError, StoreUnavailableError, ThrottledError
 from hotpartition.core.route import Generation, decode_member
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.stored_route import routing_partition_of
-from hotpartition.errors import HotPartitionError, StoreUnavailableError, ThrottledError
 from hotpartition_messages.keys import ROUTING_SORT_KEY
 from tools.partition_model import READ_PROFILE, WRITE_PROFILE, Latency, Table
 from tools.request_tokens import RequestTokenError, RequestTokens

@@ -36,11 +36,11 @@ from hotpartition.control.consumer import RunSummary
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import Item
 from hotpartition.core.detector import size_route
+from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.merge import KeyQuery, PageMerge, QueryResponse
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import RetryLaterError
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger

@@ -25,13 +25,13 @@ from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
 from moto import mock_aws
 
+from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.journal_rebuild import Clue, ScanForm
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
-from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table import at_random, by_attribute, by_sort_key
 from hotpartition.table.adaptive import AdaptiveRoutes

@@ -9,7 +9,7 @@ import pytest
 from botocore.utils import ContainerMetadataFetcher
 
 from hotpartition.aws.credentials import Credentials, FixedCredentials, SdkCredentials, find_credentials
-from hotpartition.errors import CredentialsError, StoreUnavailableError
+from hotpartition.core.errors import CredentialsError, StoreUnavailableError
 
 KEYS = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
 ADDRESS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"

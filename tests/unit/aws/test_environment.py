@@ -7,7 +7,7 @@ import botocore
 import pytest
 
 from hotpartition.aws.environment import Certificates, find_certificates, find_dynamodb_endpoint, find_region
-from hotpartition.errors import SettingsError
+from hotpartition.core.errors import SettingsError
 
 CONFIGURED = "https://dynamodb.cn-north-1.amazonaws.com.cn"
 

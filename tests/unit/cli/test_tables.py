@@ -10,6 +10,7 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError, NoCredentialsError
 
 from hotpartition.control import hot_keys
+from hotpartition.core.errors import CredentialsError, StoreRefusedError
 from hotpartition.core.fleet_load import Cell
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
@@ -18,7 +19,6 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import CredentialsError, StoreRefusedError
 from hotpartition.table import ShardedTable, in_band
 from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run

@@ -4,11 +4,11 @@ import pytest
 
 from hotpartition.control import consumer
 from hotpartition.core import detector
+from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Close, Route
 from hotpartition.core.shares import WHOLE, Share, list_shares
-from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE, FakeReports
 from support.fleet import START_MS, Fleet

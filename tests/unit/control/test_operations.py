@@ -6,12 +6,12 @@ import pytest
 
 from hotpartition.control.reconcile import Agreement
 from hotpartition.core.closes import Refusal
+from hotpartition.core.errors import InvalidRequestError, ThrottledError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, stream_partition_of
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.shares import list_shares
 from hotpartition.engine.closing import CloseStep
-from hotpartition.errors import InvalidRequestError, ThrottledError
 from support.builders import World, route_of, walk
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet

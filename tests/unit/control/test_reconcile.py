@@ -6,9 +6,9 @@ import pytest
 
 from hotpartition.control import reconcile
 from hotpartition.control.reconcile import Agreement, JournalCheck
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Close, Route
-from hotpartition.errors import InvalidRequestError
 from support.builders import World, route_of
 
 HOUR_MS = 3_600_000

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.closes import CloseTimes, Refusal, is_leased, may_confirm, plan_close
+from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.route import (
     MAX_SETTLED_MEMBERS,
     Close,
@@ -16,7 +17,6 @@ from hotpartition.core.route import (
     keys_of_hashed,
     needed_keys,
 )
-from hotpartition.errors import MalformedGenerationError
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import message_time_ms
 from support.builders import message_id, route_of

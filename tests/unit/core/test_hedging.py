@@ -2,8 +2,8 @@
 
 import pytest
 
+from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.core.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, Attempt, HedgePolicy, RoundState, run_round
-from hotpartition.errors import StoreUnavailableError
 
 FAILED = StoreUnavailableError("failed")
 

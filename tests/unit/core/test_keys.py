@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotpartition.core.errors import InvalidCollectionError
 from hotpartition.core.keys import KeyForm
-from hotpartition.errors import InvalidCollectionError
 
 separators = st.sampled_from(["#", "#_", "-shard-"])
 texts = st.text(min_size=1, max_size=40)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotpartition.core.errors import MalformedReportError
 from hotpartition.core.reports import MAX_SOURCE_LENGTH, MAX_VALUE_WCU, ReadReport, WriteReport
-from hotpartition.errors import MalformedReportError
 
 COUNTED = {
     "collection": st.text(min_size=1, max_size=40),

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.route import (
     MAX_CHOICES,
@@ -18,7 +19,6 @@ from hotpartition.core.route import (
     choose_shards,
     stable_hash,
 )
-from hotpartition.errors import MalformedGenerationError
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import message_time_ms
 from support.builders import message_id, route_of

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.shares import WHOLE, Share, list_shares
-from hotpartition.errors import InvalidRequestError
 
 
 @given(st.integers(1, 64), st.integers(1, 1024))

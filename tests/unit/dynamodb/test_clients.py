@@ -3,10 +3,10 @@
 import pytest
 
 from hotpartition.aws.environment import Certificates
+from hotpartition.core.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
 from hotpartition.dynamodb.calls import build_error
 from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.settings import ReaderSettings, WriterSettings
 

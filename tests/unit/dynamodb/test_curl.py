@@ -5,8 +5,8 @@ import zlib
 
 import pytest
 
+from hotpartition.core.errors import StoreRefusedError, StoreUnavailableError
 from hotpartition.dynamodb.curl import HttpResponse, read_response
-from hotpartition.errors import StoreRefusedError, StoreUnavailableError
 
 
 def http(status, content, checksum=None):

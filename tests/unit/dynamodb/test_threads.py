@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from hotpartition.core.errors import ThrottledError
 from hotpartition.dynamodb.calls import Call
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import ThrottledError
 
 
 @pytest.fixture

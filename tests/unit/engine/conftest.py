@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from hotpartition.errors import StoreUnavailableError
+from hotpartition.core.errors import StoreUnavailableError
 from support.builders import World
 
 

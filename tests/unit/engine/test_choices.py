@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
+from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.route import choose_placements
-from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages import Message
 from hotpartition_messages.errors import MessageConflictError, MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key

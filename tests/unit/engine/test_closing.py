@@ -3,13 +3,13 @@
 import pytest
 
 from hotpartition.core.closes import CloseTimes, Refusal
+from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.engine.closing import Closer, CloseStep
 from hotpartition.engine.raising import Raiser
-from hotpartition.errors import StoreUnavailableError
 from support.builders import World
 
 TIMES = CloseTimes(lease_ms=10_000, margin_ms=2_000, pause_ms=60_000)

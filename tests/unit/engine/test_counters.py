@@ -3,14 +3,14 @@
 import pytest
 
 from hotpartition.core.counter_items import CELLS, build_addition, cell_sort_key
-from hotpartition.core.route import choose_shards, stable_hash
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     OutcomeUnknownError,
     RetryLaterError,
     StoreUnavailableError,
     ThrottledError,
     TokenReusedError,
 )
+from hotpartition.core.route import choose_shards, stable_hash
 from hotpartition_messages.counters import NewAddition
 from support.builders import World
 from support.counters import FakeCounters

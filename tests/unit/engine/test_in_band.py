@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from hotpartition.core.detector import Thresholds
+from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import EMPTY_ROUTE
@@ -13,7 +14,6 @@ from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.write_counting import Offer
-from hotpartition.errors import StoreUnavailableError, ThrottledError
 from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
 from tools.simulation.in_band import count_false_raises
 

@@ -7,13 +7,13 @@ from random import Random
 import pytest
 
 from hotpartition.core.closes import CloseTimes
+from hotpartition.core.errors import StoreRefusedError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band_cooling import KEPT_BUCKETS, InBandCooling
 from hotpartition.engine.raising import Raiser
-from hotpartition.errors import StoreRefusedError, ThrottledError
 from support.builders import route_of
 from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
 

@@ -5,10 +5,10 @@ from threading import Thread
 import pytest
 
 from hotpartition.core.closes import CloseTimes
+from hotpartition.core.errors import RetryLaterError, StoreUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Route
-from hotpartition.errors import RetryLaterError, StoreUnavailableError
 from hotpartition_messages.keys import build_key
 from support.builders import World, message_id, new_message
 from support.fakes import KEY_RANGE_THROTTLE

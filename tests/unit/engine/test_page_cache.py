@@ -2,10 +2,10 @@
 
 import pytest
 
+from hotpartition.core.errors import MalformedPageError, RetryLaterError, ThrottledError
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.ports import StoredPage
 from hotpartition.engine.page_cache import MAX_PAGE_BYTES, Origin, PageCache
-from hotpartition.errors import MalformedPageError, RetryLaterError, ThrottledError
 from hotpartition.runtime.clocks import ElapsedTime
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
 from support.page_store import FakePageStore

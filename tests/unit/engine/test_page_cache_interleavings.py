@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import RegistryUnavailableError, RetryLaterError, StoreUnavailableError
 from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.engine.page_cache import REFUSED_MS, Origin, PageCache
-from hotpartition.errors import RegistryUnavailableError, RetryLaterError, StoreUnavailableError
 from hotpartition.redis.pages import RedisPageStore
 from support.fakes import FakeTelemetry
 from tools.simulation.engine import Engine

@@ -4,9 +4,9 @@ from random import Random
 
 import pytest
 
+from hotpartition.core.errors import ThrottledError
 from hotpartition.core.reports import ReadReport
 from hotpartition.core.sampler import SLOT_MS
-from hotpartition.errors import ThrottledError
 from hotpartition_messages.reading import PageRequest
 from support.builders import World, new_message
 from support.fakes import KEY_RANGE_THROTTLE

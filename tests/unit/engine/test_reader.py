@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from hotpartition.core.errors import ThrottledError
 from hotpartition.core.timestamps import format_time
-from hotpartition.errors import ThrottledError
 from hotpartition_messages.reading import MAX_LIMIT, PageRequest
 from support.builders import World, build_message, new_message, read_all, route_of
 from support.fakes import KEY_RANGE_THROTTLE

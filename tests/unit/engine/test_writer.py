@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
+from hotpartition.core.errors import ItemTooLargeError, StoreUnavailableError, ThrottledError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import choose_placement
-from hotpartition.errors import ItemTooLargeError, StoreUnavailableError, ThrottledError
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_key, parse_sort_key

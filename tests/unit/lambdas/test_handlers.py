@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from hotpartition.control.consumer import RunSummary
-from hotpartition.core.shares import WHOLE, Share
-from hotpartition.core.timestamps import format_time
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     InvalidRequestError,
     MalformedGenerationError,
     OutcomeUnknownError,
@@ -20,6 +18,8 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
+from hotpartition.core.shares import WHOLE, Share
+from hotpartition.core.timestamps import format_time
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.api import respond
 from support.builders import World, message_id

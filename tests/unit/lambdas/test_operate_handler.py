@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.errors import MalformedGenerationError
 from support.builders import World
 from support.events import FakeContext
 from support.fakes import KEY_RANGE_THROTTLE

@@ -2,8 +2,8 @@
 
 import pytest
 
+from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.route import choose_shards
-from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.errors import (

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.cursor import CURSOR_PATTERN, Cursor, build_cursor, parse_cursor
 from support.builders import message_id
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ulid import ULID
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.message_ids import (
     MIN_MESSAGE_ID,
     check_not_ahead,

@@ -3,7 +3,7 @@
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from hotpartition.errors import RegistryUnavailableError
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.redis.cluster import RedisConnection
 
 

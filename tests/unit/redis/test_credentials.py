@@ -8,7 +8,7 @@ from redis.exceptions import AuthenticationError
 
 from hotpartition.aws.credentials import Credentials
 from hotpartition.aws.presigning import presign
-from hotpartition.errors import CredentialsError, StoreUnavailableError
+from hotpartition.core.errors import CredentialsError, StoreUnavailableError
 from hotpartition.redis.credentials import (
     TOKEN_MARGIN_SECONDS,
     TOKEN_SECONDS,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hotpartition.errors import SettingsError
+from hotpartition.core.errors import SettingsError
 from hotpartition.runtime.declaring import build_environment, variable_name
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, WriterSettings, is_in_band
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS

@@ -7,10 +7,10 @@ from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
+from hotpartition.core.errors import InvalidRequestError, MalformedGenerationError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation, Route, choose_shards
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError, MalformedGenerationError
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
 from support.adaptive import AdaptiveShards
 

@@ -8,8 +8,8 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from boto3.dynamodb.types import Binary
 
+from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import MalformedPageError
 from hotpartition.table import ShardedTable, fixed
 from hotpartition.table.cached_queries import QueryCodec
 from support.adaptive import AdaptiveShards

@@ -6,8 +6,8 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.route import choose_shards
-from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, by_attribute, fixed
 from support.fakes import FakeClock
 

@@ -6,7 +6,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
 from hotpartition.table.schema import text_of
 

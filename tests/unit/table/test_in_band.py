@@ -10,12 +10,12 @@ from botocore.exceptions import ClientError
 
 from hotpartition import ShardedCounter, ShardedTable, in_band
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
-from hotpartition.errors import InvalidRequestError, RetryLaterError
 from hotpartition.table.routes import open_calls
 from support.fakes import FakeClock, FakeTelemetry
 

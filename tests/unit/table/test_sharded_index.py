@@ -4,7 +4,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 from botocore.exceptions import ClientError
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.table import ShardedIndex, ShardedTable, fixed
 from support.tables import define_table
 

@@ -4,7 +4,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, fixed
 from hotpartition.table.page_calls import read_pages
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, TimeBuckets, by_attribute, by_sort_key, fixed
 
 from .conftest import put_all, updating

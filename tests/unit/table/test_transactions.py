@@ -3,8 +3,8 @@
 import pytest
 from boto3.dynamodb.conditions import Attr
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.route import choose_shards
-from hotpartition.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed, guard, in_band
 from hotpartition.table.sharded_table import REAL_CLOCK
 

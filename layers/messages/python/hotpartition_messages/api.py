@@ -8,7 +8,7 @@ from http import HTTPStatus
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     InvalidRequestError,
     ItemTooLargeError,
     MalformedGenerationError,

@@ -15,7 +15,7 @@ from hotpartition.core.capacity import (
     number_size_bytes,
     text_size_bytes,
 )
-from hotpartition.errors import InvalidRequestError, ItemTooLargeError
+from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 
 MAX_NUMBER_DIGITS = 38
 MAX_NUMBER_EXPONENT = 125

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import item_size_bytes, write_units
+from hotpartition.core.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import choose_copy
 from hotpartition.core.metrics import MetricName
@@ -26,7 +27,6 @@ from hotpartition.core.route import candidate_keys, choose_placement
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.engine.gatherer import Gatherer, Located
-from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition_messages.attributes import EncodedAttributes
 from hotpartition_messages.errors import (
     MessageChangedError,

@@ -13,7 +13,7 @@ import binascii
 import hashlib
 from typing import NamedTuple
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.message_ids import parse_message_id
 
 _ID_BYTES = 26

@@ -10,7 +10,7 @@ HotPartitionError (the engine's)
 
 from __future__ import annotations
 
-from hotpartition.errors import HotPartitionError
+from hotpartition.core.errors import HotPartitionError
 
 
 class _MessageError(HotPartitionError):

@@ -14,10 +14,10 @@ from __future__ import annotations
 import re
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
+from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.table import JournalPlace, TableForm
-from hotpartition.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition_messages.message_ids import MAX_MESSAGE_ID, MIN_MESSAGE_ID, message_time_ms
 
 KEY_FORM = KeyForm("#", label="conversation_id")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 
 MAX_FUTURE_MS = 5_000
 """How far ahead of the server's clock a message id may lie, in ms."""

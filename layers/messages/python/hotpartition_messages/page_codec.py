@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from hotpartition.core.errors import MalformedPageError
 from hotpartition.core.merge import Page
-from hotpartition.errors import MalformedPageError
 from hotpartition_messages.messages import Message
 
 

@@ -14,7 +14,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.cursor import CURSOR_PATTERN, Cursor, parse_cursor
 from hotpartition_messages.reading import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from hotpartition_messages.requests import (

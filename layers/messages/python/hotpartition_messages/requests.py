@@ -23,7 +23,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
-from hotpartition.errors import HotPartitionError, InvalidRequestError, ItemTooLargeError, Problem
+from hotpartition.core.errors import HotPartitionError, InvalidRequestError, ItemTooLargeError, Problem
 from hotpartition_messages.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
 from hotpartition_messages.message_ids import (
     MESSAGE_ID_PATTERN,

@@ -15,7 +15,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
 from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.counters import MAX_AMOUNT, NewAddition

@@ -12,9 +12,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hotpartition.counter import CoalescingCounter, ShardedCounter
-    from hotpartition.errors import HotPartitionError
+    from hotpartition.core.errors import HotPartitionError
     from hotpartition.table import (
+        CoalescingCounter,
+        ShardedCounter,
         ShardedIndex,
         ShardedTable,
         TableLike,
@@ -51,9 +52,7 @@ __all__ = [
 ]
 
 _HOMES = dict.fromkeys(__all__, "hotpartition.table") | {
-    "CoalescingCounter": "hotpartition.counter",
-    "HotPartitionError": "hotpartition.errors",
-    "ShardedCounter": "hotpartition.counter",
+    "HotPartitionError": "hotpartition.core.errors",
 }
 
 

@@ -4,8 +4,8 @@ from random import Random
 
 import pytest
 
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.route import Generation
-from hotpartition.errors import RegistryUnavailableError
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from tools.simulation.engine import Engine

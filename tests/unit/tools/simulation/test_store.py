@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from hotpartition.core.counter_items import Addition
+from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import Cause
@@ -13,7 +14,6 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.errors import StoreUnavailableError, ThrottledError
 from hotpartition_messages import Message
 from hotpartition_messages.keys import describe_table
 from support.builders import message_id

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
-from hotpartition.errors import CredentialsError, StoreUnavailableError
+from hotpartition.core.errors import CredentialsError, StoreUnavailableError
 
 
 class Credentials(NamedTuple):

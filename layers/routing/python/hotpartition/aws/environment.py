@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from hotpartition.errors import SettingsError
+from hotpartition.core.errors import SettingsError
 
 
 class Certificates(NamedTuple):

@@ -24,17 +24,17 @@ from hotpartition.control.hot_keys import HotList, RouteRow
 from hotpartition.control.operations import Operations, RaiseByHand, RoutePage
 from hotpartition.control.reconcile import JournalCheck, Reconciler, RouteState, Verification
 from hotpartition.control.registry_fill import RebuildPart
-from hotpartition.core.route import EMPTY_ROUTE, decode_member
-from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
-from hotpartition.core.timestamps import format_time
-from hotpartition.engine.closing import Closing
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     HotPartitionError,
     InvalidRequestError,
     MalformedGenerationError,
     RegistryUnavailableError,
     RetryLaterError,
 )
+from hotpartition.core.route import EMPTY_ROUTE, decode_member
+from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
+from hotpartition.core.timestamps import format_time
+from hotpartition.engine.closing import Closing
 
 MAX_ROWS = 1_000
 """Routes in one response: at most some 500 bytes each, far below Lambda's 6 MB."""

@@ -18,6 +18,7 @@ from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
 from hotpartition.control.registry_fill import RegistryRebuild
 from hotpartition.control.streams import StreamReader
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
+from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, report_unreadable
 from hotpartition.core.read_heat import ReadThresholds
@@ -26,7 +27,6 @@ from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.engine.raising import RAISE_BUDGET_MS
-from hotpartition.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 
 POLL_MS = 100
 """How often the streams are read."""

@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from hotpartition.control.ends import ControlEnds
 from hotpartition.control.streams import StreamReader
 from hotpartition.core.closes import CloseTimes
-from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import report_unreadable
-from hotpartition.core.route_history import Cause
-from hotpartition.core.shares import Share, list_shares
-from hotpartition.engine.closing import COOLED
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     InvalidRequestError,
     MalformedGenerationError,
     RegistryForeignError,
     RegistryUnavailableError,
     RetryLaterError,
 )
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import report_unreadable
+from hotpartition.core.route_history import Cause
+from hotpartition.core.shares import Share, list_shares
+from hotpartition.engine.closing import COOLED
 
 MARK_MS = 5_000
 """How often warm keys are marked: each mean of five seconds is looked at about once. Twice in each TTL at least."""

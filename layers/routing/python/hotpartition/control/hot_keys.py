@@ -10,6 +10,7 @@ from typing import NamedTuple
 from hotpartition.control.ends import ControlEnds, JournalEnds
 from hotpartition.control.streams import StreamReader, Unread
 from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_load, measure_read_heat
 from hotpartition.core.ports import LoadItems, RoutingItem
 from hotpartition.core.read_heat import ReadWindow
@@ -17,7 +18,6 @@ from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.store_clock import StoreClock
-from hotpartition.errors import RegistryUnavailableError
 
 HEAT_LATENESS_MS = 1_500
 """How much longer than the slots that count the streams are read back: reports come late, and clocks differ."""

@@ -12,6 +12,12 @@ from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import HotKeys, HotList, Known, RouteRow, build_row
 from hotpartition.control.reconcile import RouteState, compare
 from hotpartition.core.closes import CloseTimes
+from hotpartition.core.errors import (
+    InvalidCollectionError,
+    InvalidRequestError,
+    Problem,
+    RegistryUnavailableError,
+)
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RoutingItem
@@ -19,12 +25,6 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
 from hotpartition.core.timestamps import format_time
 from hotpartition.engine.closing import Closing
-from hotpartition.errors import (
-    InvalidCollectionError,
-    InvalidRequestError,
-    Problem,
-    RegistryUnavailableError,
-)
 
 MIN_SHARD_COUNT = 2
 """One shard would serve no more than the base key does."""

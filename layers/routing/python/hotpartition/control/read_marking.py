@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Registry, Telemetry
 from hotpartition.core.read_heat import ReadDecision, ReadReason, ReadThresholds, ReadWindow, decide_reads
-from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 
 RENEW_MS = 15_000
 """How often a mark is renewed, which lasts a minute: a few renewals may fail."""

@@ -13,16 +13,16 @@ from functools import partial
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
 from hotpartition.control.registry_fill import RebuildPart, fill_page
-from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import RegistryListing, RoutingItem, report_unreadable
-from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.core.route_history import AHEAD_OF_JOURNAL, Cause
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     InvalidCollectionError,
     InvalidRequestError,
     RegistryForeignError,
     RegistryUnavailableError,
 )
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import RegistryListing, RoutingItem, report_unreadable
+from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.route_history import AHEAD_OF_JOURNAL, Cause
 
 PAGE_ITEMS = 100
 MAX_DIFFERENCES = 2_000

@@ -6,9 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from hotpartition.control.ends import ControlEnds
+from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import report_unreadable
-from hotpartition.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
 
 REBUILD_SLICE = 200
 """Routes put into Redis in one pass of a rebuild: at a ms each, no pass takes long enough to delay a raise much."""

@@ -8,11 +8,11 @@ from itertools import count, islice
 
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.detector import ReportWindow
+from hotpartition.core.errors import InvalidCollectionError, MalformedReportError, RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import StreamEntry
 from hotpartition.core.read_heat import ReadWindow
 from hotpartition.core.reports import READ_LIMIT, ReadReport, WriteReport, stream_partition_of
-from hotpartition.errors import InvalidCollectionError, MalformedReportError, RegistryUnavailableError
 
 MAX_SKIPS_LOGGED = 100
 """Malformed entries that are logged between two calls of `log_skips_again`."""

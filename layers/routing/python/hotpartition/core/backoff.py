@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from hotpartition.errors import RetryLaterError
+from hotpartition.core.errors import RetryLaterError
 
 ResultT = TypeVar("ResultT")
 

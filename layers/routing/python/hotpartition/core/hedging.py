@@ -13,7 +13,7 @@ from itertools import islice
 from threading import Lock
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from hotpartition.errors import RetryLaterError
+from hotpartition.core.errors import RetryLaterError
 
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)

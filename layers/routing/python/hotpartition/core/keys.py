@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hotpartition.errors import InvalidCollectionError
+from hotpartition.core.errors import InvalidCollectionError
 
 MAX_SHARD_COUNT = 1024
 """Largest N that can be stored: a garbled member must not make every reader ask a million keys."""

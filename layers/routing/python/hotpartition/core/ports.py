@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol
 
 from hotpartition.core.counter_items import Addition
+from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.fleet_load import Cell, FleetLoad
 from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
@@ -19,7 +20,6 @@ from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.core.shares import WHOLE, Share
-from hotpartition.errors import RetryLaterError
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
-from hotpartition.errors import MalformedReportError
+from hotpartition.core.errors import MalformedReportError
 
 FORMAT = "2"
 READ_FORMAT = "3"

@@ -17,9 +17,9 @@ from functools import cached_property
 from hashlib import blake2b
 from typing import NamedTuple
 
+from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
-from hotpartition.errors import MalformedGenerationError
 
 MAX_SETTLED_MEMBERS = 192
 """From this many generations and closes on, a route is closed no more, and raises of it are completed at its latest

@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Self
 
+from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.route import Generation
-from hotpartition.errors import MalformedGenerationError
 
 BY_HAND = "by-hand"
 """Reason of a raise that an operator asked for."""

@@ -11,8 +11,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from hotpartition.core.store_clock import read_date
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     ConditionFailedError,
     HotPartitionError,
     RetryLaterError,
@@ -20,6 +19,7 @@ from hotpartition.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
+from hotpartition.core.store_clock import read_date
 
 CONNECT_TIMEOUT_SECONDS = 0.5
 READ_TIMEOUT_SECONDS = 2.0

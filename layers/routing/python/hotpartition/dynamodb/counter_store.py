@@ -14,10 +14,10 @@ from typing import Any
 
 from hotpartition.core.capacity import Item
 from hotpartition.core.counter_items import AMOUNT, CELLS, Addition, Cell, cell_sort_key, plain_sort_key
+from hotpartition.core.errors import OutcomeUnknownError, StoreRefusedError, StoreUnavailableError
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.calls import DynamoDBCalls, StaleSignatureError
 from hotpartition.dynamodb.table import JournalPlace, TableForm
-from hotpartition.errors import OutcomeUnknownError, StoreRefusedError, StoreUnavailableError
 
 _MISMATCH = "IdempotentParameterMismatchException"
 

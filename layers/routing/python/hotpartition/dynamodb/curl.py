@@ -27,9 +27,9 @@ import pycurl  # type: ignore[import-untyped]
 
 from hotpartition.aws.credentials import Credentials, CredentialSource
 from hotpartition.aws.environment import Certificates
+from hotpartition.core.errors import HotPartitionError, RetryLaterError, StoreUnavailableError
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, Attempt, HedgePolicy, run_round
 from hotpartition.dynamodb.calls import Call, Outcome, Response, Round, StaleSignatureError, build_error
-from hotpartition.errors import HotPartitionError, RetryLaterError, StoreUnavailableError
 
 MAX_IDLE_SECONDS = 60
 """A connection that was idle for longer is not used again: servers, and what lies between, forget such silently. The

@@ -37,10 +37,10 @@ from botocore.exceptions import (
 
 from hotpartition.aws.credentials import Credentials
 from hotpartition.aws.environment import Certificates, find_certificates
+from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.dynamodb.calls import Call, Response
 from hotpartition.dynamodb.curl import CurlCalls, HttpResponse, Result, Target, read_response
 from hotpartition.dynamodb.python_values import VALUES_SENT, convert_values
-from hotpartition.errors import StoreUnavailableError
 
 _OPERATIONS = frozenset(
     {

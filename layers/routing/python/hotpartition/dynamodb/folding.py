@@ -25,12 +25,12 @@ from typing import Any, NamedTuple
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.capacity import AttributeValue, Item
 from hotpartition.core.counter_items import AMOUNT
+from hotpartition.core.errors import ConditionFailedError, InvalidRequestError
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.calls import DynamoDBCalls, Response
 from hotpartition.dynamodb.stored_route import FOLDING, read_entry
 from hotpartition.dynamodb.table import NOTED, JournalPlace
-from hotpartition.errors import ConditionFailedError, InvalidRequestError
 
 CHUNK_ITEMS = 5_000
 """How many items are noted before they are moved: each chunk waits once."""

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, AttributeValue, Item, item_size_bytes, read_units
-from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
-from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
-from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round, date_of
-from hotpartition.dynamodb.stored_route import read_entries, read_entry
-from hotpartition.dynamodb.table import TableForm
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     ConditionFailedError,
     ItemTooLargeError,
     RetryLaterError,
     StoreRefusedError,
     ThrottledError,
 )
+from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
+from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
+from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round, date_of
+from hotpartition.dynamodb.stored_route import read_entries, read_entry
+from hotpartition.dynamodb.table import TableForm
 
 BATCH_GET_KEYS = 100
 """BatchGetItem takes no more keys at once."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hotpartition.core.capacity import AttributeValue
+from hotpartition.core.errors import ConditionFailedError, RetryLaterError, StoreRefusedError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause, encode_raises
@@ -15,7 +16,6 @@ from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.calls import DynamoDBCalls, Response, date_of
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import ConditionFailedError, RetryLaterError, StoreRefusedError
 
 MAX_GENERATIONS = 256
 """For raises that keep a pause, as programs make them, a route is full with this many: however wrong their decisions

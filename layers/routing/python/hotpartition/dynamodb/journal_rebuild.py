@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.capacity import Item
+from hotpartition.core.errors import InvalidCollectionError, MalformedGenerationError
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Journal
 from hotpartition.core.route import EMPTY_ROUTE, Route
@@ -20,7 +21,6 @@ from hotpartition.core.route_evidence import RouteEvidence
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.engine.raising import Raiser
-from hotpartition.errors import InvalidCollectionError, MalformedGenerationError
 
 REBUILT = "rebuilt"
 """Reason of a generation that was derived from stored keys."""

@@ -12,11 +12,11 @@ from contextlib import suppress
 from typing import Any
 
 from hotpartition.core.capacity import Item
+from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from hotpartition.core.ports import RoutingItem
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.stored_route import ROUTING_PARTITIONS, read_routing_item
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
-from hotpartition.errors import InvalidRequestError, RetryLaterError
 
 
 class DynamoDBRoutingItems:

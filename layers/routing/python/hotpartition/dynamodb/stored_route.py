@@ -23,11 +23,11 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 from hotpartition.core.capacity import Item
+from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.ports import JournalEntry, RoutingItem
 from hotpartition.core.route import Route
 from hotpartition.core.route_history import decode_raises
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import MalformedGenerationError
 
 ROUTING_ATTRIBUTES = ("generations", "raises", "reason", "routing_partition", "updated_at")
 """Every attribute of a routing item but its key, as described above; no others may be touched."""

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import Any
 
+from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.hedging import Attempt, HedgePolicy, run_round
 from hotpartition.dynamodb.calls import Call, Outcome, Response, Round
-from hotpartition.errors import RetryLaterError
 
 Wait = Callable[..., tuple[Collection[Future[Any]], Collection[Future[Any]]]]
 """`concurrent.futures.wait`, or its replacement where there are no threads."""

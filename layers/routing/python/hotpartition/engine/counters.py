@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.counter_items import CELLS, Addition, Cell
+from hotpartition.core.errors import RetryLaterError, TokenReusedError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import KeyQuery, QueryResponse
@@ -23,7 +24,6 @@ from hotpartition.core.ports import CounterStore, JournalReading
 from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed, needed_keys
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.writer import Writer
-from hotpartition.errors import RetryLaterError, TokenReusedError
 
 TRANSACTION_FACTOR = 2
 """The cost of a transaction, in units of a plain write."""

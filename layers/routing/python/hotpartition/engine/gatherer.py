@@ -14,6 +14,7 @@ from typing import Generic, NamedTuple
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import read_units
+from hotpartition.core.errors import MalformedGenerationError, RetryLaterError
 from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, Plan, PositionOf, QueryResponse
@@ -22,7 +23,6 @@ from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetr
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
-from hotpartition.errors import MalformedGenerationError, RetryLaterError
 
 NOTHING_CONFIRMED = JournalEntry()
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.detector import Decision, Thresholds
+from hotpartition.core.errors import RetryLaterError, ThrottledError
 from hotpartition.core.fleet_load import LOAD_PLACES, MAX_SAMPLE_WCU, Cell, FleetLoad, decide_in_band, list_stale
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
@@ -33,7 +34,6 @@ from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import keep_newest
 from hotpartition.engine.write_counting import Offer
-from hotpartition.errors import RetryLaterError, ThrottledError
 
 MARKED_MS = 10_000
 """How long a key stays marked after the last refusal."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import WARM_SHARE
+from hotpartition.core.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, LoadItems, Telemetry
@@ -24,7 +25,6 @@ from hotpartition.core.route_history import Cause
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.closing import COOLED, Closer
 from hotpartition.engine.route_cache import keep_newest
-from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 SAMPLES_PER_SECOND = 10
 """Of a key with as much load as one key serves."""

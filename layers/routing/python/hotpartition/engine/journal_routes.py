@@ -10,12 +10,12 @@ from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
+from hotpartition.core.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_UNCONFIRMED, RouteCache, keep_newest
-from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 MAX_LOOKUP_PAUSE_MS = 1_000
 """The pause between look-ups doubles up to this while they show nothing new: a quiet key whose partition others heat is

@@ -14,12 +14,12 @@ from threading import Lock
 from typing import Any, NamedTuple
 
 from hotpartition.core.closes import CloseTimes, is_leased
+from hotpartition.core.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, keep_newest
-from hotpartition.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 
 EARLY_MS = 2_000
 """An item further than this ahead of what a new lease would cover by the process's own clock asks for none. Bounds what

@@ -17,6 +17,7 @@ from threading import Lock
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError, RetryLaterError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.page_freshness import (
     Freshness,
@@ -26,7 +27,6 @@ from hotpartition.core.page_freshness import (
     freshness_of_read,
 )
 from hotpartition.core.ports import PageStore, StoredPage, Telemetry
-from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError, RetryLaterError
 
 WAIT_MS = 100.0
 """How long a request waits for the first page of another's read, before it reads for itself."""

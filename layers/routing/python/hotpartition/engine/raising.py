@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Journal, JournalEntry, Registry, Telemetry
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.route_history import Cause
-from hotpartition.errors import RegistryForeignError, RegistryUnavailableError, RetryLaterError
 
 RAISE_RETRY_MS = 2
 RAISE_BUDGET_MS = 5_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Background, JournalEntry, Registry, Telemetry
 from hotpartition.core.route import Route
 from hotpartition.engine.route_cache import Routes
-from hotpartition.errors import RegistryUnavailableError
 
 MAX_NAMED = 20
 """Generations that one log line names."""

@@ -15,15 +15,15 @@ from math import log
 from threading import Lock
 from typing import NamedTuple, Protocol, TypeVar
 
-from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import JournalReading, ReadRoute, Registry, Telemetry
-from hotpartition.core.route import EMPTY_ROUTE, Member, Route
-from hotpartition.errors import (
+from hotpartition.core.errors import (
     MalformedGenerationError,
     RegistryForeignError,
     RegistryUnavailableError,
     RetryLaterError,
 )
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalReading, ReadRoute, Registry, Telemetry
+from hotpartition.core.route import EMPTY_ROUTE, Member, Route
 
 TTL_JITTER = 0.2
 """Share of its TTL by which an entry's TTL varies, so that environments do not all ask at once."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol
 
+from hotpartition.core.errors import RetryLaterError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReportSink, Telemetry
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.sampler import LoadSampler
-from hotpartition.errors import RetryLaterError, ThrottledError
 
 
 class Offer(NamedTuple):

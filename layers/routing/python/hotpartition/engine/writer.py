@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import write_units
+from hotpartition.core.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
@@ -25,7 +26,6 @@ from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, 
 from hotpartition.engine.leases import Leases
 from hotpartition.engine.route_cache import Routes
 from hotpartition.engine.write_counting import Offer, WriteCounting
-from hotpartition.errors import RetryLaterError, StoreUnavailableError, ThrottledError
 
 _STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
 

@@ -60,8 +60,8 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from hotpartition.aws.environment import Certificates
+from hotpartition.core.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
 from hotpartition.core.shares import WHOLE, Share
-from hotpartition.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
 from hotpartition.redis.acl import COMMANDS, Role, build_rights
 
 ResultT = TypeVar("ResultT")

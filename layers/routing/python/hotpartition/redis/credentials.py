@@ -20,7 +20,7 @@ from redis.exceptions import AuthenticationError
 
 from hotpartition.aws.credentials import Credentials
 from hotpartition.aws.presigning import presign
-from hotpartition.errors import CredentialsError, StoreUnavailableError
+from hotpartition.core.errors import CredentialsError, StoreUnavailableError
 
 TOKEN_SECONDS = 900
 """How long a token may be used: the longest that ElastiCache takes."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from redis.cluster import RedisCluster
 
-from hotpartition.errors import InvalidRequestError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.redis.cluster import RedisConnection, consumer_key, route_key
 
 SCAN_COUNT = 500

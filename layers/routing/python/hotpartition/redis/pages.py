@@ -10,9 +10,9 @@ from collections.abc import Callable
 from math import ceil
 from typing import Any
 
+from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import StoredPage, Telemetry
-from hotpartition.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import RedisConnection, lease_key, page_key
 
 FORMAT = "2"

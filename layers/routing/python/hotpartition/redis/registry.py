@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from hotpartition.core.errors import MalformedGenerationError, RegistryForeignError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReadRoute, Telemetry
 from hotpartition.core.read_heat import MAX_COPIES
 from hotpartition.core.route import Member, Route, decode_member
-from hotpartition.errors import MalformedGenerationError, RegistryForeignError
 from hotpartition.redis.cluster import (
     RedisConnection,
     closing_key,

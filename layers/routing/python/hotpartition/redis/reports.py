@@ -9,11 +9,11 @@ from math import isfinite
 from threading import Lock
 from typing import Any
 
+from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Background, StreamEntry, Telemetry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.shares import WHOLE, Share
-from hotpartition.errors import RegistryForeignError, RegistryUnavailableError
 from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
 
 STREAM_AGE_MS = 60_000

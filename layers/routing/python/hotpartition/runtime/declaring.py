@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, Self, TypeVar, cast, get_type_hints
 
-from hotpartition.errors import SettingsError
+from hotpartition.core.errors import SettingsError
 
 PREFIX = "HOTPARTITION_"
 

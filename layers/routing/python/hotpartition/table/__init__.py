@@ -8,6 +8,8 @@
 """
 
 from hotpartition.table.adaptive import adaptive, in_band
+from hotpartition.table.coalescing import CoalescingCounter
+from hotpartition.table.counters import ShardedCounter
 from hotpartition.table.guarded import guard
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets
 from hotpartition.table.requests import curl
@@ -17,6 +19,8 @@ from hotpartition.table.sharding import at_random, by_attribute, by_sort_key
 from hotpartition.table.table_like import TableLike
 
 __all__ = [
+    "CoalescingCounter",
+    "ShardedCounter",
     "ShardedIndex",
     "ShardedTable",
     "TableLike",

@@ -11,11 +11,11 @@ from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
+from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.calls import Response
 from hotpartition.engine.page_cache import Origin, PageCache
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteSource
-from hotpartition.errors import MalformedPageError
 
 Document = Mapping[str, Any]
 """A query's cached response: its items and last key in DynamoDB's own form, never changed."""

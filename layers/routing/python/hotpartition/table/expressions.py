@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 
 from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.errors import InvalidRequestError
 
 _TOKEN = re.compile(r"\s*([#:]?\w+|<=|>=|<>|[^\s\w])")
 _COMPARISONS = frozenset({"=", "<", "<=", ">", ">="})

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
+from hotpartition.core.errors import ThrottledError
 from hotpartition.core.route import Route, candidate_keys
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.errors import ThrottledError
 from hotpartition.table.expressions import project_also, refuse_parameters
 from hotpartition.table.item_calls import MAX_RACES, Change, ItemCalls, Prepared, RaceLostError, until_not_lost
 from hotpartition.table.item_store import (

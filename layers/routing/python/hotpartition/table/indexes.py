@@ -19,11 +19,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import choose_placement
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.errors import InvalidRequestError
 from hotpartition.table.expressions import find_update
 from hotpartition.table.routes import Fixed, FixedRoutes
 from hotpartition.table.schema import Index, Schema, text_of

@@ -19,11 +19,11 @@ from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import try_for
 from hotpartition.core.capacity import write_units
+from hotpartition.core.errors import InvalidRequestError, ThrottledError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.errors import InvalidRequestError, ThrottledError
 from hotpartition.table.expressions import (
     compares,
     count_change,

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from boto3.dynamodb.types import Binary, TypeSerializer
 
+from hotpartition.core.errors import RetryLaterError, ThrottledError
 from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb import stored_route
@@ -17,7 +18,6 @@ from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.errors import RetryLaterError, ThrottledError
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
 from hotpartition.table.requests import Requests
 from hotpartition.table.schema import CHANGES, SHARDS, Index, Place, Schema, order_of

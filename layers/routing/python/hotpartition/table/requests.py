@@ -16,8 +16,8 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock, try_for
+from hotpartition.core.errors import ThrottledError
 from hotpartition.dynamodb.calls import Call, Response, build_error
-from hotpartition.errors import ThrottledError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

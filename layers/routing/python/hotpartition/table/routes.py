@@ -9,6 +9,7 @@ from threading import Lock
 from typing import Any, ClassVar, Protocol
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import HotPartitionError
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading, Telemetry
@@ -22,7 +23,6 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
-from hotpartition.errors import HotPartitionError
 from hotpartition.runtime.building import build_journal_place
 from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, JournalSettings
 from hotpartition.table.cached_queries import CachedQueries

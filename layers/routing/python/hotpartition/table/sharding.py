@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import ItemT
 from hotpartition.core.ports import ItemStore
@@ -16,7 +17,6 @@ from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.errors import InvalidRequestError
 from hotpartition.table.indexes import Changes, KeptIndex
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Place, Schema, order_of, text_of

@@ -7,8 +7,8 @@ from threading import Event
 
 import pytest
 
-from hotpartition.counter import CoalescingCounter
-from hotpartition.errors import InvalidRequestError, StoreUnavailableError, ThrottledError
+from hotpartition.core.errors import InvalidRequestError, StoreUnavailableError, ThrottledError
+from hotpartition.table import CoalescingCounter
 from support.fakes import FakeClock
 
 
@@ -188,7 +188,7 @@ def test_what_is_lost_at_the_end_is_logged(build, counted, caplog):
 def test_it_is_flushed_at_exit():
     """Of the interpreter, though nobody closed it."""
     program = (
-        "from hotpartition.counter import CoalescingCounter\n"
+        "from hotpartition.table import CoalescingCounter\n"
         "class Printed:\n"
         "    def add(self, key, amount, token): print(key, amount)\n"
         "counter = CoalescingCounter(Printed(), interval_seconds=60, environ={})\n"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.counter_items import build_addition, counter_size_bytes
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.ports import JournalEntry, JournalReading
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -19,7 +20,6 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.errors import InvalidRequestError
 from hotpartition.table.requests import ClientTable
 from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from hotpartition.core.backoff import Clock
-from hotpartition.errors import HotPartitionError, InvalidRequestError
+from hotpartition.core.errors import HotPartitionError, InvalidRequestError
 from hotpartition.table.sharded_table import REAL_CLOCK
 
 INTERVAL_SECONDS = 0.1

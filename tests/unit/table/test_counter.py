@@ -2,11 +2,10 @@
 
 import pytest
 
+from hotpartition.core.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
 from hotpartition.core.route import Generation
-from hotpartition.counter import ShardedCounter
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
-from hotpartition.table import fixed
+from hotpartition.table import ShardedCounter, fixed
 from support.adaptive import AdaptiveShards
 
 
