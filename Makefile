@@ -6,8 +6,6 @@ SHELL := /bin/bash
 PYTHON ?= python3
 ENVIRONMENT ?= dev
 PORT ?= 8000
-ROUNDS ?= 3
-LOAD ?= 4
 BIN := .venv/bin
 # The functions' Python (hotpartition_cdk/configuration.py): where it is here, the suite's fast part and a local run are tried on it, too.
 FUNCTIONS_PYTHON := 3.13
@@ -27,7 +25,8 @@ export JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION := 20
 # Where it is set, each of the suite's processes would compile its packages again: one to three seconds each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: simulate-in-band wheel wheel-check simulate-counters simulate-table-faults table-equivalence simulate-patterns simulate-replay simulate-step simulate-faults simulate fault-trials soak openapi bench detect-trials kill-trials read-trials help setup build check lint types unit test test-stacks test-computing test-long demo up synth deploy destroy lock sbom audit format clean acceptance test-functions functions-unit functions-acceptance
+# Every target that a person or another target calls: none of them is a file.
+.PHONY: $(shell grep -oE '^[a-z][a-z-]*:' $(firstword $(MAKEFILE_LIST)) | tr -d ':')
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -122,7 +121,6 @@ test-long: test ## And what takes longer: larger models, more seeds
 demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (ENVIRONMENT=lite: without Redis; MESSAGES=file.jsonl[.gz] replays a file)
 	$(BIN)/python -m tools.demo --environment $(ENVIRONMENT)
 
-.PHONY: example
 example: wheel .venv/.tool ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
 	$(BIN)/python -m tools.example --wheel out/wheel/*.whl
 
@@ -134,9 +132,6 @@ bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> tak
 
 detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
 	$(BIN)/python -m tools.trials.detect
-
-kill-trials: .venv/.tool ## Fifty rushes in which the consumer is killed at a random moment (5 minutes)
-	$(BIN)/python -m tools.trials.kill
 
 read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
 	$(BIN)/python -m tools.trials.read
@@ -168,16 +163,9 @@ table-equivalence: setup ## At least 15,000 generated calls through ShardedTable
 simulate-replay: .venv/.tool ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
 	$(BIN)/python -m tools.simulation replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))
 
-fault-trials: setup ## The fault tests under longer loads, again and again, each time in another order (LOAD=4, ROUNDS=3)
-	@for round in $$(seq $(ROUNDS)); do \
-	  echo "round $$round of $(ROUNDS)"; \
-	  LOAD_TIMES=$(LOAD) $(BIN)/pytest --override-ini timeout=600 tests/e2e/test_faults.py; \
-	done
-
 soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
 	$(BIN)/python -m tools.trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
-.PHONY: readme
 readme: ## Run the README's commands, in order, on a fresh clone with empty caches (15 minutes)
 	$(PYTHON) -m tools.readme
 
@@ -186,7 +174,6 @@ readme: ## Run the README's commands, in order, on a fresh clone with empty cach
 	@$(alive); $(PYTHON) -m venv --clear $(@D); $(@D)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $<
 	@touch $@
 
-.PHONY: site
 site: .venv-site/.installed ## Build the documentation site, with the reference, into out/site/html
 	.venv-site/bin/python -m tools.site
 

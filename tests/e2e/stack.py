@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
 import subprocess
@@ -39,8 +38,6 @@ WRITE_LIMIT_WCU = 20
 SETTINGS = {**scale_thresholds(WRITE_LIMIT_WCU / 1_000), "registry_rest_ms": 500}
 HOT_WCU = 2 * WRITE_LIMIT_WCU
 """Writes a second that make a conversation hot."""
-LOAD_TIMES = float(os.environ.get("LOAD_TIMES", "1"))
-"""How many times longer than usual every load lasts; `make fault-trials` sets it."""
 SENDER = "ann"
 CONNECTIONS = 24
 SLOWLY = {name: {"timeout_seconds": 29} for name in ("writer", "reader")}
@@ -224,7 +221,7 @@ class Stack:
     ) -> Recorder:
         """Offer a load for a while, open-loop; `during` runs beside it, and can look at the `load` that is given."""
         load = Recorder() if load is None else load
-        playing = self._loop.submit(self._play(load, conversation, rate, seconds * LOAD_TIMES, mint))
+        playing = self._loop.submit(self._play(load, conversation, rate, seconds, mint))
         try:
             if during:
                 during()
@@ -318,7 +315,7 @@ def running_stack(assembly: Path, folder: Path, *options: str) -> Iterator[Stack
     loop = Loop()
     local_run = LocalRun(
         folder,
-        *("--partition-write-limit", str(WRITE_LIMIT_WCU), "--assembly", str(assembly), "--idle-choice", "random"),
+        *("--partition-write-limit", str(WRITE_LIMIT_WCU), "--assembly", str(assembly)),
         *environment_options("max", {"write_message": 6}),
         *options,
     )

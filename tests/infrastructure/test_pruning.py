@@ -15,7 +15,7 @@ from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
 from support.events import page_event, post_event
 from support.handlers import find_function
-from tools.benchmarks.cold import build_layers, install_plain, size_bytes
+from tools.benchmarks.cold import build_layers, install_plain
 
 LARGEST_SHARE = 0.65
 """Of the same packages as pip installs them; with bytecode on both sides, and on both libcurl's 17 MB, of which nothing
@@ -189,6 +189,11 @@ def test_botocore_finds_its_compressed_list_of_endpoints(layers):
         "print(sorted(session.get_available_services()), len(session.get_data('endpoints')['partitions']) > 3)"
     )
     assert start(code, PYTHONPATH=str(layers[-1] / "python")) == f"{sorted(KEPT_SERVICES)} True"
+
+
+def size_bytes(folder):
+    """Sum up the files of a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 @pytest.mark.slow

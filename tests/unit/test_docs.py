@@ -105,7 +105,7 @@ def named(page):
     return str(page.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("page", DOCUMENTS, ids=named)
+@pytest.mark.parametrize("page", PAGES, ids=named)
 def test_every_make_target_that_is_named_exists(page):
     """Each can be typed."""
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -1,7 +1,4 @@
-"""`cold-write`, `cold-read`, `cold-write-lite`: from a start of the real runtime client to its first response.
-
-`layer-size`: what is unzipped at a cold start, against the same packages as pip installs them.
-"""
+"""`cold-write`, `cold-read`, `cold-write-lite`: from a start of the real runtime client to its first response."""
 
 from __future__ import annotations
 
@@ -124,7 +121,6 @@ class _Starter:
             launcher=launcher,
             min_environments=0,
             max_environments=1,
-            idle_choice="latest",
             rng=Random(1),
             queue_seconds=_RESPONSE_SECONDS,
         )
@@ -185,31 +181,6 @@ def measure_read(setup: Setup) -> Measured:
     return measure_cold(setup, "read_messages", page_event("quiet"))
 
 
-MEGABYTES = 1e-6
-
-
-def measure_layers(_: Setup) -> Measured:
-    """Sum the files of all layers as they are built for this machine. Nothing is timed."""
-    layers = build_layers()
-    plain = install_plain()
-    ours = sum(map(size_bytes, layers)) * MEGABYTES
-    our_source = sum(size_bytes(layer, with_bytecode=False) for layer in layers) * MEGABYTES
-    rival = size_bytes(plain) * MEGABYTES
-    rival_source = size_bytes(plain, with_bytecode=False) * MEGABYTES
-    return Measured(
-        unit="MB",
-        rival="libcurl, boto3, redis, Powertools and pydantic as pip installs them",
-        samples=Samples((ours,), (rival,)),
-        details={
-            "without_bytecode_mb": our_source,
-            "rival_without_bytecode_mb": rival_source,
-            "ratio_without_bytecode": our_source / rival_source,
-        },
-        bars=(Bar("ratio", at_most=0.65),),
-        conditions="bytes of all files; ours with the bytecode that is deployed, pip's with all, as is its default",
-    )
-
-
 def build_layers() -> tuple[Path, ...]:
     """Build the layers of the API's functions for this machine, with the bytecode that is deployed."""
     target = choose_environment("local", Host.current()).target
@@ -230,9 +201,3 @@ def install_plain() -> Path:
         run_pip([*arguments, "--target", str(folder / "python"), "--requirement", str(LOCK)])
         done.touch()
     return folder / "python"
-
-
-def size_bytes(folder: Path, *, with_bytecode: bool = True) -> int:
-    """Sum up the files of a folder."""
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return sum(path.stat().st_size for path in files if with_bytecode or path.suffix != ".pyc")

@@ -1,4 +1,4 @@
-"""The rows of the newest page of 50: in time, in CPU, in items and units read, uncached and cached.
+"""The rows of the newest page of 50, in time and in CPU, uncached and cached.
 
 Stored conversations are the same messages sharded over N, and in one piece for the rival.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
@@ -15,7 +15,6 @@ from typing import Any
 
 from redis import Redis
 
-from hotpartition.core.detector import size_route
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.route import Generation, Route, choose_placement
@@ -24,8 +23,7 @@ from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition.runtime.calls import open_calls
 from hotpartition.table.routes import LoggedTelemetry
-from hotpartition_cli.plan import default_thresholds
-from hotpartition_messages import Message, page_costs
+from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import open_readers
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
@@ -37,7 +35,6 @@ from tools.benchmarks.measuring import (
     WALL_CONDITIONS,
     Bar,
     Measured,
-    Samples,
     cpu_seconds,
     interleave,
     wall_seconds,
@@ -55,8 +52,6 @@ OLD_MESSAGES = 100
 SPACING_MS = 20
 SOURCES_THREADS = 16
 
-Load = Callable[[Iterable[Mapping[str, Any]]], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
@@ -68,14 +63,11 @@ class Conversation:
     newest_ids: tuple[str, ...]
 
 
-def store_conversations(
-    setup: Setup, count: int, shard_count: int, *, with_plain: bool = False, load: Load | None = None
-) -> list[Conversation]:
+def store_conversations(setup: Setup, count: int, shard_count: int, *, with_plain: bool = False) -> list[Conversation]:
     """Store conversations whose messages fell onto the shards differently; their routes are in Redis as well.
 
-    The rival's copy in one piece is stored on demand, and all of it by `load` instead of in the stand-in.
+    The rival's copy in one piece is stored on demand.
     """
-    load = load or setup.load
     random = Random(shard_count)
     stored: list[Conversation] = []
     with Redis(port=setup.redis_port) as redis:
@@ -88,10 +80,10 @@ def store_conversations(
                 mint_message_id(newest_ms - age * SPACING_MS, random.getrandbits)
                 for age in range(shard_count * MESSAGES_PER_SHARD + OLD_MESSAGES)
             ]
-            load(_items(conversation, ids, generation))
+            setup.load(_items(conversation, ids, generation))
             if with_plain:
                 plain = f"{conversation}-plain"
-                load(Message(plain, i, "ann", _body(i)).to_item(plain) for i in ids[: 2 * PAGE])
+                setup.load(Message(plain, i, "ann", _body(i)).to_item(plain) for i in ids[: 2 * PAGE])
             redis.sadd(route_key(TABLE, conversation), generation.encode())
             stored.append(Conversation(conversation, f"{conversation}-plain", shard_count, tuple(ids[:PAGE])))
     return stored
@@ -293,77 +285,3 @@ def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float, **setti
     if pages.get(origin, 0) < MOSTLY * sum(pages.values()):
         raise ValueError(f"nearly all pages should come as {origin}, and came as {pages}")
     return measured
-
-
-SHARD_COUNTS = (4, 16, 64)
-COUNTED = 8
-"""Conversations of each size: nothing is timed."""
-MOST_PAGES = 2.5
-
-
-def measure_items(setup: Setup) -> Measured:
-    """Count what the stand-in reads; value and ratio are those of N = 64.
-
-    Nothing is timed, so nothing depends on the machine, and one run says it all.
-    """
-    details: dict[str, float] = {}
-    ours: list[float] = []
-    rival: list[float] = []
-    for shard_count in SHARD_COUNTS:
-        conversations = store_conversations(setup, setup.count(COUNTED), shard_count)
-        for read, figures, name, prefix in (
-            (our_reader(), ours, "our", ""),
-            (sources_reader(), rival, "rival", "rival_"),
-        ):
-            setup.control("Configure")
-            check_reader(read, conversations)
-            counts = setup.control("Counts")
-            figures.append(counts["items_read"] / len(conversations))
-            details[f"{name}_queries_{shard_count}"] = counts["requests"] / len(conversations)
-            details[f"{prefix}items_{shard_count}"] = figures[-1]
-    return Measured(
-        unit="items read",
-        rival="the sources' reader",
-        samples=Samples(tuple(ours[-1:]), tuple(rival[-1:])),
-        details=details,
-        bars=tuple(Bar(f"items_{shard_count}", at_most=MOST_PAGES * PAGE) for shard_count in SHARD_COUNTS),
-        conditions=f"mean of {setup.count(COUNTED)} conversations for each N; the routing item is counted",
-    )
-
-
-RUSH = page_costs.Load(messages_per_second=4_000, item_bytes=1_024, page=50)
-CLOSE_BAR = 1.05
-OLDER_SHARD_COUNT = 54
-"""What the rule of decision 19 gave this rush: a message had one place, so shards were made small enough for any."""
-
-
-def measure_rush(_: Setup) -> Measured:
-    """Count a page of a rush against the same one on the older rule's shards."""
-    older = page_costs.read_pages(OLDER_SHARD_COUNT, RUSH)
-    return _count_units(older, rival=f"N = {OLDER_SHARD_COUNT}, the older rule's", at_most=0.45)
-
-
-def measure_close(_: Setup) -> Measured:
-    """Count a page behind a close against one of a conversation that was never raised."""
-    never = page_costs.read_pages(0, RUSH)
-    return _count_units(never, rival="a conversation that was never raised", at_most=CLOSE_BAR, is_closed=True)
-
-
-def _count_units(theirs: page_costs.PageCost, *, rival: str, at_most: float, is_closed: bool = False) -> Measured:
-    """Count queries and read units of both, as the read function's merge asks. Nothing is timed."""
-    shard_count = size_route(RUSH.messages_per_second, default_thresholds())
-    ours = page_costs.read_pages(shard_count, RUSH, is_closed=is_closed)
-    where = "behind the close" if is_closed else "on shards"
-    return Measured(
-        unit="RCU a page",
-        rival=rival,
-        samples=Samples((ours.rcu_eventual,), (theirs.rcu_eventual,)),
-        details={
-            "shard_count": shard_count,
-            "queries": ours.queries,
-            "rival_queries": theirs.queries,
-            "queries_ratio": ours.queries / theirs.queries,
-        },
-        bars=(Bar("ratio", at_most=at_most), Bar("queries_ratio", at_most=at_most)),
-        conditions=f"eventually consistent; newest 50 messages of 1 KiB, all {where}; mean of 10 pages",
-    )

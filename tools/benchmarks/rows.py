@@ -20,10 +20,6 @@ ROWS = {
     "write-floor": "writes.measure_floor",
     "read-16": "pages.measure_time",
     "read-16-cpu": "pages.measure_cpu",
-    "read-16-tail": "tail.measure_tail",
-    "read-items": "pages.measure_items",
-    "page-after-rush": "pages.measure_rush",
-    "page-after-close": "pages.measure_close",
     "page-l1": "pages.measure_l1",
     "page-redis": "pages.measure_redis",
     "consumer": "consumer.measure_consumer",
@@ -32,11 +28,9 @@ ROWS = {
     "cold-write-lite": "cold.measure_write_lite",
     "table-put": "tables.measure_put",
     "table-put-curl": "tables.measure_put_curl",
-    "table-put-overwrite": "tables.measure_overwrite",
     "table-update": "tables.measure_update",
     "table-query-8": "tables.measure_query",
     "table-query-8-curl": "tables.measure_query_curl",
-    "layer-size": "cold.measure_layers",
 }
 """Each row's name, and the function that takes its figures."""
 

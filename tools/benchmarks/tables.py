@@ -126,11 +126,6 @@ def measure_put_curl(setup: Setup) -> Measured:
     )
 
 
-def measure_overwrite(setup: Setup) -> Measured:
-    """Put items that may be there already, where an item has one place."""
-    return _compare_puts(setup, 1.3, "fixed(8, only_shards=True)", shards=fixed(SHARDS, only_shards=True))
-
-
 def measure_update(setup: Setup) -> Measured:
     """Update items where each has one place."""
     plain = open_table(setup)

@@ -180,7 +180,7 @@ def _up_options(plan: Plan) -> tuple[str, ...]:
         *environment_options("min", fewest),
         *environment_options("max", most),
         # Any idle environment: the counts of the hot conversation lie in all of them, as they do in a large fleet.
-        *("--idle-choice", "random", "--seed", str(plan.seed)),
+        *("--seed", str(plan.seed)),
         *plan.up_options,
     )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 import sys
 
@@ -39,7 +38,7 @@ async def up(config: LocalConfig) -> None:
 def main() -> int:
     """Run and return the exit status."""
     try:
-        asyncio.run(up(parse_arguments(sys.argv[1:], os.environ)))
+        asyncio.run(up(parse_arguments(sys.argv[1:])))
     except LocalRunError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

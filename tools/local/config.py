@@ -6,7 +6,7 @@ import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,13 +41,11 @@ class LocalConfig(BaseModel):
     options: Mapping[str, Any] = Field(default_factory=dict)
     min_environments: Mapping[str, int] = _LEAST_ENVIRONMENTS
     max_environments: Mapping[str, int] = _MOST_ENVIRONMENTS
-    idle_choice: Literal["latest", "random"] = "latest"
     clock_skews_ms: Mapping[str, tuple[int, ...]] = Field(default_factory=dict)
     seed: int = 0
     work_dir: Path = Path("out/local")
     ready_file: Path | None = None
     assembly: Path | None = None
-    dynamodb_endpoint: Annotated[str, Field(pattern="^https?://", examples=["http://127.0.0.1:8000"])] | None = None
 
     def environments_of(self, *names: str) -> tuple[int, int]:
         """Return the least and the largest number of execution environments of a function, by the first known name."""
@@ -58,7 +56,7 @@ class LocalConfig(BaseModel):
         return min(low, high), high
 
 
-def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> LocalConfig:
+def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
     """Read `up` and its options. Wrong ones end the program with the usage and one line."""
     parser = argparse.ArgumentParser(prog="python -m tools.local", description="Runs the whole stack on this machine.")
     up = parser.add_subparsers(dest="command", required=True).add_parser(
@@ -102,7 +100,6 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
             metavar="[FUNCTION=]COUNT",
             help=f"{bound}imum of execution environments, of one function or of all; can be repeated",
         )
-    up.add_argument("--idle-choice", choices=("latest", "random"))
     up.add_argument(
         "--clock-skews-ms",
         type=_json_object,
@@ -113,12 +110,6 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> Loc
     up.add_argument("--work-dir", metavar="FOLDER")
     up.add_argument("--ready-file", metavar="FILE", help="written once everything serves")
     up.add_argument("--assembly", metavar="FOLDER", help="a cloud assembly that is already synthesized")
-    up.add_argument(
-        "--dynamodb-endpoint",
-        default=environ.get("DYNAMODB_ENDPOINT") or None,
-        metavar="URL",
-        help="a DynamoDB to use instead of moto (also: the variable DYNAMODB_ENDPOINT)",
-    )
     options = vars(parser.parse_args(arguments))
     del options["command"]
     for name, counts in (("min_environments", _LEAST_ENVIRONMENTS), ("max_environments", _MOST_ENVIRONMENTS)):

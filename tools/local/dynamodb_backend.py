@@ -1,4 +1,4 @@
-"""The DynamoDB behind the proxy, moto or what DYNAMODB_ENDPOINT names: its process, errors, tables, calls."""
+"""The DynamoDB behind the proxy, moto: its process, errors, tables, calls."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import time
 import uuid
 from collections import deque
 from dataclasses import asdict, dataclass, field
-from typing import Literal
 
 from tools.local.environments import ExecutionEnvironment, Launcher, State
 from tools.local.errors import LocalRunError, log_tail
@@ -42,12 +41,11 @@ class PoolCounts:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FunctionPool:
-    """Invokes one function. `idle_choice` says which idle environment gets a request."""
+    """Invokes one function, in an idle environment that is drawn at random."""
 
     launcher: Launcher
     min_environments: int
     max_environments: int
-    idle_choice: Literal["latest", "random"]
     rng: random.Random
     queue_seconds: float = 25.0
     counts: PoolCounts = field(default_factory=PoolCounts)
@@ -149,8 +147,7 @@ class FunctionPool:
 
     async def _acquire(self) -> ExecutionEnvironment:
         if self._idle:
-            position = -1 if self.idle_choice == "latest" else self.rng.randrange(len(self._idle))
-            return self._idle.pop(position)
+            return self._idle.pop(self.rng.randrange(len(self._idle)))
         future: asyncio.Future[ExecutionEnvironment] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         self._start_what_is_missing()

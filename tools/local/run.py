@@ -150,23 +150,20 @@ class LocalRun:
             auto_decompress=False,
         )
         self._cleanup.push_async_callback(session.close)
-        endpoint = self.config.dynamodb_endpoint
-        if endpoint is None:
-            moto = MotoServer(self.config.work_dir / "moto")
-            self._cleanup.push_async_callback(moto.stop)
-            endpoint = await moto.start()
+        moto = MotoServer(self.config.work_dir / "moto")
+        self._cleanup.push_async_callback(moto.stop)
+        endpoint = await moto.start()
         config = self.config
         model = PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu, config.partitions)
         backend = Backend(session, endpoint, model)
         for table, properties in self._stack.tables.items():
             await create_table(backend, table, properties)
         self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
-        name = config.dynamodb_endpoint or "moto"
         limits = f"{model.write_limit_wcu:g} WCU and {model.read_limit_rcu:g} RCU"
         count = model.partitions
         partitions = "one for each key" if count is None else f"{count} in each table and index"
         self._say(
-            f"DynamoDB ({name}) behind the partition model ({limits} a second, partitions: {partitions}) "
+            f"DynamoDB (moto) behind the partition model ({limits} a second, partitions: {partitions}) "
             f"at {self._dynamodb_url}"
         )
 
@@ -198,7 +195,6 @@ class LocalRun:
             launcher=launcher,
             min_environments=low,
             max_environments=high,
-            idle_choice=self.config.idle_choice,
             rng=rng,
         )
 

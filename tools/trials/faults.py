@@ -341,12 +341,12 @@ class FaultInjector:
         return sum(injected.get(fault, 0) for fault in {rule["fault"] for rule in kind.rules})
 
 
-def start_consumer(control: Control, running: set[asyncio.Task[None]], event: Mapping[str, Any] | None = None) -> None:
+def start_consumer(control: Control, running: set[asyncio.Task[None]]) -> None:
     """Start a consumer as the schedule would within the minute; it returns when it ends, and nobody waits for that."""
 
     async def consume() -> None:
         with contextlib.suppress(ControlError):
-            await control.post(f"/functions/{CONSUMER}/invoke", event)
+            await control.post(f"/functions/{CONSUMER}/invoke")
 
     task = asyncio.create_task(consume())
     running.add(task)

@@ -74,7 +74,6 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[MakePoo
             launcher=launcher,
             min_environments=least,
             max_environments=most,
-            idle_choice=limits.pop("idle_choice", "latest"),
             rng=random.Random(1),
             **{"queue_seconds": 600.0, **limits},
         )

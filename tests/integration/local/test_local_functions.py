@@ -112,18 +112,15 @@ def test_environments_follow_concurrency_up_to_the_limit(loop: Any, make_pool: A
     loop.run(_until(lambda: pool.status()["frozen"] == 3))
 
 
-def test_the_idle_choice_is_latest_or_random(loop: Any, make_pool: Any) -> None:
-    """Latest takes the same environment again and again; random takes all of them in turn."""
-    source = "import os\ndef handler(event, context):\n    return os.getpid()\n"
-    used: dict[str, set[int]] = {}
-    for choice in ("latest", "random"):
-        pool = make_pool(source, least=3, idle_choice=choice)
-        loop.run(pool.start())
-        used[choice] = set()
-        for _ in range(12):
-            used[choice].add(_invoke(loop, pool))
-            loop.run(_until(lambda: pool.status()["frozen"] == 3))  # noqa: B023 - runs within this turn
-    assert (len(used["latest"]), len(used["random"])) == (1, 3)
+def test_any_idle_environment_may_get_a_request(loop: Any, make_pool: Any) -> None:
+    """So that a load is spread over all of them."""
+    pool = make_pool("import os\ndef handler(event, context):\n    return os.getpid()\n", least=3)
+    loop.run(pool.start())
+    used = set()
+    for _ in range(12):
+        used.add(_invoke(loop, pool))
+        loop.run(_until(lambda: pool.status()["frozen"] == 3))
+    assert len(used) == 3
 
 
 def test_reserved_concurrency_refuses_at_once_and_the_limit_after_a_while(

@@ -1,5 +1,7 @@
 """Hedged requests: only the slow ones, only within the budget, and the first good response wins."""
 
+from random import Random
+
 import pytest
 
 from hotpartition.core.errors import StoreUnavailableError
@@ -142,6 +144,20 @@ class TestRunRound:
         two_late = Transport(*[[(9.0, n), (0.002, n)] if n < 2 else [(0.001, n)] for n in range(17)])
         assert run(two_late, parallel=17, subject=policy(count=10_000)) == (list(range(17)), 2)
         assert two_late.now < 0.1
+
+    def test_hedging_spares_pages_their_slow_responses(self):
+        """Seventeen queries a page, one response in a hundred slow: the slowest pages are three times as fast."""
+        slowest = []
+        for subject in (policy(quantile=0.97), None):
+            random, times = Random(1), []
+            for _ in range(1_000):
+                drawn = [[(0.1 if random.random() < 0.01 else 0.005, n) for _ in range(2)] for n in range(17)]
+                transport = Transport(*drawn)
+                run(transport, parallel=17, subject=subject)
+                times.append(transport.now)
+            slowest.append(sorted(times)[990])
+        hedged, alone = slowest
+        assert hedged <= 0.3 * alone
 
     def test_what_is_raised_ends_the_round(self):
         transport = Transport([(0.1, ZeroDivisionError())], [(9.0, "late")])
