@@ -1,4 +1,4 @@
-"""The files of the locked packages that layers omit, because no function uses them (`docs/decisions/0028`).
+"""The files of the locked packages that layers omit, because no function uses them.
 
 Paths are relative to the folder that holds the packages. A path that a later release no longer has is no error: the
 tests bound the layer's size and run every function from the rest.

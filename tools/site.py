@@ -126,8 +126,7 @@ def build_nav() -> list[object]:
     folder = ROOT / "docs/decisions"
     indexed = sorted(folder.glob("*.md"), key=lambda page: (page.name != "README.md", page.name))
     decisions = [str(page.relative_to(ROOT)) for page in indexed]
-    archive = [str(page.relative_to(ROOT)) for page in sorted((folder / "archive").glob("*.md"))]
-    nav.append({"Decisions": [*decisions, {"Archive": archive}]})
+    nav.append({"Decisions": decisions})
     return nav
 
 

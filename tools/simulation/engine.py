@@ -41,7 +41,7 @@ GROWTH_PER_SECOND = 100.0
 GROWTH_AT_ONCE = 1000.0
 COLD_START_MEDIAN_SECONDS = 0.6
 COLD_START_SIGMA = 0.25
-"""Assumption: the functions' imports take some 0.5 s (docs/decisions/archive/0005)."""
+"""Assumption: the functions' imports take some 0.5 s."""
 BUSY_SECONDS = 0.006
 """How long a request of other traffic keeps an environment awake."""
 

@@ -573,7 +573,7 @@ def _choose_since(load: _LoadClass, first_slot: int, last_slot: int, now_ms: int
 class ReportWindow:
     """All reports within the horizon, by collection.
 
-    Memory is proportional to what the streams hold of 15 s (docs/decisions/0027-the-consumers-state.md).
+    Memory is proportional to what the streams hold of 15 s.
     """
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
