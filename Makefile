@@ -142,8 +142,8 @@ simulate: .venv/.tool ## Strategies side by side, a rush of readers, a million w
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (15 minutes; SEEDS=, IN_BAND=1)
 	$(BIN)/python -m tools.simulation faults$(if $(IN_BAND),-in-band) $(addprefix --seeds ,$(SEEDS))
 
-simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (25 minutes; SEEDS=, and one of IN_BAND=1, FOLD=1, REBUILD=1)
-	$(BIN)/python -m tools.simulation table-faults$(if $(IN_BAND),-in-band)$(if $(FOLD),-fold)$(if $(REBUILD),-rebuild) $(addprefix --seeds ,$(SEEDS))
+simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (25 minutes; SEEDS=, and one of IN_BAND=1, FOLD=1)
+	$(BIN)/python -m tools.simulation table-faults$(if $(IN_BAND),-in-band)$(if $(FOLD),-fold) $(addprefix --seeds ,$(SEEDS))
 
 simulate-counters: .venv/.tool ## 10,000 additions a second on one counter, and 50 seeds of additions with tokens while everything fails: each counts once (5 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation counters $(addprefix --seeds ,$(SEEDS))

@@ -27,7 +27,7 @@ _SOURCES = {
 }
 """How a stack on AWS is named: its variable, and where the name comes from."""
 
-OWN = frozenset({"rebuild-journal", "fold", "copy-back"})
+OWN = frozenset({"fold", "copy-back"})
 """The commands that work on a table itself, with the caller's own credentials."""
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
@@ -96,6 +96,8 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
         return options
     if getattr(options, "journal_table", None):
         raise UsageError("--journal-table belongs to a table: give --table as well")
+    if options.command == "verify" and options.all:
+        raise UsageError("verify --all looks through a table: name it with --table")
     if options.command != "plan":
         way = "stack" if options.command == "check" else "function"
         name, options.url = _choose_target(way, getattr(options, way), options.url, environ)
@@ -201,9 +203,12 @@ def _build_parser() -> _Parser:
 
     verify = add("verify", "registry against journal: what is equal and what differs", "verify --mend", target, table)
     verify.add_argument("--mend", action="store_true", help="repair both: each gets what only the other has")
+    verify.add_argument(
+        "--all", action="store_true", help="with --table: look through all stored keys for shards that no route names"
+    )
 
     add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
-    _add_repairs(add, key, by)
+    _add_repairs(add, key)
 
     watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target, table, rows)
     watch.add_argument("--every", type=_between(0.1, 3_600), default=2.0, metavar="SECONDS", help="default 2")
@@ -295,27 +300,10 @@ def _add_credentials(parser: _Parser) -> None:
     parser.add_argument("--profile", help="AWS profile")
 
 
-def _add_repairs(add: Callable[..., _Parser], key: _Parser, by: _Parser) -> None:
+def _add_repairs(add: Callable[..., _Parser], key: _Parser) -> None:
     """Add the commands that work on a table itself."""
     own = _add_table("the table", is_required=True)
     _add_credentials(own)
-    rebuild = add(
-        "rebuild-journal",
-        "add to a table's journal what its stored keys tell: for routing items that were lost",
-        "rebuild-journal --table readings --journal-table hp-routes-readings",
-        own,
-        by,
-    )
-    rebuild.add_argument(
-        "--hashed",
-        default="sort-key",
-        metavar="ATTRIBUTE",
-        help="what the table's shards are chosen by: an attribute, `random`, or `sort-key` (the default)",
-    )
-    rebuild.add_argument(
-        "--units", type=_between(1, 1e6), default=500.0, metavar="RCU", help="read units a second (default 500)"
-    )
-
     fold = add(
         "fold",
         "move a partition key's items from its shards to its base key, while it is read and written",

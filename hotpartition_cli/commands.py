@@ -87,16 +87,23 @@ def _verify(call: Caller, progress: Progress, *, repairs: bool) -> Outcome:
     """Compare registry and journal, part by part."""
     counts: dict[str, int] = {}
     differences: list[Mapping[str, str]] = []
-    repaired, unrouted = 0, list[str]()
+    repaired, unrouted = 0, dict[str, int]()
     for part in _parts(call, {"command": "verify", "mend": repairs}):
         counts = {name: counts.get(name, 0) + count for name, count in part["counts"].items()}
         differences += part["differences"]
         repaired += part["mended"]
-        unrouted += part.get("unrouted", ())
+        unrouted |= part.get("unrouted", {})
         progress(f"{sum(counts.values()):,} routes compared")
-    document = {"counts": counts, "differences": differences, "mended": repaired, "unrouted": unrouted}
+    document = {
+        "counts": counts,
+        "differences": differences,
+        "mended": repaired,
+        "unrouted": sorted(unrouted),
+        "unrouted_shard_counts": unrouted,
+    }
     is_fine = len(differences) <= repaired and not unrouted
-    complaint = f"{unrouted[0]} has items on shards, and the journal is empty: rebuild-journal" if unrouted else None
+    readers = f"fixed(0, readable={max(unrouted.values(), default=0)})"
+    complaint = f"the journal was lost: fold each of these keys, with readers on {readers}" if unrouted else None
     return Outcome(document, Status.FINE if is_fine else Status.FINDING, complaint)
 
 

@@ -83,7 +83,12 @@ def connect(options: argparse.Namespace) -> Caller:
         from hotpartition_cli.tables import TableCaller  # noqa: PLC0415
 
         return TableCaller.connect(
-            options.table, options.journal_table, os.environ, region=options.region, profile=options.profile
+            options.table,
+            options.journal_table,
+            os.environ,
+            region=options.region,
+            profile=options.profile,
+            looks_at_all=getattr(options, "all", False),
         )
     if options.url:
         return UrlCaller(options.url, options.function or OPERATIONS)
@@ -124,7 +129,7 @@ def run(
             from hotpartition_cli.repairs import repair  # noqa: PLC0415
 
             with screen.progress() as progress:
-                outcome = repair(options, environ, progress, by=by, sleep=sleep)
+                outcome = repair(options, environ, progress, sleep=sleep)
             return _show(screen, options.command, outcome)
         call = connect(options)
         if options.command == "watch":
@@ -222,9 +227,6 @@ def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Cal
             " and their messages for a day"
         )
     screen.say(f"check {costs}")
-    if options.stack:
-        lost = "items on shards that no route names, and adds their routes"
-        screen.say(f"check does not look through tables: `hotpartition rebuild-journal --table NAME` finds {lost}")
     with screen.progress() as progress:
         return check(stack, progress, load_seconds=options.seconds, wait_seconds=options.wait, sleep=sleep)
 

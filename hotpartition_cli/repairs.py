@@ -7,40 +7,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from boto3.dynamodb.types import TypeDeserializer
-
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.capacity import Item
-from hotpartition.core.counter_items import AMOUNT
 from hotpartition.core.errors import ConditionFailedError, InvalidRequestError, RetryLaterError
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.folding import Folder, FoldForm
-from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.journal_rebuild import CALL_BUDGET_MS, Clue, ScanForm, rebuild_journal
+from hotpartition.dynamodb.folding import CALL_BUDGET_MS, Folder, FoldForm
 from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.engine.raising import Raiser
 from hotpartition.runtime.clocks import system_clock
-from hotpartition.table.routes import LoggedTelemetry
-from hotpartition.table.schema import text_of
 from hotpartition_cli.commands import Outcome, Progress
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 from hotpartition_cli.tables import find_place, read_settings
-from hotpartition_messages.keys import (
-    KEY_FORM,
-    MESSAGE_PREFIX,
-    ROUTING_INDEX,
-    find_journal,
-    parse_sort_key,
-    position_of,
-)
+from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, find_journal
 
-SORT_KEY, RANDOM = "sort-key", "random"
-"""Values of `--hashed` beside the name of an attribute."""
 _RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
 
 
@@ -99,10 +82,9 @@ def repair(
     environ: Mapping[str, str],
     progress: Progress,
     *,
-    by: str,
     sleep: Callable[[float], None],
 ) -> Outcome:
-    """Carry out `rebuild-journal`, `fold` or `copy-back`.
+    """Carry out `fold` or `copy-back`.
 
     Raises:
         ToolError: with the reason and the way out.
@@ -111,13 +93,7 @@ def repair(
     table = open_table(options, environ, sleep, has_journal=has_journal)
 
     def carry_out() -> Outcome:
-        match options.command:
-            case "rebuild-journal":
-                return _rebuild(table, options, progress, by)
-            case "fold":
-                return _fold(table, options, progress)
-            case _:
-                return _copy_back(table, options, progress)
+        return (_fold if options.command == "fold" else _copy_back)(table, options, progress)
 
     try:
         outcome: Outcome = translated(carry_out, _subject(table.name), table.region)
@@ -126,63 +102,6 @@ def repair(
     except RetryLaterError as error:
         raise FailedError(f"DynamoDB refused for a minute ({error}): run it again", kind="retry-later") from error
     return outcome
-
-
-def _rebuild(table: OwnTable, options: argparse.Namespace, progress: Progress, by: str) -> Outcome:
-    if table.place is None or not table.sort_key:
-        raise UsageError(f"{table.name} has no sort key, so there is nothing to rebuild: name another table")
-    names = [table.partition_key, table.sort_key, AMOUNT]
-    if not table.is_messages and options.hashed not in {SORT_KEY, RANDOM}:
-        names.append(options.hashed)
-    form = ScanForm(
-        table.name,
-        table.partition_key,
-        table.form,
-        tuple(dict.fromkeys(names)),
-        _clue_of_message if table.is_messages else _build_clue(table.sort_key, options.hashed),
-    )
-    journal = DynamoDBJournal(table.calls, table.place)
-    raiser = Raiser(journal=journal, registry=None, telemetry=LoggedTelemetry(), clock=table.clock)
-    rebuilt = rebuild_journal(
-        table.calls,
-        form,
-        journal,
-        raiser,
-        table.clock,
-        by=by,
-        units_per_second=options.units,
-        progress=lambda items: progress(f"{items:,} items looked at"),
-    )
-    document = {
-        "items": rebuilt.items,
-        "keys": rebuilt.collections,
-        "grown": rebuilt.grown,
-        "malformed": list(rebuilt.unreadable),
-    }
-    return Outcome(document, Status.FINDING if rebuilt.unreadable else Status.FINE)
-
-
-def _clue_of_message(item: Item) -> Clue:
-    sort_key = item["sk"]["S"]
-    if not sort_key.startswith(MESSAGE_PREFIX):
-        return Clue(None, 0)
-    try:
-        return Clue(parse_sort_key(sort_key), position_of(sort_key))
-    except (KeyError, ValueError):
-        return Clue(None, 0)
-
-
-def _build_clue(sort_key: str, hashed: str) -> Callable[[Item], Clue]:
-    read: Callable[[Any], Any] = TypeDeserializer().deserialize
-    attribute = sort_key if hashed == SORT_KEY else hashed
-
-    def clue_of(item: Item) -> Clue:
-        is_cell = AMOUNT in item and item[sort_key].get("S", "").startswith("c#")
-        if hashed == RANDOM or is_cell or attribute not in item:
-            return Clue(None, 0)
-        return Clue(text_of(read(item[attribute])), 0)
-
-    return clue_of
 
 
 def _fold(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:

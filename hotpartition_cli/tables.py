@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,8 @@ from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 
 PARALLEL_READS = 8
 SAMPLED_ITEMS = 2_000
-"""Items among which `verify` looks for such that no route names."""
+"""Items among which `verify` looks for such that no route names, and those of one request for all of them."""
+SCANNED_RCU_PER_SECOND = 500
 _RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table, verify: Scan)"
 
 
@@ -38,7 +40,7 @@ class TableCaller:
     check: JournalCheck
     subject: Subject
     region: str
-    find_unrouted: Callable[[], list[str]] = list
+    stored: StoredKeys
 
     @classmethod
     def connect(
@@ -49,10 +51,12 @@ class TableCaller:
         *,
         region: str | None,
         profile: str | None,
+        looks_at_all: bool = False,
     ) -> TableCaller:
         """Find credentials and region as every AWS tool does, and read the names of the table's keys.
 
-        Settings that `in_band()` would read from the environment count here as well.
+        Settings that `in_band()` would read from the environment count here as well. With `looks_at_all`, `verify`
+        looks through all stored keys.
         """
         settings = read_settings(table, journal_table, environ)
         client = open_client(open_session(region, profile), "dynamodb")
@@ -67,9 +71,8 @@ class TableCaller:
             form=form,
             run_all=threads.map,
         )
-        return cls(
-            operations, check, _subject(table), client.meta.region_name, lambda: _find_unrouted(client, table, form)
-        )
+        stored = StoredKeys(client, table, form, looks_at_all=looks_at_all)
+        return cls(operations, check, _subject(table), client.meta.region_name, stored)
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Caller`."""
@@ -80,26 +83,61 @@ class TableCaller:
 
     def _respond(self, command: Mapping[str, object]) -> dict[str, Any]:
         response = respond(command, self.operations, self.check, remaining_ms=math.inf)
-        if command["command"] == "verify" and "counts" in response and not any(response["counts"].values()):
-            response["unrouted"] = self.find_unrouted()
+        if command["command"] == "verify" and "counts" in response and response["cursor"] is None:
+            is_empty = command["cursor"] is None and not any(response["counts"].values())
+            if is_empty or self.stored.looks_at_all:
+                response["unrouted"] = self._find_unrouted()
         return response
 
+    def _find_unrouted(self) -> dict[str, int]:
+        """Find keys with items on shards that their route does not name; of each, how many shards there are."""
+        found = self.stored.count_shards()
+        return {key: n for key, n in found.items() if n > self._named(key)}
 
-def _find_unrouted(client: Any, table: str, form: KeyForm) -> list[str]:
-    """Look for items on shards, among some: where the journal is empty, nothing finds them."""
-    partition_key = _read_keys(client, table)[0][0]
-    response = translated(
-        lambda: client.scan(
-            TableName=table,
-            Limit=SAMPLED_ITEMS,
-            ProjectionExpression="#p",
-            ExpressionAttributeNames={"#p": partition_key},
-        ),
-        _subject(table),
-        client.meta.region_name,
-    )
-    found = (form.parse(item[partition_key]["S"]) for item in response["Items"])
-    return sorted({collection for collection, shard in found if shard is not None})
+    def _named(self, key: str) -> int:
+        item = self.operations.show_route(key).item
+        return item.route.max_shard_count if item and item.route else 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoredKeys:
+    """The partition keys of a table's items: its first `SAMPLED_ITEMS`, or all of them."""
+
+    client: Any
+    table: str
+    form: KeyForm
+    looks_at_all: bool = False
+    sleep: Callable[[float], None] = time.sleep
+
+    def count_shards(self) -> dict[str, int]:
+        """Count the shards of each key that has items on shards, by the largest index met; sorted by key."""
+        counts: dict[str, int] = {}
+        for partition_key in self._scan():
+            collection, shard = self.form.parse(partition_key)
+            if shard is not None:
+                counts[collection] = max(counts.get(collection, 0), shard + 1)
+        return dict(sorted(counts.items()))
+
+    def _scan(self) -> Iterator[str]:
+        name = _read_keys(self.client, self.table)[0][0]
+        request: dict[str, Any] = {
+            "TableName": self.table,
+            "Limit": SAMPLED_ITEMS,
+            "ProjectionExpression": "#p",
+            "ExpressionAttributeNames": {"#p": name},
+            "ConsistentRead": self.looks_at_all,
+            "ReturnConsumedCapacity": "TOTAL",
+        }
+        while True:
+            response = translated(
+                lambda: self.client.scan(**request), _subject(self.table), self.client.meta.region_name
+            )
+            yield from (item[name]["S"] for item in response["Items"])
+            start = response.get("LastEvaluatedKey")
+            if not (start and self.looks_at_all):
+                return
+            request["ExclusiveStartKey"] = start
+            self.sleep(response["ConsumedCapacity"]["CapacityUnits"] / SCANNED_RCU_PER_SECOND)
 
 
 def read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> InBandSettings:

@@ -149,6 +149,8 @@ def view_verification(document: Mapping[str, Any]) -> RenderableType:
         parts.append(Text(f"and {len(differences) - MAX_DIFFERENCES_SHOWN:,} more (--json names all)"))
     if document["mended"]:
         parts.append(Text(f"{document['mended']:,} repaired: each place has what only the other knew.", "green"))
+    for id_, n in document["unrouted_shard_counts"].items():
+        parts.append(Text(f"{id_} has items on shards that no route names: fold {id_} --n {n}", "red"))
     return Group(*parts)
 
 
@@ -230,13 +232,6 @@ def view_check(document: Mapping[str, Any]) -> RenderableType:
     return Group(table, Text(head, "green" if document["passed"] else "red"))
 
 
-def view_journal(document: Mapping[str, Any]) -> RenderableType:
-    """Show the findings of `rebuild-journal`."""
-    items, keys, grown = (document[name] for name in ("items", "keys", "grown"))
-    head = f"{items:,} items looked at; {keys:,} keys have shards; {grown:,} routes were added to."
-    return Text("\n".join([head, *_unreadable(document)]))
-
-
 def view_fold(document: Mapping[str, Any]) -> RenderableType:
     """Show how many items `fold` moved."""
     lines = [f"{document['moved']:,} items of {document['conversation_id']} were moved to its base key."]
@@ -263,7 +258,6 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "close": view_close,
     "verify": view_verification,
     "rebuild-registry": view_rebuild,
-    "rebuild-journal": view_journal,
     "fold": view_fold,
     "copy-back": view_copies,
     "plan": view_plan,

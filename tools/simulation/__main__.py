@@ -13,7 +13,6 @@ COMMANDS: Mapping[str, str] = {
     "faults-in-band": "tools.simulation.studies:study_messages_in_band",
     "table-faults-in-band": "tools.simulation.studies:study_tables_in_band",
     "table-faults-fold": "tools.simulation.studies:study_folds",
-    "table-faults-rebuild": "tools.simulation.studies:study_rebuilds",
     "counters": "tools.simulation.studies:study_counters",
     "in-band": "tools.simulation.in_band:main",
     "sizes": "tools.simulation.scale:print_sizes",

@@ -16,8 +16,6 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.folding import Folder, FoldForm
-from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.journal_rebuild import ScanForm, rebuild_journal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import CloseStep
@@ -36,8 +34,8 @@ RAISER_SECONDS = 0.3
 """How often something looks whether there is anything to raise."""
 FOLD_SETTLE_SECONDS = 2.0
 FOLDED_PER_SECOND = 400.0
-FOLD_DEATHS, REBUILD_DEATHS = 0.005, 0.3
-"""The odds that a process dies of one of its requests: a fold takes hundreds of them, a rebuild less than ten."""
+FOLD_DEATHS = 0.005
+"""The odds that a process that folds dies of one of its requests: it sends hundreds of them."""
 DEATH_SECONDS = 0.01
 """Mean time from there to its death: as long as a request takes, so that it has happened, or not."""
 LONGEST_REPAIR_SECONDS = 600.0
@@ -413,27 +411,3 @@ def _deadly(
         return call(operation, request)
 
     return ThreadedCalls(call_and_die)
-
-
-def rebuild_lost_journal(world: World, place: JournalPlace, form: ScanForm) -> int:
-    """Rebuild a journal by a process that is started again until it has done it; return how often it was killed."""
-    engine, random = world.engine, world.random("rebuilds")
-
-    def build(process: Process, index: int) -> Callable[[None], None]:
-        own_random = world.random(f"rebuilder-{index}")
-        calls = _deadly(world, process, processes, REBUILD_DEATHS, own_random)
-        clock = world.clock(own_random)
-        raiser = build_raiser(world, process, index, place)
-        journal = DynamoDBJournal(calls, place)
-
-        def rebuild(_: None) -> None:
-            rebuild_journal(calls, form, journal, raiser, clock, by="simulated", units_per_second=200.0)
-
-        return rebuild
-
-    processes: Function[None, None] = Function(engine, FunctionConfig(concurrency=1, warm=1), build, random)
-    while True:
-        with suppress(NoResponseError, TooManyRequestsError, RetryLaterError):
-            processes.invoke(None, timeout_seconds=LONGEST_REPAIR_SECONDS)
-            return processes.deaths
-        engine.sleep(0.1)

@@ -4,7 +4,7 @@
   page or a lookup, repetitions included. What the functions then ask of DynamoDB and Redis is counted apart.
 - `make simulate-table-faults`: items of a `ShardedTable` are created, changed, overwritten and deleted by environments
   that die, among raises, over a network that loses, delays and refuses. An operation is one call of the library. With
-  `FOLD=1` their items are moved to the base key meanwhile; with `REBUILD=1` the journal is lost half-way, and rebuilt.
+  `FOLD=1` their items are moved to the base key meanwhile.
 - `make simulate-counters`: a rush, in which one counter steps to 10,000 additions a second, without tokens; none is
   refused once its raise has reached the writers. And additions with tokens, while environments die, responses get lost,
   requests happen late, the counters are raised, and clients repeat; each counts once. In odd seeds a cancelled
@@ -59,12 +59,11 @@ CLOSES = ("confirmed_closes", "void_announcements")
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average: 100,000 of them all."""
 MESSAGES, TABLES, COUNTERS = "faults", "table-faults", "counters"
-IN_BAND, FOLD, REBUILD = "-in-band", "-fold", "-rebuild"
+IN_BAND, FOLD = "-in-band", "-fold"
 TABLE_PARTS = {
     TABLES: TableParts(),
     TABLES + IN_BAND: TableParts(is_in_band=True),
     TABLES + FOLD: TableParts(folds=True),
-    TABLES + REBUILD: TableParts(loses_journal=True),
 }
 """What each study of tables is made of."""
 STEP = "step"
@@ -250,7 +249,7 @@ def run_tables(seed: int, *, name: str = TABLES) -> TableRun:
 def judge_tables(runs: Sequence[TableRun], *, name: str = TABLES, least_seeds: int = MOST_SEEDS) -> TableStudy:
     """Sum up all seeds of a study, and hold them against the bars."""
     parts = TABLE_PARTS[name]
-    killed = sum(run.repairs_killed for run in runs)
+    killed = sum(run.folds_killed for run in runs)
     found: Counter[str] = Counter(breach.fault for run in runs for breach in run.breaches)
     lost, doubled, updates_lost = (found[fault] for fault in ("missing", "duplicated", "undone"))
     others = found.total() - lost - doubled - updates_lost
@@ -260,9 +259,9 @@ def judge_tables(runs: Sequence[TableRun], *, name: str = TABLES, least_seeds: i
         at_most("doubled items and changes", doubled, 0, "items"),
         at_most("lost changes", updates_lost, 0, "changes"),
         at_most("other breaches (order, invented, come back)", others, 0, "items"),
-        *(() if parts.has_repairs else _close_bars(runs)),
+        *(() if parts.folds else _close_bars(runs)),
         *([at_least("items moved", sum(run.moved for run in runs), 5 * len(runs), "items")] if parts.folds else []),
-        *([at_least("repairs that were killed", killed, len(runs) // 2, "processes")] if parts.has_repairs else []),
+        *([at_least("folds that were killed", killed, len(runs) // 2, "processes")] if parts.folds else []),
     )
     return TableStudy(
         **_common(
@@ -377,7 +376,6 @@ def study_tables(arguments: Sequence[str], *, name: str = TABLES) -> int:
 study_messages_in_band = partial(study_messages, strategy="in_band")
 study_tables_in_band = partial(study_tables, name=TABLES + IN_BAND)
 study_folds = partial(study_tables, name=TABLES + FOLD)
-study_rebuilds = partial(study_tables, name=TABLES + REBUILD)
 
 
 def study_counters(arguments: Sequence[str]) -> int:

@@ -30,7 +30,6 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.journal_rebuild import Clue, ScanForm
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.runtime.settings import InBandSettings
 from hotpartition.table import at_random, by_attribute, by_sort_key
@@ -48,7 +47,7 @@ from tools.simulation.engine import (
     SimulatedExecutor,
     TooManyRequestsError,
 )
-from tools.simulation.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand, rebuild_lost_journal
+from tools.simulation.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand
 from tools.simulation.measure import Offer, Record
 from tools.simulation.scenarios import ALL_FAULTS, FAULTS, SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, Observer
@@ -67,7 +66,6 @@ DRAIN_SECONDS = 8.0
 WAIT_SECONDS = 0.12
 """Mean time between two calls of one client."""
 AUDIT_SECONDS = 60.0
-REBUILD_SECONDS = 300.0
 EXPECTED_CODES = frozenset(
     {
         "ConditionalCheckFailedException",
@@ -132,10 +130,6 @@ class MotoNetwork(Network):
         del role
         self._owner = owner
         return SimpleNamespace(call=Boto3Call(self._aws.raiser))
-
-    def forget_routes(self) -> None:
-        """Have eventually consistent reads of the journal find nothing of what it was."""
-        self._routes.clear()
 
     def close(self) -> None:
         """Let the clients speak to moto itself again."""
@@ -261,13 +255,6 @@ class TableParts:
     """Whether environments find what is hot themselves, beside what is raised by hand."""
     folds: bool = False
     """Whether items are moved to the base key beside all that."""
-    loses_journal: bool = False
-    """Whether journal and Redis lose everything half-way, and are rebuilt from stored keys before work goes on."""
-
-    @property
-    def has_repairs(self) -> bool:
-        """Whether something works beside the load as operators do, and dies of it."""
-        return self.loses_journal or self.folds
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,8 +274,8 @@ class TableRun:
     sharded_items: int
     moved: int
     """Items that were moved to the base key."""
-    repairs_killed: int
-    """Processes that died while they moved items, or rebuilt the journal."""
+    folds_killed: int
+    """Processes that died while they moved items."""
     faults: tuple[tuple[str, int], ...]
     breaches: tuple[Finding, ...]
 
@@ -344,7 +331,7 @@ class _Run:
         self.seed, self.parts, self.seconds = seed, parts, seconds
         engine = self.engine = Engine()
         self.record = Record()
-        self.operations = self.rebuilds_killed = 0
+        self.operations = 0
         self.raw = aws.raw
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
@@ -404,12 +391,9 @@ class _Run:
         engine, record = self.engine, self.record
         self.driver.start()
         self._begin()
-        if self.parts.loses_journal:
-            self._lose_journal(self.seconds / 2)
-            self._begin()
         if self.folds is not None:
             self.folds.start()
-        end = engine.now + self.seconds / (1 + self.parts.loses_journal)
+        end = engine.now + self.seconds
         engine.at(end, self.driver.stop)
         engine.run_until(end + 1.0)
         self.world.is_over = True
@@ -429,7 +413,7 @@ class _Run:
             void_announcements=self.closes.void,
             sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
             moved=0 if self.folds is None else self.folds.moved,
-            repairs_killed=self.rebuilds_killed if self.folds is None else self.folds.killed,
+            folds_killed=0 if self.folds is None else self.folds.killed,
             faults=self.driver.all_struck(),
             breaches=record.breaches(),
         )
@@ -442,33 +426,6 @@ class _Run:
         self.raises.start()
         if self.has_positions:
             self.closes.start()
-
-    def _lose_journal(self, after_seconds: float) -> None:
-        """Stop all work, lose all routes, and rebuild them while faults go on."""
-        engine = self.engine
-        engine.run_until(engine.now + after_seconds)
-        self.world.is_over = True
-        engine.run_until(engine.now + DRAIN_SECONDS)
-        self.function = Function(engine, ENVIRONMENTS, self._build, self.world.random("later environments"))
-        names = [self.place.partition_key, *([self.place.sort_key] if self.place.sort_key else [])]
-        for item in self.raw.scan(TableName=self.place.table_name)["Items"]:
-            if self.place.is_apart or item[self.place.sort_key]["S"] == self.place.routing_sort_key:
-                key = {name: item[name] for name in names}
-                self.raw.delete_item(TableName=self.place.table_name, Key=key)
-        self.network.forget_routes()
-        for node in self.world.redis.nodes:
-            node.empty()
-        form = ScanForm(TABLE_NAME, "PK", KeyForm(), ("PK", "SK", "owner"), self._clue_of)
-
-        def rebuild() -> None:
-            self.rebuilds_killed = rebuild_lost_journal(self.world, self.place, form)
-
-        engine.run_to_end(rebuild, REBUILD_SECONDS)
-
-    def _clue_of(self, item: Mapping[str, Any]) -> Clue:
-        position = _position(item["SK"]["S"]) or 0 if self.has_positions else 0
-        hashed = (item["SK"]["S"], item.get("owner", {}).get("S"), None)
-        return Clue(hashed[self.seed % len(_HASHINGS)], position)
 
     def _audit(self) -> None:
         """Read all there is, by an environment that has just been born; as a whole and one by one."""

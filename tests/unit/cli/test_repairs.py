@@ -1,4 +1,4 @@
-"""`rebuild-journal`, `fold`, `copy-back` and what `verify` says of a journal that was lost, over moto."""
+"""`fold`, `copy-back` and what `verify` says of a journal that was lost, over moto."""
 
 import json
 import re
@@ -8,7 +8,7 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from hotpartition.core.route import Generation, Route, choose_placement
+from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -17,7 +17,7 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, fixed, in_band
 from hotpartition_cli.errors import Status
 from hotpartition_cli.main import run
-from hotpartition_messages.keys import KEY_FORM, build_key, find_journal
+from hotpartition_messages.keys import find_journal
 from support.builders import build_message
 from support.tables import BESIDE, TABLE_SCHEMA, define_table
 
@@ -90,46 +90,40 @@ def place(request, client):
     return request.param
 
 
-def test_a_lost_journal_is_noticed_and_rebuilt(client, place, capsys):
-    """Pages and point reads find everything again; a second run finds nothing to add."""
+def test_a_lost_journal_is_noticed_and_its_items_are_folded(client, place, capsys):
+    """The stored keys show what lies on shards; readers of all shards stay complete, and no route is needed later."""
     everything = keys_in(spread(client, place))
     assert len(everything) == 30
     lose(client, place)
     assert len(keys_in(open_table(place))) < 30
+    lost = {"room": 16}
     status, found = tool(capsys, "verify", *options_of(place))
-    assert (status, found["unrouted"]) == (Status.FINDING, ["room"])
+    assert (status, found["unrouted"], found["unrouted_shard_counts"]) == (Status.FINDING, ["room"], lost)
+    journal_of(client, place).add("other", [Generation(0, 2)], cause=Cause("test"), now_ms=NOW_MS)
+    assert tool(capsys, "verify", *options_of(place))[1]["unrouted"] == []
+    assert tool(capsys, "verify", *options_of(place), "--all")[1]["unrouted_shard_counts"] == lost
 
-    status, found = tool(capsys, "rebuild-journal", *options_of(place), "--hashed", "owner", "--by", "ann")
-    assert (status, found["keys"], found["grown"], found["malformed"]) == (Status.FINE, 1, 1, [])
+    readers = ShardedTable(
+        boto3.resource("dynamodb").Table("readings"), shards=fixed(0, readable=max(lost.values())), hashed=at_random()
+    )
+    assert keys_in(readers) == everything
+    for key, n in lost.items():
+        status, found = tool(capsys, "fold", key, *options_of(place), "--n", str(n), *QUICK)
+        assert (status, found["left"]) == (Status.FINE, 0)
+    assert keys_in(readers) == everything
     again = open_table(place)
     assert keys_in(again) == everything
     for sort_key in everything:
         found = again.get_item(Key={"PK": "room", "SK": sort_key}, Hashed=f"o{int(sort_key[3:])}", ConsistentRead=True)
         assert "Item" in found
-    (item,) = routing_items(client, place)
-    assert all("rebuilt by=ann" in raised for raised in item["raises"]["SS"])
-    assert tool(capsys, "rebuild-journal", *options_of(place), "--hashed", "owner")[1]["grown"] == 0
-    assert tool(capsys, "verify", *options_of(place))[1]["unrouted"] == []
+    assert tool(capsys, "verify", *options_of(place), "--all")[1]["unrouted"] == []
 
 
-def test_a_journal_of_messages_is_rebuilt_with_their_times(client, capsys):
-    """Their table is known by its index; older pages stay cheap."""
-    client.create_table(TableName="messages", **TABLE_SCHEMA)
-    for number in range(200):
-        message = build_message(NOW_MS + number, number)
-        route = Route(frozenset({Generation(NOW_MS, 4), Generation(NOW_MS + 100, 32)}))
-        place = choose_placement(route, build_key("c", message.message_id), KEY_FORM)
-        client.put_item(TableName="messages", Item=message.to_item(place.partition_key))
-    client.put_item(
-        TableName="messages", Item={"pk": {"S": "counter/likes#5"}, "sk": {"S": "c#"}, "counted": {"N": "3"}}
-    )
-    status, found = tool(capsys, "rebuild-journal", "--table", "messages")
-    assert (status, found["keys"], found["grown"]) == (Status.FINE, 2, 2)
-    route = journal_of(client, find_journal("messages")).get("c", is_strong=True).route
-    assert {Generation(NOW_MS, 4), Generation(NOW_MS + 100, 32)} <= route.generations
-    assert route.shard_count_at(NOW_MS - 1) == 0
-    counter = journal_of(client, find_journal("messages")).get("counter/likes", is_strong=True).route
-    assert counter.max_shard_count == 6
+def test_all_is_of_a_table(capsys):
+    """A function does not look through tables."""
+    status, found = tool(capsys, "verify", "--all", "--function", "operate")
+    assert (status, found["error"]["kind"]) == (Status.USAGE, "usage")
+    assert "--table" in found["error"]["message"]
 
 
 def test_a_key_is_folded_and_all_reads_stay_whole(client, place, capsys):

@@ -231,7 +231,7 @@ class TestMistakes:
             raise mine from error
 
         subject = Subject("DynamoDB", "table", "readings", "dynamodb:GetItem", "")
-        call = TableCaller(SimpleNamespace(list_hot=refuse), None, subject, "eu-central-1")
+        call = TableCaller(SimpleNamespace(list_hot=refuse), None, subject, "eu-central-1", None)
         with pytest.raises(FailedError) as raised:
             call({"command": "hot"})
         assert raised.value.kind == kind
