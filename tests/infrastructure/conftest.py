@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from infrastructure.templates import ENVIRONMENTS, VARIANTS, Template
+from infrastructure.apps import five_lines, in_band_app
+from infrastructure.template import ENVIRONMENTS, VARIANTS, Template
 
 if TYPE_CHECKING:
     Runner = Callable[..., subprocess.CompletedProcess[str]]
@@ -34,6 +35,16 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
         build_app(asked, outdir=str(folder), is_checked=name in {"prod", "lite"}).synth()
         made[name] = Template.read(folder)
     return made
+
+
+@pytest.fixture(scope="session")
+def five(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    return five_lines(tmp_path_factory.mktemp("five"), tmp_path_factory.mktemp("app"))
+
+
+@pytest.fixture(scope="session")
+def in_band(tmp_path_factory: pytest.TempPathFactory) -> Template:
+    return in_band_app(tmp_path_factory.mktemp("in_band"))
 
 
 def variant(name: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from hotpartition.core.metrics import MetricName
 from hotpartition_cdk.alarms import MAX_METRICS, RUNBOOK, Watched, list_alarms
-from infrastructure.templates import FUNCTIONS, ONCALL, TEAM, short_name
+from infrastructure.template import FUNCTIONS, ONCALL, TEAM, short_name
 
 
 @pytest.fixture(scope="module")

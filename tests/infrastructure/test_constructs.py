@@ -7,93 +7,29 @@ import re
 import subprocess
 import sysconfig
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, OperateSettings
 from infra.bundle import ROOT
-from infrastructure.templates import Statement, Template, short_name
+from infrastructure.apps import (
+    App,
+    cdk,
+    constructs,
+    dynamodb,
+    ec2,
+    ecr,
+    imported_table,
+    kms,
+    lambda_,
+    make_function,
+)
+from infrastructure.template import Statement, short_name
 
 WRITES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
 READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
-UNBUNDLED = {"context": {"aws:cdk:bundling-stacks": []}, "analytics_reporting": False, "stack_traces": False}
-IN_FIVE_LINES, _, WITH_REDIS = re.findall(r"```python\n(.*?)```", (ROOT / "docs/constructs.md").read_text(), re.DOTALL)[
-    :3
-]
-FIVE_LINES = re.sub(r"^HotPartition\(.*\n", WITH_REDIS, IN_FIVE_LINES, flags=re.MULTILINE)
-
-
-class Lazy:
-    """A module that is imported with its first use: the CDK starts Node.js."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
-
-
-SERVICES = ("dynamodb", "ec2", "ecr", "kms", "lambda")
-dynamodb, ec2, ecr, kms, lambda_ = (Lazy(f"aws_cdk.aws_{service}") for service in SERVICES)
-cdk, constructs = Lazy("aws_cdk"), Lazy("hotpartition_cdk")
-
-
-class App:
-    """An app without bundling: neither network nor pip is needed."""
-
-    def __init__(self, outdir: Path) -> None:
-        self.outdir = outdir
-        self.app = cdk.App(outdir=str(outdir), builtin_cloud_formation_validation=False, **UNBUNDLED)
-
-    def stack(self, name):
-        return cdk.Stack(self.app, name)
-
-    def template(self):
-        self.app.synth()
-        return Template.read(self.outdir)
-
-
-def make_function(stack, name, **properties):
-    usual = {
-        "code": lambda_.Code.from_inline("def handler(event, context): pass"),
-        "handler": "index.handler",
-        "runtime": lambda_.Runtime.PYTHON_3_13,
-    }
-    return lambda_.Function(stack, name, **(usual | properties))
-
-
-def imported_table(stack, name="readings", **attributes):
-    return dynamodb.Table.from_table_attributes(stack, f"Given-{name}", table_name=name, **attributes)
-
-
-def judge(app, *functions):
-    """Have cdk-nag judge all of an app but the user's own functions."""
-    for function in functions:
-        for rule in (
-            "IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/service-role/AWSLambdaBasicExecutionRole]",
-            "L1",
-        ):
-            known = cdk.Acknowledgment(id=f"AwsSolutions::AwsSolutions-{rule}", reason="the user's own function")
-            cdk.Validations.of(function).acknowledge(known)
-    cdk.Validations.of(app).add_plugins(Lazy("cdk_nag").AwsSolutionsChecks(app))
-    return app
-
-
-@pytest.fixture(scope="module")
-def five(tmp_path_factory):
-    """The template of the document's app, with cdk-nag judging all of it but the user's own function."""
-    outdir, folder = tmp_path_factory.mktemp("five"), tmp_path_factory.mktemp("app")
-    (folder / "functions").mkdir()
-    (folder / "functions" / "ingest.py").touch()
-    code = FIVE_LINES.replace("cdk.App()", "cdk.App(**arguments)").replace("app.synth()", "judge(app, ingest).synth()")
-    code = code.replace('"functions"', repr(str(folder / "functions")))
-    names = {"arguments": {"outdir": str(outdir), **UNBUNDLED}, "judge": judge}
-    exec(compile(code, "docs/constructs.md", "exec"), names)  # noqa: S102 - the project's document
-    return Template.read(outdir)
 
 
 def function_of(template, handler):
@@ -223,39 +159,6 @@ class TestFiveLines:
         namespace = five.function("operate")["Environment"]["Variables"]["POWERTOOLS_METRICS_NAMESPACE"]
         assert name == namespace
         assert name.startswith("sensors-hot-")
-
-
-@pytest.fixture(scope="module")
-def in_band(tmp_path_factory):
-    """Functions that find hot keys themselves, with routes in the table and apart; cdk-nag judges what is made."""
-    app = App(tmp_path_factory.mktemp("in_band"))
-    stack = app.stack("InBand")
-    ingest, show, collect, look = (
-        make_function(stack, name, handler=f"{name.lower()}.handler") for name in ("Ingest", "Show", "Collect", "Look")
-    )
-    constructs.HotPartition(
-        stack,
-        "Readings",
-        table=imported_table(stack),
-        detection=constructs.IN_BAND,
-        functions=[ingest],
-        readers=[show],
-        indexes=["by-time"],
-        settings={"max_shard_count": 16},
-    )
-    events = imported_table(stack, "events")
-    routes = Lazy("hotpartition_cdk.journal").JournalTable(stack, "Routes", table=events, is_retained=True).journal()
-    constructs.HotPartition(
-        stack,
-        "Events",
-        table=events,
-        detection=constructs.IN_BAND,
-        functions=[collect],
-        readers=[look],
-        journal=routes,
-    )
-    judge(app.app, ingest, show, collect, look)
-    return app.template()
 
 
 class TestInBand:

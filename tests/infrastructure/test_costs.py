@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infrastructure.test_constructs import App, constructs, imported_table
+from infrastructure.apps import App, constructs, imported_table
 
 HOURS = 730
 STARTS = HOURS * 60

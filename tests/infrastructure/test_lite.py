@@ -10,7 +10,7 @@ from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition_messages.keys import parse_conversation_id
 from hotpartition_messages.settings import IN_BAND_SETTINGS
-from infrastructure.templates import Statement, Template
+from infrastructure.template import Statement, Template
 from infrastructure.test_policies import (
     ADD_TO_COUNTERS,
     LIST_ROUTING_ITEMS,

@@ -6,8 +6,8 @@ from importlib import import_module
 
 import pytest
 
-from infrastructure.templates import Template, short_name
-from infrastructure.test_constructs import App, constructs, dynamodb, imported_table, make_function
+from infrastructure.apps import App, constructs, dynamodb, imported_table, make_function
+from infrastructure.template import Template, short_name
 
 NAMED = {
     "AWS::DynamoDB::Table": "TableName",

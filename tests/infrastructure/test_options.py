@@ -9,7 +9,7 @@ from hotpartition_cdk.options import list_options, override
 from hotpartition_cdk.settings import check_shares
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, LITE, PROD
-from infrastructure.templates import AUTHORIZER, BOUNDARY, FUNCTIONS, KEY, ONCALL, RUNBOOK_URL, short_name
+from infrastructure.template import AUTHORIZER, BOUNDARY, FUNCTIONS, KEY, ONCALL, RUNBOOK_URL, short_name
 
 TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
 

@@ -19,7 +19,7 @@ from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
-from infrastructure.templates import FUNCTIONS, Statement, short_name
+from infrastructure.template import FUNCTIONS, Statement, short_name
 
 JOINING_A_VPC = {
     "ec2:AssignPrivateIpAddresses",

@@ -9,8 +9,8 @@ import pytest
 import hotpartition_cdk
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
-from infrastructure.templates import Template
-from infrastructure.test_constructs import App, ec2, imported_table, make_function
+from infrastructure.apps import App, ec2, imported_table, make_function
+from infrastructure.template import Template
 from support.examples import run_examples
 
 

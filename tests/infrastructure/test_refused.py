@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hotpartition_cdk.errors import ConfigurationError
-from infrastructure.test_constructs import (
+from infrastructure.apps import (
     App,
     Lazy,
     cdk,

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hotpartition.redis.acl import Role
-from infrastructure.templates import FUNCTIONS, short_name
+from infrastructure.template import FUNCTIONS, short_name
 from support.tables import TABLE_SCHEMA
 
 ROLES = {

@@ -6,7 +6,7 @@ import pytest
 
 from hotpartition_cdk.bundle import LOCK, DependencyBundle
 from infra.environments import DEV
-from infrastructure.templates import FUNCTIONS
+from infrastructure.template import FUNCTIONS
 
 
 def test_overrides_reach_the_functions_that_know_them(staging):

@@ -1,0 +1,150 @@
+"""A synthesized template as short text, whose lines a reviewer can read as a diff.
+
+Each resource is a heading and one line for each property; an alarm, a statement of a policy and a graph are one line.
+Assets are numbered in the order in which they appear, since their hashes change with every line of code.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from difflib import ndiff
+from typing import Any
+
+from infrastructure.template import Template, short_name
+
+WIDTH = 118
+_ASSET = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+def write_short_form(template: Template) -> str:
+    """Write the short form of a template."""
+    return _number_assets("\n".join(line for lines in _sections(template).values() for line in lines))
+
+
+def write_difference(old: Template, new: Template) -> str:
+    """Write the lines of the short form that differ, below the headings of their resources."""
+    before, after = _sections(old), _sections(new)
+    lines = []
+    for heading in dict.fromkeys([*before, *after]):
+        compared = [_number_assets("\n".join(each.get(heading, []))).splitlines() for each in (before, after)]
+        found = [line for line in ndiff(*compared) if line[0] in "+-"]
+        lines += [heading, *found] if found else []
+    return "\n".join(lines)
+
+
+def _number_assets(text: str) -> str:
+    numbers: dict[str, int] = {}
+    return _ASSET.sub(lambda found: f"asset{numbers.setdefault(found.group(), len(numbers) + 1)}", text)
+
+
+def _sections(template: Template) -> dict[str, list[str]]:
+    """Write each resource, and the outputs, by heading."""
+    sections = {"Outputs": ["Outputs", *_list_lines(template.body.get("Outputs", {}), "  ")]}
+    for id_, resource in sorted(template.body["Resources"].items(), key=lambda item: (item[1]["Type"], item[0])):
+        kind = resource["Type"].removeprefix("AWS::")
+        heading = f"{kind} {id_}"
+        rest = {name: value for name, value in resource.items() if name not in {"Type", "Properties", "Metadata"}}
+        lines = [f"  {name}: {_inline(value)}" for name, value in sorted(rest.items())]
+        properties = resource.get("Properties", {})
+        if kind == "CloudWatch::Alarm":
+            sections[heading] = [_write_alarm(properties)]
+            continue
+        sections[heading] = [heading, *lines, *_list_properties(properties)]
+    return sections
+
+
+def _list_properties(properties: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in sorted(properties.items()):
+        if name == "Tags":
+            named = {tag["Key"]: tag["Value"] for tag in value} if isinstance(value, list) else value
+            yield f"  Tags: {_inline(named)}"
+        elif name == "DashboardBody":
+            yield from _list_widgets(json.loads(short_name(value)))
+        elif name.endswith("PolicyDocument"):
+            yield from (f"  {_write_statement(each)}" for each in value["Statement"])
+        else:
+            yield from _list_lines({name: value}, "  ")
+
+
+def _list_lines(values: Any, indent: str) -> Iterator[str]:
+    """Write values by name, those that fit into one line in one line."""
+    pairs = values.items() if isinstance(values, dict) else (("-", each) for each in values)
+    for name, value in sorted(pairs) if isinstance(values, dict) else pairs:
+        line = f"{indent}{name}{':' if name != '-' else ''} {_inline(value)}"
+        if len(line) <= WIDTH or not _is_nested(value):
+            yield line
+        else:
+            yield f"{indent}{name}:"
+            yield from _list_lines(value, indent + "  ")
+
+
+def _is_nested(value: Any) -> bool:
+    return isinstance(value, list) or (isinstance(value, dict) and not _is_call(value))
+
+
+def _is_call(value: Mapping[str, Any]) -> bool:
+    """Whether CloudFormation fills the value in."""
+    return len(value) == 1 and next(iter(value)).startswith(("Ref", "Fn::"))
+
+
+def _inline(value: Any) -> str:
+    match value:
+        case {"Fn::GetAtt": _} | {"Ref": _} | {"Fn::Join": _}:
+            return short_name(value)
+        case dict():
+            return "{" + ", ".join(f"{name}: {_inline(each)}" for name, each in sorted(value.items())) + "}"
+        case list():
+            return "[" + ", ".join(map(_inline, value)) + "]"
+        case _:
+            return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def _write_statement(statement: Mapping[str, Any]) -> str:
+    def listed(name: str) -> str:
+        value = statement[name]
+        return " ".join(map(_inline, value if isinstance(value, list) else [value]))
+
+    parts = [statement["Effect"], listed("Action")]
+    parts += [f"on {listed('Resource')}"] if "Resource" in statement else []
+    parts += [f"to {_inline(statement['Principal'])}"] if "Principal" in statement else []
+    parts += [f"if {_inline(statement['Condition'])}"] if "Condition" in statement else []
+    return " ".join(parts)
+
+
+def _write_alarm(alarm: Mapping[str, Any]) -> str:
+    """Write an alarm's name, severity, metrics, threshold and receivers; the rest of its text is the runbook's."""
+    severity = {"Wake somebody": "wakes", "Look tomorrow": "tomorrow"}[alarm["AlarmDescription"].partition(".")[0]]
+    points = f"{alarm['DatapointsToAlarm']}/{alarm['EvaluationPeriods']}"
+    return (
+        f"alarm {alarm['AlarmName']} {severity}: {_write_metrics(alarm)} {alarm['ComparisonOperator']}"
+        f" {alarm['Threshold']} in {points}, missing {alarm['TreatMissingData']},"
+        f" to {_inline(alarm['AlarmActions'])}, over {_inline(alarm['OKActions'])}"
+    )
+
+
+def _write_metrics(alarm: Mapping[str, Any]) -> str:
+    metrics = alarm.get("Metrics")
+    if metrics is None:
+        return _write_metric(alarm, alarm.get("Statistic") or alarm["ExtendedStatistic"], alarm["Period"])
+    expressions = [each["Expression"] for each in metrics if "Expression" in each]
+    watched = [
+        _write_metric(each["MetricStat"]["Metric"], each["MetricStat"]["Stat"], each["MetricStat"]["Period"])
+        for each in metrics
+        if "MetricStat" in each
+    ]
+    return f"{' '.join(expressions)} of " + "; ".join(dict.fromkeys(watched))
+
+
+def _write_metric(metric: Mapping[str, Any], statistic: str, period: int) -> str:
+    dimensions = {each["Name"]: each["Value"] for each in metric.get("Dimensions", [])}
+    return f"{metric['Namespace']}/{metric['MetricName']}{_inline(dimensions)} {statistic} {period} s"
+
+
+def _list_widgets(body: Mapping[str, Any]) -> Iterator[str]:
+    """Write each graph of a dashboard: its title, and the names of what it draws."""
+    for widget in body["widgets"]:
+        shown = widget["properties"]
+        names = [each[-1].get("expression", "") if len(each) == 1 else each[1] for each in shown.get("metrics", [])]
+        yield f"  {widget['type']}: {shown.get('title', shown.get('markdown', ''))}: " + ", ".join(dict.fromkeys(names))
