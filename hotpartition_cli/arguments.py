@@ -13,7 +13,6 @@ from typing import NoReturn
 from hotpartition import __version__
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition_cli.errors import UsageError
-from hotpartition_cli.patterns import Reads
 from hotpartition_cli.rush import MESSAGE_WCU
 
 FUNCTION_VARIABLE = "HOTPARTITION_FUNCTION"
@@ -51,7 +50,7 @@ exit status:
 examples:
   hotpartition hot --url http://127.0.0.1:8001
   hotpartition route room-1
-  hotpartition plan --rate 5000 --item-bytes 700 --page 50
+  hotpartition plan --rate 5000 --item-bytes 700
   hotpartition raise room-1 --n 16
   hotpartition close room-1 --dry-run
   hotpartition verify --mend
@@ -246,36 +245,17 @@ def _build_parser() -> _Parser:
 
     plan = add(
         "plan",
-        "N for a load, and what a page costs before and after; sends no request",
-        'plan --rate 5000 --item \'{"sender": "ann", "body": "hello"}\' --page 50',
+        "N for a load, and the load of each key before and after; sends no request",
+        'plan --rate 5000 --item \'{"sender": "ann", "body": "hello"}\'',
     )
     plan.add_argument("--rate", type=float, required=True, metavar="PER_SECOND", help="messages a second, at the peak")
     size = plan.add_mutually_exclusive_group(required=True)
     size.add_argument("--item-bytes", type=int, metavar="BYTES", help="size of a stored item, names included")
     size.add_argument("--item", metavar="JSON", help="a message, to be measured; @FILE reads it from a file")
-    plan.add_argument("--page", type=int, default=50, metavar="MESSAGES", help="messages on a page (default 50)")
     plan.add_argument(
         "--target-shard-wcu", type=float, metavar="WCU", help="the stack's setting, if it is not the default"
     )
     plan.add_argument("--max-shard-count", type=int, metavar="N", help="the stack's setting, if it is not the default")
-    plan.add_argument(
-        "--reads",
-        type=Reads,
-        choices=list(Reads),
-        metavar="|".join(Reads),
-        help="the reads that matter most: names the pattern of write sharding for a table of yours",
-    )
-    plan.add_argument(
-        "--busiest-share",
-        type=_between(0, 1),
-        default=0.0,
-        metavar="SHARE",
-        help="for --reads targeted: the part of the load that is of the attribute's busiest value, 0 to 1",
-    )
-    plan.add_argument("--peak-known", action="store_true", help="for --reads: every partition key has this load")
-    plan.add_argument(
-        "--other-sort-key", action="store_true", help="for --reads: the sort key does not begin with the time"
-    )
     parser.commands = commands.choices
     return parser
 

@@ -1,15 +1,15 @@
-"""Plans for a load: N, WCU, and the RCU of a page before and after. Pure, local.
+"""Plans for a load: N, and the WCU of each key. Pure, local.
 
 How many keys: every WCU that DynamoDB charges, divided by those of one key. With DynamoDB's limit of 1,000 WCU/s that
 gives the least number that can work, with no room for growth or for shards that share a partition; the stack sizes with
-both (`detector.size_route`), so it chooses more. `hotpartition_messages.page_costs` counts the cost of a page.
+both (`detector.size_route`), so it chooses more.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, UsageError
-from hotpartition_cli.patterns import KEY_LIMIT_WCU, Usage, choose_pattern
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
 from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.page_costs import Load, PageCost, read_pages
-from hotpartition_messages.reading import MAX_LIMIT
 
+KEY_LIMIT_WCU = 1_000
+"""Units that one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
 _NOW_MS = 1_767_225_600_000
 _CONVERSATION = "room-1"
 
@@ -45,14 +44,7 @@ def plan_load(options: argparse.Namespace) -> Outcome:
     item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
     given = {name: getattr(options, name) for name in ("target_shard_wcu", "max_shard_count")}
     thresholds = replace(default_thresholds(), **{name: value for name, value in given.items() if value is not None})
-    usage = options.reads and Usage(
-        reads=options.reads,
-        busiest_share=options.busiest_share,
-        is_peak_known=options.peak_known,
-        is_sorted_by_time=not options.other_sort_key,
-    )
-    load = Load(messages_per_second=options.rate, item_bytes=item_bytes, page=options.page)
-    plan = make_plan(load, thresholds, usage)
+    plan = make_plan(options.rate, item_bytes, thresholds)
     return Outcome(plan, Status.FINE if plan["is_covered"] else Status.FINDING)
 
 
@@ -65,8 +57,8 @@ def _read_item(text: str) -> str:
         raise UsageError(f"{text[1:]} cannot be read: {error}") from error
 
 
-def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) -> dict[str, Any]:
-    """Plan for a load; a pattern is named for a usage. The names are a contract (docs/command-line.md).
+def make_plan(messages_per_second: float, item_bytes: int, thresholds: Thresholds) -> dict[str, Any]:
+    """Plan for a load. The names are a contract (docs/command-line.md).
 
     `shard_count` 0: the base key serves the load. `source_shard_count` is the formula that is often given: it forgets
     that DynamoDB charges each begun KiB, and leaves no room.
@@ -74,52 +66,33 @@ def make_plan(load: Load, thresholds: Thresholds, usage: Usage | None = None) ->
     Raises:
         UsageError: the API takes no such load.
     """
-    _check(load, thresholds)
-    wcu = write_units(load.item_bytes)
-    rate = load.messages_per_second * wcu
+    _check(messages_per_second, item_bytes, thresholds)
+    wcu = write_units(item_bytes)
+    rate = messages_per_second * wcu
     wanted = size_route(rate, thresholds) if rate > thresholds.hot_sustained_wcu else 0
     count = min(wanted, thresholds.max_shard_count)
-    before = read_pages(0, load)
-    after = read_pages(count, load) if count else before
     return {
-        **asdict(load),
+        "messages_per_second": messages_per_second,
+        "item_bytes": item_bytes,
         "wcu_per_message": wcu,
         "wcu_per_second": rate,
         "least_shard_count": ceil(rate / KEY_LIMIT_WCU),
         "shard_count": count,
         "is_at_cap": count < wanted,
         "is_covered": rate <= KEY_LIMIT_WCU * max(count, 1),
-        "source_shard_count": ceil(load.messages_per_second * load.item_bytes / 1024 / KEY_LIMIT_WCU),
-        "pattern": asdict(choose_pattern(usage, rate, count)) if usage else None,
-        "open_seconds_after": round(open_seconds_after()) if count else 0,
-        "before": _describe_side(rate, 1, before, before),
-        "after": _describe_side(rate, max(count, 1), after, before),
+        "source_shard_count": ceil(messages_per_second * item_bytes / 1024 / KEY_LIMIT_WCU),
+        "before": _describe_side(rate, 1),
+        "after": _describe_side(rate, max(count, 1)),
     }
 
 
-def _describe_side(rate: float, keys: int, page: PageCost, alone: PageCost) -> dict[str, float]:
+def _describe_side(rate: float, keys: int) -> dict[str, float]:
     """Describe one side of the comparison: the base key alone, or the keys that new messages go to."""
     return {
         "keys": keys,
         "wcu_per_second_per_key": round(rate / keys, 1),
         "wcu_per_second_refused": round(max(0.0, rate - KEY_LIMIT_WCU * keys), 1),
-        "queries_per_page": round(page.queries, 1),
-        "rounds_per_page": round(page.rounds, 2),
-        "items_read_per_page": round(page.items_read, 1),
-        "rcu_per_page_strong": round(page.rcu_strong, 2),
-        "rcu_per_page_eventual": round(page.rcu_eventual, 2),
-        "read_amplification": round(page.rcu_strong / alone.rcu_strong, 2),
     }
-
-
-def open_seconds_after() -> float:
-    """Return how long after a rush its pages stay dear, by default: until it is closed, and that close's time has come.
-
-    A minute of that is for the consumer, which looks once a minute.
-    """
-    settings = ConsumerSettings.defaults()
-    lease = settings.leases
-    return settings.closing.close_after_seconds + 60 + lease.lease_seconds + 2 * lease.lease_margin_seconds
 
 
 def measure_item(text: str) -> int:
@@ -156,14 +129,12 @@ def measure_item(text: str) -> int:
         raise UsageError(f"--item cannot be stored: {error}") from error
 
 
-def _check(load: Load, thresholds: Thresholds) -> None:
+def _check(messages_per_second: float, item_bytes: int, thresholds: Thresholds) -> None:
     """Check the options; the error names the option, and the allowed values."""
-    if not 0 < load.messages_per_second < float("inf"):
-        raise UsageError(f"--rate should be greater than 0, not {load.messages_per_second:g}")
-    if not 1 <= load.item_bytes <= ITEM_LIMIT_BYTES:
+    if not 0 < messages_per_second < float("inf"):
+        raise UsageError(f"--rate should be greater than 0, not {messages_per_second:g}")
+    if not 1 <= item_bytes <= ITEM_LIMIT_BYTES:
         raise UsageError(f"--item-bytes should be from 1 to {ITEM_LIMIT_BYTES:,}, DynamoDB's limit")
-    if not 1 <= load.page <= MAX_LIMIT:
-        raise UsageError(f"--page should be from 1 to {MAX_LIMIT}, as many as the API gives at once")
     if not thresholds.target_shard_wcu > 0:
         raise UsageError("--target-shard-wcu should be greater than 0")
     if not 2 <= thresholds.max_shard_count <= MAX_SHARD_COUNT:

@@ -163,7 +163,7 @@ def view_rebuild(document: Mapping[str, Any]) -> RenderableType:
 
 def view_plan(document: Mapping[str, Any]) -> RenderableType:
     """Show a plan beside the present state."""
-    n, page = document["shard_count"], document["page"]
+    n = document["shard_count"]
     load = f"{document['messages_per_second']:,g} messages/s of {document['item_bytes']:,} bytes"
     cost = f"{document['wcu_per_message']} WCU each: {document['wcu_per_second']:,g} WCU/s"
     sentences = [f"{load} cost {cost}."]
@@ -174,23 +174,13 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
         f"One key takes 1,000 WCU/s, so at least {document['least_shard_count']:,} are needed; "
         f"with room for growth and uneven spread, N = {n}."
     )
-    if pattern := document["pattern"]:
-        formula = f"ceil(writes/s x KB / 1,000), the formula often given, says {document['source_shard_count']:,}"
-        sentences.append(f"({formula}.)\nPattern: {pattern['name']}")
-        sentences.append(f"  ShardedTable(table, {pattern['arguments']})")
-        sentences += [f"- {reason}." for reason in pattern["reasons"]]
     if document["is_at_cap"]:
         sentences.append("That is the largest N that is allowed; the load asks for more.")
-    table = _table((f"newest page of {page} messages", "left"), "base key alone", f"with N = {n}")
+    table = _table(("", "left"), "base key alone", f"with N = {n}")
     rows: Iterable[tuple[str, str, str]] = (
         ("keys that take the writes", "keys", ",.0f"),
         ("WCU/s on each", "wcu_per_second_per_key", ",.0f"),
         ("WCU/s refused", "wcu_per_second_refused", ",.0f"),
-        ("queries", "queries_per_page", ",.1f"),
-        ("items read", "items_read_per_page", ",.1f"),
-        ("RCU, strongly consistent", "rcu_per_page_strong", ",.1f"),
-        ("RCU, eventually consistent", "rcu_per_page_eventual", ",.1f"),
-        ("read amplification", "read_amplification", ",.2f"),
     )
     for label, name, form in rows:
         table.add_row(label, *(f"{document[side][name]:{form}}" for side in ("before", "after")))
@@ -199,10 +189,7 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
         if document["is_covered"]
         else "That does not take the whole load: split the conversation itself, or raise max_shard_count."
     )
-    more = document["after"]["rcu_per_page_eventual"] - document["before"]["rcu_per_page_eventual"]
-    until = f"until some {document['open_seconds_after'] / 60:.0f} minutes after the rush, when it is closed"
-    cost = f"Each newest page takes {more:,.1f} RCU more (eventually consistent) from the raise on, {until}."
-    return Group(Text("\n".join(sentences)), table, Text(f"{cost}\n{tail}"))
+    return Group(Text("\n".join(sentences)), table, Text(tail))
 
 
 def view_rush(document: Mapping[str, Any]) -> RenderableType:

@@ -28,7 +28,7 @@ ARGUMENTS = {
     "close": ["c", "--dry-run"],
     "verify": [],
     "rebuild-registry": [],
-    "plan": ["--rate", "5000", "--item-bytes", "1024", "--reads", "range"],
+    "plan": ["--rate", "5000", "--item-bytes", "1024"],
     "check": ["--wait", "0"],
 }
 """Each command's; `rush` needs an API that serves it."""

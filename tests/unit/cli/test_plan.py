@@ -9,14 +9,13 @@ from hotpartition.core.capacity import item_size_bytes
 from hotpartition.core.detector import Thresholds
 from hotpartition_cli.errors import UsageError
 from hotpartition_cli.plan import default_thresholds, make_plan, measure_item
-from hotpartition_messages.page_costs import Load
 from support.builders import build_message
 
 THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=330, max_shard_count=128)
 
 
-def plan_for(rate, item_bytes=1024, page=50):
-    return make_plan(Load(messages_per_second=rate, item_bytes=item_bytes, page=page), THRESHOLDS)
+def plan_for(rate, item_bytes=1024):
+    return make_plan(rate, item_bytes, THRESHOLDS)
 
 
 @pytest.mark.parametrize(
@@ -36,7 +35,7 @@ def plan_for(rate, item_bytes=1024, page=50):
 )
 def test_sizes_worked_by_hand(rate, item_bytes, wcu, least, count):
     """WCU a message times messages a second, over 1,000 at least; over 330 with room."""
-    plan = plan_for(rate, item_bytes, page=1)
+    plan = plan_for(rate, item_bytes)
     assert [plan[name] for name in ("wcu_per_message", "least_shard_count", "shard_count")] == [wcu, least, count]
     assert plan["wcu_per_second"] == rate * wcu
     assert (plan["is_at_cap"], plan["is_covered"]) == (False, True)
@@ -45,17 +44,10 @@ def test_sizes_worked_by_hand(rate, item_bytes, wcu, least, count):
 
 def test_the_cap_is_said_and_what_it_leaves_is_counted():
     """128 keys take 128,000 WCU/s; of 150,000 the rest is refused."""
-    plan = plan_for(150_000, page=1)
+    plan = plan_for(150_000)
     assert (plan["shard_count"], plan["is_at_cap"], plan["is_covered"]) == (128, True, False)
     assert [plan[side]["wcu_per_second_refused"] for side in ("before", "after")] == [149_000, 22_000]
-    assert plan_for(100_000, page=1)["is_covered"]
-
-
-def test_amplification_is_the_ratio_of_units():
-    """1 before, and after it what the same page costs more."""
-    before, after = (plan_for(5_000)[side] for side in ("before", "after"))
-    assert before["read_amplification"] == 1
-    assert after["read_amplification"] == round(after["rcu_per_page_strong"] / before["rcu_per_page_strong"], 2) > 1
+    assert plan_for(100_000)["is_covered"]
 
 
 def test_an_item_is_measured_as_it_is_stored():
@@ -87,8 +79,6 @@ def test_what_is_no_message_is_refused(text):
         ({"messages_per_second": float("inf")}, {}, "--rate"),
         ({"item_bytes": 0}, {}, "--item-bytes"),
         ({"item_bytes": 409_601}, {}, "--item-bytes"),
-        ({"page": 0}, {}, "--page"),
-        ({"page": 201}, {}, "--page"),
         ({}, {"target_shard_wcu": 0}, "--target-shard-wcu"),
         ({}, {"max_shard_count": 1}, "--max-shard-count"),
         ({}, {"max_shard_count": 1025}, "--max-shard-count"),
@@ -96,10 +86,10 @@ def test_what_is_no_message_is_refused(text):
 )
 def test_what_cannot_be_is_refused(load, sizing, option):
     """With what is allowed."""
-    given = {"messages_per_second": 1, "item_bytes": 1, "page": 1} | load
+    given = {"messages_per_second": 1, "item_bytes": 1} | load
     thresholds = replace(THRESHOLDS, **sizing)
     with pytest.raises(UsageError, match=f"^{option} should be"):
-        make_plan(Load(**given), thresholds)
+        make_plan(**given, thresholds=thresholds)
 
 
 def test_the_stacks_own_numbers_are_the_default():

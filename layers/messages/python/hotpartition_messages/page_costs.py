@@ -1,7 +1,7 @@
 """Counts the cost of reading a newest page, by running the read function's own merge over made-up messages.
 
 First rounds, second rounds and rounding to 4 KiB are what they will be. Pure; the same figures each time. For
-`hotpartition plan` and the benchmarks.
+the simulator's report and the benchmarks.
 """
 
 from __future__ import annotations
