@@ -177,9 +177,6 @@ readme: ## Run the README's commands, in order, on a fresh clone with empty cach
 site: .venv-site/.installed ## Build the documentation site, with the reference, into out/site/html
 	.venv-site/bin/python -m tools.site
 
-openapi: .venv/.tool ## Write docs/openapi.json, the API's description, from the code
-	$(BIN)/python -m tools.openapi
-
 # Its own environment holds setuptools alone: who wants the package alone waits seconds.
 .venv-build/.installed: requirements/build.txt
 	@echo "installing what builds the package into $(@D): some seconds, once"

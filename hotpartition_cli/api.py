@@ -74,11 +74,6 @@ def message_path(conversation_id: str, message_id: str, **query: object) -> str:
     return _with_query(f"{messages_path(conversation_id)}/{quote(message_id, safe='')}", query)
 
 
-def counter_path(counter_id: str, **query: object) -> str:
-    """Build the path of a counter."""
-    return _with_query(f"/counters/{quote(counter_id, safe='')}", query)
-
-
 def _with_query(path: str, query: Mapping[str, object]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 

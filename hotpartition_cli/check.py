@@ -15,7 +15,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from hotpartition_cli.api import CONNECTIONS, Response, counter_path, message_path, messages_path
+from hotpartition_cli.api import CONNECTIONS, Response, message_path, messages_path
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, ToolError
 from hotpartition_cli.rush import MESSAGE_WCU, Rush, Rushed, make_rush
@@ -163,7 +163,6 @@ class _Check:
             yield "repeat the write", "200", self._repeat
             yield "read the message", "200 and what was written", self._read_message
             yield "read the page", "200 and only that message", self._read_page
-            yield "count", "each addition, and one with a token once", self._count
         places = "journal and Redis" if has_redis(self._stack) else "the journal"
         yield "raise by hand", f"N = {SHARD_COUNT} in {places}", self._raise
         if has_messages(self._stack):
@@ -251,19 +250,6 @@ class _Check:
     def _read_page(self) -> str:
         self._written()
         return f"{self._expect_messages(self.raised, self._expected)} message"
-
-    # A counter, which ends at 0.
-
-    def _count(self) -> str:
-        path, api = counter_path(self.raised), self._stack.api
-        token = {"amount": 4, "token": f"{SENDER}-{self._started_ms}"}
-        for addition in ({"amount": 1}, token, token):
-            _expected(200, api.request("POST", path, addition))
-        value = _expected(200, api.request("GET", path))["value"]
-        if value != 5:
-            raise UnmetError(f"{value} instead of 5")
-        _expected(200, api.request("POST", path, {"amount": -5}))
-        return "5, then 0"
 
     # A raise by hand.
 

@@ -17,8 +17,6 @@ from infra.environments import ApiOptions
 
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
-COUNTER_PATH = "/counters/{counter_id}"
-_READ_PATHS = (MESSAGES_PATH, MESSAGE_PATH, COUNTER_PATH)
 
 STAGE = "$default"
 
@@ -83,7 +81,7 @@ class MessageApi(Construct):
         api = apigateway.HttpApi(
             self,
             "HttpApi",
-            description="hotpartition: messages of conversations, and counters",
+            description="hotpartition: messages of conversations",
             create_default_stage=False,
             default_authorizer=self._authorizer(),
             # A firewall before a domain must not be bypassed.
@@ -95,10 +93,9 @@ class MessageApi(Construct):
         reading = integrations.HttpLambdaIntegration("Reading", reader), options.read_rate, options.read_burst
         routes = [
             Route(methods.POST, MESSAGES_PATH, options.write_scopes, *writing),
-            Route(methods.POST, COUNTER_PATH, options.write_scopes, *writing),
             Route(methods.PATCH, MESSAGE_PATH, options.change_scopes, *writing),
             Route(methods.DELETE, MESSAGE_PATH, options.change_scopes, *writing),
-            *(Route(methods.GET, path, options.read_scopes, *reading) for path in _READ_PATHS),
+            *(Route(methods.GET, path, options.read_scopes, *reading) for path in (MESSAGES_PATH, MESSAGE_PATH)),
         ]
         made = [
             resource

@@ -19,7 +19,6 @@ from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
 from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.rights import grant_table
-from hotpartition_messages.counters import COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
@@ -53,7 +52,7 @@ class HotPartitionStack(cdk.Stack):
             termination_protection=environment.is_protected,
         )
         self._messages = MessageTable(self, "Messages", environment=environment)
-        settings = {"timeless_prefix": COUNTER_PREFIX, **_wiring(environment), **overrides}
+        settings = {**_wiring(environment), **overrides}
         self._hot: HotPartition | None = None
         if isinstance(environment, AdaptiveEnvironment):
             self._hot = self._make_hot_partition(environment, settings)
@@ -152,7 +151,6 @@ class HotPartitionStack(cdk.Stack):
         # where all copies of one lie that is edited or deleted. Both of these are puts.
         grant_table(writer, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
         self._messages.grant_message_put(writer)
-        self._messages.grant_counter_update(writer)
         if self._hot is None:
             self._messages.journal.grant_raise(writer)
             self._messages.journal.grant_load_update(writer)

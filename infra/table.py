@@ -10,7 +10,6 @@ from constructs import Construct
 from hotpartition_cdk.journal import Journal, name_throttled_keys
 from hotpartition_cdk.logs import keep
 from hotpartition_cdk.rights import grant_table, only_attributes
-from hotpartition_messages.counters import COUNTER_ATTRIBUTES, COUNTER_PREFIX
 from hotpartition_messages.keys import ROUTING_INDEX
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES, TTL_ATTRIBUTE
 from infra.environments import Environment, TableOptions
@@ -21,7 +20,7 @@ class MessageTable(Construct):
 
     IAM enforces for each role (decision 14): which actions; that a put names the attributes of a message and no
     others, so it cannot forge a route; that an update names those of a routing item and no others, so it cannot touch
-    a message's content; that additions name those of a counter, under keys that are no conversation's. IAM cannot
+    a message's content. IAM cannot
     distinguish routing items from messages by key: both share the partition key, and `dynamodb:LeadingKeys` sees
     nothing else. So a faulty writer could put a message-like item in a routing item's place (readers then fail with an
     error and lose nothing silently), an updater could put a generation on a message (where it is never read), and every
@@ -71,12 +70,6 @@ class MessageTable(Construct):
     def grant_message_put(self, grantee: iam.IGrantable) -> None:
         """Allow putting items that have the attributes of a message and no others."""
         grant_table(grantee, self.table, ["dynamodb:PutItem"], only_attributes(MESSAGE_ATTRIBUTES))
-
-    def grant_counter_update(self, grantee: iam.IGrantable) -> None:
-        """Allow adding to counters, in transactions too: updates under their keys that name their attributes."""
-        only_counters = {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{COUNTER_PREFIX}*"]}}
-        conditions = {**only_attributes(COUNTER_ATTRIBUTES), **only_counters}
-        grant_table(grantee, self.table, ["dynamodb:UpdateItem"], conditions)
 
 
 def _warm_throughput(options: TableOptions) -> dynamodb.WarmThroughput | None:

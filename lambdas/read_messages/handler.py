@@ -1,4 +1,4 @@
-"""The read function: `GET /conversations/{conversation_id}/messages` and `…/messages/{message_id}`; counters."""
+"""The read function: `GET /conversations/{conversation_id}/messages` and `…/messages/{message_id}`."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
-    COUNTER_PATH,
     MESSAGE_PATH,
     MESSAGES_PATH,
     Event,
     Response,
     Serve,
     count_fitting,
-    counter_response,
     message_response,
     page_response,
     remaining_ms,
     respond,
 )
-from hotpartition_messages.counters import CounterReader
-from hotpartition_messages.read_requests import parse_counter_read, parse_message_read, parse_page_read
+from hotpartition_messages.read_requests import parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader
 
 if is_in_band(os.environ):
@@ -41,8 +38,8 @@ telemetry = PowertoolsTelemetry(logger, metrics)
 prepare_snapshot(os.environ)
 
 
-def build_routes(reader: MessageReader, counters: CounterReader) -> dict[str, Serve]:
-    """Build the function's routes around the jobs that read."""
+def build_routes(reader: MessageReader) -> dict[str, Serve]:
+    """Build the function's routes around the job that reads."""
 
     def read_page(event: Event, context: Any) -> Response:
         request, if_none_match = parse_page_read(event)
@@ -61,19 +58,12 @@ def build_routes(reader: MessageReader, counters: CounterReader) -> dict[str, Se
         telemetry.count(MetricName.MESSAGES_READ)
         return message_response(message)
 
-    def read_counter(event: Event, context: Any) -> Response:
-        request = parse_counter_read(event)
-        counter_id, is_strong = request.path.counter_id, request.query.consistency == "strong"
-        value = counters.read(counter_id, is_strong=is_strong, remaining_ms=remaining_ms(context))
-        telemetry.count(MetricName.COUNTERS_READ)
-        return counter_response(counter_id, value=value)
-
-    return {f"GET {MESSAGES_PATH}": read_page, f"GET {MESSAGE_PATH}": read_message, f"GET {COUNTER_PATH}": read_counter}
+    return {f"GET {MESSAGES_PATH}": read_page, f"GET {MESSAGE_PATH}": read_message}
 
 
 @cache
 def _routes() -> dict[str, Serve]:
-    return build_routes(*open_jobs(os.environ, telemetry))
+    return build_routes(open_jobs(os.environ, telemetry))
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

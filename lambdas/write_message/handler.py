@@ -1,4 +1,4 @@
-"""The write function: `POST /conversations/{conversation_id}/messages`, `PATCH`, `DELETE …/{message_id}`; counters."""
+"""The write function: `POST /conversations/{conversation_id}/messages`, `PATCH`, `DELETE …/{message_id}`."""
 
 from __future__ import annotations
 
@@ -15,21 +15,18 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
-    COUNTER_PATH,
     MESSAGE_PATH,
     MESSAGES_PATH,
     Event,
     Response,
     Serve,
     build_response,
-    counter_response,
     message_response,
     remaining_ms,
     respond,
 )
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.counters import CounterWriter
-from hotpartition_messages.write_requests import parse_addition, parse_delete, parse_edit, parse_write
+from hotpartition_messages.write_requests import parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
 
 if is_in_band(os.environ):
@@ -43,9 +40,7 @@ telemetry = PowertoolsTelemetry(logger, metrics)
 prepare_snapshot(os.environ)
 
 
-def build_routes(
-    writer: MessageWriter, changer: MessageChanger, counters: CounterWriter, *, sender_claim: str = ""
-) -> dict[str, Serve]:
+def build_routes(writer: MessageWriter, changer: MessageChanger, *, sender_claim: str = "") -> dict[str, Serve]:
     """Build the function's routes around the jobs that write; `sender_claim` names the sender's claim."""
 
     def write_message(event: Event, context: Any) -> Response:
@@ -72,24 +67,17 @@ def build_routes(
         telemetry.count(MetricName.MESSAGES_DELETED)
         return build_response(HTTPStatus.NO_CONTENT)
 
-    def add_to_counter(event: Event, context: Any) -> Response:
-        new = parse_addition(event)
-        counters.add(new, remaining_ms=remaining_ms(context))
-        telemetry.count(MetricName.COUNTER_ADDITIONS)
-        return counter_response(new.counter_id, amount=new.amount)
-
     return {
         f"POST {MESSAGES_PATH}": write_message,
         f"PATCH {MESSAGE_PATH}": edit_message,
         f"DELETE {MESSAGE_PATH}": delete_message,
-        f"POST {COUNTER_PATH}": add_to_counter,
     }
 
 
 @cache
 def _routes() -> dict[str, Serve]:
     jobs = open_jobs(os.environ, telemetry)
-    return build_routes(jobs.messages, jobs.changer, jobs.counters, sender_claim=jobs.sender_claim)
+    return build_routes(jobs.messages, jobs.changer, sender_claim=jobs.sender_claim)
 
 
 @metrics.log_metrics(capture_cold_start_metric=True)

@@ -21,7 +21,7 @@ import pytest
 import redis
 import urllib3
 
-from hotpartition_cli.api import counter_path, message_path, messages_path
+from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
 from tools.history_checker import Order, Read, check_history
 from tools.load.client import Client, HttpApi, Mint, Recorder, mint_half, open_session, play
@@ -102,17 +102,6 @@ class Stack:
         """Edit (`PATCH`) or delete (`DELETE`) a message."""
         named = {name.replace("_", "-"): text for name, text in headers.items()}
         return self.request(method, self.api_url + message_path(conversation, message_id), body, named)
-
-    def add(self, counter: str, body: Any) -> Response:
-        """Add to a counter."""
-        return self.request("POST", self.api_url + counter_path(counter), body)
-
-    def count(self, counter: str, **query: Any) -> int:
-        """Read a counter."""
-        response = self.request("GET", self.api_url + counter_path(counter, **query))
-        assert response.status == 200, response
-        value: int = response.body["value"]
-        return value
 
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
         """Read every page."""

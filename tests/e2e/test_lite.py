@@ -53,15 +53,3 @@ def test_a_quiet_conversation_costs_what_dynamodb_alone_would(lite_stack, conver
     for _ in range(WRITE_LIMIT_WCU // 2):
         assert lite_stack.write(conversation, {"sender": "ann", "body": "hi"}).status == 201
     assert lite_stack.used(conversation, "write_wcu", "reads") == {"write_wcu": WRITE_LIMIT_WCU // 2, "reads": 0}
-
-
-@undisturbed
-def test_counters_count_across_a_raise(lite_stack, conversation):
-    """A token counts once, whatever a raise by hand does between; writers need not know of it."""
-    for body in ({"amount": 40}, {"amount": 2, "token": "ann"}):
-        assert lite_stack.add(conversation, body).status == 200
-    command = {"command": "raise", "conversation_id": f"counter/{conversation}", "shard_count": 4, "since_ms": 0}
-    assert lite_stack.control("/functions/operate/invoke", command).body["in_registry"] is None
-    for body in ({"amount": 2, "token": "ann"}, {"amount": 3, "token": "bob"}):
-        assert lite_stack.add(conversation, body).status == 200
-    assert lite_stack.count(conversation) == lite_stack.count(conversation, consistency="eventual") == 45

@@ -12,7 +12,6 @@ from hotpartition_messages.keys import parse_conversation_id
 from hotpartition_messages.settings import IN_BAND_SETTINGS
 from infrastructure.template import Statement, Template
 from infrastructure.test_policies import (
-    ADD_TO_COUNTERS,
     LIST_ROUTING_ITEMS,
     PUT_MESSAGE,
     READ_ITEM,
@@ -36,7 +35,7 @@ COUNT_LOADS = Statement(
     ),
 )
 DATA = {
-    "write_message": {READ_ITEM, READ_ITEMS, PUT_MESSAGE, ADD_TO_COUNTERS, UPDATE_JOURNAL, COUNT_LOADS},
+    "write_message": {READ_ITEM, READ_ITEMS, PUT_MESSAGE, UPDATE_JOURNAL, COUNT_LOADS},
     "read_messages": {READ_ITEM, READ_ITEMS, Statement("dynamodb:Query", TABLE)},
     "operate": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
 }

@@ -50,22 +50,12 @@ def only(attributes):
 READ_ITEM = Statement("dynamodb:GetItem", TABLE)
 READ_ITEMS = Statement("dynamodb:BatchGetItem", TABLE)
 PUT_MESSAGE = Statement("dynamodb:PutItem", TABLE, only(MESSAGE_ATTRIBUTES))
-ADD_TO_COUNTERS = Statement(
-    "dynamodb:UpdateItem",
-    TABLE,
-    json.dumps(
-        json.loads(only(("pk", "sk", "counted")))
-        # `/` is in no conversation id.
-        | {"ForAllValues:StringLike": {"dynamodb:LeadingKeys": ["counter/*"]}},
-        sort_keys=True,
-    ),
-)
 UPDATE_JOURNAL = Statement("dynamodb:UpdateItem", TABLE, only(("pk", "sk", *ROUTING_ATTRIBUTES)))
 LIST_ROUTING_ITEMS = Statement("dynamodb:Query", INDEX)
 
 DATA = {
-    # Cannot query or delete an item, change any but a counter, nor put one that is a route.
-    "write_message": {READ_ITEM, READ_ITEMS, PUT_MESSAGE, ADD_TO_COUNTERS},
+    # Cannot query or delete an item, change any, nor put one that is a route.
+    "write_message": {READ_ITEM, READ_ITEMS, PUT_MESSAGE},
     # Cannot write at all.
     "read_messages": {READ_ITEM, READ_ITEMS, Statement("dynamodb:Query", TABLE)},
     "consume_reports": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
@@ -167,9 +157,7 @@ def test_the_documents_policy_admits_one_conversation(template):
     for route in template.all("AWS::ApiGatewayV2::Route"):
         method, path = route["RouteKey"].split()
         for conversation, expected in (("room-1", True), ("room-2", False), ("room-10", False), ("room", False)):
-            named = path.format(
-                conversation_id=conversation, counter_id=conversation, message_id="01KAJVZHE0FZ5C1S9TQJ0V3YXM"
-            )
+            named = path.format(conversation_id=conversation, message_id="01KAJVZHE0FZ5C1S9TQJ0V3YXM")
             arn = f"arn:aws:execute-api:REGION:ACCOUNT:API_ID/{stage}/{method}{named}"
             assert any(fnmatchcase(arn, pattern) for pattern in statement["Resource"]) is expected
 

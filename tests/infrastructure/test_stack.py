@@ -54,7 +54,6 @@ KEPT_IDS = {
 }
 """What a moved construct would replace: with its data, or with the address that clients and people have."""
 MESSAGES = "/conversations/{conversation_id}/messages"
-COUNTER = "/counters/{counter_id}"
 
 
 class TestTable:
@@ -298,8 +297,6 @@ class TestApi:
             f"GET {MESSAGES}/{{message_id}}": "read_messages",
             f"PATCH {MESSAGES}/{{message_id}}": "write_message",
             f"DELETE {MESSAGES}/{{message_id}}": "write_message",
-            f"POST {COUNTER}": "write_message",
-            f"GET {COUNTER}": "read_messages",
         }
         assert {route["AuthorizationType"] for route in routes.values()} == {"AWS_IAM"}
 

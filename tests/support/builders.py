@@ -17,14 +17,14 @@ from hotpartition.core.detector import Thresholds
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
-from hotpartition.engine.counters import Adder
+from hotpartition.engine.counters import Adder, Summer
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.runtime.building import Ends, build_gatherer, build_writer
 from hotpartition.runtime.building_control import build_operations
 from hotpartition.runtime.settings import OperateSettings
 from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.counters import COUNTER_PREFIX, CounterReader, CounterWriter, build_counter_reader
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
@@ -161,15 +161,18 @@ class World:
             budget_ms=budget_ms,
         )
 
-    def counter_writer(self, *, budget_ms: float = 300) -> CounterWriter:
-        return CounterWriter(self.adder(budget_ms=budget_ms), "messages")
-
-    def counter_reader(self, **values: float) -> CounterReader:
-        settings, ends = settings_of(ReadSettings, **values), self.ends()
-        routes, budget_ms = self.reader(**values).gatherer.routes, settings.requests.request_budget_ms
-        return build_counter_reader(
-            self.counters, routes, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms
+    def summer(self) -> Summer:
+        ends = self.ends()
+        routes, budget_ms = self.reader().gatherer.routes, 300
+        gatherer = Gatherer(
+            store=self.counters,
+            routes=routes,
+            telemetry=ends.telemetry,
+            clock=ends.clock,
+            budget_ms=budget_ms,
+            form=KEY_FORM,
         )
+        return Summer(gatherer, is_alone=True, form=KEY_FORM)
 
     def control_ends(self) -> ControlEnds:
         return ControlEnds(
@@ -180,7 +183,6 @@ class World:
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
             form=KEY_FORM,
-            timeless_prefix=COUNTER_PREFIX,
         )
 
     def consumer(self, *, max_raises_per_hour: int = 1_000, cooling: CoolingLimits | None = None) -> Consumer:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from tools.openapi.document import DOCUMENT_FILE
+DOCUMENT_FILE = Path(__file__).resolve().parents[2] / "docs" / "openapi.json"
 
 
 @cache

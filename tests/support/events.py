@@ -12,7 +12,6 @@ FakeContext = Context
 
 COLLECTION = "/conversations/{conversation_id}/messages"
 ELEMENT = COLLECTION + "/{message_id}"
-COUNTER = "/counters/{counter_id}"
 
 
 def http_event(
@@ -85,13 +84,3 @@ def message_event(conversation_id: str, message_id: str, **query: str) -> dict[s
     """Build the request for one message."""
     parameters = {"conversation_id": conversation_id, "message_id": message_id}
     return http_event("GET", ELEMENT, parameters, query=query, content_type=None)
-
-
-def add_event(counter_id: str, body: object, **options: Any) -> dict[str, Any]:
-    """Build an addition; `body` as that of `post_event`."""
-    return http_event("POST", COUNTER, {"counter_id": counter_id}, body=_text_of(body), **options)
-
-
-def counter_event(counter_id: str, **query: str) -> dict[str, Any]:
-    """Build the request for a counter."""
-    return http_event("GET", COUNTER, {"counter_id": counter_id}, query=query, content_type=None)

@@ -24,7 +24,7 @@ from hotpartition.redis.cluster import read_hot_key, route_key
 from hotpartition.runtime.calls import open_calls
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages import Message
-from hotpartition_messages.adaptive_reader import open_readers
+from hotpartition_messages.adaptive_reader import open_reader
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
@@ -139,7 +139,7 @@ def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None =
     """Wire the read job up as the function does, and read pages by it; client and some settings may be others."""
     built = ReadSettings.from_env(os.environ, **settings)
     calls = calls or open_calls(built.store, built.queries)
-    reader, _ = open_readers(built, telemetry or LoggedTelemetry(), calls)
+    reader = open_reader(built, telemetry or LoggedTelemetry(), calls)
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))

@@ -13,9 +13,9 @@ from random import Random
 
 from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition.core.route import Generation
-from hotpartition_messages.counters import NewAddition, build_counter_key
 from tools.history_checker import Added, Finding, Seen
 from tools.request_tokens import RequestTokens
+from tools.simulation.counters import NewAddition, build_counter_key
 from tools.simulation.engine import Engine, Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.simulation.faults import FaultDriver, RaisesByHand
 from tools.simulation.measure import Record

@@ -60,15 +60,15 @@ from hotpartition.runtime.settings import (
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
-from hotpartition_messages import Message, counters
+from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.counters import CounterReader, CounterWriter, describe_counter_table
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.page_codec import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table
+from tools.simulation.counters import CounterReader, CounterWriter, describe_counter_table
 from tools.simulation.engine import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.simulation.redis_model import RedisServer, SimulatedConnection
 from tools.simulation.scenarios import TABLE_NAME, FaultPlan, Scenario
@@ -252,14 +252,15 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
     """Build one environment of the read function, for its counters."""
     ends, messages = _build_reader(world, process, index)
     cells = DynamoDBItemStore(open_reader_calls(world, process), COUNTERS, decode_cell)
-    return counters.build_counter_reader(
-        cells,
-        messages.gatherer.routes,
+    gatherer = Gatherer(
+        store=cells,
+        routes=messages.gatherer.routes,
         telemetry=ends.telemetry,
         clock=ends.clock,
         budget_ms=world.settings.reader.requests.request_budget_ms,
-        summer=world.parts.summer,
+        form=KEY_FORM,
     )
+    return CounterReader(world.parts.summer(gatherer, is_alone=True, form=KEY_FORM))
 
 
 def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[MessageWriter, MessageChanger]:

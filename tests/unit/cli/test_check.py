@@ -147,30 +147,3 @@ def test_what_never_reaches_the_function_is_counted_by_itself():
     ):
         made.note(response)
     assert (made.capped, made.throttled, made.failed) == (2, 3, 0)
-
-
-class Counting(Logged):
-    """A stack whose API counts; and each repetition of a token again, where it is broken."""
-
-    def __init__(self, *, is_broken):
-        super().__init__([])
-        self.api, self.is_broken, self.counted, self.tokens = self, is_broken, 0, set()
-
-    def request(self, method, path, content=None, *, if_match=None):
-        if not path.startswith("/counters/"):
-            raise FailedError("nobody", kind="unreachable")
-        addition = content or {}
-        token = addition.get("token")
-        if token is None or token not in self.tokens or self.is_broken:
-            self.counted += addition.get("amount", 0)
-        self.tokens.add(token)
-        return Response(200, {"value": self.counted})
-
-
-@pytest.mark.parametrize(
-    ("is_broken", "found"), [(False, ("passed", "5, then 0")), (True, ("failed", "9 instead of 5"))]
-)
-def test_a_counter_is_tried_with_and_without_a_token(is_broken, found):
-    """A token that counts twice fails."""
-    steps = try_all(Counting(is_broken=is_broken)).document["steps"]
-    assert [(step["result"], step["came"]) for step in steps if step["name"] == "count"] == [found]

@@ -14,7 +14,6 @@ from hotpartition.core.closes import CloseTimes
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.shares import WHOLE, Share
-from hotpartition_messages.counters import COUNTER_PREFIX
 from support.builders import World, route_of
 from support.fleet import START_MS
 
@@ -87,14 +86,6 @@ def test_a_mark_lasts_as_long_as_the_setting_says(world):
     world.clock.now_ms = marked_until_ms
     run(world)
     assert closed(world) == {"c"}
-
-
-def test_counters_stay_as_they_are():
-    """Their additions lie at no time; and they take no other collection's turn."""
-    counters = [f"{COUNTER_PREFIX}{index}" for index in range(MAX_CLOSES)]
-    world = build_world(*counters, "d")
-    run(world)
-    assert closed(world) == {"d"}
 
 
 def test_what_was_raised_a_moment_ago_is_not_closed():

@@ -113,12 +113,6 @@ def test_positions_that_are_no_times_are_never_closed(world):
     assert closer_of(world, has_positions=False).close("c", cause=COOL).refusal is Refusal.NO_POSITIONS
 
 
-def test_a_counter_is_never_closed(world):
-    """Its additions lie at no time: closed, it would be on its base key alone, however hot."""
-    assert closer_of(world, timeless_prefix="c").close("c", cause=COOL).refusal is Refusal.NO_POSITIONS
-    assert closer_of(world, timeless_prefix="d").close("c", cause=COOL).step is CloseStep.CONFIRMED
-
-
 def test_a_raise_that_was_kept_away_adds_nothing(world):
     """Where another one came first, neither its beginning nor a close gets a generation."""
     closer_of(world).close("c", cause=COOL)

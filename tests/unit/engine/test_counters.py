@@ -11,7 +11,6 @@ from hotpartition.core.errors import (
     TokenReusedError,
 )
 from hotpartition.core.route import choose_shards, stable_hash
-from hotpartition_messages.counters import NewAddition
 from support.builders import World
 from support.counters import FakeCounters
 
@@ -46,7 +45,11 @@ def places_of(shard_count, token=ANN):
 
 
 def add(world, amount=1, token=ANN, *, writer=None, budget_ms=300):
-    (writer or world.counter_writer(budget_ms=budget_ms)).add(NewAddition("likes", amount, token))
+    adder = writer or world.adder(budget_ms=budget_ms)
+    if token is None:
+        adder.add(KEY, amount, size_bytes=100)
+    else:
+        adder.add_once(KEY, addition_of(token, amount), size_bytes=100)
 
 
 def refuse_at(world, refusing, next_refusal):
@@ -62,7 +65,7 @@ def refuse_at(world, refusing, next_refusal):
 
 
 def read(world, *, is_strong=True):
-    return world.counter_reader().read("likes", is_strong=is_strong)
+    return world.summer().sum_up(KEY, is_strong=is_strong)
 
 
 class TestForms:
@@ -103,7 +106,7 @@ class TestWithoutToken:
         """Over all its shards; what it counted before stays."""
         add(world, 1, None)
         raise_to(world, 4)
-        writer = world.counter_writer()
+        writer = world.adder()
         for _ in range(400):
             add(world, 1, None, writer=writer)
         assert world.counters.cells[KEY, "c#"] == 1
@@ -128,7 +131,7 @@ class TestWithoutToken:
 
     def test_units_are_counted_and_reported(self, world):
         """One for a plain addition, two for one with a token."""
-        writer = world.counter_writer()
+        writer = world.adder()
         add(world, 1, None, writer=writer)
         add(world, writer=writer)
         assert {report.collection for report in world.reports.sent} == {KEY}

@@ -13,7 +13,6 @@ from hotpartition.control.consumer import RunSummary
 from hotpartition.core.errors import (
     InvalidRequestError,
     MalformedGenerationError,
-    OutcomeUnknownError,
     SettingsError,
     StoreUnavailableError,
     ThrottledError,
@@ -26,8 +25,6 @@ from support.builders import World, message_id
 from support.described import check_described
 from support.events import (
     FakeContext,
-    add_event,
-    counter_event,
     delete_event,
     edit_event,
     http_event,
@@ -61,11 +58,10 @@ class Api:
         self.world = World()
         self.routes = {
             **load_handler("write_message").build_routes(
-                self.world.writer(), self.world.changer(), self.world.counter_writer(), sender_claim=sender_claim
+                self.world.writer(), self.world.changer(), sender_claim=sender_claim
             ),
             **load_handler("read_messages").build_routes(
                 self.world.reader(environment=environment) if environment else self.world.reader(),
-                self.world.counter_reader(),
             ),
         }
 
@@ -154,16 +150,6 @@ class TestSuccess:
         api.world.clock.now_ms += 61_000
         assert (api.call(message_event("c", ID)).status, api.walk()) == (404, [])
 
-    def test_what_is_added_is_read(self, api):
-        """Up and down; 0 before; an addition with a token counts once. No conversation's id is a counter's key."""
-        assert api.call(counter_event("c")).body == {"counter_id": "c", "value": 0}
-        assert api.call(add_event("c", {})).body == {"counter_id": "c", "amount": 1}
-        for body in ({"amount": -3}, {"amount": 44, "token": "ann"}, {"amount": 44, "token": "ann"}):
-            assert api.call(add_event("c", body)).status == 200
-        assert api.call(counter_event("c", consistency="eventual")).body["value"] == 42
-        assert {place for place, _ in api.world.counters.cells} == {"counter/c"}
-        assert api.walk() == []
-
     def test_a_page_of_large_messages_is_cut_to_what_fits(self, api):
         """All of them are read, on more pages: none is hidden behind a response that is too large."""
         ids = []
@@ -207,18 +193,6 @@ def delete(api):
     assert api.call(delete_event("c", ID)).status == 204
 
 
-def add_with_token(api):
-    api.call(add_event("likes", {"amount": 1, "token": "ann"}))
-
-
-def fail_additions(api):
-    api.world.counters.fails = lambda _: ThrottledError([REASON])
-
-
-def lose_additions(api):
-    api.world.counters.loses = lambda _: OutcomeUnknownError("no response: it may have been added or not")
-
-
 STALE = '"1-00000000"'
 ZIPPED = {**post_event("c", GOOD), "headers": {"content-encoding": "gzip"}}
 PROBLEMS = [
@@ -227,13 +201,11 @@ PROBLEMS = [
     (None, page_event("c", limit=0), 400, "invalid-request"),
     (None, edit_event("c", ID, {"body": "\ud800"}), 400, "invalid-request"),
     (None, edit_event("c", ID, {"body": "x"}, if_match="1"), 400, "invalid-request"),
-    (None, counter_event("a/b"), 400, "invalid-request"),
     (None, message_event("c", OTHER_ID), 404, "message-not-found"),
     (None, edit_event("c", OTHER_ID, {"body": "x"}), 404, "message-not-found"),
     (None, delete_event("c", OTHER_ID), 404, "message-not-found"),
     (None, http_event("GET", "/elsewhere", {}), 404, "no-such-resource"),
     (None, post_event("c", {**GOOD, "body": "other"}), 409, "message-conflict"),
-    (add_with_token, add_event("likes", {"amount": 2, "token": "ann"}), 409, "token-reused"),
     (delete, message_event("c", ID), 410, "message-gone"),
     (delete, edit_event("c", ID, {"body": "x"}), 410, "message-gone"),
     (delete, post_event("c", GOOD), 410, "message-gone"),
@@ -249,8 +221,6 @@ PROBLEMS = [
     (fail(StoreUnavailableError("away")), post_event("c", GOOD), 503, "retry-later"),
     (fail(ThrottledError()), page_event("c"), 503, "retry-later"),
     (fail(ThrottledError()), message_event("c", ID), 503, "retry-later"),
-    (fail_additions, add_event("likes", {"token": "ann"}), 503, "retry-later"),
-    (lose_additions, add_event("likes", {}), 504, "outcome-unknown"),
 ]
 
 

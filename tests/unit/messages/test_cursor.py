@@ -5,7 +5,7 @@ import re
 import pytest
 
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition_messages.cursor import CURSOR_PATTERN, Cursor, build_cursor, parse_cursor
+from hotpartition_messages.cursor import Cursor, build_cursor, parse_cursor
 from support.builders import message_id
 
 NOW_MS = 1_700_000_000_000
@@ -19,7 +19,7 @@ def test_a_cursor_says_where_and_since_when(newest_first, started_ms):
     text = build_cursor("c", Cursor(ID, started_ms), newest_first=newest_first)
     assert parse_cursor(text, "c", newest_first=newest_first) == (ID, started_ms)
     assert parse_cursor(text, "d", newest_first=None) == (ID, started_ms)
-    assert re.fullmatch(CURSOR_PATTERN, text)
+    assert re.fullmatch("[A-Za-z0-9_-]{50}", text)
     assert len(text) == 50
 
 

@@ -26,4 +26,4 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     store, journal = DynamoDBItemStore(calls, table, Message.from_item), DynamoDBJournal(calls, table.journal)
     writer = build_writer(ends, settings, journal=journal, form=KEY_FORM)
     gatherer = build_gatherer(ends, settings, writer.routes, store=store, form=KEY_FORM, position_of=position_of)
-    return build_jobs(writer, gatherer, settings, calls, store, journal, telemetry=telemetry, clock=ends.clock)
+    return build_jobs(writer, gatherer, settings, store, telemetry=telemetry, clock=ends.clock)

@@ -12,10 +12,8 @@ from hotpartition.core.errors import (
     InvalidRequestError,
     ItemTooLargeError,
     MalformedGenerationError,
-    OutcomeUnknownError,
     Problem,
     RetryLaterError,
-    TokenReusedError,
 )
 from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.errors import (
@@ -36,13 +34,11 @@ from hotpartition_messages.problems import (
     MESSAGE_TOO_LARGE,
     NO_SUCH_RESOURCE,
     NOT_THE_SENDER,
-    OUTCOME_UNKNOWN,
     PROBLEM_JSON,
-    READ_LATER,
-    TOKEN_REUSED,
+    RETRY_AFTER_SECONDS,
+    RETRY_LATER,
     UNREADABLE_ROUTE,
     UNSUPPORTED_ENCODING,
-    WRITE_LATER,
     ProblemKind,
 )
 from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingError, is_among
@@ -60,7 +56,6 @@ Serve = Callable[[Event, Any], Response]
 JSON = "application/json"
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
-COUNTER_PATH = "/counters/{counter_id}"
 """The routes as API Gateway knows them: it matches them and decodes their parameters."""
 
 RESPONSE_MARGIN_MS = 3_000
@@ -80,12 +75,13 @@ def respond(routes: Mapping[str, Serve], event: Event, context: Any) -> Response
     """Serve a request by the route that API Gateway has matched; errors for clients become problem responses."""
     serve = routes.get(event["routeKey"])
     if serve is None:
-        return problem_response(NO_SUCH_RESOURCE, NO_SUCH_RESOURCE.example["detail"])
+        return problem_response(NO_SUCH_RESOURCE, "there is no such resource")
     try:
         return serve(event, context)
     except tuple(_RESPONSES) as error:
-        kind = next(kind for kind in type(error).__mro__ if kind in _RESPONSES)
-        return _RESPONSES[kind](error)
+        known = next(kind for kind in type(error).__mro__ if kind in _RESPONSES)
+        found = _RESPONSES[known]
+        return problem_response(found, str(error)) if isinstance(found, ProblemKind) else found(error)
 
 
 def remaining_ms(context: Any) -> float:
@@ -100,11 +96,6 @@ def build_response(
     typed = {"Content-Type": content_type} if text else {}
     all_headers = {**typed, "X-Content-Type-Options": "nosniff", **(headers or {})}
     return {"statusCode": int(status), "headers": all_headers, "body": text, "isBase64Encoded": False}
-
-
-def counter_response(counter_id: str, **facts: int) -> Response:
-    """Build a response about a counter."""
-    return build_response(HTTPStatus.OK, json.dumps({"counter_id": counter_id, **facts}, separators=(",", ":")))
 
 
 def message_response(message: Message) -> Response:
@@ -160,7 +151,9 @@ def problem_response(
     if message_id:
         document["message_id"] = message_id
     # Escaped to ASCII: a refused field's name may hold text that no encoding takes.
-    return build_response(kind.status, json.dumps(document), kind.headers, content_type=PROBLEM_JSON)
+    is_worth_repeating = kind.status is HTTPStatus.SERVICE_UNAVAILABLE
+    headers = {"Retry-After": str(RETRY_AFTER_SECONDS)} if is_worth_repeating else {}
+    return build_response(kind.status, json.dumps(document), headers, content_type=PROBLEM_JSON)
 
 
 def _on_invalid_request(error: InvalidRequestError) -> Response:
@@ -171,9 +164,9 @@ def _on_invalid_request(error: InvalidRequestError) -> Response:
 def _on_retry_later(error: RetryLaterError) -> Response:
     detail = f"{error}; repeat the request"
     if not (error.sort_key or "").startswith(MESSAGE_PREFIX):
-        return problem_response(READ_LATER, detail)  # of an addition as well
+        return problem_response(RETRY_LATER, detail)
     detail += " with this message_id: that is safe, whatever became of this attempt"
-    return problem_response(WRITE_LATER, detail, message_id=parse_sort_key(error.sort_key or ""))
+    return problem_response(RETRY_LATER, detail, message_id=parse_sort_key(error.sort_key or ""))
 
 
 def _on_too_large(error: ItemTooLargeError) -> Response:
@@ -185,18 +178,22 @@ def _shortened(name: str) -> str:
     return name if len(name) <= _MAX_NAME_CHARACTERS else f"{name[:_MAX_NAME_CHARACTERS]}…"
 
 
-_RESPONSES: Mapping[type[Exception], Callable[[Any], Response]] = {
+def _on_unreadable_route(_: MalformedGenerationError) -> Response:
+    detail = "the conversation's routing item cannot be read, so a page could be incomplete; an operator must repair it"
+    return problem_response(UNREADABLE_ROUTE, detail)
+
+
+_RESPONSES: Mapping[type[Exception], ProblemKind | Callable[[Any], Response]] = {
     InvalidRequestError: _on_invalid_request,
-    NotTheSenderError: lambda error: problem_response(NOT_THE_SENDER, str(error)),
-    ContentEncodingError: lambda error: problem_response(UNSUPPORTED_ENCODING, str(error)),
-    MessageGoneError: lambda error: problem_response(MESSAGE_GONE, str(error)),
-    MessageChangedError: lambda error: problem_response(MESSAGE_CHANGED, str(error)),
-    MessageNotFoundError: lambda error: problem_response(MESSAGE_NOT_FOUND, str(error)),
+    NotTheSenderError: NOT_THE_SENDER,
+    ContentEncodingError: UNSUPPORTED_ENCODING,
+    MessageGoneError: MESSAGE_GONE,
+    MessageChangedError: MESSAGE_CHANGED,
+    MessageNotFoundError: MESSAGE_NOT_FOUND,
     MessageConflictError: lambda e: problem_response(MESSAGE_CONFLICT, str(e), message_id=e.message_id),
-    TokenReusedError: lambda error: problem_response(TOKEN_REUSED, str(error)),
-    OutcomeUnknownError: lambda error: problem_response(OUTCOME_UNKNOWN, str(error)),
     ItemTooLargeError: _on_too_large,
-    BodyTooLargeError: lambda error: problem_response(MESSAGE_TOO_LARGE, str(error)),
+    BodyTooLargeError: MESSAGE_TOO_LARGE,
     RetryLaterError: _on_retry_later,
-    MalformedGenerationError: lambda _: problem_response(UNREADABLE_ROUTE, UNREADABLE_ROUTE.example["detail"]),
+    MalformedGenerationError: _on_unreadable_route,
 }
+"""The kind of each error, with the error's own text as its `detail`; or what builds its response."""

@@ -21,7 +21,6 @@ _TIME_BYTES = 6
 _CHECK_BYTES = 5
 _LENGTH = 50  # (26 + 6 + 5 bytes) in base64, without padding
 _PADDING = "=="
-CURSOR_PATTERN = rf"^[A-Za-z0-9_-]{{{_LENGTH}}}$"
 
 
 class Cursor(NamedTuple):

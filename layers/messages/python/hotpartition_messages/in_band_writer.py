@@ -39,4 +39,4 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
         form=KEY_FORM,
         position_of=position_of,
     )
-    return build_jobs(writer, gatherer, settings, calls, store, ends.journal, telemetry=telemetry, clock=clock)
+    return build_jobs(writer, gatherer, settings, store, telemetry=telemetry, clock=clock)

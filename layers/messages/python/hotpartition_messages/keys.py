@@ -26,7 +26,6 @@ ROUTING_SORT_KEY = "r#"
 ROUTING_INDEX = "routing-index"
 """Name of the sparse index that lists routing items."""
 
-MAX_CONVERSATION_ID_LENGTH = 256
 CONVERSATION_ID_PATTERN = r"^[A-Za-z0-9_.:@-]{1,256}$"
 CONVERSATION_ID_RULE = "1 to 256 characters out of A-Z a-z 0-9 _ . : @ -, and neither '.' nor '..'"
 
@@ -45,7 +44,7 @@ def parse_conversation_id(text: str) -> str:
 
 
 def find_journal(table_name: str) -> JournalPlace:
-    """Find the routing items of the table of messages and counters."""
+    """Find the routing items of the table of messages."""
     return JournalPlace(table_name, routing_sort_key=ROUTING_SORT_KEY, index_name=ROUTING_INDEX)
 
 

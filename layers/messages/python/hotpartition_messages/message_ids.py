@@ -18,12 +18,6 @@ MAX_FUTURE_MS = 5_000
 
 MAX_TIME_MS = (1 << 48) - 1
 MESSAGE_ID_RULE = "a ULID (26 characters) or a UUIDv7"
-CANONICAL_MESSAGE_ID_PATTERN = r"^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
-MESSAGE_ID_PATTERN = (
-    r"^([0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}"
-    r"|[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-7[0-9A-Fa-f]{3}-[89ABab][0-9A-Fa-f]{3}-[0-9A-Fa-f]{12})$"
-)
-"""The texts that `parse_message_id` takes, for the API's description."""
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32
 _TO_PYTHON = str.maketrans(_ALPHABET, "0123456789ABCDEFGHIJKLMNOPQRSTUV")  # the digits of `int(text, 32)`

@@ -1,4 +1,4 @@
-"""The requests to the read function: pages, messages, counters."""
+"""The requests to the read function: pages and messages."""
 
 from __future__ import annotations
 
@@ -6,20 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    PlainValidator,
-    ValidationInfo,
-    WithJsonSchema,
-)
+from pydantic import BeforeValidator, Field, PlainValidator, ValidationInfo
 
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition_messages.cursor import CURSOR_PATTERN, Cursor, parse_cursor
+from hotpartition_messages.cursor import Cursor, parse_cursor
 from hotpartition_messages.reading import DEFAULT_LIMIT, MAX_LIMIT, PageRequest
 from hotpartition_messages.requests import (
     ConversationPath,
-    CounterPath,
     MessagePath,
     Query,
     Request,
@@ -48,24 +41,19 @@ def _cursor(text: str, info: ValidationInfo) -> Cursor:
         raise ValueError(error.problems[0].message) from error
 
 
-_Cursor = Annotated[Cursor, PlainValidator(_cursor), WithJsonSchema({"type": "string", "pattern": CURSOR_PATTERN})]
-_TimeMs = Annotated[int, BeforeValidator(parse_time_ms), WithJsonSchema({"type": "string", "format": "date-time"})]
-_Consistency = Annotated[
-    Literal["strong", "eventual"],
-    Field(description="`strong`: with everything acknowledged before the request. `eventual`: half the price."),
-]
+_Cursor = Annotated[Cursor, PlainValidator(_cursor)]
+_TimeMs = Annotated[int, BeforeValidator(parse_time_ms)]
+_Consistency = Literal["strong", "eventual"]
 
 
 class PageQuery(Query):
     """The query string of a page."""
 
-    limit: Annotated[int, BeforeValidator(_whole_number)] = Field(
-        DEFAULT_LIMIT, ge=1, le=MAX_LIMIT, description="Messages on a page, at most."
-    )
-    after: _TimeMs | None = Field(None, description="Only messages at or after this time (RFC 3339).")
-    before: _TimeMs | None = Field(None, description="Only messages before this time (RFC 3339).")
-    order: Literal["newest", "oldest"] = Field("newest", description="Which end to begin with.")
-    cursor: _Cursor | None = Field(None, description="`next_cursor` of the last page, with the same order.")
+    limit: Annotated[int, BeforeValidator(_whole_number)] = Field(DEFAULT_LIMIT, ge=1, le=MAX_LIMIT)
+    after: _TimeMs | None = None
+    before: _TimeMs | None = None
+    order: Literal["newest", "oldest"] = "newest"
+    cursor: _Cursor | None = None
     consistency: _Consistency = "eventual"
 
 
@@ -75,27 +63,10 @@ class MessageQuery(Query):
     consistency: _Consistency = "eventual"
 
 
-class CounterQuery(Query):
-    """The query string of reading a counter."""
-
-    consistency: _Consistency = "strong"
-
-
-class CounterReadRequest(Request):
-    """Read a counter."""
-
-    path: CounterPath
-    query: CounterQuery
-
-
 class PageHeader(Request):
     """The headers that reading a page looks at."""
 
-    if_none_match: str = Field(
-        "",
-        alias="If-None-Match",
-        description="Entity tags: a newest page that has one of them is not sent again (304). Others are ignored.",
-    )
+    if_none_match: str = Field("", alias="If-None-Match")
 
 
 class PageReadRequest(Request):
@@ -141,12 +112,3 @@ def parse_message_read(event: Mapping[str, Any]) -> MessageReadRequest:
         InvalidRequestError: naming every wrong parameter.
     """
     return validate(MessageReadRequest, path_and_query(event))
-
-
-def parse_counter_read(event: Mapping[str, Any]) -> CounterReadRequest:
-    """Read from an event which counter is wanted.
-
-    Raises:
-        InvalidRequestError: naming every wrong parameter.
-    """
-    return validate(CounterReadRequest, path_and_query(event))

@@ -17,34 +17,19 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     ConfigDict,
-    Field,
     ValidationError,
 )
 from pydantic_core import ErrorDetails
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.errors import HotPartitionError, InvalidRequestError, ItemTooLargeError, Problem
-from hotpartition_messages.keys import CONVERSATION_ID_PATTERN, CONVERSATION_ID_RULE, MAX_CONVERSATION_ID_LENGTH
-from hotpartition_messages.message_ids import (
-    MESSAGE_ID_PATTERN,
-    MESSAGE_ID_RULE,
-    parse_message_id,
-)
+from hotpartition_messages.keys import CONVERSATION_ID_RULE, parse_conversation_id
+from hotpartition_messages.message_ids import parse_message_id
 
 MAX_BODY_CHARACTERS = 6 * ITEM_LIMIT_BYTES + 42_400
 """2.5 million: every character of the largest item as an escape of six, and room for the JSON around it."""
 MAX_PROBLEMS = 20
 """Wrong fields that a response names; how many more there are is only said."""
-
-EXAMPLE_MESSAGE: dict[str, Any] = {
-    "conversation_id": "room-1",
-    "message_id": "01KAJVZHE0FZ5C1S9TQJ0V3YXM",
-    "sender": "ann",
-    "body": "hello",
-    "sent_at": "2025-11-21T09:30:00.000Z",
-    "attributes": {"likes": 3, "tags": ["greeting"]},
-}
-EXAMPLE_COUNTER_ID = "likes:room-1"
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:\d\d)", re.IGNORECASE | re.ASCII)
 ENTITY_TAG = r'(W/)?"[!#-~]*"'
@@ -85,10 +70,11 @@ def parse_time_ms(text: str) -> int:
     return since_epoch // timedelta(milliseconds=1)
 
 
-def _not_dots(text: str) -> str:
-    if text in {".", ".."}:
-        raise ValueError(f"should be {CONVERSATION_ID_RULE}")
-    return text
+def _conversation(text: str) -> str:
+    try:
+        return parse_conversation_id(text)
+    except InvalidRequestError as error:
+        raise ValueError(error.problems[0].message) from error
 
 
 def _canonical(text: str) -> str:
@@ -96,17 +82,6 @@ def _canonical(text: str) -> str:
         return parse_message_id(text)
     except InvalidRequestError as error:
         raise ValueError(error.problems[0].message) from error
-
-
-def _name_of(what: str, example: str) -> Any:
-    return Field(
-        description=f"The {what}: {CONVERSATION_ID_RULE}.",
-        pattern=CONVERSATION_ID_PATTERN,
-        min_length=1,
-        max_length=MAX_CONVERSATION_ID_LENGTH,
-        examples=[example],
-        json_schema_extra={"not": {"enum": [".", ".."]}},
-    )
 
 
 MessageId = Annotated[str, AfterValidator(_canonical)]
@@ -121,34 +96,19 @@ class Request(BaseModel):
 class ConversationPath(Request):
     """The path of a conversation's messages."""
 
-    conversation_id: Annotated[
-        str, _name_of("conversation", EXAMPLE_MESSAGE["conversation_id"]), AfterValidator(_not_dots)
-    ]
+    conversation_id: Annotated[str, AfterValidator(_conversation)]
 
 
 class MessagePath(ConversationPath):
     """The path of one message."""
 
-    message_id: Annotated[
-        MessageId,
-        Field(
-            description=f"The message's id: {MESSAGE_ID_RULE}.",
-            examples=[EXAMPLE_MESSAGE["message_id"]],
-            json_schema_extra={"pattern": MESSAGE_ID_PATTERN},
-        ),
-    ]
+    message_id: MessageId
 
 
 class Query(Request):
     """A query string: empty, unless a request has parameters. Others are refused."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class CounterPath(Request):
-    """The path of a counter."""
-
-    counter_id: Annotated[str, _name_of("counter", EXAMPLE_COUNTER_ID), AfterValidator(_not_dots)]
 
 
 def find_header(event: Mapping[str, Any], wanted: str) -> dict[str, str]:
@@ -268,7 +228,7 @@ def _problem(error: ErrorDetails, model: type[BaseModel]) -> Problem:
         return Problem(error["ctx"]["field"], error["ctx"]["message"])
     if error["type"] == "extra_forbidden":
         return Problem(field, f"is unknown; {_allowed(model, part)}")
-    if field in {"conversation_id", "counter_id"}:
+    if field == "conversation_id":
         message = f"should be {CONVERSATION_ID_RULE}"
     return Problem(field, message)
 

@@ -1,4 +1,4 @@
-"""The requests to the write function: messages to store, to edit and to delete, additions to counters."""
+"""The requests to the write function: messages to store, to edit and to delete."""
 
 from __future__ import annotations
 
@@ -6,31 +6,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-)
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition_messages.attributes import MAX_DEPTH, EncodedAttributes, encode_attributes
+from hotpartition_messages.attributes import EncodedAttributes, encode_attributes
 from hotpartition_messages.changing import Edit, Target
-from hotpartition_messages.counters import MAX_AMOUNT, NewAddition
 from hotpartition_messages.errors import NotTheSenderError
-from hotpartition_messages.message_ids import (
-    MAX_FUTURE_MS,
-    MAX_TIME_MS,
-    MESSAGE_ID_PATTERN,
-    MESSAGE_ID_RULE,
-)
+from hotpartition_messages.message_ids import MAX_TIME_MS
 from hotpartition_messages.requests import (
     ENTITY_TAG,
-    EXAMPLE_MESSAGE,
     ConversationPath,
-    CounterPath,
     MessageId,
     MessagePath,
     Query,
@@ -46,7 +32,6 @@ from hotpartition_messages.writing import NewMessage
 
 MAX_SENDER_LENGTH = 256
 
-_EXAMPLE_BODY = {name: EXAMPLE_MESSAGE[name] for name in ("sender", "body", "attributes")}
 _ENTITY_TAGS = rf"^(\*|{ENTITY_TAG}( *, *{ENTITY_TAG})*)$"
 
 
@@ -73,123 +58,35 @@ def _encoded(attributes: dict[str, Any]) -> EncodedAttributes:
         raise PydanticCustomError("not_storable", "{message}", facts) from error
 
 
-_Attributes = Annotated[
-    dict[str, Any],
-    Field(
-        description="Whatever else belongs to the message. Whole numbers keep 38 digits, others are doubles; "
-        f"names are not empty; at most {MAX_DEPTH} levels deep.",
-        json_schema_extra={"propertyNames": {"minLength": 1}},
-    ),
-    AfterValidator(_encoded),
-]
+_Attributes = Annotated[dict[str, Any], AfterValidator(_encoded)]
+_ExpiryS = Annotated[int, BeforeValidator(_parse_expiry_s), Field(ge=0, le=MAX_TIME_MS // 1000)]
 
 
 class NewMessageBody(Request):
     """A message to store."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [_EXAMPLE_BODY]})
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    sender: Annotated[
-        str,
-        Field(
-            min_length=1,
-            max_length=MAX_SENDER_LENGTH,
-            description="Who sends it. Where the deployment takes the sender from the caller's token "
-            "(`api.sender_claim`), it may be left out, and must not be another.",
-        ),
-    ]
-    body: str = Field(description="The text; with everything else the message may take 400 KiB in DynamoDB.")
-    message_id: (
-        Annotated[
-            MessageId,
-            Field(
-                description=f"{MESSAGE_ID_RULE[0].upper()}{MESSAGE_ID_RULE[1:]}, at most {MAX_FUTURE_MS / 1000:g} s "
-                "ahead: the message's identity and time, so that a repetition is safe. Without it the server mints "
-                "one.",
-                json_schema_extra={"pattern": MESSAGE_ID_PATTERN},
-            ),
-        ]
-        | None
-    ) = None
+    sender: Annotated[str, Field(min_length=1, max_length=MAX_SENDER_LENGTH)]
+    body: str
+    message_id: MessageId | None = None
     attributes: _Attributes = Field({}, validate_default=True)
-    expires_at: (
-        Annotated[
-            int,
-            BeforeValidator(_parse_expiry_s),
-            Field(ge=0, le=MAX_TIME_MS // 1000),
-            WithJsonSchema(
-                {
-                    "type": "string",
-                    "format": "date-time",
-                    "description": "From then on the message is not shown any more (RFC 3339; a part of a second is "
-                    "rounded up). Nothing changes it later.",
-                }
-            ),
-        ]
-        | None
-    ) = None
+    expires_at: _ExpiryS | None = None
 
 
 class MessageEditBody(Request):
     """What is new about a message. At least one of them."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        json_schema_extra={"minProperties": 1, "examples": [{"body": "hello, all"}]},
-    )
+    model_config = ConfigDict(extra="forbid", strict=True)
 
-    body: str = Field(default_factory=str, description="The new text.")
-    attributes: _Attributes = Field(
-        default_factory=dict, description="The new attributes, in place of all that there were."
-    )
+    body: str = Field(default_factory=str)
+    attributes: _Attributes = Field(default_factory=dict)
 
 
 class ChangeHeader(Request):
     """The headers that a change looks at."""
 
-    if_match: (
-        Annotated[
-            frozenset[str] | None,
-            BeforeValidator(_parse_tags),
-            WithJsonSchema({"type": "string", "pattern": _ENTITY_TAGS, "examples": ['"1-5f2a9c04"', "*"]}),
-        ]
-        | None
-    ) = Field(
-        None,
-        alias="If-Match",
-        description="Change the message only if it has one of these entity tags: the `ETag` of reading it, or `*`.",
-    )
-
-
-class AdditionBody(Request):
-    """What is added to a counter."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, json_schema_extra={"examples": [{"amount": 1, "token": "ann:room-1"}]}
-    )
-
-    amount: int = Field(1, ge=-MAX_AMOUNT, le=MAX_AMOUNT, description="How much; a negative amount takes away.")
-    token: (
-        Annotated[
-            str,
-            Field(
-                pattern=r"^[!-~]{1,128}$",
-                description="1 to 128 characters out of ! to ~ (ASCII, no spaces): with the counter, the addition's "
-                "identity. For ten minutes a repetition with it counts once, and with another amount is refused (409). "
-                "Without it, a repetition looks like another addition.",
-            ),
-        ]
-        | None
-    ) = None
-
-
-class AddRequest(Request):
-    """Add to a counter."""
-
-    path: CounterPath
-    query: Query
-    body: AdditionBody
+    if_match: Annotated[frozenset[str] | None, BeforeValidator(_parse_tags)] = Field(None, alias="If-Match")
 
 
 class WriteRequest(Request):
@@ -306,15 +203,3 @@ def _target(path: MessagePath, header: ChangeHeader, sender: str | None) -> Targ
         if_match=header.if_match,
         sender=sender,
     )
-
-
-def parse_addition(event: Mapping[str, Any]) -> NewAddition:
-    """Read an addition and its counter from an event.
-
-    Raises:
-        InvalidRequestError: naming every wrong field.
-        HotPartitionError: what `parse_body` raises.
-    """
-    body, unlisted = leave_out_unknown(parse_body(event), AdditionBody)
-    request = validate(AddRequest, {**path_and_query(event), "body": body}, unlisted)
-    return NewAddition(request.path.counter_id, request.body.amount, request.body.token)

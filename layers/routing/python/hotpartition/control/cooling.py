@@ -122,7 +122,7 @@ class Cooler:
             self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return
         open_ = [item.collection for item in items if item.route and item.route.shard_count_at(None)]
-        cooled = [each for each in open_ if self._closer.has_positions(each) and not self._is_warm(each)]
+        cooled = [each for each in open_ if not self._is_warm(each)]
         self._cooled.extend(cooled[:MAX_CLOSES])
         if len(cooled) <= MAX_CLOSES:
             self._registry.keep_closing_cursor(following or BEGINNING)

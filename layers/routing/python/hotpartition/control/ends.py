@@ -28,8 +28,6 @@ class JournalEnds:
     telemetry: Telemetry
     clock: Clock
     form: KeyForm
-    timeless_prefix: str = ""
-    """The prefix of counters' partition keys."""
 
     def retry(self, call: Callable[[], ResultT]) -> ResultT:
         """Make a call for an operator, again and again for two seconds while DynamoDB refuses."""
@@ -47,7 +45,6 @@ class JournalEnds:
             telemetry=self.telemetry,
             times=times,
             has_positions=has_positions,
-            timeless_prefix=self.timeless_prefix,
         )
 
 

@@ -15,8 +15,6 @@ class MetricName(StrEnum):
     MESSAGES_DELETED = "MessagesDeleted"
     PAGES_READ = "PagesRead"
     MESSAGES_READ = "MessagesRead"
-    COUNTER_ADDITIONS = "CounterAdditions"
-    COUNTERS_READ = "CountersRead"
     WRITES_THROTTLED = "WritesThrottled"
     WRITES_REFUSED_EVERYWHERE = "WritesRefusedEverywhere"
     PUTS_REPEATED = "PutsRepeated"

@@ -58,24 +58,16 @@ class Closer:
         telemetry: Telemetry,
         times: CloseTimes,
         has_positions: bool = True,
-        timeless_prefix: str = "",
     ) -> None:
         """Use the `times` of the fleet's writers.
 
-        Without `has_positions` (times in Unix ms) nothing is closed, nor are counters, whose partition keys begin with
-        `timeless_prefix`.
+        Without `has_positions` (times in Unix ms) nothing is closed.
         """
         self._journal = journal
         self._raiser = raiser
         self._telemetry = telemetry
         self._times = times
         self._has_positions = has_positions
-        self._timeless_prefix = timeless_prefix
-
-    def has_positions(self, collection: str) -> bool:
-        """Say whether a collection's items lie at times; otherwise it is never closed."""
-        is_counter = self._timeless_prefix and collection.startswith(self._timeless_prefix)
-        return self._has_positions and not is_counter
 
     def close(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
         """Plan, announce and confirm a close."""
@@ -87,8 +79,7 @@ class Closer:
         It is not closed if its route has grown after `grown_by_ms`, Unix ms: the decision did not know of it.
         """
         entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True))
-        is_timed = self.has_positions(collection)
-        planned = plan_close(entry.route, entry.date_ms, self._times) if is_timed else Refusal.NO_POSITIONS
+        planned = plan_close(entry.route, entry.date_ms, self._times) if self._has_positions else Refusal.NO_POSITIONS
         if grown_by_ms is not None and isinstance(planned, Close) and (entry.updated_at_ms or 0) > grown_by_ms:
             planned = Refusal.GREW
         if isinstance(planned, Refusal):

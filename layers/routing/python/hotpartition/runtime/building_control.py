@@ -111,5 +111,4 @@ def _open_ends(
         telemetry=telemetry,
         clock=system_clock(),
         form=build_key_form(settings),
-        timeless_prefix=settings.keys.timeless_prefix,
     )

@@ -37,7 +37,6 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operati
         settings,
         form=build_key_form(settings),
         has_positions=settings.keys.has_positions,
-        timeless_prefix=settings.keys.timeless_prefix,
     )
 
 
@@ -50,13 +49,11 @@ def open_in_band_operations(
     *,
     form: KeyForm,
     has_positions: bool = False,
-    timeless_prefix: str = "",
     run_all: RunAll = map,
 ) -> tuple[Operations, JournalCheck]:
     """Build the jobs over a client of DynamoDB.
 
-    `has_positions`: whether positions are times; `timeless_prefix`: the prefix of counters' keys; `run_all` is as
-    `LoadItemHeat` takes it.
+    `has_positions`: whether positions are times; `run_all` is as `LoadItemHeat` takes it.
     """
     opened = open_in_band(calls, place, telemetry, clock)
     ends = JournalEnds(
@@ -65,7 +62,6 @@ def open_in_band_operations(
         telemetry=telemetry,
         clock=clock,
         form=form,
-        timeless_prefix=timeless_prefix,
     )
     hot_keys = LoadItemHeat(
         ends, opened.loads, opened.store_clock, key_wcu=settings.load.hot_at_once_wcu, run_all=run_all

@@ -219,7 +219,6 @@ class KeySettings(Settings):
         "Whether sort keys tell positions that are times in ms; without them a raise holds for all items.",
         default=True,
     )
-    timeless_prefix = text("What the partition keys of counters begin with, which are never closed.", "")
     routing_index_name = text(
         "Name of the sparse index that lists routing items in their collections.", "routing-index"
     )

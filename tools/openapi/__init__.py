@@ -1,1 +1,0 @@
-"""The API's description (OpenAPI), generated from the code of the two HTTP functions."""
