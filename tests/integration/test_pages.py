@@ -12,7 +12,7 @@ from hotpartition.core.route import Generation
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition_messages.adaptive_reader import open_readers
+from hotpartition_messages.adaptive_reader import open_reader
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import ReadSettings
 from support.builders import build_message, message_id
@@ -223,7 +223,7 @@ def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_serve
     )
     for message in stored:
         dynamodb.store.create(message.to_item("c"))
-    first, second = (open_readers(settings, FakeTelemetry(), open_calls("boto3"))[0] for _ in range(2))
+    first, second = (open_reader(settings, FakeTelemetry(), open_calls("boto3")) for _ in range(2))
     cold = first.read_page(PageRequest("c", limit=3))
     RedisRegistry(connect(redis_server.port), TABLE_NAME).mark_read_hot("c", 3)
     read_cached(first)
