@@ -156,7 +156,7 @@ class _Run:
             shards=shards,
             hashed=_hashing(pattern, random),
             position=_position if pattern.shards is None else None,
-            time_buckets=self.buckets if pattern.buckets is Buckets.SHARDED else None,
+            indexes=[self.buckets] if pattern.buckets is Buckets.SHARDED else [],
             append_only=True,
             clock=self.world.clock(random),
             budget_ms=budget_ms,

@@ -27,9 +27,9 @@ def open_table() -> ShardedTable:
         case "calculated":
             return ShardedTable(plain, shards=fixed(16), hashed=BY_DEVICE, append_only=True)
         case "buckets":
-            return ShardedTable(plain, shards=fixed(16), hashed=at_random(), time_buckets=BY_HOUR, append_only=True)
+            return ShardedTable(plain, shards=fixed(16), hashed=at_random(), indexes=[BY_HOUR], append_only=True)
         case _:
-            return ShardedTable(plain, shards=adaptive(), hashed=BY_DEVICE, time_buckets=BY_HOUR, append_only=True)
+            return ShardedTable(plain, shards=adaptive(), hashed=BY_DEVICE, indexes=[BY_HOUR], append_only=True)
 
 
 if "AWS_LAMBDA_FUNCTION_NAME" in os.environ:

@@ -215,10 +215,10 @@ def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, capsys):
     client.create_table(TableName="events", **define_table("PK", "SK", indexes={"by-time": ("bucket", "SK")}))
     plain = boto3.resource("dynamodb").Table("events")
     buckets = TimeBuckets("hour", index="by-time")
-    table = ShardedTable(plain, shards=fixed(8), time_buckets=buckets)
+    table = ShardedTable(plain, shards=fixed(8), indexes=[buckets])
     for number in range(20):
         table.put_item(Item={"PK": "room", "SK": f"2026-11-21T10:{number:02}:00Z"})
-    leaving = ShardedTable(plain, shards=fixed(0, readable=8), hashed=at_random(), time_buckets=buckets)
+    leaving = ShardedTable(plain, shards=fixed(0, readable=8), hashed=at_random(), indexes=[buckets])
     status, found = tool(capsys, "fold", "room", "--table", "events", "--n", "8", *QUICK)
     assert (status, found["moved"]) == (Status.FINE, 20)
     assert len(plain.query(KeyConditionExpression=Key("PK").eq("room"))["Items"]) == 20

@@ -23,7 +23,6 @@ ITEM = {"PK": "room", "SK": "0001"}
         ({"hashed": by_sort_key}, r"by_sort_key\(\)"),
         ({"position": 7}, "a function"),
         ({"shards": in_band(closing=True)}, r"Write position=\.\.\., a function that returns the time"),
-        ({"time_buckets": "hour"}, r'TimeBuckets\("hour"'),
     ],
 )
 def test_wrong_arguments_are_refused_with_what_to_write(plain, arguments, instead):

@@ -28,11 +28,8 @@ def numbers_in(table, **query) -> list[int]:
         ({"shards": (-1,)}, "from 0 to 1024"),
         ({"shards": (2000,)}, "from 0 to 1024"),
         ({"shards": (0, 4), "only_shards": True}, "at their base key"),
-        ({"shards": ((4, 100),), "only_shards": True}, "at their base key"),
         ({"shards": (16, 4)}, "only raised"),
-        ({"shards": ((4, 100), (16, 50))}, "only raised"),
-        ({"shards": ((16, 50), (4, 100))}, "only raised"),
-        ({"shards": ((4, -1),)}, "a position"),
+        ({"shards": ((4, 100),)}, "from 0 to 1024"),
         ({"shards": (4,), "readable": 5000}, "from 0 to 1024"),
         ({"shards": (4,), "choices": 4}, "choices"),
     ],
@@ -40,15 +37,6 @@ def numbers_in(table, **query) -> list[int]:
 def test_wrong_numbers_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         fixed(*arguments.pop("shards"), **arguments)
-
-
-def test_a_raise_can_begin_at_a_position(plain):
-    """Older items stay under the old number, and point reads of them ask fewer places."""
-    raised = ShardedTable(plain, shards=fixed(2, (64, 10)), position=int)
-    write(raised, range(20))
-    assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] < 10} == {2}
-    assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] >= 10} == {64}
-    assert numbers_in(raised) == list(range(20))
 
 
 def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):

@@ -225,7 +225,7 @@ class TestWhatIsRefused:
         with pytest.raises(ValueError, match="LastEvaluatedKey"):
             open_table(plain).query(**of_status(), ExclusiveStartKey=start)
 
-    @pytest.mark.parametrize("shards", [fixed(0), fixed(4, choices=2), fixed((4, 100)), 8])
+    @pytest.mark.parametrize("shards", [fixed(0), fixed(4, choices=2), 8])
     def test_its_number_is_a_fixed_one(self, shards):
         """An item has one place in the index."""
         with pytest.raises(ValueError, match="should be fixed"):

@@ -41,7 +41,7 @@ def test_what_is_none_of_the_owners_is_left_out(plain):
 
 def test_attributes_of_an_index_by_time_are_left_out(create):
     plain = create("timed", "PK", "SK", indexes={"by-time": ("bucket", "SK")})
-    table = ShardedTable(plain, shards=fixed(4), time_buckets=TimeBuckets("hour", index="by-time"))
+    table = ShardedTable(plain, shards=fixed(4), indexes=[TimeBuckets("hour", index="by-time")])
     item = {"PK": "room", "SK": "2026-11-21T09:30"}
     table.put_item(Item=item)
     assert [table.logical_item(stored) for stored in plain.scan()["Items"]] == [item]

@@ -28,9 +28,7 @@ def between(first=FIRST, last=LAST, collection="room-1"):
 
 def open_table(plain, shards=None, hashed=None, granularity="hour", **options):
     buckets = TimeBuckets(granularity, index=INDEX)
-    return ShardedTable(
-        plain, shards=shards or fixed(3), hashed=hashed or by_sort_key(), time_buckets=buckets, **options
-    )
+    return ShardedTable(plain, shards=shards or fixed(3), hashed=hashed or by_sort_key(), indexes=[buckets], **options)
 
 
 @pytest.fixture(scope="class")
@@ -79,7 +77,7 @@ class TestWhatIsStored:
         """As what was written before any raise."""
         buckets = TimeBuckets("day", index=INDEX)
         plain.put_item(Item={"PK": "room-1", "SK": FIRST, "n": 0, "owner": "room-1#2026-11-21", "at": FIRST})
-        table = ShardedTable(plain, shards=fixed(4), time_buckets=buckets)
+        table = ShardedTable(plain, shards=fixed(4), indexes=[buckets])
         assert numbers([table.query(**between())]) == [0]
 
 
@@ -138,7 +136,7 @@ class TestWhatItSays:
             table.query(**request_)
 
     def test_a_wrong_index_is_named(self, plain):
-        table = ShardedTable(plain, shards=fixed(2), time_buckets=TimeBuckets("hour", index="nope"))
+        table = ShardedTable(plain, shards=fixed(2), indexes=[TimeBuckets("hour", index="nope")])
         with pytest.raises(ValueError, match="by-owner"):
             table.get_item(Key={"PK": "a", "SK": "b"})
 

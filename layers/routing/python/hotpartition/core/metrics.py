@@ -63,7 +63,6 @@ class MetricName(StrEnum):
     JOURNAL_READ_FAILED = "JournalReadFailed"
     JOURNAL_UPDATE_RETRIED = "JournalUpdateRetried"
     JOURNAL_MALFORMED = "JournalMalformed"
-    ITEMS_UNROUTED = "ItemsUnrouted"
 
     COMMANDS = "Commands"
     COMMANDS_REFUSED = "CommandsRefused"

@@ -16,14 +16,12 @@ from hotpartition.table.requests import curl
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
 from hotpartition.table.sharding import at_random, by_attribute, by_sort_key
-from hotpartition.table.table_like import TableLike
 
 __all__ = [
     "CoalescingCounter",
     "ShardedCounter",
     "ShardedIndex",
     "ShardedTable",
-    "TableLike",
     "TimeBuckets",
     "adaptive",
     "at_random",

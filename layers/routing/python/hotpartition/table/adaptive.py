@@ -38,7 +38,6 @@ from hotpartition.table.routes import (
     LoggedTelemetry,
     SharedSampler,
     TableRoutes,
-    UnroutedItems,
     check_choices,
     find_place,
     open_calls,
@@ -220,7 +219,6 @@ class AdaptiveRoutes(TableRoutes):
             telemetry=ends.telemetry,
             now_ms=ends.clock.now_ms,
         )
-        self.unrouted = UnroutedItems(journal, schema.form, ends.telemetry, ends.clock.now_ms)
         if ends.page_store is not None and settings.pages.page_cache:
             pages = build_page_cache(ends, settings.pages, ends.page_store, QueryCodec())
             self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings.pages), ends.clock.now_ms)
@@ -258,7 +256,6 @@ class InBandRoutes(JournalReads, TableRoutes):
         self.journal = place
         routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
         super().__init__(routes, ends.telemetry, ends.clock.now_ms)
-        self.unrouted = UnroutedItems(ends.journal, schema.form, ends.telemetry, ends.clock.now_ms)
         self.writer = build_in_band_writer(
             ends,
             routes,

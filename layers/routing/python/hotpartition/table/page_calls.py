@@ -157,8 +157,6 @@ class PageCalls:
         if "Items" not in response:
             return response
         self._sharding.routes.meet(response["Items"])
-        if (unrouted := self._sharding.routes.unrouted) is not None:
-            unrouted.meet(item[name] for item in response["Items"])
         items = [item for item in response["Items"] if not self._sharding.is_journal(item)]
         response["ScannedCount"] -= len(response["Items"]) - len(items)
         if keeps is not None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
 from typing import Any, ClassVar, Protocol
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.errors import HotPartitionError
 from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import JournalReading, Telemetry
 from hotpartition.core.route import MAX_CHOICES, Generation, Route
 from hotpartition.core.sampler import Crossing, LoadSampler
 from hotpartition.dynamodb.calls import DynamoDBCalls
@@ -28,58 +26,7 @@ from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, Jour
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema, attributes_size_bytes
 
-LOOK_PAUSE_MS = 60_000
-"""Between two looks at the journal, so that scans cost what they cost without shards, but for a read unit a minute."""
-
 _logger = logging.getLogger(__name__)
-
-
-class UnroutedItems:
-    """Notices items on shards that the journal does not name: it was lost, or another one is read. Safe under threads.
-
-    Reads of a partition key ask only what its route names, so they never meet such items. Scans, and queries of indexes
-    that are not sharded, show stored keys: of those, one partition key a minute is compared.
-    """
-
-    def __init__(self, journal: JournalReading, form: KeyForm, telemetry: Telemetry, now_ms: Callable[[], int]) -> None:
-        self._journal = journal
-        self._form = form
-        self._telemetry = telemetry
-        self._now_ms = now_ms
-        self._lock = Lock()
-        self._known: dict[str, int] = {}
-        """Of each partition key that was looked up: from which shard on nothing need be looked up again."""
-        self._next_look_ms = 0
-
-    def meet(self, partition_keys: Iterable[str]) -> None:
-        """Take in the keys of stored items; a warning is logged once for each of which items lie on unknown shards."""
-        met: dict[str, int] = {}
-        for key in partition_keys:
-            collection, shard = self._form.parse(key)
-            if shard is not None and shard >= max(self._known.get(collection, 0), met.get(collection, 0)):
-                met[collection] = shard + 1
-        if not met or not self._may_look():
-            return
-        collection, least = next(iter(met.items()))
-        try:
-            count = self._journal.get(collection, is_strong=True).route.max_shard_count
-        except HotPartitionError:
-            return  # a read of that key reports it
-        self._known[collection] = max(least, count)
-        if count < least:
-            self._telemetry.count(MetricName.ITEMS_UNROUTED)
-            _logger.warning(
-                "items lie on shards that the journal does not name: reads miss them. Rebuild the journal",
-                extra={"collection": collection, "shard": least - 1, "shards_named": count},
-            )
-
-    def _may_look(self) -> bool:
-        with self._lock:
-            now_ms = self._now_ms()
-            if now_ms < self._next_look_ms:
-                return False
-            self._next_look_ms = now_ms + LOOK_PAUSE_MS
-            return True
 
 
 class TableRoutes(ReadRepair):
@@ -99,8 +46,6 @@ class TableRoutes(ReadRepair):
     """The sort key of routing items that an earlier way has left beside the items: no item of the owner's."""
     has_base = True
     """Whether items can lie at a base key."""
-    unrouted: UnroutedItems | None = None
-    """Compares stored keys that scans meet with the journal; None: the table has no journal."""
 
     def meet(self, items: Iterable[Mapping[str, Any]]) -> None:
         """Learn from stored items that were read."""
@@ -241,18 +186,17 @@ class Fixed:
         return FixedRoutes(self, schema.form, clock, budget_ms)
 
 
-def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0, only_shards: bool = False) -> Fixed:
+def fixed(*shards: int, choices: int = 1, readable: int = 0, only_shards: bool = False) -> Fixed:
     """Spread every partition key over n shards. Needs no Redis and no deployment.
 
     The base key, without a suffix, is read as well: a table that has items already needs no rewriting. `fixed(0)`
     leaves all items there, for a table of which only an index is sharded.
 
-    More shards later: name all numbers that were ever used, `fixed(4, 16)`. With positions (`position=`), a number can
-    hold from a position on, `fixed(4, (16, since))`: then reads of older items ask fewer shards. A number is never
-    lowered: items on the shards left out could not be found.
+    More shards later: name all numbers that were ever used, `fixed(4, 16)`. A number is never lowered: items on the
+    shards left out could not be found.
 
     Args:
-        shards: the number of shards, at first and after each raise; each alone, or with the position since when.
+        shards: the number of shards, at first and after each raise.
         choices: how many of the shards may take one item: where its first one refuses, the next does.
         readable: a number that items are not written under yet, but read. For raising while instances of both versions
             run: `fixed(4, readable=16)` everywhere first, then `fixed(4, 16)`. And for the way out: `fixed(0,
@@ -262,25 +206,22 @@ def fixed(*shards: int | tuple[int, int], choices: int = 1, readable: int = 0, o
 
     Raises:
         ValueError: no number, one out of range, or one that is lower than one before; or `only_shards` although the
-            first number does not hold everywhere.
+            first number is 0.
 
     Example:
         >>> fixed(16)
     """
-    pairs = [entry if isinstance(entry, tuple) else (entry, 0) for entry in shards]
-    if not pairs:
+    if not shards:
         raise ValueError("fixed() needs the number of shards, for instance fixed(16)")
-    for count, since in [*pairs, (readable, 0)]:
-        if not 0 <= count <= MAX_SHARD_COUNT:
+    for count in (*shards, readable):
+        if not isinstance(count, int) or not 0 <= count <= MAX_SHARD_COUNT:
             raise ValueError(f"{count} shards: should be from 0 to {MAX_SHARD_COUNT}")
-        if since < 0:
-            raise ValueError(f"since {since}: should be a position, 0 or more")
     check_choices(choices)
-    if pairs != sorted(pairs) or [since for _, since in pairs] != sorted(since for _, since in pairs):
-        raise ValueError(f"{pairs}: numbers of shards are only raised. Name all that were used, the oldest first")
-    if only_shards and (not pairs[0][0] or pairs[0][1]):
-        raise ValueError(f"only_shards=True: the first of {pairs} leaves items at their base key")
-    written = Route(frozenset(Generation(since, count) for count, since in pairs if count))
+    if list(shards) != sorted(shards):
+        raise ValueError(f"{shards}: numbers of shards are only raised. Name all that were used, the oldest first")
+    if only_shards and not shards[0]:
+        raise ValueError(f"only_shards=True: the first of {shards} leaves items at their base key")
+    written = Route(frozenset(Generation(0, count) for count in shards if count))
     more = Route(frozenset({Generation(0, readable)})) if readable else Route()
     return Fixed(written.union(more), written, choices, not only_shards)
 

@@ -158,7 +158,6 @@ class ShardedTable(Described):
         hashed: Hashing | None = None,
         position: Position | None = None,
         indexes: Sequence[ShardedIndex | TimeBuckets] = (),
-        time_buckets: TimeBuckets | None = None,
         append_only: bool = False,
         transport: Transport | None = None,
         budget_ms: float = DEFAULT_BUDGET_MS,
@@ -175,7 +174,6 @@ class ShardedTable(Described):
                 for instance. With it, generations can begin at a position.
             indexes: global indexes that are sharded, `ShardedIndex("by-status", hash="status", shards=fixed(8))`, or
                 kept for ranges of time, `TimeBuckets("hour", index="by-time")`.
-            time_buckets: one of `indexes`.
             append_only: items are only ever created, never put a second time: then a put looks for nothing.
             transport: `curl()` sends requests about items through libcurl; None: the table itself does.
             budget_ms: how long one call may try again what DynamoDB refused.
@@ -184,12 +182,12 @@ class ShardedTable(Described):
         Raises:
             TypeError: an argument is something else; the message says what to write.
         """
-        _check_arguments(table, shards, hashed, position, time_buckets)
+        _check_arguments(table, shards, hashed, position)
         self._table = table
         self._shards = shards
         self._hashing = hashed or by_sort_key()
         self._position = position
-        self._indexes = [*indexes, *([] if time_buckets is None else [time_buckets])]
+        self._indexes = indexes
         self._append_only = append_only
         self._transport = transport
         self._clock = clock
@@ -457,7 +455,7 @@ class ShardedTable(Described):
         return ThreadPoolExecutor(threads, thread_name_prefix="hotpartition-table")
 
 
-def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, time_buckets: Any) -> None:
+def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any) -> None:
     """Refuse arguments of `ShardedTable` that are something else, and say what to write.
 
     Raises:
@@ -482,5 +480,3 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, time_b
         raise TypeError(f"hashed={hashed!r}: should be by_sort_key(), by_attribute({attribute!r}) or at_random()")
     if position is not None and not callable(position):
         raise TypeError(f"position={position!r}: should be a function that returns the position of a sort key")
-    if time_buckets is not None and not hasattr(time_buckets, "list_between"):
-        raise TypeError(f'time_buckets={time_buckets!r}: should be TimeBuckets("hour", index="by-time")')
