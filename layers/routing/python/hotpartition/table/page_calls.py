@@ -10,12 +10,12 @@ from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import (
     Comparison,
     UnreadableExpressionError,
+    compares,
     find_equality,
     names_in,
     project_also,
     read_key_condition,
     refuse_parameters,
-    split_filter,
     without_key_condition,
     write_conditions,
 )
@@ -97,7 +97,7 @@ class PageCalls:
         """Carry out `scan`.
 
         Raises:
-            NotImplementedError: its filter looks at the partition key otherwise than in a condition of its own.
+            NotImplementedError: its filter looks at the partition key.
         """
         refuse_parameters("scan", request)
         return self._pass_on("scan", request)
@@ -136,16 +136,14 @@ class PageCalls:
     def _pass_on(self, method: str, request: Request) -> Attributes:
         """Read a page that is not of one partition key, and show its items as their owner knows them."""
         name = self._schema.partition
-        filtered = split_filter(write_conditions(request), name)
-        if filtered is None:
+        if compares(write_conditions(request), "FilterExpression", name):
             raise NotImplementedError(
-                f"{method}(FilterExpression=…): it looks at {name}, which differs on shards. Use query of the table "
-                f"itself; or a condition on {name} alone, joined with the others by AND"
+                f"{method}(FilterExpression=…): it looks at {name}, which differs on shards. Use query of the table itself"
             )
-        wide, keeps = filtered
         journal = self._sharding.routes.journal
-        is_seen = keeps is not None or (journal is not None and not journal.is_apart)
-        is_counted = is_seen and wide.get("Select") == "COUNT" and "ProjectionExpression" not in wide
+        is_seen = journal is not None and not journal.is_apart
+        is_counted = is_seen and request.get("Select") == "COUNT" and "ProjectionExpression" not in request
+        wide = dict(request)
         if is_counted:
             names = {**(wide.get("ExpressionAttributeNames") or {}), "#hpt": name}
             wide = {**without(wide, "Select"), "ProjectionExpression": "#hpt", "ExpressionAttributeNames": names}
@@ -159,8 +157,6 @@ class PageCalls:
         self._sharding.routes.meet(response["Items"])
         items = [item for item in response["Items"] if not self._sharding.is_journal(item)]
         response["ScannedCount"] -= len(response["Items"]) - len(items)
-        if keeps is not None:
-            items = [item for item in items if keeps(self._schema.collection_of(item[name]))]
         response |= {"Items": [self._schema.show(item, hidden) for item in items], "Count": len(items)}
         return without(response, "Items") if is_counted else response
 
