@@ -88,7 +88,7 @@ READS = {
     "page": (lambda table, _: keys_of(table.query(**ROOM)), SORT_KEYS),
     "pages": (lambda table, _: keys_of(*table.query_pages(**ROOM, Limit=2)), SORT_KEYS),
     "newest": (lambda table, _: keys_of(table.query(**ROOM, Limit=3, ScanIndexForward=False)), SORT_KEYS[:2:-1]),
-    "filtered": (lambda table, _: keys_of(table.query(**ROOM, **IS_WANTED)), SORT_KEYS[0:4:2]),
+    "filtered": (lambda table, _: keys_of(*table.query_pages(**ROOM, **IS_WANTED)), SORT_KEYS[::2]),
     "item": (read_one, None),
 }
 

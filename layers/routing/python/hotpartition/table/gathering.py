@@ -6,8 +6,6 @@ is cut at 1 MB, the page ends there, as DynamoDB's own pages do.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from hotpartition.core.keys import KeyForm
@@ -56,8 +54,8 @@ def read_page(sharding: Sharding, requests: Requests, query: Query) -> Attribute
 class _PagePlan:
     """`Plan` of a page: with a limit as `PageMerge` plans it; without one, or once a response was cut, each key once.
 
-    A single key is asked for exactly what the owner asks for. With several keys, a limit that counts filtered items as
-    well cannot be applied to each: then nothing is asked.
+    A single key is asked for exactly what the owner asks for. With a filter, a limit counts what is looked at: each key
+    is asked once for as much, and the page ends where the first of them was read to.
     """
 
     def __init__(
@@ -65,16 +63,12 @@ class _PagePlan:
     ) -> None:
         self._merge = merge
         self._once = once
-        self._has_limit = once.range.limit != NO_LIMIT
-        self._is_filtered = is_filtered and self._has_limit
-        self._is_cut = False
-        self.is_of_one_key = False
+        self._is_cut = is_filtered or once.range.limit == NO_LIMIT
+        self._is_of_one_key = False
 
     def next_queries(self, route: Route) -> list[KeyQuery[Place]]:
         """Implement `Plan.next_queries`."""
-        self.is_of_one_key = len(self._once.keys(route)) == 1
-        if self._is_filtered and not self.is_of_one_key:
-            return []
+        self._is_of_one_key = len(self._once.keys(route)) == 1
         return self._once.next_queries(route) if self._asks_once else self._merge.next_queries(route)
 
     def add(self, query: KeyQuery[Place], response: QueryResponse[Place, StoredItem]) -> None:
@@ -94,7 +88,7 @@ class _PagePlan:
 
     @property
     def _asks_once(self) -> bool:
-        return self._is_cut or self.is_of_one_key or not self._has_limit
+        return self._is_cut or self._is_of_one_key
 
 
 class _Reading:
@@ -106,12 +100,11 @@ class _Reading:
         self._requests = requests
         self._query = query
         self._route = self._sharding.routes.get(query.collection)
-        self._is_compared = self._is_folding = False
         # An index may hold no more than its keys.
         counted = () if "IndexName" in query.request else (CHANGES, SHARDS)
         generations = (GENERATIONS, FOLDING) if query.may_pass_journal(self._sharding.routes.journal) else ()
-        self._kept = {self._schema.partition, *counted, *query.sorted_by(self._schema)}
-        asked, hidden = project_also(_ignoring_count(query.request), {*self._kept, *generations})
+        kept = {self._schema.partition, *counted, *query.sorted_by(self._schema), *generations}
+        asked, hidden = project_also(_ignoring_count(query.request), kept)
         self._hidden = hidden | query.hidden
         self._store = self._open_store(asked)
         start = None if query.start is None else self._store.place_of(query.start)
@@ -119,50 +112,9 @@ class _Reading:
 
     def page(self) -> Attributes:
         """Read the page, and build the response of boto3's `query` for it."""
-        is_filtered = bool(self._query.request.get("FilterExpression"))
-        plan = self._plan(is_filtered=is_filtered)
-        if not is_filtered or self._query.limit is None or len(self._once().keys(self._route)) == 1:
-            self._run(plan, self._store)
-            if not is_filtered or self._query.limit is None or plan.is_of_one_key:
-                return self._build(plan.page(), self._store.scanned)
-        return self._filtered_page()
-
-    def _filtered_page(self) -> Attributes:
-        """Read a page whose limit counts what a filter drops as well.
-
-        First without the filter, to count the page's items at each place; then that many with it.
-        """
-        names = {f"#hp{position}": name for position, name in enumerate(self._kept)}
-        keys_only = {"ProjectionExpression": ", ".join(names), "ExpressionAttributeNames": names}
-        unfiltered = {name: value for name, value in self._query.request.items() if name in _UNFILTERED}
-        plan, unfiltered_store = self._plan(is_filtered=False), self._open_store({**unfiltered, **keys_only})
-        self._run(plan, unfiltered_store)
-        valid = plan.page()
-        if not valid.items:
-            self._store = unfiltered_store
-            return self._build(valid, 0)
-        end = valid.last if valid.has_more else None
-        counts = Counter(item.partition_key for item in valid.items)
-        ends = {item.partition_key: item.sort_key for item in valid.items}
-        lies_at = {item.sort_key: item.partition_key for item in valid.items}
-        if self._is_folding:
-            # Since then, each of them may have been moved there.
-            base_key = self._query.collection
-            counts[base_key], ends[base_key] = len(valid.items), valid.items[-1].sort_key
-
-        def is_moved_to(key: str) -> bool:
-            return self._is_folding and key == self._query.collection
-
-        once = self._once(counts)
-        self._run(once, self._store)
-        for key, found in once.read.items():
-            # Of two copies, only the valid one counts, whatever the filter thinks of the other.
-            items = tuple(item for item in found.items if lies_at.get(item.sort_key) in (None, key) or is_moved_to(key))
-            # A place that did not get as far as before met newer items on its way: the page ends there.
-            is_early = found.reached is not None and self._is_past(ends[key], found.reached)
-            reached = found.reached if is_early else end
-            once.read[key] = QueryResponse(items, reached is None, reached)
-        return self._build(once.page(), len(valid.items))
+        plan = self._plan()
+        self._run(plan)
+        return self._build(plan.page())
 
     def _open_store(self, options: Attributes) -> TableStore:
         return TableStore(
@@ -173,12 +125,10 @@ class _Reading:
             is_raised=bool(self._route),
         )
 
-    def _plan(self, *, is_filtered: bool) -> _PagePlan:
+    def _plan(self) -> _PagePlan:
         merge: PageMerge[Place, StoredItem] = PageMerge(self._range, *self._planning)
-        return _PagePlan(merge, self._once(), is_filtered=is_filtered)
-
-    def _once(self, limits: Mapping[str, int] | None = None) -> EachOnce[Place, StoredItem]:
-        return EachOnce(self._range, *self._planning, limits)
+        once: EachOnce[Place, StoredItem] = EachOnce(self._range, *self._planning)
+        return _PagePlan(merge, once, is_filtered="FilterExpression" in self._query.request)
 
     @property
     def _planning(self) -> tuple[KeyForm, PositionOf[Place], str | None, int, int]:
@@ -186,16 +136,9 @@ class _Reading:
         present = sharding.clock.now_ms()
         return self._schema.form, self._position_of, self._query.hashed, sharding.routes.choices, present
 
-    def _run(self, plan: Plan[Place, StoredItem], store: TableStore) -> None:
-        gathered = self._sharding.gatherer(store).run(
-            plan,
-            self._query.collection,
-            is_strong=self._query.is_strong,
-            hint=self._route,
-            is_compared=self._is_compared,
-            is_folding=self._is_folding,
-        )
-        self._route, self._is_compared, self._is_folding = gathered.route, True, gathered.is_folding
+    def _run(self, plan: Plan[Place, StoredItem]) -> None:
+        gatherer = self._sharding.gatherer(self._store)
+        gatherer.run(plan, self._query.collection, is_strong=self._query.is_strong, hint=self._route)
 
     def _bounds(self) -> tuple[Place | None, Place | None]:
         """Return the bounds of all wanted items, inclusive."""
@@ -214,13 +157,13 @@ class _Reading:
     def _position_of(self, place: Place) -> int | None:
         return None if self._query.is_sorted_otherwise else self._sharding.position_of(place[0])
 
-    def _build(self, page: Page[Place, StoredItem], scanned: int) -> Attributes:
+    def _build(self, page: Page[Place, StoredItem]) -> Attributes:
         is_counted = self._query.request.get("Select") == "COUNT"
         shown = [self._schema.show(item.attributes, self._hidden) for item in page.items]
         response: Attributes = {
             **({} if is_counted else {"Items": shown}),
             "Count": len(page.items),
-            "ScannedCount": scanned if "FilterExpression" in self._query.request else len(page.items),
+            "ScannedCount": self._store.scanned if "FilterExpression" in self._query.request else len(page.items),
             "ResponseMetadata": self._store.metadata,
         }
         end = page.last if page.has_more else None
@@ -233,12 +176,6 @@ class _Reading:
         elif end is not None:
             response["LastEvaluatedKey"] = self._store.key_at(end, self._query.collection)
         return self._requests.finish(response)
-
-    def _is_past(self, place: Place, end: Place) -> bool:
-        return place < end if self._query.newest_first else place > end
-
-
-_UNFILTERED = ("IndexName", "ConsistentRead", "ScanIndexForward")
 
 
 def _ignoring_count(request: Attributes) -> Attributes:

@@ -138,7 +138,8 @@ class PageCalls:
         name = self._schema.partition
         if compares(write_conditions(request), "FilterExpression", name):
             raise NotImplementedError(
-                f"{method}(FilterExpression=…): it looks at {name}, which differs on shards. Use query of the table itself"
+                f"{method}(FilterExpression=…): it looks at {name}, which differs on shards. Use query of the table "
+                "itself"
             )
         journal = self._sharding.routes.journal
         is_seen = journal is not None and not journal.is_apart
