@@ -374,9 +374,7 @@ class ItemCalls:
         change, target = understood
         requests = self.table.requests(request)
         change = replace(change, request=without(change.request, "ReturnConsumedCapacity"))
-        half = {self.sharding.schema.partition: target.collection}
-        harmless = {**request, "Item" if method == "put_item" else "Key": half}
-        with self.table.in_owners_words(method, harmless), as_boto3_raises():
+        with as_boto3_raises():
             return requests.finish(self.changer.change(requests, change, target))
 
     def read_change(self, method: str, operation: str, request: Request) -> tuple[Change, Target] | None:
@@ -411,8 +409,7 @@ class ItemCalls:
         self.sharding.refuse_reserved(key)
         target = self.sharding.target_of_key(key, request.get("Hashed"))
         requests = self.table.requests(request)
-        with self.table.in_owners_words("get_item", request):
-            (item,), metadata = self._read(requests, [target], without(request, "Key", "Hashed"))
+        (item,), metadata = self._read(requests, [target], without(request, "Key", "Hashed"))
         found = {} if item is None else {"Item": item}
         return requests.finish({**found, "ResponseMetadata": metadata})
 
@@ -426,8 +423,7 @@ class ItemCalls:
         for key in keys:
             if not self._schema.is_key(key):
                 self.table.let_refuse("get_item", {**request, "Key": key})
-        with self.table.in_owners_words("get_item", {**request, "Key": keys[0] if keys else {}}):
-            return self._read_all(self.table.requests(request), keys, request)
+        return self._read_all(self.table.requests(request), keys, request)
 
     def batch_get(self, name: str, request: Request) -> Attributes:
         """Carry out this table's part of the client's `batch_get_item`, where it has this name."""

@@ -90,7 +90,7 @@ class PageCalls:
             requests = self._table.requests(request)
             return read_page(self._sharding, requests, wanted), requests.units
 
-        with self._table.in_owners_words("query", owners), as_boto3_raises():
+        with as_boto3_raises():
             return gather()[0] if cached is None else cached.read(wanted.collection, owners, gather)
 
     def scan(self, request: Request) -> Any:
@@ -151,8 +151,7 @@ class PageCalls:
         # An index may hold no more than its keys.
         counted = () if "IndexName" in request else (CHANGES, SHARDS)
         projected, hidden = project_also(wide, {*self._schema.key, *counted})
-        with self._table.in_owners_words(method, request):
-            response = self._table.pass_on(method, projected)
+        response = self._table.pass_on(method, projected)
         if "Items" not in response:
             return response
         self._sharding.routes.meet(response["Items"])
@@ -197,7 +196,7 @@ class ValueCalls:
         if "ProjectionExpression" in request and hash_name not in names_in(request, "ProjectionExpression"):
             wanted = replace(wanted, hidden=frozenset({hash_name}))
         ties.starts |= self._starts(wanted.collection, request.get("ExclusiveStartKey"))
-        with self._table.in_owners_words("query", owners), as_boto3_raises():
+        with as_boto3_raises():
             page = read_page(self._sharding, self._table.requests(request), wanted)
         if "LastEvaluatedKey" in page:
             page["LastEvaluatedKey"] = {hash_name: wanted.collection, names.partition: self._told(page)}

@@ -55,26 +55,6 @@ class Boto3Table:
         self.pass_on(method, without(request, "Hashed"))
         raise NotImplementedError(f"{method}(): this call is not understood: {reason}")
 
-    @contextmanager
-    def in_owners_words(self, method: str, owners: Mapping[str, Any]) -> Iterator[None]:
-        """Where DynamoDB finds an expression invalid, raise what it says of the owner's: ours has additions.
-
-        Args:
-            method: the method of the table that was called.
-            owners: a call with the owner's expressions that does no harm: it reads, or its key is refused as well.
-        """
-        try:
-            yield
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "ValidationException":
-                raise
-            try:
-                self.pass_on(method, without(owners, "Hashed"))
-            except ClientError as own:
-                if "Expression" in own.response["Error"]["Message"]:
-                    raise own from None
-            raise
-
     def let_client_refuse(self, method: str, request: Mapping[str, Any]) -> None:
         """Let DynamoDB refuse a wrong call of the client, in its own words.
 
