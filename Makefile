@@ -136,7 +136,7 @@ detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soo
 read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
 	$(BIN)/python -m tools.trials.read
 
-simulate: .venv/.tool ## Strategies side by side, a rush of readers, a million writes a second, a rush that is over (5 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
+simulate: .venv/.tool ## Strategies side by side, a rush of readers, a rush that is over (5 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
 
 simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (15 minutes; SEEDS=, IN_BAND=1)
@@ -153,9 +153,6 @@ simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is
 
 simulate-in-band: .venv/.tool ## 100 seeds of steps that are found in band, by 50 and by 1,000 processes, and 100 hours of nothing hot (25 minutes; SEEDS=)
 	$(BIN)/python -m tools.simulation in-band $(addprefix --seeds ,$(SEEDS))
-
-simulate-patterns: .venv/.tool ## Random suffix, calculated suffix, time buckets and adaptive shards on one workload: which to choose (4 minutes; SEEDS=)
-	$(BIN)/python -m tools.patterns $(addprefix --seeds ,$(SEEDS))
 
 table-equivalence: setup ## At least 15,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (8 minutes; DYNAMODB_LOCAL_JAR=)
 	$(BIN)/python -m tools.equivalence

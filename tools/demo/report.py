@@ -9,13 +9,13 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tools.demo.cooling import NOT_CLOSED, Cooled
+from tools.figures import nearest_rank
 from tools.history_checker import Verdict
 from tools.load.client import Recorder
 from tools.load.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
 from tools.load.observer import Observations, Raise
 from tools.load.readers import RushCourse
 from tools.local.partitions import TimelineRow
-from tools.quantiles import nearest_rank
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import render
 from tools.reports.palette import Color

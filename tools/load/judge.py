@@ -8,8 +8,8 @@ from functools import partial
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
+from tools.figures import nearest_rank
 from tools.local.partitions import SLOT_MS, PartitionModel, TimelineRow
-from tools.quantiles import nearest_rank
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

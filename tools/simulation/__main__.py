@@ -15,7 +15,6 @@ COMMANDS: Mapping[str, str] = {
     "table-faults-fold": "tools.simulation.studies:study_folds",
     "counters": "tools.simulation.studies:study_counters",
     "in-band": "tools.simulation.in_band:main",
-    "sizes": "tools.simulation.scale:print_sizes",
     "step": "tools.simulation.studies:study_step",
     "replay": "tools.simulation.run:replay",
 }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -51,17 +50,9 @@ class Lookup(NamedTuple):
     message_id: str
 
 
-class Accepted(NamedTuple):
-    """What a queue answers before a message is stored, and when that has happened."""
-
-    message: Message
-    stored: Future[None]
-
-
-WriteResponse = Written | Accepted
 ReadRequest = PageRequest | Lookup
 ReadResponse = PageResult | Message
-WriteHandler = Callable[[NewMessage], WriteResponse]
+WriteHandler = Callable[[NewMessage], Written]
 ReadHandler = Callable[[ReadRequest], ReadResponse]
 ReadFunction = Function[ReadRequest, ReadResponse]
 
@@ -99,7 +90,7 @@ class _Clients(Generic[RequestT, ResponseT]):
             self.engine.after(wait, begin)
 
 
-class WritingClients(_Clients[NewMessage, WriteResponse]):
+class WritingClients(_Clients[NewMessage, Written]):
     """Those who write: one task for each message."""
 
     def start(self, arrivals: Iterator[Arrival]) -> None:
@@ -138,8 +129,6 @@ class WritingClients(_Clients[NewMessage, WriteResponse]):
             else:
                 engine.sleep(clients.network_seconds)
                 meter.note_acknowledged(arrival.conversation_id, began, wcu)
-                if isinstance(written, Accepted):
-                    written.stored.result()
                 meter.note_stored(arrival.conversation_id, began, wcu)
                 if self.scenario.is_judged:
                     self.record.note_acknowledged(

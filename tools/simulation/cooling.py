@@ -17,7 +17,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import WriteSettings
-from tools.bars import Bar, at_most
+from tools.figures import Bar, at_most
 from tools.history_checker import FAULTS
 from tools.scaling import scale_thresholds
 from tools.simulation.engine import Engine, FunctionConfig

@@ -13,13 +13,13 @@ from random import Random
 
 from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition.core.route import Generation
+from tools.figures import Latency
 from tools.history_checker import Added, Finding, Seen
 from tools.request_tokens import RequestTokens
 from tools.simulation.counters import NewAddition, build_counter_key
 from tools.simulation.engine import Engine, Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.simulation.faults import FaultDriver, RaisesByHand
 from tools.simulation.measure import Record
-from tools.simulation.results import Latency
 from tools.simulation.scenarios import ALL_FAULTS, FAULTS, FaultPlan, Scenario, step
 from tools.simulation.store import Observer
 from tools.simulation.strategies import Ours

@@ -42,9 +42,9 @@ from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter, NewMessage
-from tools.bars import MISSED, Bar, at_least, at_most, say_bars
+from tools.figures import MISSED, Bar, Distribution, at_least, at_most, say_bars
 from tools.simulation.engine import EPOCH_MS, Engine
-from tools.simulation.results import Distribution, write_result
+from tools.simulation.results import write_result
 from tools.simulation.scenarios import STEP
 from tools.simulation.store import Observer
 from tools.simulation.studies import parse_seeds, replay_study, run_all

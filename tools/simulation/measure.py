@@ -16,6 +16,7 @@ from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest, PageResult
+from tools.figures import Latency, nearest_rank
 from tools.history_checker import (
     Acknowledged,
     Added,
@@ -32,9 +33,8 @@ from tools.history_checker import (
     find_breaches,
     join_pages,
 )
-from tools.quantiles import nearest_rank
 from tools.simulation.engine import EPOCH_MS, Engine
-from tools.simulation.results import Latency, Phase, PhaseName, Raise, Reads, Series, Writes
+from tools.simulation.results import Phase, PhaseName, Raise, Reads, Series, Writes
 from tools.simulation.store import Network, Observer
 
 BIN_SECONDS = 0.25

@@ -22,11 +22,11 @@ from hotpartition.engine.page_cache import CachedPage, Origin, PageCache, PageT
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.reading import PageRequest, PageResult
-from tools.bars import Bar, at_least, at_most
+from tools.figures import Bar, Latency, at_least, at_most
 from tools.history_checker import FAULTS
 from tools.scaling import scale_reads
 from tools.simulation.engine import EPOCH_MS, Engine, FunctionConfig, TooManyRequestsError
-from tools.simulation.results import COMMANDS_PER_SECOND, Latency, Safety
+from tools.simulation.results import COMMANDS_PER_SECOND, Safety
 from tools.simulation.run import MessageRun
 from tools.simulation.scenarios import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
 from tools.simulation.wiring import Parts
@@ -73,7 +73,6 @@ class ReadRush:
     description: str
     seconds: float
     copies: int
-    has_l1: bool = True
     is_watched: bool = False
     writes_per_second: float = 0.0
     scale: float = 1.0
@@ -116,7 +115,6 @@ class ReadRush:
 
 BODY = (600, 800)
 
-_BOTH = "and 1,000 messages are written to it each second"
 RUSHES = (
     ReadRush(
         name="cached",
@@ -124,27 +122,6 @@ RUSHES = (
         seconds=4.0,
         copies=COPIES,
         is_watched=True,
-    ),
-    ReadRush(
-        name="cached-and-written",
-        description=f"The same, {_BOTH}.",
-        seconds=2.0,
-        copies=COPIES,
-        writes_per_second=1_000.0,
-    ),
-    ReadRush(
-        name="copies-alone",
-        description="The same without the environments' own cache: each page is taken from Redis.",
-        seconds=1.0,
-        copies=COPIES,
-        has_l1=False,
-    ),
-    ReadRush(
-        name="one-copy-alone",
-        description="Without the environments' own cache, and with one copy in Redis: one node carries it all.",
-        seconds=1.0,
-        copies=1,
-        has_l1=False,
     ),
     ReadRush(
         name="found",
@@ -160,14 +137,6 @@ RUSHES = (
         description="The same load without the page cache, at a tenth: pages, environments, partitions' limits.",
         seconds=2.0,
         copies=0,
-        scale=TENTH,
-    ),
-    ReadRush(
-        name="uncached-and-written",
-        description=f"Without the page cache at a tenth, {_BOTH} (at a tenth as well).",
-        seconds=2.0,
-        copies=0,
-        writes_per_second=1_000.0,
         scale=TENTH,
     ),
 )
@@ -253,13 +222,10 @@ class Tally:
         return self.seconds[min(max(0, int(time - ONSET)), len(self.seconds) - 1)]
 
 
-def observed(cache: type[PageCache[PageT]], tally: Tally, *, has_l1: bool) -> type[PageCache[PageT]]:
-    """Build a page cache that is counted by where its pages come from; without L1 it remembers none."""
+def observed(cache: type[PageCache[PageT]], tally: Tally) -> type[PageCache[PageT]]:
+    """Build a page cache that is counted by where its pages come from."""
 
     class ObservedCache(cache):  # type: ignore[misc,valid-type]  # mypy knows no class that comes as an argument
-        def __init__(self, **values: Any) -> None:
-            super().__init__(**(values if has_l1 else {**values, "max_bytes": 0}))
-
         def get_page(
             self, collection: str, variant: str, copies: int, fill: Callable[[], tuple[PageT, float]], **limits: float
         ) -> CachedPage[PageT]:
@@ -298,7 +264,7 @@ class _RushRun(MessageRun):
         engine = Engine()
         self.rush = rush
         self.tally = Tally(engine, [Second() for _ in range(int(rush.seconds + 0.999))])
-        parts = replace(parts, page_cache=observed(parts.page_cache, self.tally, has_l1=rush.has_l1))
+        parts = replace(parts, page_cache=observed(parts.page_cache, self.tally))
         super().__init__(engine, rush.scenario(), seed, parts=parts)
         self.conversation = self.scenario.hot_conversation
         self.random = self.world.random("rush")
@@ -444,7 +410,6 @@ def judge(runs: Sequence[RushRun], *, bound_ms: float) -> list[Bar]:
                 "messages",
             ),
         ]
-        if run.copies > 1:
-            share = run.busiest_node_share
-            bars.append(at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s"))
+        share = run.busiest_node_share
+        bars.append(at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s"))
     return bars

@@ -12,9 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tools.bars import Bar
+from tools.figures import Bar, Distribution, Latency
 from tools.history_checker import FAULTS, Verdict
-from tools.quantiles import nearest_rank
 
 OUT_DIR = Path("out/simulation")
 COMMANDS_PER_SECOND = 100_000.0
@@ -27,35 +26,6 @@ def write_result(result: Any, out_dir: Path, name: str) -> Path:
     path = out_dir / name
     path.write_text(json.dumps(asdict(result), indent=1) + "\n", encoding="utf-8")
     return path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """Latencies as clients feel them, in ms; all 0 where nothing was measured."""
-
-    count: int = 0
-    mean: float = 0.0
-    p50: float = 0.0
-    p95: float = 0.0
-    p99: float = 0.0
-    p999: float = 0.0
-    longest: float = 0.0
-
-    @classmethod
-    def of(cls, values_ms: Sequence[float]) -> Latency:
-        """Sum up latencies."""
-        if not values_ms:
-            return cls()
-        ordered = sorted(values_ms)
-        return cls(
-            count=len(ordered),
-            mean=round(sum(ordered) / len(ordered), 3),
-            p50=round(nearest_rank(ordered, 0.5), 3),
-            p95=round(nearest_rank(ordered, 0.95), 3),
-            p99=round(nearest_rank(ordered, 0.99), 3),
-            p999=round(nearest_rank(ordered, 0.999), 3),
-            longest=round(ordered[-1], 3),
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,39 +216,6 @@ class RunResult:
     unserved_share_of_ten_minutes: float = 0.0
     """Of a rush that lasts ten minutes: what is not stored when it ends, failed or waiting. What the run shows of it is
     measured; the rest goes on as the run's last three seconds of heat."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """A measured value over many seeds; `missing` counts the seeds in which it did not happen."""
-
-    count: int
-    missing: int
-    lowest: float | None
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    highest: float | None
-
-    @classmethod
-    def of(cls, values: Sequence[float | None]) -> Distribution:
-        """Sum up one value of many runs; what did not happen counts as infinitely late."""
-        known = sorted(v for v in values if v is not None)
-        endless = [*known, *(float("inf") for _ in range(len(values) - len(known)))]
-
-        def at(share: float) -> float | None:
-            value = nearest_rank(endless, share) if endless else float("inf")
-            return None if value == float("inf") else round(value, 4)
-
-        return cls(
-            count=len(values),
-            missing=len(values) - len(known),
-            lowest=round(known[0], 4) if known else None,
-            p50=at(0.5),
-            p95=at(0.95),
-            p99=at(0.99),
-            highest=round(known[-1], 4) if known else None,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

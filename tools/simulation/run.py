@@ -13,14 +13,13 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from hotpartition_messages.writing import NewMessage
-from tools.bars import MISSED
+from hotpartition_messages.writing import NewMessage, Written
+from tools.figures import MISSED
 from tools.simulation.clients import (
     ChangeFunction,
     ChangingClients,
     ReadFunction,
     ReadingClients,
-    WriteResponse,
     WritingClients,
     change_handler,
 )
@@ -74,7 +73,7 @@ class MessageRun:
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
         world = self.world = World(engine, seed, scenario, parts, observer=self.meter, on_report=self.meter.note_report)
         self.store, self.redis = world.store, world.redis
-        self.writing: Function[NewMessage, WriteResponse] = Function(
+        self.writing: Function[NewMessage, Written] = Function(
             engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")
         )
         self.reading: ReadFunction = Function(

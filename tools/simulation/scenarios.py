@@ -18,7 +18,6 @@ from tools.simulation.store import StoreFaults
 from tools.simulation.workloads import (
     ConversationFlow,
     Flash,
-    Flow,
     ReplayFlow,
     Shape,
     Step,
@@ -161,8 +160,8 @@ class Scenario:
     base_reads_per_second: float = 0.0
     """Eventually consistent reads of 4 KiB of the hot conversation's base key, from 3 s before the onset on. Only
     their units are simulated, one by one: they are as small as a look-up of a route, so neither is favored."""
-    oracle_wcu: float = 4000.0
-    """The load of the hot conversation at its highest, in WCU/s: what the oracle knows."""
+    hot_wcu: float = 4000.0
+    """The load of the hot conversation at its highest, in WCU/s."""
     writers: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=100))
     reading: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=50))
     clients: Clients = field(default_factory=Clients)
@@ -229,7 +228,7 @@ def step(load_wcu: float = 4000.0, partitions: int = 32, *, name: str = "step", 
         workload=Workload(flows),
         seconds=onset + heat_seconds,
         onset=onset,
-        oracle_wcu=load_wcu,
+        hot_wcu=load_wcu,
         table=table_of(partitions),
         other_wcu=10_000.0,
         writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
@@ -268,23 +267,6 @@ look routes up."""
 _COMPARED_READERS = Readers(per_second=20.0, strong_share=0.0, hot_share=0.5)
 
 
-def _rush(
-    name: str, description: str, *flows: Flow, seconds: float, partitions: int, warm: int = 400, **others: Any
-) -> Scenario:
-    """Build a scenario whose heat begins at 5 s, in a warm table of so many partitions."""
-    values: dict[str, Any] = {"readers": _COMPARED_READERS, **others}
-    return Scenario(
-        name=name,
-        description=description,
-        workload=Workload(flows),
-        seconds=seconds,
-        onset=5.0,
-        table=table_of(partitions),
-        writers=FunctionConfig(warm=warm),
-        **values,
-    )
-
-
 def _hot(shape: Shape, *, body_bytes: tuple[int, int] = _MIDDLE_BODY, **others: Any) -> ConversationFlow:
     return ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=body_bytes, **others)
 
@@ -312,81 +294,6 @@ COMPARISON = replace(
     is_judged=True,
 )
 """The step, smaller and with reads, and with what comes after it, for the strategies side by side."""
-
-_RUSHES = (
-    _rush(
-        "steady",
-        "2,000 conversations by Zipf's law, 3,000 WCU/s together, none of them hot.",
-        ZipfFlow(conversations=2000, shape=constant(3000.0), body_bytes=(1_100, 1_800)),
-        seconds=40.0,
-        partitions=8,
-        warm=100,
-        hot_conversation="room-0",
-        oracle_wcu=1.0,
-    ),
-    _rush(
-        "flash",
-        "A flash crowd: one conversation rises from 50 to 6,000 WCU/s within 4 s and halves every 8 s.",
-        _hot(Flash(before=50.0, peak=6000.0, onset=5.0, rise=4.0, half_life=8.0)),
-        ZipfFlow(conversations=500, shape=constant(400.0), exponent=0.8),
-        seconds=40.0,
-        partitions=16,
-        oracle_wcu=6000.0,
-    ),
-    _rush(
-        "ramp",
-        "One conversation rises evenly from 100 to 3,000 WCU/s within 30 s.",
-        _hot(Step(before=100.0, after=3000.0, onset=5.0, rise=30.0)),
-        seconds=45.0,
-        partitions=16,
-    ),
-    _rush(
-        "many",
-        "Ten conversations step from 50 to 1,500 WCU/s at the same moment.",
-        *(
-            ConversationFlow(
-                conversation_id=conversation,
-                shape=Step(before=50.0, after=1500.0, onset=5.0),
-                body_bytes=_MIDDLE_BODY,
-            )
-            for conversation in (HOT, *(f"{HOT}-{index}" for index in range(1, 10)))
-        ),
-        seconds=25.0,
-        partitions=64,
-        warm=800,
-        oracle_wcu=1500.0,
-    ),
-    _rush(
-        "large",
-        "Items of 100 to 300 KB: a dozen writes a second are 2,500 WCU/s.",
-        _hot(Step(before=200.0, after=2500.0, onset=5.0), body_bytes=(100_000, 300_000)),
-        seconds=40.0,
-        partitions=16,
-        warm=100,
-        oracle_wcu=2500.0,
-        readers=replace(_COMPARED_READERS, per_second=2.0, limits=(10,)),
-    ),
-    _rush(
-        "backfill",
-        "2,500 WCU/s of messages that are an hour old, running back in time ten times as fast as the clock, beside "
-        "300 WCU/s of live ones.",
-        _hot(Step(before=0.0, after=2500.0, onset=5.0), age_seconds=(3600.0, 3700.0), backwards_seconds=10.0),
-        _hot(constant(300.0)),
-        seconds=35.0,
-        partitions=16,
-        oracle_wcu=2800.0,
-    ),
-    _rush(
-        "spam",
-        "Somebody floods one conversation with 2,000 small messages a second; 40 environments to begin with.",
-        _hot(Step(before=5.0, after=2000.0, onset=5.0), body_bytes=(20, 200)),
-        seconds=25.0,
-        partitions=8,
-        warm=40,
-        oracle_wcu=2000.0,
-    ),
-)
-
 
 _SCALE = 0.02
 """Under faults, limits and thresholds are a fiftieth of DynamoDB's: so heat takes few writes, and seeds are cheap."""
@@ -545,7 +452,7 @@ def _hunt(everything: Scenario) -> Scenario:
 FAULTS = _faults()
 
 SCENARIOS: Mapping[str, Scenario] = {
-    scenario.name: scenario for scenario in (COMPARISON, STEP, *_RUSHES, FAULTS, _hunt(FAULTS), *STEP_VARIANTS.values())
+    scenario.name: scenario for scenario in (COMPARISON, STEP, FAULTS, _hunt(FAULTS), *STEP_VARIANTS.values())
 }
 
 

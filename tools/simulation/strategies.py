@@ -4,44 +4,36 @@
 |---|---|
 | none | DynamoDB alone: everything on the conversation's own key |
 | sources | the sources' design taken literally: 800 writes/s in one environment, a poller once a minute, id % N |
-| sdk | DynamoDB alone, with boto3's own retries |
 | alarm | an alarm, and a person who spreads the conversation over 16 keys after five minutes |
-| queue | a queue in front, which is drained at what the table takes |
 | static | every key is salted with N = 16, always |
+| in_band | the product without Redis and consumer |
 | ours | the product |
-| oracle | knows the load in advance: the shards that ours would choose, from before the onset; the bound |
 
 All but the product's own parts (detection, routes, verifying reads) are the same for all: the conditional put, the
-retries within the request (but for `sdk` and `queue`), the fan-out and the merge of pages.
+retries within the request, the fan-out and the merge of pages.
 
-Assumptions, not measurements: how long a person takes (`ALARM_SECONDS`), what SQS takes to accept and to hand over, and
-that the queue is one for all conversations. Its consumers are patient: they put a message again until it is stored.
+Assumption, not a measurement: how long a person takes (`ALARM_SECONDS`).
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from math import ceil
-from typing import Protocol
 
 from redis.exceptions import RedisError
 from ulid import ULID
 
 from hotpartition.control.consumer import RunSummary
-from hotpartition.core.backoff import Budget, Clock
-from hotpartition.core.capacity import Item
-from hotpartition.core.detector import size_route
+from hotpartition.core.backoff import Budget
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.merge import KeyQuery, PageMerge, QueryResponse
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.cursor import Cursor
@@ -50,14 +42,13 @@ from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
-from tools.simulation.clients import Accepted, Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
+from tools.simulation.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
 from tools.simulation.engine import (
     EPOCH_MS,
     Function,
     FunctionConfig,
     NoResponseError,
     Process,
-    SimulatedFuture,
     TooManyRequestsError,
 )
 from tools.simulation.redis_model import RedisClient
@@ -79,21 +70,11 @@ Place = Callable[[str, str], str]
 Keys = Callable[[str], tuple[str, ...]]
 """Lists all keys that a conversation's messages can be at."""
 STATIC_SHARDS = 16
-SDK_ATTEMPTS = 10
-SDK_BASE_SECONDS = 0.05
-FUNCTION_SECONDS = 10.0
-"""The write function's timeout."""
 ALARM_SECONDS = 300.0
 """From the onset until a person has spread the conversation: an alarm of CloudWatch looks at whole minutes, somebody
 reads it, finds the key and changes a setting."""
 HAND_SECONDS = 6.0
 """When that happens in the simulated part of the rush; up to then one second is like the other."""
-SEND_SECONDS = 0.01
-POLL_SECONDS = 0.02
-DRAINERS = 5
-BATCH = 10
-PAUSE_SECONDS = 0.1
-"""Longest time before a refused message is put again."""
 CONSUMERS = 3
 """The consumer's reserved concurrency."""
 CONSUMER_RUN_SECONDS = 170.0
@@ -101,8 +82,6 @@ SOURCES_THRESHOLD_WRITES = 800
 SOURCES_POLL_SECONDS = 60.0
 SOURCES_STREAM = "sources:{stream}"
 SOURCES_KEY = "sources:n:{}"
-ORACLE_LEAD_SECONDS = 0.5
-"""How long before the onset the oracle's shards begin."""
 
 
 @dataclass(slots=True)
@@ -138,41 +117,30 @@ class Strategy(ABC):
         return build_changer(world, process, index)
 
 
-class Waits(Protocol):
-    """One request's retries."""
-
-    def wait(self) -> bool:
-        """Wait before the next attempt; False when there is to be none."""
-        ...
-
-
-Retries = Callable[[Clock], Waits]
-
-
 class PlainWriter:
     """Puts messages at the keys that it is told, with the product's condition and retries."""
 
-    def __init__(self, world: World, index: int, place: Place, retries: Retries | None = None) -> None:
+    def __init__(self, world: World, index: int, place: Place) -> None:
         random = world.random(f"writer-{index}")
         self._clock = world.clock(random)
         self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         self._random_bits = random.getrandbits
         budget_ms = world.settings.writer.requests.request_budget_ms
-        self._retries: Retries = retries or (lambda clock: Budget(clock, budget_ms))
+        self._budget_ms = budget_ms
         self._place = place
         self._observer = world.store.observer
 
     def write(self, new: NewMessage) -> Written:
-        """Put a message, and put it again for as long as the retries last."""
+        """Put a message, and put it again for as long as the budget lasts."""
         message = self.name_message(new)
         item = message.to_item(self._place(new.conversation_id, message.message_id))
-        retries = self._retries(self._clock)
+        budget = Budget(self._clock, self._budget_ms)
         while True:
             try:
                 existing = self._store.create(item)
             except RetryLaterError as error:
                 self._observer.waited()
-                if not retries.wait():
+                if not budget.wait():
                     error.sort_key = message.sort_key
                     raise
                 continue
@@ -251,7 +219,6 @@ class Fixed(Strategy):
 
     keys: Keys
     shards: int = 0
-    retries: Retries | None = None
 
     def shard_count(self, scenario: Scenario) -> int:
         """Implement `Strategy.shard_count`."""
@@ -265,32 +232,11 @@ class Fixed(Strategy):
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
         """Implement `Strategy.build_writer`."""
         del process
-        return PlainWriter(world, index, self.place, self.retries).write
+        return PlainWriter(world, index, self.place).write
 
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Implement `Strategy.build_reader`."""
         return PlainReader(world, process, index, self.keys).read
-
-
-class SdkRetries:
-    """boto3's default for DynamoDB (mode "legacy"): ten attempts, 50 ms and then twice as long each time.
-
-    Source: `data/_retry.json` of botocore. What still waits when the function's time is up has failed.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._attempts = 1
-        self._left = FUNCTION_SECONDS
-
-    def wait(self) -> bool:
-        """Wait before the next attempt; False when there is to be none."""
-        seconds = SDK_BASE_SECONDS * 2 ** (self._attempts - 1)
-        self._attempts += 1
-        is_in_time = seconds < self._left
-        self._clock.sleep(min(seconds, self._left))
-        self._left -= seconds
-        return is_in_time and self._attempts <= SDK_ATTEMPTS
 
 
 class Alarm(Fixed):
@@ -317,58 +263,6 @@ class Alarm(Fixed):
     def _list_keys(self, conversation_id: str) -> tuple[str, ...]:
         shards = _shards(conversation_id) if conversation_id in self._spread else ()
         return (conversation_id, *shards)
-
-
-class Queue(Fixed):
-    """A queue in front of the table. Its consumers put what they get on the conversation's own key."""
-
-    def __init__(self) -> None:
-        super().__init__("queue", _base_key)
-        self._waiting: deque[tuple[Item, SimulatedFuture[None]]] = deque()
-
-    def start(self, world: World, scenario: Scenario) -> None:
-        """Start the consumers."""
-        del scenario
-        for index in range(DRAINERS):
-            world.engine.spawn(self._drainer(world, index))
-
-    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """Implement `Strategy.build_writer`: a message is accepted when the queue has it."""
-        del process
-        writer = PlainWriter(world, index, self.place)
-
-        def accept(new: NewMessage) -> Accepted:
-            message = writer.name_message(new)
-            world.engine.sleep(SEND_SECONDS)
-            stored: SimulatedFuture[None] = SimulatedFuture(world.engine)
-            self._waiting.append((message.to_item(new.conversation_id), stored))
-            return Accepted(message, stored)
-
-        return accept
-
-    def _drainer(self, world: World, index: int) -> Callable[[], None]:
-        random = world.random(f"drainer-{index}")
-        store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
-
-        def put(item: Item) -> None:
-            while True:
-                try:
-                    store.create(item)
-                except RetryLaterError:
-                    world.store.observer.waited()
-                    world.engine.sleep(random.random() * PAUSE_SECONDS)
-                else:
-                    return
-
-        def drain() -> None:
-            while True:
-                world.engine.sleep(POLL_SECONDS)
-                batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
-                for item, stored in batch:
-                    put(item)
-                    stored.set_result(None)
-
-        return drain
 
 
 def _choose(keys: tuple[str, ...], message_id: str) -> str:
@@ -448,25 +342,6 @@ class InBand(Strategy):
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Implement `Strategy.build_reader`."""
         return _read_by(build_in_band_reader(world, process, index))
-
-
-@dataclass(slots=True)
-class Oracle(Ours):
-    """The product with a route that somebody put there in advance, and nobody who watches."""
-
-    name: str = "oracle"
-
-    def start(self, world: World, scenario: Scenario) -> None:
-        """Put the route where the functions look for it."""
-        since_ms = EPOCH_MS + int((scenario.onset - ORACLE_LEAD_SECONDS) * 1000)
-        generation = Generation(since_ms=since_ms, shard_count=self.shard_count(scenario))
-        world.preset(scenario.hot_conversation, generation)
-
-    def shard_count(self, scenario: Scenario) -> int:
-        """Implement `Strategy.shard_count`."""
-        consumer = scenario.settings.consumer
-        thresholds = build_thresholds(consumer.load, consumer.size, consumer.heat)
-        return min(size_route(scenario.oracle_wcu, thresholds), thresholds.max_shard_count)
 
 
 @dataclass(slots=True)
@@ -570,12 +445,9 @@ def _source_key(count: int, conversation_id: str, message_id: str) -> str:
 
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "none": partial(Fixed, "none", _base_key),
-    "sdk": partial(Fixed, "sdk", _base_key, retries=SdkRetries),
     "sources": Sources,
     "alarm": Alarm,
-    "queue": Queue,
     "static": partial(Fixed, "static", _shards, shards=STATIC_SHARDS),
     "in_band": InBand,
     "ours": Ours,
-    "oracle": Oracle,
 }

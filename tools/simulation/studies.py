@@ -28,11 +28,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tools.bars import MISSED, Bar, at_least, at_most, say_bars
+from tools.figures import MISSED, Bar, Distribution, at_least, at_most, say_bars
 from tools.simulation.counter_run import RushRun, TokenRun, run_rush, run_tokens
 from tools.simulation.results import (
     OUT_DIR,
-    Distribution,
     FaultSeed,
     FaultStudy,
     FaultyStudy,
@@ -428,9 +427,9 @@ def summarize(runs: Sequence[RunResult], scenario: Scenario) -> StepVariant:
     return StepVariant(
         scenario=scenario.name,
         description=scenario.description,
-        load_wcu=scenario.oracle_wcu,
+        load_wcu=scenario.hot_wcu,
         partitions=partitions,
-        is_too_small=room_wcu < scenario.oracle_wcu,
+        is_too_small=room_wcu < scenario.hot_wcu,
         shard_counts=tuple(
             tuple(r.shard_count for r in run.raises if r.conversation_id == run.hot_conversation) for run in runs
         ),

@@ -41,15 +41,6 @@ def test_without_the_cache_most_is_refused(uncached):
     assert uncached.throttled_queries > 0
 
 
-def test_copies_share_what_one_node_would_carry():
-    """Without the environments' own cache each page is a command, and the nodes share them."""
-    bare = replace(SMALL, has_l1=False, seconds=1.0, writes_per_second=0.0)
-    several, one = (run_rush(replace(bare, copies=copies), 1) for copies in (8, 1))
-    assert one.from_l1 == several.from_l1 == 0
-    assert one.busiest_node_commands_per_second > one.offered
-    assert several.busiest_node_commands_per_second < 0.8 * one.busiest_node_commands_per_second
-
-
 def test_a_rush_that_nobody_knew_of_is_found_and_served():
     """However busy the partitions are by then: those who were refused leave them to the one who reads for all."""
     run = run_rush(replace(SMALL, copies=0, is_watched=True, scale=0.03, seconds=4.0, writes_per_second=0.0), 2)

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from tools.figures import Distribution, Latency
 from tools.history_checker import FAULTS
-from tools.simulation.results import Distribution, FaultSeed, Latency, Raise, RunResult, Safety, Series
+from tools.simulation.results import FaultSeed, Raise, RunResult, Safety, Series
 from tools.simulation.run import simulate
 from tools.simulation.scenarios import scenario_by_name
 from tools.simulation.studies import judge_messages, judge_step
