@@ -10,10 +10,10 @@ BIN := .venv/bin
 # The functions' Python (hotpartition_cdk/configuration.py): where it is here, the suite's fast part and a local run are tried on it, too.
 FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
-# What stands on packages or on the interpreter; the core and the engine, plain Python, run in the handlers' tests.
-FUNCTIONS_TESTS := $(addprefix tests/unit/,messages lambdas runtime dynamodb redis aws)
+# What stands on the interpreter: imports of a cold start, clients, credentials. `make acceptance` runs all else on it.
+FUNCTIONS_TESTS := $(foreach name,cold_start clients curl threads connection credentials environment,$(wildcard tests/unit/*/test_$(name).py))
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
-TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas hotpartition_cdk infra app.py tools hotpartition_cli
+TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas hotpartition_cdk infra app.py tools hotpartition_cli tests/typed_use.py
 # Plugins that packages bring and no test uses: importing them takes each process seconds.
 WITHOUT_PLUGINS := -p no:schemathesis -p no:pydynox -p no:anyio -p no:typeguard
 PYTEST := $(BIN)/pytest $(WITHOUT_PLUGINS)

@@ -1,7 +1,9 @@
 """What all tests share."""
 
 import gc
+import os
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -20,6 +22,7 @@ GUARDED = {f"tests/e2e/test_{name}.py" for name in ("check", "clients", "consume
 OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "lite")}
 ALONE = ("tests/model/", "tests/golden/")
 """Their tests share nothing, and some take long."""
+LONGEST_UNIT_TEST_SECONDS = 3.0
 
 
 def scope_of(nodeid: str) -> str:
@@ -57,6 +60,19 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Fail a unit test that computes too long, its programs included.
+
+    By CPU time, since waiting for a busy machine is not the test's; and in CI only, since a busy machine lengthens it.
+    """
+    began = sum(os.times()[:4])
+    yield
+    seconds = sum(os.times()[:4]) - began
+    if "CI" in os.environ and item.nodeid.startswith("tests/unit/") and seconds > LONGEST_UNIT_TEST_SECONDS:
+        pytest.fail(f"it took {seconds:.1f} s of CPU; {LONGEST_UNIT_TEST_SECONDS:g} are allowed to a unit test")
 
 
 @pytest.hookimpl(optionalhook=True)

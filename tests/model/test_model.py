@@ -159,7 +159,8 @@ def test_no_order_of_steps_breaks_the_promise(explored):
     assert_everything_happened(model)
 
 
-@pytest.mark.parametrize("invented", [(), pytest.param(INVENTED, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("invented", [(), INVENTED])
 def test_reductions_hide_nothing(invented):
     """The very same pages come out when every order of every single store operation is explored."""
     small = replace(world(**SMALL, bounds=((None, None),)), invented=invented)
@@ -209,12 +210,13 @@ def test_a_page_is_judged_by_the_promise(returned, has_more, fault):
     assert judge_page(reading, tuple(returned), has_more=has_more) == fault
 
 
+@pytest.mark.parametrize("walks", [range(300), pytest.param(range(300, 1_000), marks=pytest.mark.long)])
 @pytest.mark.parametrize("raises", [GROWING, SHRINKING], ids=["growing", "shrinking"])
-def test_real_reader_and_writer_take_the_steps_of_the_model(raises):
+def test_real_reader_and_writer_take_the_steps_of_the_model(raises, walks):
     """Runs taken at random from the model are runs of the real reader and writer, and keep the promise as a whole."""
     model = ProtocolModel(world(raises), is_reduced=False)
     seen_kinds = set()
-    for seed in range(1_000):
+    for seed in walks:
         steps = walk(model, Random(seed))
         returned = Replay(model, steps).run()
         begun = next(index for index, step in enumerate(steps) if step.kind == "begin")

@@ -10,11 +10,10 @@ from email.utils import formatdate
 from threading import Lock
 from typing import Any, NamedTuple
 
-from moto.core.request import Request as MotoRequest
 from moto.dynamodb.responses import DynamoHandler
 
 from support.faulty_server import Peer, Server
-from tools.local.moto_app import build_environ
+from tools.local.dynamodb import build_request
 
 UNWATCHED = "/unwatched"
 """The path at which tests look into the table: nothing is counted or scripted there."""
@@ -70,10 +69,10 @@ class DynamoDBServer:
         request = json.loads(body)
         with self._lock:
             if path == UNWATCHED:
-                return _ask_moto(headers, body)
+                return _ask_moto(operation, body)
             scripted = self.script.popleft() if self.script else self.intervene(operation, request)
             if scripted is None:
-                status, response = _ask_moto(headers, json.dumps(request).encode())
+                status, response = _ask_moto(operation, json.dumps(request).encode())
             else:
                 status, response = scripted.status, json.dumps(scripted.content).encode()
             self.exchanges.append(Exchange(operation, request, status, json.loads(response)))
@@ -96,8 +95,8 @@ def running(server: DynamoDBServer) -> Iterator[str]:
         http.close()
 
 
-def _ask_moto(headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-    request = MotoRequest(build_environ(headers, body))
+def _ask_moto(operation: str, body: bytes) -> tuple[int, bytes]:
+    request = build_request(operation, body)
     status, _, payload = DynamoHandler.dispatch(request, "http://127.0.0.1/", request.headers)
     return status, payload if isinstance(payload, bytes) else str(payload).encode()
 

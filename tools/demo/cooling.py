@@ -15,7 +15,7 @@ from tools.load.client import Client
 from tools.load.judge import is_key_of
 from tools.load.observer import Control, Event, Observations, look_at_parts
 from tools.load.workload import Offer
-from tools.local.partitions import SLOT_MS
+from tools.local.metering import SLOT_MS
 
 SETTINGS: Mapping[str, Any] = {
     "is_closing": True,

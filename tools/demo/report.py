@@ -15,7 +15,7 @@ from tools.load.client import Recorder
 from tools.load.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
 from tools.load.observer import Observations, Raise
 from tools.load.readers import RushCourse
-from tools.local.partitions import TimelineRow
+from tools.local.metering import TimelineRow
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import render
 from tools.reports.palette import Color

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import shutil
 import sys
@@ -69,7 +70,7 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
     port = free_port()
     with ExitStack() as stack:
         if name == "moto" and over_http:
-            command = [sys.executable, "-m", "tools.local.moto_app", str(port)]
+            command = [sys.executable, "-m", "tools.local.dynamodb", json.dumps({"port": port})]
             endpoint = stack.enter_context(_serving("moto", command, port))
             # moto responds to some wrong requests with 500, which each attempt would wait for.
             once = _CONFIG.merge(Config(retries={"total_max_attempts": 1}))

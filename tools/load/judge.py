@@ -9,7 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from tools.figures import nearest_rank
-from tools.local.partitions import SLOT_MS, PartitionModel, TimelineRow
+from tools.local.metering import SLOT_MS, PartitionModel, TimelineRow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,7 @@ import aiohttp
 
 from hotpartition.core.route import Generation, Route
 from hotpartition.dynamodb.table import JournalPlace
-from tools.local.partitions import TimelineRow
+from tools.local.metering import TimelineRow
 
 ROUTE_POLL_SECONDS = 0.2
 STATUS_POLL_SECONDS = 1.0

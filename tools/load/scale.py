@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from tools.local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
+from tools.partition_model import PARTITION_RCU, PARTITION_WCU
 from tools.scaling import scale_reads, scale_thresholds
 
 # Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
@@ -38,12 +38,12 @@ class Scale:
     @property
     def partition_write_limit_wcu(self) -> float:
         """What one physical partition takes a second."""
-        return round(DEFAULT_WRITE_LIMIT_WCU * self.factor, 3)
+        return round(PARTITION_WCU * self.factor, 3)
 
     @property
     def partition_read_limit_rcu(self) -> float:
         """What one physical partition serves a second."""
-        return round(DEFAULT_READ_LIMIT_RCU * self.factor, 3)
+        return round(PARTITION_RCU * self.factor, 3)
 
     def settings(self) -> dict[str, float]:
         """Build the functions' settings by field name."""
@@ -75,6 +75,4 @@ def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scal
                 f"at least {needed} are needed to make it hot"
             )
     limit = hot / HOT_TIMES_LIMIT
-    return Scale(
-        factor=limit / DEFAULT_WRITE_LIMIT_WCU, hot_writes_per_second=hot, quiet_writes_per_second=QUIET_SHARE * carried
-    )
+    return Scale(factor=limit / PARTITION_WCU, hot_writes_per_second=hot, quiet_writes_per_second=QUIET_SHARE * carried)

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hotpartition_cdk.mistakes import list_mistakes
-from tools.local.partitions import DEFAULT_READ_LIMIT_RCU, DEFAULT_WRITE_LIMIT_WCU
 from tools.local.redis_nodes import RedisForm
+from tools.partition_model import PARTITION_RCU, PARTITION_WCU
 
 ALL_FUNCTIONS = "*"
 OPERATIONS_FUNCTION = "operate"
@@ -34,8 +34,8 @@ class LocalConfig(BaseModel):
     environment: Literal["dev", "lite"] = "dev"
     port: int = Field(default=0, ge=0, le=65_535)
     redis: RedisForm = "single"
-    partition_write_limit_wcu: float = Field(default=DEFAULT_WRITE_LIMIT_WCU, gt=0, alias="partition_write_limit")
-    partition_read_limit_rcu: float = Field(default=DEFAULT_READ_LIMIT_RCU, gt=0, alias="partition_read_limit")
+    partition_write_limit_wcu: float = Field(default=PARTITION_WCU, gt=0, alias="partition_write_limit")
+    partition_read_limit_rcu: float = Field(default=PARTITION_RCU, gt=0, alias="partition_read_limit")
     partitions: int | None = Field(default=None, gt=0)
     settings: Mapping[str, Any] = Field(default_factory=dict)
     options: Mapping[str, Any] = Field(default_factory=dict)

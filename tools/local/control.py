@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
-from tools.local.dynamodb_faults import FaultPolicy, FaultRuleError, parse_rules
+from tools.local.dynamodb_process import DynamoDB
 from tools.local.errors import LocalRunError
-from tools.local.partitions import Timeline
 from tools.local.pool import FunctionPool, ThrottledInvocationError
 from tools.local.redis_nodes import RedisNodes
 
@@ -20,10 +18,9 @@ from tools.local.redis_nodes import RedisNodes
 class Control:
     """JSON over HTTP, on a port of its own."""
 
-    status: Callable[[], dict[str, Any]]
+    status: Callable[[], Awaitable[dict[str, Any]]]
     stop: Callable[[], None]
-    timeline: Timeline
-    faults: FaultPolicy
+    dynamodb: DynamoDB
     redis: RedisNodes | None
     pools: Mapping[str, FunctionPool]
 
@@ -31,10 +28,9 @@ class Control:
         """Build the server."""
         app = web.Application()
         app.router.add_get("/status", self._status)
-        app.router.add_get("/dynamodb/timeline", self._timeline)
-        app.router.add_get("/dynamodb/faults", self._faults)
-        app.router.add_put("/dynamodb/faults", self._set_faults)
-        app.router.add_post("/dynamodb/faults", self._set_faults)
+        app.router.add_get("/dynamodb/{what:timeline|faults}", self._dynamodb)
+        app.router.add_put("/dynamodb/faults", self._dynamodb)
+        app.router.add_post("/dynamodb/faults", self._dynamodb)
         app.router.add_post("/redis/{action:kill|start|pause|continue|cut-replica|fail-over}", self._redis)
         app.router.add_post("/functions/{name}/kill", self._kill)
         app.router.add_post("/functions/{name}/invoke", self._invoke)
@@ -43,28 +39,13 @@ class Control:
         return app
 
     async def _status(self, _: web.Request) -> web.Response:
-        return web.json_response(self.status())
+        return web.json_response(await self.status())
 
-    async def _timeline(self, request: web.Request) -> web.Response:
-        try:
-            since_ms = int(request.query.get("since_ms", "0"))
-        except ValueError:
-            return web.json_response({"message": "since_ms should be a whole number"}, status=400)
-        rows = self.timeline.rows_since(since_ms)
-        return web.json_response({"buckets": [asdict(row) for row in rows]})
-
-    async def _faults(self, _: web.Request) -> web.Response:
-        return web.json_response(self.faults.describe())
-
-    async def _set_faults(self, request: web.Request) -> web.Response:
-        """Replace all rules; an empty list ends all faults."""
-        try:
-            self.faults.rules = parse_rules(json.loads(await request.read()))
-        except FaultRuleError as error:
-            return web.json_response({"message": str(error)}, status=400)
-        except ValueError:
-            return web.json_response({"message": "the body should be JSON"}, status=400)
-        return await self._faults(request)
+    async def _dynamodb(self, request: web.Request) -> web.Response:
+        """Pass on what the local DynamoDB shows and sets."""
+        method = "GET" if request.method == "GET" else "PUT"
+        path = request.raw_path.removeprefix("/dynamodb")
+        return await self.dynamodb.ask(method, path, await request.read())
 
     async def _redis(self, request: web.Request) -> web.Response:
         redis = self.redis
@@ -87,7 +68,7 @@ class Control:
                 redis.pause()
             case _:
                 redis.resume()
-        return web.json_response(self.status()["redis"])
+        return web.json_response((await self.status())["redis"])
 
     async def _try(self, order: Awaitable[None], *, status: int) -> web.Response:
         """Carry out an order to Redis; one that cannot be carried out has this status and says why."""
@@ -95,7 +76,7 @@ class Control:
             await order
         except LocalRunError as error:
             return web.json_response({"message": str(error)}, status=status)
-        return web.json_response(self.status()["redis"])
+        return web.json_response((await self.status())["redis"])
 
     async def _kill(self, request: web.Request) -> web.Response:
         return web.json_response({"pid": await self._pool(request).kill_one()})

@@ -8,14 +8,12 @@ import os
 import random
 import shutil
 import socket
-import time
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
 from types import TracebackType
 from typing import Any, Self
 
-import aiohttp
 from aiohttp import web
 
 from hotpartition.runtime.building import find_journal
@@ -23,14 +21,10 @@ from hotpartition.runtime.declaring import variable_name
 from hotpartition.runtime.settings import InBandOperateSettings, OperateSettings, is_in_band
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
-from tools.local.dynamodb_backend import Backend, MotoServer, create_table
-from tools.local.dynamodb_costs import Meter
-from tools.local.dynamodb_faults import FaultPolicy
-from tools.local.dynamodb_proxy import DynamoDBProxy
+from tools.local.dynamodb_process import DynamoDB, creation_request
 from tools.local.environments import Launcher, check_runtime, install_runtime
 from tools.local.errors import LocalRunError
 from tools.local.gateway import Gateway
-from tools.local.partitions import PartitionModel, Timeline
 from tools.local.pool import FunctionPool
 from tools.local.processes import free_port
 from tools.local.redis_nodes import RedisNodes
@@ -53,14 +47,12 @@ class LocalRun:
         self.stop_requested = asyncio.Event()
         self.pools: dict[str, FunctionPool] = {}
         self.redis: RedisNodes | None = None
-        self.meter = Meter(Timeline(), time.monotonic, lambda: time.time_ns() // 1_000_000)
-        self.faults = FaultPolicy(random.Random(config.seed))
         self.api_url = ""
         self.control_url = ""
         self._say = say
         self._stack: Stack
         self._journals: dict[str, dict[str, str]] = {}
-        self._dynamodb_url = ""
+        self.dynamodb = DynamoDB(config.work_dir / "moto")
         self._cleanup = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -78,7 +70,7 @@ class LocalRun:
         """Stop everything."""
         await self._cleanup.aclose()
 
-    def status(self) -> dict[str, Any]:
+    async def status(self) -> dict[str, Any]:
         """Describe the run as the control API shows it."""
         return {
             "api_url": self.api_url,
@@ -87,13 +79,13 @@ class LocalRun:
             "functions": {name: pool.status() for name, pool in self.pools.items()},
             "redis": {} if self.redis is None else self.redis.describe(),
             "dynamodb": {
-                "endpoint": self._dynamodb_url,
+                "endpoint": self.dynamodb.url,
                 "table": next(iter(self._stack.tables), None),
                 "tables": {name: self._journals.get(name) for name in self._stack.tables},
                 "partition_write_limit_wcu": self.config.partition_write_limit_wcu,
                 "partition_read_limit_rcu": self.config.partition_read_limit_rcu,
                 "partitions": self.config.partitions,
-                "requests": dict(self.meter.requests),
+                "requests": await self.dynamodb.requests(),
             },
         }
 
@@ -126,7 +118,7 @@ class LocalRun:
         await self._serve(Gateway(self._stack.routes, self.pools).app(), listener=listener)
         await self._start_control()
         self._start_schedules()
-        self._announce()
+        await self._announce()
 
     def _prepare_work_dir(self) -> None:
         """Begin afresh: DynamoDB's data lives in memory, so a registry of an earlier run would contradict it."""
@@ -144,27 +136,22 @@ class LocalRun:
         self._say(f"Redis ({binary.name}, cluster mode, append-only file{extra}) on port {port}")
 
     async def _start_dynamodb(self) -> None:
-        session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60.0),
-            timeout=aiohttp.ClientTimeout(total=30.0),
-            auto_decompress=False,
-        )
-        self._cleanup.push_async_callback(session.close)
-        moto = MotoServer(self.config.work_dir / "moto")
-        self._cleanup.push_async_callback(moto.stop)
-        endpoint = await moto.start()
+        self._cleanup.push_async_callback(self.dynamodb.stop)
         config = self.config
-        model = PartitionModel(config.partition_write_limit_wcu, config.partition_read_limit_rcu, config.partitions)
-        backend = Backend(session, endpoint, model)
-        for table, properties in self._stack.tables.items():
-            await create_table(backend, table, properties)
-        self._dynamodb_url = await self._serve(DynamoDBProxy(backend, self.meter, self.faults).app())
-        limits = f"{model.write_limit_wcu:g} WCU and {model.read_limit_rcu:g} RCU"
-        count = model.partitions
-        partitions = "one for each key" if count is None else f"{count} in each table and index"
+        await self.dynamodb.start(
+            [creation_request(name, properties) for name, properties in self._stack.tables.items()],
+            limits={
+                "write_limit_wcu": config.partition_write_limit_wcu,
+                "read_limit_rcu": config.partition_read_limit_rcu,
+                "partitions": config.partitions,
+            },
+            seed=config.seed,
+        )
+        limits = f"{config.partition_write_limit_wcu:g} WCU and {config.partition_read_limit_rcu:g} RCU"
+        partitions = "one for each key" if config.partitions is None else f"{config.partitions} in each table and index"
         self._say(
-            f"DynamoDB (moto) behind the partition model ({limits} a second, partitions: {partitions}) "
-            f"at {self._dynamodb_url}"
+            f"DynamoDB (moto, and the partition model: {limits} a second, partitions: {partitions}) "
+            f"at {self.dynamodb.url}"
         )
 
     async def _start_functions(self) -> None:
@@ -188,7 +175,7 @@ class LocalRun:
             replace(function, environment={**function.environment, **access}),
             runtime_dir=(self.config.work_dir / "runtime").resolve(),
             log_dir=self.config.work_dir / "logs",
-            dynamodb_endpoint=self._dynamodb_url,
+            dynamodb_endpoint=self.dynamodb.url,
             clock_skews_ms=self.config.clock_skews_ms.get(function.service, ()),
         )
         return FunctionPool(
@@ -210,8 +197,7 @@ class LocalRun:
         control = Control(
             status=self.status,
             stop=self.stop_requested.set,
-            timeline=self.meter.timeline,
-            faults=self.faults,
+            dynamodb=self.dynamodb,
             redis=self.redis,
             pools=self.pools,
         )
@@ -252,7 +238,7 @@ class LocalRun:
             f"  .venv/bin/hotpartition rush room-1 --url {self.control_url}",
         )
 
-    def _announce(self) -> None:
+    async def _announce(self) -> None:
         self._say(f"the HTTP API serves at {self.api_url} (authorization is not checked locally)")
         for line in self._suggest_requests():
             self._say(line)
@@ -264,7 +250,7 @@ class LocalRun:
         if ready_file is not None:
             ready_file.parent.mkdir(parents=True, exist_ok=True)
             temporary = ready_file.with_name(f"{ready_file.name}.new")
-            temporary.write_text(json.dumps({**self.status(), "pid": os.getpid()}))
+            temporary.write_text(json.dumps({**await self.status(), "pid": os.getpid()}))
             temporary.replace(ready_file)
 
 

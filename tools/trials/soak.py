@@ -27,7 +27,7 @@ from tools.load.judge import Condition, Judgement, at_least, in_time, promise_co
 from tools.load.observer import Control
 from tools.load.scale import HOT_TIMES_LIMIT, Scale
 from tools.load.workload import Offer, Workload, generate_offer
-from tools.local.partitions import DEFAULT_WRITE_LIMIT_WCU
+from tools.partition_model import PARTITION_WCU
 from tools.trials.faults import KINDS, FaultInjector, PlannedFault, plan_faults
 
 DEFAULT_SECONDS = 600.0
@@ -180,7 +180,7 @@ def build_plan(options: argparse.Namespace, cores: int) -> Plan:
     return Plan(
         workload=workload,
         scale=Scale(
-            factor=limit / DEFAULT_WRITE_LIMIT_WCU,
+            factor=limit / PARTITION_WCU,
             hot_writes_per_second=hot,
             quiet_writes_per_second=options.rate - hot,
             max_shard_count=MAX_SHARD_COUNT,

@@ -1,11 +1,11 @@
-"""The proxy in front of moto, seen through boto3. The partition model's clock is the test's."""
+"""The local DynamoDB, seen through boto3. The partition model's clock is the test's."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
-import aiohttp
 import boto3
 import pytest
 from aiohttp import web
@@ -13,10 +13,10 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from support.tables import define_table
-from tools.local.dynamodb_backend import Backend, MotoServer, create_table
-from tools.local.dynamodb_costs import Meter
-from tools.local.dynamodb_proxy import DynamoDBProxy
-from tools.local.partitions import PartitionModel, Timeline
+from tools.local.dynamodb import LocalDynamoDB, Moto
+from tools.local.dynamodb_process import creation_request
+from tools.local.faults import FaultPolicy
+from tools.local.metering import Meter, PartitionModel, Timeline
 
 pytestmark = pytest.mark.slow
 
@@ -42,30 +42,22 @@ class Proxy:
         self.now += 1_000.0
 
 
-@pytest.fixture(scope="module")
-def endpoint(loop: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    moto = MotoServer(tmp_path_factory.mktemp("moto"))
-    yield loop.run(moto.start())
-    loop.run(moto.stop())
-
-
 @pytest.fixture
-def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
+def proxy(loop: Any) -> Iterator[Proxy]:
     made = Proxy()
+    moto = Moto(PartitionModel(WRITE_LIMIT, READ_LIMIT))
+    moto.call("CreateTable", creation_request("t", TABLE))
 
-    async def start() -> tuple[str, Any, Any]:
-        session = aiohttp.ClientSession()
-        backend = Backend(session, endpoint, PartitionModel(WRITE_LIMIT, READ_LIMIT))
-        await create_table(backend, "t", TABLE)
-        runner = web.AppRunner(DynamoDBProxy(backend, made.meter).app())
+    async def start() -> web.AppRunner:
+        runner = web.AppRunner(LocalDynamoDB(moto, made.meter, FaultPolicy(Random(1))).app())
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return f"http://127.0.0.1:{runner.addresses[0][1]}", runner, session
+        return runner
 
-    url, runner, session = loop.run(start())
+    runner = loop.run(start())
     made.client = boto3.client(
         "dynamodb",
-        endpoint_url=url,
+        endpoint_url=f"http://127.0.0.1:{runner.addresses[0][1]}",
         region_name="eu-central-1",
         aws_access_key_id="a",
         aws_secret_access_key="b",
@@ -75,7 +67,6 @@ def proxy(loop: Any, endpoint: str) -> Iterator[Proxy]:
     made.client.delete_table(TableName="t")
     made.client.close()
     loop.run(runner.cleanup())
-    loop.run(session.close())
 
 
 TABLE = define_table("pk", "sk", indexes={"idx": ("g", "u")})
@@ -171,7 +162,7 @@ def test_a_failed_condition_costs_and_returns_the_blocking_item_only_when_asked(
 
 
 def test_a_put_returns_the_old_item_only_when_asked(proxy: Proxy) -> None:
-    """The proxy asks for the old item on its own account."""
+    """What the local DynamoDB looks at is not shown."""
     proxy.client.put_item(TableName="t", Item=_item("a", "0", 100))
     assert "Attributes" not in proxy.client.put_item(TableName="t", Item=_item("a", "0", 200))
     old = proxy.client.put_item(TableName="t", Item=_item("a", "0", 300), ReturnValues="ALL_OLD")

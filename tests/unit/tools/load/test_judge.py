@@ -22,7 +22,7 @@ from tools.load.judge import (
 from tools.load.observer import Raise
 from tools.load.scale import choose_scale
 from tools.load.workload import Offer, Workload, generate_workload
-from tools.local.partitions import TimelineRow
+from tools.local.metering import TimelineRow
 
 GOOD = Summary(
     rejected=0,

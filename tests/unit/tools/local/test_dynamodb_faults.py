@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from tools.local.dynamodb_faults import (
+from tools.local.faults import (
     WRITE_REASONS,
     Fault,
     FaultPolicy,

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tools.local.partitions import PartitionModel, Timeline, TimelineRow
+from tools.local.metering import PartitionModel, Timeline, TimelineRow
 from tools.partition_model import Demand, Kind
 
 TABLE = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"

@@ -1,6 +1,6 @@
 """Faults of DynamoDB, injected on demand: rules by operation, each with a probability.
 
-Pure: the random source comes in as an argument, and `choose` only says what should happen; the proxy does it.
+Pure: the random source comes in as an argument, and `choose` only says what should happen; `dynamodb.py` does it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-from tools.local.dynamodb_backend import ServiceError, service_error, throttling_error
+from tools.local.service_errors import ServiceError, service_error, throttling_error
 from tools.partition_model import REASONS, Kind
 
 MAX_DELAY_MS: Final = 60_000
