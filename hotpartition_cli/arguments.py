@@ -225,15 +225,9 @@ def _build_parser() -> _Parser:
 
     check = add(
         "check",
-        "try a stack from end to end: functions, messages, raises by hand and by load, logs; it writes for real",
+        "try a stack from end to end: functions, messages, a raise by hand, the consumer; it writes for real",
         "check --stack hotpartition-dev",
         _add_target("--stack", "the stack on AWS"),
-    )
-    check.add_argument(
-        "--seconds",
-        type=_between(1, 60),
-        default=10.0,
-        help="longest load on the conversation to be raised (default 10)",
     )
     check.add_argument(
         "--wait",

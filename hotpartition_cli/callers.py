@@ -48,10 +48,6 @@ class UrlCaller:
             case status:
                 raise FailedError(f"{self._base} responded with status {status}", kind="unreachable")
 
-    def read_log(self, function: str) -> str:
-        """Read all that a function has logged."""
-        return self._request("GET", f"/functions/{function}/log").data.decode(errors="replace")
-
     def status(self) -> dict[str, Any]:
         """Ask for the running parts: the API's URL, the functions, and all else."""
         response = self._request("GET", "/status")

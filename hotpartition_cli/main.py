@@ -208,7 +208,7 @@ def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outc
         "offered_wcu_per_second": rush.wcu_per_second,
         "seconds": round(made.seconds, 1),
         "stored": len(made.stored),
-        "throttled": made.throttled + made.capped,
+        "throttled": made.throttled,
         "failed": made.failed + made.unheard,
         "shard_count": call({"command": "route", "conversation_id": rush.conversation_id})["shard_count"],
     }
@@ -217,18 +217,17 @@ def _rush(call: Caller, options: argparse.Namespace, progress: Progress) -> Outc
 
 def _check(stack: Stack, options: argparse.Namespace, screen: Screen, sleep: Callable[[float], None]) -> Outcome:
     """Try a stack from end to end; its highest cost is shown first."""
-    from hotpartition_cli.check import check, has_messages, write_units_at_most  # noqa: PLC0415
+    from hotpartition_cli.check import WRITE_UNITS_AT_MOST, check, has_messages  # noqa: PLC0415
 
     costs = f"raises a partition key of its own by hand in {stack.name}, which stays there"
     if has_messages(stack):
         costs = (
-            f"writes to {stack.name}: at most {write_units_at_most(options.seconds):,} DynamoDB write units with the"
-            f" default thresholds, in at most {options.seconds:g} s; two raised conversations stay there,"
-            " and their messages for a day"
+            f"writes to {stack.name}: at most {WRITE_UNITS_AT_MOST} DynamoDB write units;"
+            " one raised conversation stays there, and its messages for a day"
         )
     screen.say(f"check {costs}")
     with screen.progress() as progress:
-        return check(stack, progress, load_seconds=options.seconds, wait_seconds=options.wait, sleep=sleep)
+        return check(stack, progress, wait_seconds=options.wait, sleep=sleep)
 
 
 def _name_caller(name: str | None) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -22,26 +22,19 @@ class Rush:
     conversation_id: str
     wcu_per_second: float
     seconds: float
-    message_wcu: int = MESSAGE_WCU
-    members: Mapping[str, object] = field(default_factory=lambda: {"sender": "rush"})
-    """Of each message, beside its body."""
 
     @property
     def messages(self) -> int:
         """How many messages that takes."""
-        return max(1, round(self.wcu_per_second * self.seconds / self.message_wcu))
+        return max(1, round(self.wcu_per_second * self.seconds / MESSAGE_WCU))
 
 
 @dataclass(slots=True)
 class Rushed:
-    """The outcome of the messages: `throttled` were refused until later, `unheard` got no response.
-
-    `capped` never reached the functions' code: Lambda's concurrency or the API's rate was used up.
-    """
+    """The outcome of the messages: `throttled` were refused until later, `unheard` got no response."""
 
     stored: list[str] = field(default_factory=list)
     throttled: int = 0
-    capped: int = 0
     failed: int = 0
     unheard: int = 0
     seconds: float = 0.0
@@ -49,7 +42,7 @@ class Rushed:
     @property
     def total(self) -> int:
         """How many were sent."""
-        return len(self.stored) + self.throttled + self.capped + self.failed + self.unheard
+        return len(self.stored) + self.throttled + self.failed + self.unheard
 
     def note(self, response: Response | None) -> None:
         """Count one."""
@@ -57,27 +50,15 @@ class Rushed:
             self.unheard += 1
         elif response.status == HTTPStatus.CREATED:
             self.stored.append(response.document["message_id"])
-        elif response.status == HTTPStatus.SERVICE_UNAVAILABLE and "type" in (response.document or {}):
-            self.throttled += 1
         elif response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
-            self.capped += 1
+            self.throttled += 1
         else:
             self.failed += 1
 
 
-def make_rush(
-    rush: Rush,
-    api: Api,
-    progress: Callable[[str], None],
-    *,
-    is_over: Callable[[], bool] = lambda: False,
-    senders: int = CONNECTIONS,
-) -> Rushed:
-    """Send the messages, evenly spread over the time; a stack that is too slow gets them later.
-
-    `is_over` ends it before its time; `senders` is how many are under way at the same time, at most.
-    """
-    content = {**rush.members, "body": "x" * (1024 * rush.message_wcu - 512)}
+def make_rush(rush: Rush, api: Api, progress: Callable[[str], None]) -> Rushed:
+    """Send the messages, evenly spread over the time; a stack that is too slow gets them later."""
+    content = {"sender": "rush", "body": "x" * (1024 * MESSAGE_WCU - 512)}
     made = Rushed()
 
     def send() -> Response | None:
@@ -88,12 +69,10 @@ def make_rush(
 
     started = time.monotonic()
     sent: list[Future[Response | None]] = []
-    with ThreadPoolExecutor(senders) as pool:
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
         for index in range(rush.messages):
             due = started + index * rush.seconds / rush.messages
             time.sleep(max(0.0, due - time.monotonic()))
-            if is_over():
-                break
             sent.append(pool.submit(send))
             progress(f"{len(sent):,} of {rush.messages:,} messages")
     for future in sent:

@@ -1,16 +1,14 @@
-"""A stack as `hotpartition check` needs it: all its functions, its API, its logs. On AWS, or the local run."""
+"""A stack as `hotpartition check` needs it: all its functions, and its API. On AWS, or the local run."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from hotpartition_cli.api import Api, Authorize
 from hotpartition_cli.callers import LambdaCaller, UrlCaller
-from hotpartition_cli.errors import FailedError, ToolError
+from hotpartition_cli.errors import FailedError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 
 OUTPUTS: Mapping[str, str] = {
@@ -21,16 +19,6 @@ OUTPUTS: Mapping[str, str] = {
 }
 """The functions, and the stack's outputs that name them; those of a construct have more before and behind."""
 
-LogLine = Mapping[str, Any]
-
-_EPOCH = datetime.fromtimestamp(0, UTC)
-_TELLING = (
-    '{ ($.message = "registry refuses this function") || ($.message = "connected to Redis")'
-    ' || ($.message = "no connection to Redis") || ($.errorType = "*") }'
-)
-"""The lines that are looked at, as CloudWatch Logs selects them."""
-_MAX_LINES = 2_000
-
 
 class Stack(Protocol):
     """A stack that is checked. Failed calls raise `ToolError`."""
@@ -39,26 +27,14 @@ class Stack(Protocol):
     functions: tuple[str, ...]
     """Those of `OUTPUTS` that it has. With the write function it has the messages API as well."""
     api: Api
-    log_delay_seconds: float
-    """How long after it was written a line can be read."""
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
         """Call a function of `OUTPUTS` and return its response."""
         ...
 
-    def find_concurrency(self) -> int | None:
-        """Say how many requests Lambda serves at a time where nothing is reserved; None: it is not known."""
-        ...
-
-    def read_log(self, function: str, since_ms: int) -> list[LogLine]:
-        """Read the structured lines that a function logged since then: refusals, connections, errors."""
-        ...
-
 
 class LocalStack:
     """The local run, by its control API."""
-
-    log_delay_seconds = 0.0
 
     def __init__(self, url: str) -> None:
         self.name = url
@@ -71,25 +47,14 @@ class LocalStack:
         """Implement `Stack.invoke`."""
         return self._control.invoke(function, event)
 
-    def find_concurrency(self) -> int | None:
-        """Implement `Stack.find_concurrency`."""
-        return None
-
-    def read_log(self, function: str, since_ms: int) -> list[LogLine]:
-        """Implement `Stack.read_log`."""
-        return parse_lines(self._control.read_log(function).splitlines(), since_ms)
-
 
 class AwsStack:
     """A stack on AWS, by its outputs, with the caller's credentials."""
-
-    log_delay_seconds = 10.0
 
     def __init__(self, name: str, *, outputs: Mapping[str, str], session: Any, token: str | None) -> None:
         """Open the clients. `token` is for the API's JWT authorizer; None: requests are signed (IAM)."""
         self.name = name
         self._lambda = open_client(session, "lambda")
-        self._logs = open_client(session, "logs")
         self._region: str = self._lambda.meta.region_name
         self._functions = find_functions(name, outputs)
         self.functions = tuple(self._functions)
@@ -114,33 +79,6 @@ class AwsStack:
         """Implement `Stack.invoke`."""
         return LambdaCaller(self._functions[function], self._lambda, self._region, of=function)(event)
 
-    def find_concurrency(self) -> int | None:
-        """Implement `Stack.find_concurrency`; the caller of `check` may lack the right to ask."""
-        try:
-            settings = translated(self._lambda.get_account_settings)
-        except ToolError:
-            return None
-        free: int = settings["AccountLimit"]["UnreservedConcurrentExecutions"]
-        return free
-
-    def read_log(self, function: str, since_ms: int) -> list[LogLine]:
-        """Implement `Stack.read_log`."""
-        name = self._functions[function]
-        of_function = Subject("Lambda", "function", name, "lambda:GetFunctionConfiguration", "it was there before")
-        facts = translated(
-            lambda: self._lambda.get_function_configuration(FunctionName=name), of_function, self._region
-        )
-        group = facts["LoggingConfig"]["LogGroup"]
-        of_group = Subject("CloudWatch Logs", "log group", group, "logs:FilterLogEvents", "the function logs there")
-        pages = self._logs.get_paginator("filter_log_events").paginate(
-            logGroupName=group,
-            startTime=since_ms,
-            filterPattern=_TELLING,
-            PaginationConfig={"MaxItems": _MAX_LINES},
-        )
-        events = translated(lambda: [event for page in pages for event in page["events"]], of_group, self._region)
-        return parse_lines((event["message"] for event in events), since_ms)
-
 
 def find_functions(stack: str, outputs: Mapping[str, str]) -> dict[str, str]:
     """Find the functions' names in a stack's outputs: ours are plain, a construct's have its id and a hash around them.
@@ -159,20 +97,6 @@ def find_functions(stack: str, outputs: Mapping[str, str]) -> dict[str, str]:
             f"{stack} is no stack of hotpartition: it has no output {OUTPUTS['operate']}", kind="not-found"
         )
     return found
-
-
-def parse_lines(lines: Iterable[str], since_ms: int) -> list[LogLine]:
-    """Read the lines that are JSON with a time, and keep those since then."""
-    kept: list[LogLine] = []
-    for text in lines:
-        try:
-            line = json.loads(text)
-            logged_ms = (datetime.fromisoformat(line["timestamp"]) - _EPOCH) // timedelta(milliseconds=1)
-        except (ValueError, TypeError, KeyError):
-            continue
-        if logged_ms >= since_ms:
-            kept.append(line)
-    return kept
 
 
 def _bearer(token: str) -> Authorize:

@@ -11,20 +11,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_missing_permission_of_the_table_fails_the_writes(guarded_stack, check):
-    """The write function may not put: its log has the right that it lacks, in IAM's words."""
+    """The write function may not put; what needs no write passes."""
     guarded_stack.set_faults({"operation": "PutItem", "fault": "deny"})
     try:
-        fails = {"write", "write to the shards", "raise by load", "look for refusals"}
-        came = check(guarded_stack, "--seconds", "1", fails=fails)
+        came = check(guarded_stack, fails={"write", "read all shards"})
     finally:
         guarded_stack.set_faults()
     assert came["write"].startswith("500")
-    assert "not authorized to perform: dynamodb:PutItem" in came["look for refusals"]
-    assert came["look for refusals"].startswith("write_message: StoreRefusedError")
 
 
-def test_a_redis_that_refuses_the_user_fails_the_refusals(guarded_stack, check):
-    """Messages are written and read nevertheless; which function is refused as which user is said."""
+def test_a_redis_that_refuses_the_user_fails_what_needs_it(guarded_stack, check):
+    """Messages are written and read nevertheless."""
     password_file = Path(guarded_stack.status()["redis"]["password_file"])
     password = password_file.read_text()
     password_file.write_text("wrong")
@@ -32,11 +29,8 @@ def test_a_redis_that_refuses_the_user_fails_the_refusals(guarded_stack, check):
         for function in ("operate", "write_message", "read_messages"):
             for _ in range(guarded_stack.status()["functions"][function]["environments"]):
                 guarded_stack.control(f"/functions/{function}/kill")
-        fails = {"raise by hand", "find the consumer", "look for refusals"}
-        came = check(guarded_stack, "--seconds", "2", "--wait", "0", fails=fails)
+        came = check(guarded_stack, "--wait", "0", fails={"raise by hand", "find the consumer"})
     finally:
         password_file.write_text(password)
         time.sleep(SETTINGS["registry_rest_ms"] / 1_000)
     assert "but not in Redis" in came["raise by hand"]
-    assert "invalid username-password pair" in came["look for refusals"]
-    assert "(user hotpartition)" in came["look for refusals"]

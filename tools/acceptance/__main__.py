@@ -22,13 +22,13 @@ PATIENT = {"registry_connect_timeout_ms": 5_000, "registry_command_timeout_ms": 
 """How fast this machine's Redis responds is not what is checked."""
 
 
-async def accept(out_dir: Path, *, load_seconds: float) -> Mapping[str, Any]:
+async def accept(out_dir: Path) -> Mapping[str, Any]:
     """Start a local run whose Redis asks for TLS and a user, as on AWS, and check it."""
     environments = environment_options("min", {"write_message": 2, "read_messages": 2})
     async with Stack(out_dir, "--redis-auth", "--settings", json.dumps(PATIENT), *environments) as stack:
         ready = await stack.ready()
         local = LocalStack(ready["control_url"])
-        outcome = await asyncio.to_thread(check, local, lambda _: None, load_seconds=load_seconds, wait_seconds=30.0)
+        outcome = await asyncio.to_thread(check, local, lambda _: None, wait_seconds=30.0)
     return {**outcome.document, "python": platform.python_version()}
 
 
@@ -36,11 +36,10 @@ def main(arguments: Sequence[str]) -> int:
     """Check, print the table, and return 0 when everything passed."""
     parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/check"), metavar="FOLDER")
-    parser.add_argument("--seconds", type=float, default=15.0, help="longest load (default 15)")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
     try:
-        document = asyncio.run(accept(options.out, load_seconds=options.seconds))
+        document = asyncio.run(accept(options.out))
     except StackError as error:
         print(error, file=sys.stderr)
         return BROKEN

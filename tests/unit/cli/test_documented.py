@@ -11,7 +11,7 @@ from hotpartition_cli.arguments import _build_parser
 from hotpartition_cli.main import run
 from support.builders import World
 from support.fleet import START_MS, Fleet
-from unit.cli.test_check import Logged
+from unit.cli.test_check import Scripted
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 FIELDS = (DOCS / "command-line.md").read_text()
@@ -74,6 +74,6 @@ def test_every_field_that_is_printed_is_named(connect, capsys, command):
     """In the command's own section."""
     environ = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
     arguments = [command, *ARGUMENTS[command], "--json"]
-    run(arguments, environ, connect=connect, connect_stack=lambda *_: Logged([]), sleep=lambda _: None)
+    run(arguments, environ, connect=connect, connect_stack=lambda *_: Scripted(), sleep=lambda _: None)
     documented = {word for name in re.findall(r"`([^`]+)`", section_of(command)) for word in re.findall(r"\w+", name)}
     assert names_in(json.loads(capsys.readouterr().out)) - documented == set()

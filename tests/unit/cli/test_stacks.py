@@ -1,7 +1,6 @@
-"""What `hotpartition check` needs of a stack on AWS: outputs, signatures, logs; as botocore would answer."""
+"""What `hotpartition check` needs of a stack on AWS: outputs, signatures; as botocore would answer."""
 
 import io
-import json
 
 import boto3
 import pytest
@@ -9,13 +8,12 @@ from botocore.stub import Stubber
 
 from hotpartition_cli import stacks
 from hotpartition_cli.errors import FailedError
-from hotpartition_cli.stacks import OUTPUTS, AwsStack, parse_lines
+from hotpartition_cli.stacks import OUTPUTS, AwsStack
 
 NAME = "hotpartition-dev"
 NAMES = {output: f"dev-{function}" for function, output in OUTPUTS.items()}
 ALL = {**NAMES, "ApiUrl": "https://api.example"}
 REGION = "eu-central-1"
-GROUP = "/aws/lambda/dev-write_message"
 
 
 @pytest.fixture
@@ -97,34 +95,3 @@ def test_a_token_goes_as_it_is(cloudformation):
     """For an API with a JWT authorizer."""
     describe(cloudformation, ALL)
     assert connect("ey.J").api._authorize("GET", "https://x", b"", {}) == {"authorization": "Bearer ey.J"}
-
-
-def test_a_log_is_read_where_the_function_writes_it(cloudformation):
-    """Only the telling lines, since the check began."""
-    describe(cloudformation, ALL)
-    stack = connect()
-    line = json.dumps({"timestamp": "2026-11-21 09:30:00,500+0000", "message": "connected to Redis"})
-    with Stubber(stack._lambda) as functions, Stubber(stack._logs) as logs:
-        functions.add_response("get_function_configuration", {"LoggingConfig": {"LogGroup": GROUP}})
-        expected = {"logGroupName": GROUP, "startTime": 1_795_253_400_000, "filterPattern": stacks._TELLING}
-        logs.add_response("filter_log_events", {"events": [{"message": line}, {"message": "START"}]}, expected)
-        assert stack.read_log("write_message", 1_795_253_400_000) == [json.loads(line)]
-
-
-def test_a_log_that_may_not_be_read_names_the_right(cloudformation):
-    """It is one that operators may lack."""
-    describe(cloudformation, ALL)
-    stack = connect()
-    with Stubber(stack._lambda) as functions, Stubber(stack._logs) as logs:
-        functions.add_response("get_function_configuration", {"LoggingConfig": {"LogGroup": GROUP}})
-        logs.add_client_error("filter_log_events", "AccessDeniedException", "no", 400)
-        with pytest.raises(FailedError, match="logs:FilterLogEvents"):
-            stack.read_log("write_message", 0)
-
-
-def test_lines_of_before_and_lines_that_are_none_are_skipped():
-    """Text of the runtime, JSON of others, and what is older."""
-    times = ["2026-11-21 09:30:00,499+0000", "2026-11-21T09:30:00.500Z", "2026-11-21 10:30:00,501+0100", "then"]
-    lines = [json.dumps({"timestamp": time, "n": n}) for n, time in enumerate(times)]
-    found = parse_lines(["[ERROR] x", "{}", "3", *lines], 1_795_253_400_500)
-    assert [line["n"] for line in found] == [1, 2]
