@@ -113,6 +113,7 @@ class Stage:
             registry=self.registry,
             telemetry=telemetry,
             clock=Clock(now_ms=lambda: self.now_ms, sleep=self.sleep, random=lambda: 0.5),
+            elapsed=lambda: self.now_ms / 1000,
             form=KEY_FORM,
         )
         return Consumer(

@@ -182,6 +182,7 @@ class World:
             registry=self.registry,
             telemetry=self.telemetry,
             clock=self.clock.as_clock(),
+            elapsed=lambda: self.clock.now_ms / 1000,
             form=KEY_FORM,
         )
 

@@ -179,6 +179,7 @@ def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
         registry=registry,
         telemetry=LoggedTelemetry(),
         clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
+        elapsed=lambda: clock.now_ms() / 1000,
         form=build_key_form(settings),
     )
     return build_consumer(ends, settings)

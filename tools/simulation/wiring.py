@@ -382,6 +382,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         registry=RedisRegistry(connection, TABLE_NAME),
         telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"consumer-{index}")),
+        elapsed=lambda: world.engine.now,
         form=TABLE.keys,
     )
     return building_control.build_consumer(ends, world.settings.consumer, world.parts.consumer)

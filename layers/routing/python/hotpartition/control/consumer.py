@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from hotpartition.control.cooling import Cooler, CoolingLimits
 from hotpartition.control.ends import ControlEnds
 from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
-from hotpartition.control.registry_fill import RegistryRebuild
 from hotpartition.control.streams import StreamReader
+from hotpartition.core.closes import WARM_SHARE
 from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
 from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.core.metrics import MetricName
@@ -24,7 +24,7 @@ from hotpartition.core.ports import JournalEntry, report_unreadable
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.core.sampler import SLOT_MS
+from hotpartition.core.sampler import SLOT_MS, slot_of
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.engine.raising import RAISE_BUDGET_MS
 
@@ -33,7 +33,7 @@ POLL_MS = 100
 CATCH_UP_MS = HORIZON_SLOTS * SLOT_MS
 HOUSEKEEPING_MS = 1_000
 REFRESH_MS = 5_000
-"""How often the registry is checked for losses, and gets the known hot routes again."""
+"""How often the registry gets the known hot routes again: it may have lost them."""
 
 GC_THRESHOLDS = (200_000, 20, 100)
 """For `gc.set_threshold`, where the process is a consumer's. What it keeps are tuples and dictionaries without cycles,
@@ -58,7 +58,6 @@ class RunSummary:
     malformed: int = 0
     out_of_window: int = 0
     raises: int = 0
-    rebuilt_routes: int = 0
     ended: str = ""
 
 
@@ -84,6 +83,12 @@ class _State:
     def window(self) -> ReportWindow:
         """The reports of writes."""
         return self.reader.writes
+
+    def forget_route(self, collection: str) -> None:
+        """Forget a route that this consumer may have closed: it is read before anything is decided by it."""
+        self.routes.pop(collection, None)
+        self.read_ms.pop(collection, None)
+        self.to_push.discard(collection)
 
 
 class Consumer:
@@ -130,7 +135,6 @@ class Consumer:
             is_named=True,
         )
         state = _State(reader)
-        rebuild = RegistryRebuild(self._ends)
         cooler = None if self._cooling is None else Cooler(self._ends, self._cooling, share)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
@@ -149,14 +153,10 @@ class Consumer:
                 self._telemetry.count(MetricName.CONSUMER_LAG_MS, state.lag_ms)
                 state.lag_ms = 0
                 reader.log_skips_again()
-                # One rebuild is enough, and each reads the whole journal.
-                if share.is_first and rebuild.check() and cooler is not None:
-                    cooler.spare_all()
-                # Redis may have lost a route and kept its sentinels: the known routes are put there again.
+                # Redis may have lost a route: the known ones are put there again.
                 state.to_push.update(c for c, entry in state.routes.items() if entry.route)
-            rebuild.work()
-            if cooler is not None:
-                cooler.work(reader)
+            if cooler is not None and (closed := cooler.work(reader)):
+                state.forget_route(closed)
             if now_ms >= next_housekeeping_ms:
                 next_housekeeping_ms = now_ms + HOUSEKEEPING_MS
                 state.window.forget(now_ms)
@@ -178,7 +178,6 @@ class Consumer:
             entries=reader.entries,
             malformed=reader.malformed,
             out_of_window=reader.out_of_window,
-            rebuilt_routes=rebuild.routes,
         )
 
     def _decide(self, state: _State) -> None:
@@ -191,7 +190,9 @@ class Consumer:
             is_stale = self._clock.now_ms() - state.read_ms.get(collection, 0) >= REREAD_MS
             decisions = self._decide_one(state, collection)
             is_raise = any(d.generation for d in decisions)
-            needs_route = any(d.reason is not Reason.BELOW_THRESHOLD for d in decisions)
+            needs_route = self._is_warm(state, collection) or any(
+                d.reason is not Reason.BELOW_THRESHOLD for d in decisions
+            )
             is_refused = self._clock.now_ms() < state.refused_until_ms.get(collection, 0)
             if (is_raise and not is_refused) or (is_stale and needs_route):
                 # The known route may be stale or missing: read it, and decide again. A raise cannot wait for
@@ -236,6 +237,12 @@ class Consumer:
             now_ms=state.reader.read_at_ms_of(collection),
             raised_at_ms=entry.updated_at_ms,
         )
+
+    def _is_warm(self, state: _State, collection: str) -> bool:
+        """Say whether a close of a collection would have to be undone: then its route must be known."""
+        now_slot = slot_of(state.reader.read_at_ms_of(collection))
+        warm_wcu = self._thresholds.hot_sustained_wcu * WARM_SHARE
+        return state.window.as_mapping()[collection].mean_wcu(now_slot) >= warm_wcu
 
     def _load_route(self, state: _State, collection: str, deadline_ms: float) -> bool:
         """Read a route in the journal, once at least, and again until the deadline while it refuses."""

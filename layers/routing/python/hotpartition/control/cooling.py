@@ -1,10 +1,12 @@
 """Closes cooled collections: the consumer's part that finds raised collections with low load.
 
 A collection is warm while its mean load of five seconds is half of what makes it hot, or more. A warm one has a mark in
-Redis that ends after `close_after_seconds` without renewal; a raised one without a mark is closed. So a mark that is
-lost costs a close too early, and another raise with the next rush, and nothing else. Nothing is closed while load may
-be unseen: while a stream cannot be read or a share has no consumer, and for one TTL of the marks after Redis lost
-anything or the first consumer started.
+Redis that ends after `close_after_seconds` without renewal; a raised one without a mark is closed.
+
+A missing mark means "cool" only while the marks are complete. Where they may not be, all collections are spared for one
+TTL of the marks: when this consumer stood still for half a TTL, by its monotonic clock, which is looked at again
+directly before each close; and when the closing cursor is gone, since Redis was emptied or no consumer was there
+before. While a stream cannot be read, nothing is closed.
 """
 
 from __future__ import annotations
@@ -29,11 +31,13 @@ from hotpartition.core.shares import Share, list_shares
 from hotpartition.engine.closing import COOLED
 
 MARK_MS = 5_000
-"""How often warm keys are marked: each mean of five seconds is looked at about once. Twice in each TTL at least."""
+"""How often warm keys are marked: each mean of five seconds is looked at about once. Four times in each TTL at least."""
 FIRST_CHECK_MS = 10_000
 """How long after its start a consumer first looks for cooled collections: its own marks are there, too."""
 CHECK_MS = 60_000
 """How often it looks. All three are shorter where `close_after_seconds` is."""
+STOOD_STILL_SHARE = 0.5
+"""Share of the marks' TTL without a round of marks after which some may have ended, although the load has not."""
 CHECKED_ITEMS = 200
 """Routing items looked at each minute; the next minute goes on behind them."""
 MAX_CLOSES = 30
@@ -64,40 +68,52 @@ class Cooler:
         self._source = ends.source
         self._telemetry = ends.telemetry
         self._clock = ends.clock
+        self._elapsed = ends.elapsed
         self._closer = ends.build_closer(limits.times)
         self._limits = limits
         self._share = share
-        self._next_mark_ms = 0
+        self._mark_seconds = min(MARK_MS, limits.close_after_ms // 4) / 1000
+        self._still_seconds = limits.close_after_ms * STOOD_STILL_SHARE / 1000
+        # by the monotonic clock: when the last complete round of marks began
+        self._marked_at = self._elapsed() - self._mark_seconds
         self._next_check_ms = self._clock.now_ms() + min(FIRST_CHECK_MS, limits.close_after_ms)
         self._cooled: deque[str] = deque()
 
-    def work(self, reader: StreamReader) -> None:
-        """Do the work that is due, in each pass of the consumer: marks, a check, one close."""
+    def work(self, reader: StreamReader) -> str | None:
+        """Do the work that is due, in each pass of the consumer: marks, a check, one close.
+
+        Return the collection that a close was tried of: its route may have changed.
+        """
         now_ms = self._clock.now_ms()
         try:
-            if now_ms >= self._next_mark_ms:
-                self._next_mark_ms = now_ms + min(MARK_MS, self._limits.close_after_ms // 2)
+            if self._stood_still():
+                self._spare_all()
+            if self._elapsed() - self._marked_at >= self._mark_seconds:
                 self._mark(reader)
             if self._share.is_first and now_ms >= self._next_check_ms:
                 self._next_check_ms = now_ms + min(CHECK_MS, self._limits.close_after_ms)
                 if now_ms - reader.read_at_ms < MARK_MS and self._has_all_consumers(now_ms):
                     self._check()
+            if self._cooled and self._close(cooled := self._cooled.popleft()):
+                return cooled
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
-        if self._cooled:
-            self._close(self._cooled.popleft())
+        return None
 
-    def spare_all(self) -> None:
-        """Close nothing for as long as marks last: Redis has lost some."""
+    def _stood_still(self) -> bool:
+        """Say whether marks may have ended because nothing renewed them."""
+        return self._elapsed() - self._marked_at >= self._still_seconds
+
+    def _spare_all(self) -> None:
+        """Close nothing for as long as marks last: some may be missing."""
         self._cooled.clear()
-        try:
-            self._registry.mark_warm(EVERYTHING, self._limits.close_after_ms)
-        except RegistryUnavailableError:
-            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+        self._registry.mark_warm(EVERYTHING, self._limits.close_after_ms)
 
     def _mark(self, reader: StreamReader) -> None:
+        began_at = self._elapsed()
         for collection in reader.writes.list_warm(self._limits.warm_wcu, reader.read_at_ms_of):
             self._registry.mark_warm(collection, self._limits.close_after_ms)
+        self._marked_at = began_at
 
     def _has_all_consumers(self, now_ms: int) -> bool:
         """Say whether the load of every share is being seen."""
@@ -108,7 +124,7 @@ class Cooler:
         """Look at the next routing items, and remember those of raised collections that have no mark."""
         cursor = self._registry.closing_cursor()
         if cursor is None:
-            self.spare_all()
+            self._spare_all()
             self._registry.keep_closing_cursor(BEGINNING)
         if self._registry.is_warm(EVERYTHING):
             return
@@ -133,12 +149,20 @@ class Cooler:
         except RegistryForeignError:
             return True  # an operator has to remove the foreign value
 
-    def _close(self, collection: str) -> None:
+    def _close(self, collection: str) -> bool:
+        """Close a collection if it is still without a mark; say whether that was tried."""
+        if self._is_warm(collection):
+            return False
         try:
             # Collections raised since are not marked yet, and count as marked.
             grown_by_ms = self._clock.now_ms() - self._limits.close_after_ms
-            self._closer.close(collection, cause=Cause(COOLED), grown_by_ms=grown_by_ms)
+            planned = self._closer.plan(collection, cause=Cause(COOLED), grown_by_ms=grown_by_ms)
+            # Last of all, since it may have stood still in each of the calls before.
+            if self._stood_still() or self._registry.closing_cursor() is None:
+                return False
+            self._closer.confirm(self._closer.announce(planned))
         except RetryLaterError:
             self._telemetry.event("close failed, to be decided again", collection=collection)
         except MalformedGenerationError as error:
             report_unreadable(self._telemetry, collection, reason=str(error))
+        return True

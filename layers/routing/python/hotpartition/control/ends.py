@@ -54,3 +54,5 @@ class ControlEnds(JournalEnds):
 
     source: ReportSource
     registry: Registry
+    elapsed: Callable[[], float]
+    """A monotonic clock, in seconds."""

@@ -159,7 +159,7 @@ A plain tuple, without the names that the dictionaries above it hold: a busy con
 class _Slot:
     """The reports of one collection in one slot. REQUIRES: at least one is added before they are asked for."""
 
-    __slots__ = ("_crossings", "_share", "is_throttled", "wcu")
+    __slots__ = ("_crossings", "_share", "wcu")
 
     def __init__(self) -> None:
         # source -> its crossings by rising value; the same value of the same source is the same crossing. Most sources
@@ -167,7 +167,6 @@ class _Slot:
         self._crossings: dict[str, tuple[_Crossing, ...]] = {}
         self._share: _Share | None = None
         self.wcu = 0.0
-        self.is_throttled = False
 
     def add(self, source: str, crossing: _Crossing) -> None:
         value = crossing[0]
@@ -181,8 +180,6 @@ class _Slot:
         elif not self._insert(source, known, crossing):
             return
         self._share = None
-        if crossing[3]:
-            self.is_throttled = True
 
     def _insert(self, source: str, known: tuple[_Crossing, ...], crossing: _Crossing) -> bool:
         """Add a value that is not the source's largest, or a repetition; say whether that changes anything."""
@@ -213,49 +210,26 @@ class _Slot:
 class CollectionReports:
     """The reports of one collection within the horizon."""
 
-    __slots__ = ("_highest_wcu", "_is_throttled", "_loud_slot", "_slots", "first_slot")
+    __slots__ = ("_slots", "first_slot")
 
     def __init__(self) -> None:
         self._slots: dict[int, _Slot] = {}
-        self._is_throttled = False
-        # the highest of all slots
-        self._highest_wcu = 0.0
-        # no second of slots that ends later is loud
-        self._loud_slot = -1
         # no slot is older
         self.first_slot = 0
 
     def add(self, report: WriteReport) -> None:
         """Take a report in; a repetition changes nothing, except that it may add that the write was throttled."""
         _, number, source, value, position, shard_count, is_throttled = report
-        self.add_crossing(number, source, (value, position, shard_count, is_throttled), 0.0)
+        self.add_crossing(number, source, (value, position, shard_count, is_throttled))
 
-    def add_crossing(self, number: int, source: str, crossing: _Crossing, quiet_wcu: float) -> bool:
-        """Take in the kept part of a report; say whether it is throttled, or in a second with more than `quiet_wcu`."""
+    def add_crossing(self, number: int, source: str, crossing: _Crossing) -> float:
+        """Take in the kept part of a report; return the sum of its slot by now, in WCU."""
         slot = self._slots.get(number)
         if slot is None:
             self.first_slot = min(self.first_slot, number) if self._slots else number
             slot = self._slots[number] = _Slot()
         slot.add(source, crossing)
-        if slot.wcu > self._highest_wcu:  # noqa: PLR1730 - of each report, and several times faster than max()
-            self._highest_wcu = slot.wcu
-        if crossing[3]:
-            self._is_throttled = True
-            return True
-        last = number + SLOTS_PER_SECOND - 1
-        if self._loud_slot >= last:
-            return True
-        # Nearly always decided here, by one multiplication.
-        if self._highest_wcu * SLOTS_PER_SECOND <= quiet_wcu or self._is_quiet_around(number, quiet_wcu):
-            return False
-        self._loud_slot = last
-        return True
-
-    def _is_quiet_around(self, number: int, quiet_wcu: float) -> bool:
-        """Say whether no second of slots that includes this slot has more than `quiet_wcu`."""
-        around = range(number - SLOTS_PER_SECOND + 1, number + SLOTS_PER_SECOND)
-        wcu = [slot.wcu if (slot := self._slots.get(n)) else 0.0 for n in around]
-        return all(sum(wcu[first : first + SLOTS_PER_SECOND]) <= quiet_wcu for first in range(SLOTS_PER_SECOND))
+        return slot.wcu
 
     def forget_before(self, slot: int) -> None:
         """Drop all slots before this one."""
@@ -264,17 +238,11 @@ class CollectionReports:
         for dropped in [s for s in self._slots if s < slot]:
             del self._slots[dropped]
         self.first_slot = min(self._slots, default=slot)
-        self._highest_wcu = max([rest.wcu for rest in self._slots.values()], default=0.0)
-        self._is_throttled = self._is_throttled and any(rest.is_throttled for rest in self._slots.values())
 
     def mean_wcu(self, slot: int) -> float:
         """Return the mean load of the five seconds that end with a slot, in WCU/s."""
         slots = (self._slots.get(number) for number in range(slot - SUSTAINED_SLOTS + 1, slot + 1))
         return sum([each.wcu for each in slots if each]) / SUSTAINED_SECONDS
-
-    def is_quiet_since(self, slot: int) -> bool:
-        """Say whether no second that ends with a slot or later was loud when it was added to, nor a write throttled."""
-        return not self._is_throttled and self._loud_slot < slot
 
     def __bool__(self) -> bool:
         return bool(self._slots)
@@ -578,12 +546,14 @@ class ReportWindow:
 
     def __init__(self, thresholds: Thresholds | None = None) -> None:
         """Start empty. `to_judge` leaves out collections below the `thresholds`; None: it lists all."""
-        self._quiet_wcu = -1.0
+        self._loud_wcu = 0.0
         if thresholds is not None:
-            self._quiet_wcu = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu) * ROUNDING_MARGIN
+            # A load that is hot or warm, for a second or in the mean of five, has a slot with as much as this.
+            lowest = min(thresholds.hot_at_once_wcu, thresholds.hot_sustained_wcu * WARM_SHARE)
+            self._loud_wcu = lowest / SLOTS_PER_SECOND * ROUNDING_MARGIN
         self._collections: dict[str, CollectionReports] = {}
-        # A dictionary for its order: a set's differs from process to process.
-        self._loud: dict[str, None] = {}
+        # by collection, the last slot that is loud or has a throttled write
+        self._loud: dict[str, int] = {}
         # The sources of late, so that their names are held once and not once a report.
         self._sources: dict[str, str] = {}
 
@@ -598,8 +568,8 @@ class ReportWindow:
             reports = self._collections[collection] = CollectionReports()
         source = self._sources.setdefault(source, source)
         crossing = (value, position, shard_count, is_throttled)
-        if reports.add_crossing(number, source, crossing, self._quiet_wcu):
-            self._loud[collection] = None
+        if reports.add_crossing(number, source, crossing) >= self._loud_wcu or is_throttled:
+            self._loud[collection] = max(number, self._loud.get(collection, number))
         return True
 
     def forget(self, now_ms: int) -> None:
@@ -611,15 +581,13 @@ class ReportWindow:
             if not reports:
                 del self._collections[collection]
         self._sources.clear()
-        kept = ((c, self._collections.get(c)) for c in self._loud)
-        self._loud = {c: None for c, reports in kept if reports and not reports.is_quiet_since(oldest)}
+        self._loud = {c: slot for c, slot in self._loud.items() if slot >= oldest}
 
     def to_judge(self) -> Sequence[str]:
         """List the collections about which `decide` may say anything but `below-threshold`.
 
-        The rest, nearly all, have had in no second of the horizon what makes hot, and no throttled write. (Where the
-        mean of five seconds is above a threshold, one of the five is.) A consumer decides ten times a second, so it
-        cannot look at each collection that was written to at all.
+        The rest, nearly all, have had no slot with a share of what makes warm, and no throttled write. A consumer decides
+        ten times a second, so it cannot look at each collection that was written to at all.
         """
         return list(self._loud)
 

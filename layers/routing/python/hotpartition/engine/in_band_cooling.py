@@ -2,7 +2,9 @@
 
 Writers of a raised key add samples of its load to its load item, in buckets as long as `close_after_seconds`: some one
 per cent more writes for it. A key is cool when a whole bucket since its last raise, and what there is of the present
-one, had less than half of what one key serves. Uncounted writes close a key too early: a cost, and nothing else.
+one, had less than half of what one key serves. A missing sample means "cool" only while samples are complete: a process
+whose own could not be added closes nothing for two buckets, and one that stood still for half a bucket since it read the
+journal, by DynamoDB's clock, does not close now.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ class _Counted:
 
     left_wcu: float
     stale: Sequence[int] = ()
+    missed_bucket: int = -1
+    """The last bucket that a sample could not be added to."""
 
 
 class InBandCooling:
@@ -88,6 +92,7 @@ class InBandCooling:
             kept = self._loads.add_to_bucket(collection, bucket, sample_wcu, stale=counted.stale)
             counted.stale = [old for old in kept if not bucket - KEPT_BUCKETS < old <= bucket + 1]
         except (RetryLaterError, StoreRefusedError):
+            counted.missed_bucket = bucket
             self._telemetry.count(MetricName.REPORTS_DROPPED)
 
     def renewed(self, key: ItemKey[Any], entry: JournalEntry) -> None:
@@ -97,15 +102,24 @@ class InBandCooling:
             return
         try:
             if self._is_cool(key.collection, entry.updated_at_ms, now_ms):
-                self._closer.close(key.collection, cause=Cause(COOLED), grown_by_ms=entry.updated_at_ms)
+                self._close(key.collection, entry, now_ms)
         except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
             facts = {"collection": key.collection, "reason": str(error)}
             _logger.warning("a key that has cooled is not closed", extra=facts)
+
+    def _close(self, collection: str, entry: JournalEntry, judged_at_ms: int) -> None:
+        planned = self._closer.plan(collection, cause=Cause(COOLED), grown_by_ms=entry.updated_at_ms)
+        # Other processes may have removed the buckets that were looked at, if this one stood still.
+        if planned.entry.date_ms is not None and planned.entry.date_ms - judged_at_ms < self._bucket_ms / 2:
+            self._closer.confirm(self._closer.announce(planned))
 
     def _is_cool(self, collection: str, grown_at_ms: int | None, now_ms: int) -> bool:
         present = now_ms // self._bucket_ms
         if grown_at_ms is None or grown_at_ms >= (present - 1) * self._bucket_ms:
             return False  # no whole bucket was counted since
+        counted = self._counted.get(collection)
+        if counted is not None and counted.missed_bucket >= present - 1:
+            return False
         buckets = self._loads.buckets(collection)
         loads = (
             buckets.get(present - 1, 0.0) / (self._bucket_ms / 1000),

@@ -20,7 +20,7 @@ from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.calls import open_calls
-from hotpartition.runtime.clocks import system_clock
+from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
 from hotpartition.runtime.thresholds import build_thresholds
@@ -110,5 +110,6 @@ def _open_ends(
         registry=RedisRegistry(connection, name, telemetry),
         telemetry=telemetry,
         clock=system_clock(),
+        elapsed=ElapsedTime(),
         form=build_key_form(settings),
     )
