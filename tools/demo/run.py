@@ -77,6 +77,7 @@ class Variant:
 
     def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge a run that has no judgement yet."""
+        hot = run.played.hot
         return judge(
             summary=run.summary,
             history=run.history,
@@ -86,6 +87,7 @@ class Variant:
             kept_up=run.machine.kept_up,
             busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
             cools=plan.cools,
+            closes_in_heat=sum(seen_at < hot.ends for seen_at in run.played.observations.closes.values()),
         )
 
     def facts(self) -> Mapping[str, Any]:

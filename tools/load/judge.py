@@ -238,6 +238,7 @@ def judge(
     kept_up: bool = True,
     busiest_second: int = 0,
     cools: bool = False,
+    closes_in_heat: int = 0,
 ) -> Judgement:
     """Judge a run: every condition with its figures, in the order in which a reader cares.
 
@@ -247,7 +248,7 @@ def judge(
     none: connections break, and its message counts as unresolved in the history.
 
     On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
-    `busiest_second`. The promises are judged in any case.
+    `busiest_second`. The promises are judged in any case, and so are closes while the heat lasted.
     """
     timed = partial(in_time, kept_up=kept_up)
     partitions = ceil(busiest_second / summary.partition_limit_wcu)
@@ -260,6 +261,7 @@ def judge(
             at_least("largest N", summary.max_n, least_n),
             timed(_raised_in_time(summary.onset_to_raise_seconds, bars.onset_to_raise_seconds)),
             timed(_throttles_fall(throttles)),
+            Condition("not closed in the heat", closes_in_heat == 0, f"{closes_in_heat} closes while it was hot"),
             *((timed(_cooled(summary)),) if cools else ()),
         )
     )

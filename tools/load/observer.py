@@ -15,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from hotpartition.core.route import Generation, Route
+from hotpartition.core.route import Close, Generation, Route
 from hotpartition.dynamodb.table import JournalPlace
 from tools.local.metering import TimelineRow
 
@@ -49,6 +49,8 @@ class Observations:
     """What was seen so far."""
 
     raises: list[Raise] = field(default_factory=list)
+    closes: dict[Close, float] = field(default_factory=dict)
+    """The closes in the journal, each with when it was first seen, in seconds since the epoch."""
     buckets: dict[tuple[int, str, str], TimelineRow] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
     most_environments: int = 0
@@ -118,10 +120,13 @@ def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, p
     look is the best that is known.
     """
     had = {Generation(since_ms=raised.since_ms, shard_count=raised.shard_count) for raised in known}
-    route = Route.decode(item.get("generations", {}).get("SS", ()))
     updated_at = _parse_moment(item.get("updated_at", {}).get("S", ""))
     seen_at = updated_at if updated_at is not None and previous <= updated_at <= now else now
-    return tuple(sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in route.generations - had))
+    return tuple(sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in _read_route(item).generations - had))
+
+
+def _read_route(item: Mapping[str, Any]) -> Route:
+    return Route.decode(item.get("generations", {}).get("SS", ()))
 
 
 def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], TimelineRow]:
@@ -138,7 +143,7 @@ async def watch_route(
     now: Callable[[], float],
     stopped: asyncio.Event,
 ) -> None:
-    """Look at a conversation's routing item until stopped and record every raise."""
+    """Look at a conversation's routing item until stopped and record every raise and close."""
     previous = now()
     while not stopped.is_set():
         asked_at = now()
@@ -148,6 +153,8 @@ async def watch_route(
                 observations.raises.append(raised)
                 text = f"{conversation_id}: N raised to {raised.shard_count}"
                 observations.events.append(Event(raised.seen_at, text))
+            for close in _read_route(item).closes:
+                observations.closes.setdefault(close, now())
             previous = asked_at
         await asyncio.sleep(ROUTE_POLL_SECONDS)
 

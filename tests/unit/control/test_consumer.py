@@ -87,29 +87,8 @@ def test_a_crash_between_journal_and_registry_is_repaired_by_the_next_consumer(h
     assert hot.registry.routes["c"] == route == hot.table.routes["c"].route
 
 
-def test_an_emptied_redis_is_rebuilt_from_the_journal(world):
-    """The sentinel's absence tells; every route is there again, and the next check finds it whole."""
-    world.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(30)}
-    summary = world.consumer().run(run_ms=100)
-    assert summary.rebuilt_routes == 30
-    assert world.registry.routes == {c: e.route for c, e in world.table.routes.items()}
-    assert world.consumer().run(run_ms=100).rebuilt_routes == 0
-
-
-def test_a_large_rebuild_does_not_delay_detection(hot):
-    """Thousands of routes come back slice by slice, and the hot conversation is raised meanwhile."""
-    hot.table.routes = {f"c{i}": JournalEntry(route_of((4, i)), 0) for i in range(5_000)}
-    raised_at = []
-    hot.table.on_call = lambda name: raised_at.append(hot.clock.now_ms) if name == "update c" else None
-    started = hot.clock.now_ms
-    summary = hot.consumer().run(run_ms=5_000)
-    assert summary.rebuilt_routes >= 5_000
-    assert raised_at[0] - started <= 200
-
-
 def test_a_route_that_redis_lost_is_put_there_again(hot):
-    """Set back by a failover, its sentinels still there: what is known of hot routes is pushed every few seconds."""
-    hot.registry.whole = True
+    """Set back by a failover, or emptied: what is known of hot routes is pushed every few seconds."""
     emptied_at = hot.clock.now_ms + 2_000
 
     def lose_the_route():
@@ -119,20 +98,6 @@ def test_a_route_that_redis_lost_is_put_there_again(hot):
     hot.clock.on_sleep = lose_the_route
     hot.consumer().run(run_ms=8_000)
     assert hot.registry.routes["c"] == hot.table.routes["c"].route
-
-
-def test_a_rebuild_that_fails_half_way_is_not_called_whole(world):
-    """The mark comes last, so the next check starts again."""
-    world.table.routes = {"a": JournalEntry(route_of((4, 1)), 0)}
-    original = world.registry.add
-
-    def add_once_then_fail(conversation_id, generations):
-        world.registry.is_down = True
-        original(conversation_id, generations)
-
-    world.registry.add = add_once_then_fail
-    assert world.consumer().run(run_ms=100).rebuilt_routes == 0
-    assert not world.registry.whole
 
 
 MALFORMED_TEXTS = {
@@ -224,16 +189,6 @@ def test_another_number_of_consumers_loses_nothing(before, after):
     assert sorted(world.table.routes) == sorted(names)
     assert [len(entry.route.generations) for entry in world.table.routes.values()] == [1, 1]
     assert world.registry.routes == {name: entry.route for name, entry in world.table.routes.items()}
-
-
-def test_the_first_share_alone_rebuilds_the_registry(world):
-    """Each rebuild reads the whole journal: one is enough."""
-    first, second = list_shares(2)
-    world.raise_to(4, 5, in_redis=False)
-    world.registry.whole = False
-    assert world.consumer().run(run_ms=2_000, share=second).rebuilt_routes == 0
-    assert world.consumer().run(run_ms=2_000, share=first).rebuilt_routes == 1
-    assert world.registry.routes["c"] == world.table.routes["c"].route
 
 
 def test_a_report_in_a_stream_of_another_number_is_judged():
@@ -445,6 +400,24 @@ def test_a_close_of_a_hot_key_is_noticed_by_a_consumer_that_knows_its_route(worl
     world.consumer().run(run_ms=70_000)
     assert world.table.routes["c"].route.as_announced.shard_count_at(CLOSING.at_ms) == 8
     assert world.table.calls.count("get c") <= 4
+
+
+@pytest.mark.parametrize(("wcu", "is_kept"), [(350, False), (450, True), (600, True), (780, True)])
+def test_what_is_warm_keeps_its_n_behind_a_pending_close(world, wcu, is_kept):
+    """Also between half of hot and hot, where nothing else is decided, and by a consumer that knows no route yet."""
+
+    def offer():
+        slot, sources = world.clock.now_ms // 250, ("a", "b", "c")
+        for source in sources:
+            position = world.clock.now_ms
+            world.reports.send(WriteReport("c", slot, source, wcu / 4 / len(sources), position, 13))
+
+    world.clock.now_ms = START_MS
+    world.table.routes["c"] = JournalEntry(route_of((13, START_MS - 60_000)).union(Route.of([CLOSING])), START_MS)
+    world.clock.on_sleep = offer
+    world.consumer().run(run_ms=8_000)
+    behind = world.table.routes["c"].route.as_announced.shard_count_at(CLOSING.at_ms)
+    assert behind == (13 if is_kept else 0)
 
 
 def test_raises_can_be_switched_off(hot):

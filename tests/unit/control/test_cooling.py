@@ -11,6 +11,7 @@ from hotpartition.control.cooling import (
     CoolingLimits,
 )
 from hotpartition.core.closes import CloseTimes
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.shares import WHOLE, Share
@@ -29,7 +30,6 @@ def build_world(*raised):
     """A world in which a consumer has looked before, and nothing is written to the raised collections."""
     world = World()
     world.clock.now_ms = START_MS
-    world.registry.whole = True
     world.registry.cursor = BEGINNING
     world.table.routes = {c: JournalEntry(ROUTE, START_MS - 3_600_000) for c in raised}
     return world
@@ -114,16 +114,114 @@ def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has
     assert closed(world) == {"c"}
 
 
-@pytest.mark.parametrize(("name", "value"), [("whole", False), ("cursor", None)], ids=["emptied", "upgraded"])
-def test_where_marks_may_be_missing_nothing_is_closed_for_as_long_as_they_last(world, name, value):
+def test_where_marks_may_be_missing_nothing_is_closed_for_as_long_as_they_last(world):
     """After Redis was emptied, and after an upgrade, before which no mark was ever made."""
-    setattr(world.registry, name, value)
+    world.registry.cursor = None
     run(world)
     assert closed(world) == set()
     assert world.registry.is_warm(EVERYTHING)
     world.clock.now_ms += 600_000
     run(world)
     assert closed(world) == {"c"}
+
+
+def test_a_redis_that_is_emptied_while_a_key_is_looked_at_closes_nothing(world):
+    """All marks are gone with it: the cursor says so, which is looked at once more before each close."""
+
+    def empty(name):
+        if name == "get c":
+            world.registry.cursor = None
+
+    world.table.on_call = empty
+    run(world)
+    assert closed(world) == set()
+
+
+def stop_at(world, place):
+    """Let the consumer stand still for three TTLs, once, before it makes a call."""
+    left = [3 * 600_000]
+
+    def stop(name):
+        if name == place and left:
+            world.clock.now_ms += left.pop()
+
+    def stopping(name, call):
+        return lambda *arguments: (stop(name), call(*arguments))[1]
+
+    for name in ("mark_warm", "closing_cursor", "is_warm"):
+        setattr(world.registry, name, stopping(name, getattr(world.registry, name)))
+    world.table.on_call = stop
+    world.clock.on_sleep = lambda: stop("sleep")
+    return left
+
+
+@pytest.mark.parametrize("place", ["mark_warm", "closing_cursor", "is_warm", "page", "get c", "sleep"])
+def test_a_consumer_that_stood_still_closes_nothing_for_one_ttl(world, place):
+    """Its marks ended while the load went on; wherever between mark and close it stood for three TTLs."""
+    left = stop_at(world, place)
+    if place != "get c":  # where it looks whether it may close, so that there was no load before
+        offer(world, 3_000)
+        sleep = world.clock.on_sleep
+        world.clock.on_sleep = lambda: (sleep(), offer(world, 3_000, seconds=1))
+    run(world, RUN_MS + 3 * 600_000)
+    assert not left
+    assert closed(world) == set()
+    assert world.registry.is_warm(EVERYTHING)
+    world.clock.now_ms += 600_000
+    world.clock.on_sleep = lambda: None
+    run(world)
+    assert closed(world) == {"c"}
+
+
+def test_a_spared_key_stays_spared_while_redis_does_not_take_it(world):
+    """The mark for all is tried until it is there."""
+    left, mark, refused = stop_at(world, "sleep"), world.registry.mark_warm, []
+
+    def refuse(collection, keep_ms):
+        if collection == EVERYTHING and len(refused) < 30:
+            refused.append(collection)
+            raise RegistryUnavailableError("away")
+        mark(collection, keep_ms)
+
+    world.registry.mark_warm = refuse
+    run(world, RUN_MS + 3 * 600_000)
+    assert (left, len(refused), closed(world)) == ([], 30, set())
+
+
+def test_a_consumer_forgets_the_route_that_it_closed(world):
+    """Otherwise it would judge by the old one for a minute, while the load comes back."""
+    limits = CoolingLimits(warm_wcu=400.0, close_after_ms=8_000, times=CloseTimes(lease_ms=20_000, margin_ms=1_000))
+    kept_at = []
+
+    def offer_again():
+        is_closed = bool(world.table.routes["c"].route.closes)
+        # Warm, then nearly idle until it is closed, then hot.
+        wcu = 600 if world.clock.now_ms < START_MS + 6_000 else 3_000 if is_closed else 10
+        world.reports.send(WriteReport("c", world.clock.now_ms // 250, "e", wcu / 4, world.clock.now_ms, 4))
+        if is_closed and world.table.reasons["c"].startswith("still-warm"):
+            kept_at.append(world.clock.now_ms)
+
+    world.clock.on_sleep = offer_again
+    run(world, 40_000, limits)
+    (at_ms,) = {close.at_ms for close in world.table.routes["c"].route.closes}
+    assert kept_at[0] < at_ms - 5_000
+    assert world.table.routes["c"].route.shard_count_at(at_ms) == 4
+
+
+def test_what_cooled_and_is_warm_again_when_its_turn_comes_is_not_closed(world):
+    """Closes are made one a pass: the mark is looked at once more before each."""
+    is_warm, asked = world.registry.is_warm, []
+
+    def become_warm(collection):
+        if collection == "c":
+            asked.append(collection)
+            if len(asked) == 2:
+                world.registry.mark_warm("c", 600_000)
+        return is_warm(collection)
+
+    world.registry.is_warm = become_warm
+    run(world)
+    assert (len(asked), closed(world)) == (2, set())
 
 
 def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():

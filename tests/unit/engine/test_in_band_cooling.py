@@ -134,8 +134,8 @@ def test_a_load_that_has_begun_keeps_it_open(fleet):
     assert not fleet.renew(process)
 
 
-def test_what_is_not_counted_is_closed_and_what_cannot_be_looked_up_is_not(fleet):
-    """No failure reaches the write."""
+def test_what_could_not_be_counted_or_looked_up_is_not_closed(fleet):
+    """A load that is not counted is not known to be low. No failure reaches the write."""
     process = fleet.process()
     fleet.clock.now_ms += 2 * BUCKET_MS
     fleet.loads.failure = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
@@ -146,7 +146,39 @@ def test_what_is_not_counted_is_closed_and_what_cannot_be_looked_up_is_not(fleet
     fleet.offer([process], 900, 10)
     assert not fleet.renew(process)
     fleet.loads.failure = None
+    fleet.clock.now_ms += BUCKET_MS
+    assert not fleet.renew(process)
+    fleet.clock.now_ms += BUCKET_MS
     assert fleet.renew(process)
+
+
+@pytest.mark.parametrize("place", ["get", "buckets"])
+def test_a_process_that_stood_still_closes_nothing(fleet, place):
+    """For three buckets between its look at the journal and the close, while the others wrote: they removed the old."""
+    process, others = fleet.process(), [fleet.process(seed) for seed in range(2, 5)]
+    fleet.clock.now_ms += 2 * BUCKET_MS
+    asked, left = fleet.loads.buckets, [3]
+
+    def stand_still():
+        if left:
+            for _ in range(left.pop()):
+                fleet.offer(others, 1_500, 1)
+                fleet.clock.now_ms += BUCKET_MS
+
+    def buckets(collection):
+        if place == "buckets":
+            stand_still()
+        found = asked(collection)
+        if place == "get":
+            fleet.table.on_call = lambda name: stand_still()
+        return found
+
+    fleet.loads.buckets = buckets
+    assert not fleet.renew(process)
+    assert not left
+    fleet.table.on_call = lambda name: None
+    fleet.offer([process, *others], 1_500, BUCKET_MS // 2_000)
+    assert not fleet.renew(process)
 
 
 def test_positions_that_are_no_times_and_closed_keys_are_left_alone(fleet):

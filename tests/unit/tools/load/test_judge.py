@@ -67,6 +67,11 @@ def test_a_run_that_just_reaches_every_bar_passes():
     assert judged().reasons == ()
 
 
+def test_a_close_while_the_heat_lasts_fails_the_run_on_any_machine():
+    judgement = judged(closes_in_heat=1, kept_up=False)
+    assert judgement.reasons == ("not closed in the heat: 1 closes while it was hot",)
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [

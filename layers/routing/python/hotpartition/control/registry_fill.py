@@ -10,6 +10,7 @@ from hotpartition.core.errors import RegistryForeignError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import report_unreadable
 
+
 @dataclass(slots=True)
 class RebuildPart:
     """How many routes one part put into the registry, and which could not be read; no cursor: it was the last."""
