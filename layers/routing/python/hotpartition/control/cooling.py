@@ -31,7 +31,7 @@ from hotpartition.core.shares import Share, list_shares
 from hotpartition.engine.closing import COOLED
 
 MARK_MS = 5_000
-"""How often warm keys are marked: each mean of five seconds is looked at about once. Four times in each TTL at least."""
+"""How often warm keys are marked: each mean of five seconds is seen about once. Four times in each TTL at least."""
 FIRST_CHECK_MS = 10_000
 """How long after its start a consumer first looks for cooled collections: its own marks are there, too."""
 CHECK_MS = 60_000

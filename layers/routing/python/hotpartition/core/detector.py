@@ -586,8 +586,8 @@ class ReportWindow:
     def to_judge(self) -> Sequence[str]:
         """List the collections about which `decide` may say anything but `below-threshold`.
 
-        The rest, nearly all, have had no slot with a share of what makes warm, and no throttled write. A consumer decides
-        ten times a second, so it cannot look at each collection that was written to at all.
+        The rest, nearly all, have had no slot with a share of what makes warm, and no throttled write. A consumer
+        decides ten times a second, so it cannot look at each collection that was written to at all.
         """
         return list(self._loud)
 

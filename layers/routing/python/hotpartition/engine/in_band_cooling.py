@@ -2,9 +2,9 @@
 
 Writers of a raised key add samples of its load to its load item, in buckets as long as `close_after_seconds`: some one
 per cent more writes for it. A key is cool when a whole bucket since its last raise, and what there is of the present
-one, had less than half of what one key serves. A missing sample means "cool" only while samples are complete: a process
-whose own could not be added closes nothing for two buckets, and one that stood still for half a bucket since it read the
-journal, by DynamoDB's clock, does not close now.
+one, had less than half of what one key serves. A missing sample means "cool" only while samples are complete: a
+process whose own could not be added closes nothing for two buckets, and one that stood still for half a bucket since it
+read the journal, by DynamoDB's clock, does not close now.
 """
 
 from __future__ import annotations
