@@ -96,10 +96,10 @@ functions-unit: setup
 	  nice $(FUNCTIONS_BIN)/python -m pytest $(PARALLEL) $(WITHOUT_PLUGINS) $(FUNCTIONS_TESTS); fi
 
 functions-acceptance: setup
-	python=$(FUNCTIONS_BIN)/python; [ -x $$python ] || python=$(BIN)/python; $$python -m tools.acceptance
+	python=$(FUNCTIONS_BIN)/python; [ -x $$python ] || python=$(BIN)/python; $$python -m tools.play acceptance
 
 acceptance: .venv/.tool ## Check a local run of its own from end to end, as `make deploy` checks a stack (half a minute)
-	$(BIN)/python -m tools.acceptance
+	$(BIN)/python -m tools.play acceptance
 
 test: lint ## Everything: lint, types, all tests
 	$(BIN)/python -m infra.bundle --environment local
@@ -119,10 +119,10 @@ test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
 
 demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (ENVIRONMENT=lite: without Redis; MESSAGES=file.jsonl[.gz] replays a file)
-	$(BIN)/python -m tools.demo --environment $(ENVIRONMENT)
+	$(BIN)/python -m tools.play demo --environment $(ENVIRONMENT)
 
 example: wheel .venv/.tool ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
-	$(BIN)/python -m tools.example --wheel out/wheel/*.whl
+	$(BIN)/python -m tools.play example --wheel out/wheel/*.whl
 
 up: .venv/.tool ## Run the stack on this machine, and stay up (ENVIRONMENT=lite: without Redis)
 	$(BIN)/python -m tools.local up --environment $(ENVIRONMENT) --port $(PORT)
@@ -131,10 +131,10 @@ bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> tak
 	$(BIN)/python -m tools.benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
 
 detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
-	$(BIN)/python -m tools.trials.detect
+	$(BIN)/python -m tools.play detect
 
 read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
-	$(BIN)/python -m tools.trials.read
+	$(BIN)/python -m tools.play read
 
 simulate: .venv/.tool ## Strategies side by side, a rush of readers, a rush that is over (5 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
 	$(BIN)/python -m tools.simulation compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
@@ -161,7 +161,7 @@ simulate-replay: .venv/.tool ## One seed of the simulator again, with what went 
 	$(BIN)/python -m tools.simulation replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))
 
 soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
-	$(BIN)/python -m tools.trials.soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
+	$(BIN)/python -m tools.play soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))
 
 readme: ## Run the README's commands, in order, on a fresh clone with empty caches (15 minutes)
 	$(PYTHON) -m tools.readme

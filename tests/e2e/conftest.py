@@ -17,8 +17,8 @@ import redis
 
 from hotpartition_cli.main import run
 from stack import SETTINGS, SLOWLY, Stack, running_stack
-from tools.load.stack import environment_options
 from tools.local.synthesis import synthesize
+from tools.play.stack import environment_options
 
 FUNCTIONS = 4
 

@@ -24,13 +24,13 @@ import urllib3
 from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
 from tools.history_checker import Order, Read, check_history
-from tools.load.client import Client, HttpApi, Mint, Recorder, mint_half, open_session, play
-from tools.load.judge import count_busiest_second
-from tools.load.observer import key_loads
-from tools.load.stack import Stack as LocalRun
-from tools.load.stack import environment_options
-from tools.load.workload import steady_load
 from tools.local.logs import read_log
+from tools.play.client import Client, HttpApi, Mint, Recorder, mint_half, open_session, play
+from tools.play.stack import Stack as LocalRun
+from tools.play.stack import environment_options
+from tools.play.verdict import count_busiest_second
+from tools.play.watch import key_loads
+from tools.play.workload import steady_load
 from tools.scaling import scale_thresholds
 
 WRITE_LIMIT_WCU = 20

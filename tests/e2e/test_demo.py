@@ -22,7 +22,7 @@ FIELDS = {
 def test_redis_killed_during_the_demonstration_loses_nothing(tmp_path):
     """Verdict `pass`, exit status 0, and a summary and a report that say so."""
     command = [
-        *(sys.executable, "-m", "tools.demo", "--duration", "20", "--out", str(tmp_path)),
+        *(sys.executable, "-m", "tools.play", "demo", "--duration", "20", "--out", str(tmp_path)),
         *("--kill-redis-at", "8", "--restart-redis-at", "13"),
     ]
     cached = ("not_judged", "rush_from_l1", "rush_from_redis")

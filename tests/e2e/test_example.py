@@ -8,8 +8,8 @@ from dataclasses import fields
 import pytest
 
 from stack import ROOT, show
-from tools.example.installed import APP, install
-from tools.load.judge import HISTORY_FIGURES, Summary
+from tools.play.installed import APP, install
+from tools.play.verdict import HISTORY_FIGURES, Summary
 
 PACKAGED = ("hotpartition_cdk", "hotpartition_cli", "layers")
 
@@ -40,7 +40,8 @@ def test_its_own_tests_pass(wheel, tmp_path):
 
 def test_its_rush_is_raised_and_read_back_completely(wheel, tmp_path):
     """Verdict `pass`, in a short form: raised, nothing lost or doubled, every kind of read complete."""
-    command = [sys.executable, "-m", "tools.example", "--wheel", str(wheel), "--duration", "12", "--out", str(tmp_path)]
+    options = ["--wheel", str(wheel), "--duration", "12", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "tools.play", "example", *options]
     said, summary = show(command, tmp_path)
     assert summary.keys() == {field.name for field in fields(Summary)} | {
         *HISTORY_FIGURES,

@@ -16,8 +16,8 @@ from stack import (
     route_in_redis,
     wait_for,
 )
-from tools.load.client import mint_message_id
-from tools.trials.soak import GATEWAY_FAILURE
+from tools.play.client import mint_message_id
+from tools.play.soak import GATEWAY_FAILURE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,8 +14,8 @@ from stack import (
     running_stack,
     undisturbed,
 )
-from tools.load.stack import environment_options
 from tools.local.synthesis import synthesize
+from tools.play.stack import environment_options
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -13,7 +13,7 @@ from hotpartition.core.route import stable_hash
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import MESSAGE_WCU
 from stack import WRITE_LIMIT_WCU, route_in_journal, route_in_redis, route_key, undisturbed, wait_for
-from tools.load.client import mint_message_id
+from tools.play.client import mint_message_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 import pytest
 
 from hotpartition.redis.cluster import read_hot_key
-from tools.load.observer import ControlError
-from tools.trials.read import LEARNT_SECONDS, Crowd, Run, judge, kill_holders, summarize
-from tools.trials.rig import open_rig
+from tools.play.read import LEARNT_SECONDS, Crowd, Run, judge, kill_holders, summarize
+from tools.play.rig import open_rig
+from tools.play.watch import ControlError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

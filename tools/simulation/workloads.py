@@ -16,7 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from tools.load.workload import ReplayedMessage, read_messages_file
+from tools.messages_file import ReplayedMessage, read_messages_file
 
 ITEM_OVERHEAD_BYTES = 150
 """About what an item holds beside its body."""

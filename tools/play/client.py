@@ -30,7 +30,7 @@ from tools.history_checker import (
     content_digest,
     join_pages,
 )
-from tools.load.workload import Offer, Workload
+from tools.play.workload import Offer, Workload
 
 OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.core.route import Route
-from tools.load.client import Client
-from tools.load.judge import is_key_of
-from tools.load.observer import Control, Event, Observations, look_at_parts
-from tools.load.workload import Offer
 from tools.local.metering import SLOT_MS
+from tools.play.client import Client
+from tools.play.verdict import is_key_of
+from tools.play.watch import Control, Event, Observations, look_at_parts
+from tools.play.workload import Offer
 
 SETTINGS: Mapping[str, Any] = {
     "is_closing": True,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from tools.load.judge import Condition
-from tools.trials.faults import KINDS, FaultInjector
-from tools.trials.soak import (
+from tools.play.faults import KINDS, FaultInjector
+from tools.play.soak import (
     GATEWAY_FAILURE,
     SoakRecorder,
     count_spread,
     judge_soak,
 )
+from tools.play.verdict import Condition
 
 KEPT = Condition("no message missing", holds=True, figures="0")
 BROKEN = Condition("no message missing", holds=False, figures="1")

@@ -1,19 +1,29 @@
-"""What the example's rush does beside writing and reading sites, and what it is judged by."""
+"""`make example`: another team's application from the installed wheel, and the rush of one of its sites.
+
+Its clients read every kind of view beside the sites, and each is judged by the same promise.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import cycle
+from pathlib import Path
 from typing import TypeVar
 
-from tools.demo.report import Run
-from tools.demo.run import CLOSING_READERS, Plan, Variant
-from tools.example.devices import DEVICES, HOT_SITE, DeviceClocks, DevicesApi, device_name
 from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
-from tools.load.client import PAGE_LIMIT, Application, Client, Recorder
-from tools.load.judge import Condition, Judgement
+from tools.play.client import PAGE_LIMIT, Application, Client, Recorder
+from tools.play.demo import present
+from tools.play.devices import DEVICES, HOT_SITE, DeviceClocks, DevicesApi, device_name, generate_readings
+from tools.play.installed import install, synthesize
+from tools.play.report import Run
+from tools.play.run import CLOSING_READERS, Plan, Variant
+from tools.play.scale import choose_scale
+from tools.play.verdict import Condition, Judgement
+from tools.play.workload import DEFAULT_DURATION_SECONDS
 
 WrittenT = TypeVar("WrittenT", Acknowledged, Unresolved)
 
@@ -86,3 +96,41 @@ def _is_shown(written: Acknowledged | Unresolved, view: str) -> bool:
     site, *device = view.split("/")
     is_of_device = device == ["hourly"] or str(written.message_id).endswith(f"#{device[1]}")
     return written.conversation_id == site and is_of_device
+
+
+SETTINGS = frozenset({"hot_at_once_wcu", "hot_sustained_wcu", "target_shard_wcu", "sampling_distance_wcu"})
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="make example", description="Show a site's rush being spread.")
+    parser.add_argument("--wheel", type=Path, required=True, metavar="FILE", help="hotpartition, as it is installed")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the readings (1)")
+    parser.add_argument("--duration", type=float, default=DEFAULT_DURATION_SECONDS, metavar="SECONDS")
+    parser.add_argument("--out", type=Path, default=Path("out/example"), metavar="DIR", help="where the results go")
+    return parser.parse_args(arguments)
+
+
+def build_plan(options: argparse.Namespace, cores: int) -> Plan:
+    """Install the wheel, synthesize the app at a scale that this machine can run, and plan the rush."""
+    scale = choose_scale(cores=cores)
+    workload = generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration)
+    environment = install(options.wheel, options.out / "packages")
+    settings = {name: value for name, value in scale.settings().items() if name in SETTINGS}
+    assembly = synthesize(options.out / "assembly", environment, settings=settings)
+    return Plan(
+        workload=workload,
+        scale=scale,
+        seed=options.seed,
+        cores=cores,
+        out_dir=options.out,
+        shortened=options.duration < DEFAULT_DURATION_SECONDS,
+        up_options=("--assembly", str(assembly)),
+        variant=EveryView(workload.conversations),
+        application=sensors(),
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the rush and give the exit status."""
+    return present(partial(build_plan, parse_arguments(arguments)), name="example")

@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 
 from hotpartition.core.timestamps import format_time
-from tools.load.client import HttpApi, Response
-from tools.load.scale import Scale
-from tools.load.workload import HOT_CONVERSATION, Offer, Workload, generate_workload
+from tools.play.client import HttpApi, Response
+from tools.play.scale import Scale
+from tools.play.workload import HOT_CONVERSATION, Offer, Workload, generate_workload
 
 DEVICES = 20
 """Of each site."""

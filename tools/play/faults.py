@@ -27,8 +27,8 @@ from hotpartition.core.route import Generation
 from hotpartition.redis.cluster import consumer_key, reports_key, route_key
 from hotpartition.redis.registry import MAX_ROUTE_MEMBERS
 from hotpartition.runtime.settings import WriterSettings
-from tools.load.observer import Control, ControlError, stopped_within
 from tools.local.faults import READ_REASONS, WRITE_REASONS
+from tools.play.watch import Control, ControlError, stopped_within
 
 Command = tuple[str | bytes | int, ...]
 Execute = Callable[[Command], Awaitable[Any]]

@@ -1,4 +1,7 @@
-"""`python -m tools.acceptance`: writes `out/check/summary.json`, the check's own report; the exit status is its own."""
+"""`make acceptance`: `hotpartition check` against a local run of its own, as it ends a deployment.
+
+Writes `out/check/summary.json`, the check's own report; the exit status is its own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from hotpartition_cli.check import check
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.main import Screen
 from hotpartition_cli.stacks import LocalStack
-from tools.load.stack import Stack, StackError, environment_options
+from tools.play.stack import Stack, StackError, environment_options
 
 BROKEN = 2
 PATIENT = {"registry_connect_timeout_ms": 5_000, "registry_command_timeout_ms": 5_000}
@@ -34,7 +37,7 @@ async def accept(out_dir: Path) -> Mapping[str, Any]:
 
 def main(arguments: Sequence[str]) -> int:
     """Check, print the table, and return 0 when everything passed."""
-    parser = argparse.ArgumentParser(prog="python -m tools.acceptance", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.play acceptance", description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/check"), metavar="FOLDER")
     options = parser.parse_args(arguments)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -48,7 +51,3 @@ def main(arguments: Sequence[str]) -> int:
     Screen(as_json=False).show("check", Outcome(document))
     print(summary)
     return 0 if document["passed"] else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

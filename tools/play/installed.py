@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tools.load.stack import StackError
+from tools.play.stack import StackError
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = ROOT / "examples" / "sensors"

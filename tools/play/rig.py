@@ -23,10 +23,10 @@ from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.reports import FIELD
 from hotpartition.runtime.settings import WriterSettings
-from tools.load.client import Client, HttpApi, Recorder, open_session, play
-from tools.load.observer import Control, ControlError, read_routing_item
-from tools.load.stack import Stack, StackError, environment_options
-from tools.load.workload import steady_load
+from tools.play.client import Client, HttpApi, Recorder, open_session, play
+from tools.play.stack import Stack, StackError, environment_options
+from tools.play.watch import Control, ControlError, read_routing_item
+from tools.play.workload import steady_load
 from tools.scaling import scale_thresholds
 
 ResultT = TypeVar("ResultT")
@@ -163,7 +163,7 @@ async def open_rig(api_url: str, control_url: str, *, connections: int) -> Async
 
 def trial_parser(name: str, description: str | None, *, trials: int) -> argparse.ArgumentParser:
     """Build the command line that all trials have."""
-    parser = argparse.ArgumentParser(prog=f"python -m tools.trials.{name}", description=description)
+    parser = argparse.ArgumentParser(prog=f"python -m tools.play.{name}", description=description)
     parser.add_argument("--trials", type=int, default=trials)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("out") / name)

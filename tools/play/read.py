@@ -15,7 +15,6 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -30,12 +29,12 @@ from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.history_checker import check_history
-from tools.load.client import OK, REFUSED, Client, Recorder
-from tools.load.readers import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
-from tools.load.stack import StackError
-from tools.load.workload import Offer
+from tools.play.client import OK, REFUSED, Client, Recorder
+from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
+from tools.play.rig import SETTINGS, Rig, perform, running_rig, trial_parser
+from tools.play.stack import StackError
+from tools.play.workload import Offer
 from tools.scaling import scale_reads
-from tools.trials.rig import SETTINGS, Rig, perform, running_rig, trial_parser
 
 READERS = 6
 CLOCK_SKEWS_MS = (0, 1_000, -1_000, 0, 60_000, -20_000, 0, 7_000, -60_000)
@@ -315,7 +314,3 @@ def main(arguments: Sequence[str]) -> int:
         return {**asked, **summarize(run), "faults": faults, "verdict": "fail" if faults else "pass"}, faults
 
     return perform(run_trials(options.trials, options.seed, options.out), options.out, conclude)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

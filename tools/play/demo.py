@@ -1,4 +1,4 @@
-"""`python -m tools.demo`: run the demonstration; the exit status says whether its verdict is `pass`."""
+"""`make demo`: a chat workload against the local run; one conversation gets hot, and every message is checked."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.demo.report import Run
-from tools.demo.run import Plan, demonstrate
-from tools.load.observer import ControlError
-from tools.load.scale import ScaleError, choose_scale
-from tools.load.stack import StackError
-from tools.load.workload import (
+from tools.messages_file import WorkloadError, read_messages_file
+from tools.play.report import Run
+from tools.play.run import Plan, demonstrate
+from tools.play.scale import ScaleError, choose_scale
+from tools.play.stack import StackError
+from tools.play.watch import ControlError
+from tools.play.workload import (
     DEFAULT_DURATION_SECONDS,
-    WorkloadError,
     generate_workload,
     largest_conversation,
-    read_messages_file,
     replay_workload,
 )
 
@@ -35,7 +34,7 @@ READ_RUSH_SECONDS = 6.0
 
 def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """Parse the command line; `MESSAGES` in the environment names a file as `--messages` does."""
-    parser = argparse.ArgumentParser(prog="python -m tools.demo", description="Show a hot conversation being spread.")
+    parser = argparse.ArgumentParser(prog="make demo", description="Show a hot conversation being spread.")
     parser.add_argument(
         "--messages",
         type=Path,
@@ -89,9 +88,9 @@ def steady_clock() -> Callable[[], float]:
     return lambda: offset + time.monotonic()
 
 
-def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run a demonstration and give the exit status."""
-    return present(partial(build_plan, parse_arguments(arguments, environ)), name="demo")
+    return present(partial(build_plan, parse_arguments(arguments, os.environ)), name="demo")
 
 
 def present(build: Callable[[int], Plan], *, name: str) -> int:
@@ -165,7 +164,3 @@ def positive(text: str) -> float:
     if not 0 < value <= 86_400:
         raise argparse.ArgumentTypeError("should be more than 0 and at most 86400")
     return value
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:], os.environ))

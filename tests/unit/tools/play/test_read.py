@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from tools.history_checker import Acknowledged, Read, Seen
-from tools.load.client import Recorder
-from tools.load.readers import Asked
-from tools.trials.read import Kill, Run, judge, summarize
+from tools.play.client import Recorder
+from tools.play.read import Kill, Run, judge, summarize
+from tools.play.readers import Asked
 
 FOUND = 100.0
 LATER = 110.0

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 
 from tools.history_checker import Verdict
-from tools.load.judge import (
+from tools.local.metering import TimelineRow
+from tools.play.scale import choose_scale
+from tools.play.verdict import (
     Bars,
     Hot,
     Summary,
@@ -19,10 +21,8 @@ from tools.load.judge import (
     judge,
     measure_machine,
 )
-from tools.load.observer import Raise
-from tools.load.scale import choose_scale
-from tools.load.workload import Offer, Workload, generate_workload
-from tools.local.metering import TimelineRow
+from tools.play.watch import Raise
+from tools.play.workload import Offer, Workload, generate_workload
 
 GOOD = Summary(
     rejected=0,

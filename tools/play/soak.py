@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
-from tools.demo.__main__ import positive, present
-from tools.demo.report import Run
-from tools.demo.run import Plan, Variant
-from tools.load.client import Recorder
-from tools.load.judge import Condition, Judgement, at_least, in_time, promise_conditions
-from tools.load.observer import Control
-from tools.load.scale import HOT_TIMES_LIMIT, Scale
-from tools.load.workload import Offer, Workload, generate_offer
 from tools.partition_model import PARTITION_WCU
-from tools.trials.faults import KINDS, FaultInjector, PlannedFault, plan_faults
+from tools.play.client import Recorder
+from tools.play.demo import positive, present
+from tools.play.faults import KINDS, FaultInjector, PlannedFault, plan_faults
+from tools.play.report import Run
+from tools.play.run import Plan, Variant
+from tools.play.scale import HOT_TIMES_LIMIT, Scale
+from tools.play.verdict import Condition, Judgement, at_least, in_time, promise_conditions
+from tools.play.watch import Control
+from tools.play.workload import Offer, Workload, generate_offer
 
 DEFAULT_SECONDS = 600.0
 NEEDED_PER_SECOND = 50_000 / DEFAULT_SECONDS
@@ -202,7 +201,7 @@ def build_plan(options: argparse.Namespace, cores: int) -> Plan:
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="python -m tools.trials.soak", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tools.play soak", description=__doc__)
     parser.add_argument("--seconds", type=positive, default=DEFAULT_SECONDS, help="how long messages are written")
     parser.add_argument("--seed", type=int, default=None, help="seed of load and faults; by default a new one")
     parser.add_argument("--rate", type=positive, default=WRITES_PER_SECOND, help="messages a second")
@@ -222,7 +221,3 @@ def main(arguments: Sequence[str]) -> int:
 
 def _listed(names: Sequence[str], of: int) -> str:
     return f"not {', '.join(names)}" if names else f"all {of} kinds"
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

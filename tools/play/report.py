@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING
 
-from tools.demo.cooling import NOT_CLOSED, Cooled
 from tools.figures import nearest_rank
 from tools.history_checker import Verdict
-from tools.load.client import Recorder
-from tools.load.judge import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
-from tools.load.observer import Observations, Raise
-from tools.load.readers import RushCourse
 from tools.local.metering import TimelineRow
+from tools.play.client import Recorder
+from tools.play.cooling import NOT_CLOSED, Cooled
+from tools.play.readers import RushCourse
+from tools.play.verdict import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
+from tools.play.watch import Observations, Raise
 from tools.reports.charts import Picture, draw, panel, stack, steps
 from tools.reports.page import render
 from tools.reports.palette import Color

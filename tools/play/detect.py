@@ -7,11 +7,10 @@ Writes `out/detect/summary.json`. Passes when at least 95 % of the trials are ra
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tools.trials.rig import HOT_AT_ONCE_WCU, OFFERED_WCU, WRITERS, Heat, perform, running_rig, trial_parser
+from tools.play.rig import HOT_AT_ONCE_WCU, OFFERED_WCU, WRITERS, Heat, perform, running_rig, trial_parser
 
 DETECTED_WITHIN_SECONDS = 2.0
 LEAST_DETECTED = 0.95
@@ -86,7 +85,3 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     trials = run(options.trials, options.writers, options.seed, options.out)
     return perform(trials, options.out, lambda heats: (summarize(heats), judge(heats)))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -6,21 +6,15 @@ A workload is built before anything runs; the same arguments always give the sam
 
 from __future__ import annotations
 
-import gzip
-import json
 import random
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import groupby
 from operator import attrgetter
-from pathlib import Path
-from typing import Any
 
-from hotpartition.core.errors import InvalidRequestError
-from hotpartition_messages.keys import parse_conversation_id
-from tools.load.scale import Scale
+from tools.messages_file import ReplayedMessage
+from tools.play.scale import Scale
 
 DEFAULT_DURATION_SECONDS = 66.0
 QUIET_CONVERSATIONS = 64
@@ -37,9 +31,6 @@ TARGET_MESSAGES = 5400
 LONG_BODY_SHARE = 0.02
 COMMON_START_SECONDS = 1.0
 SECONDS_PER_MINUTE = 60.0
-# The API's own limit, which stands in the write function and not in the layer.
-LONGEST_SENDER = 256
-FIELDS = ("conversation_id", "time", "sender", "text")
 
 _TALK = (
     "the build is green again who takes the release notes lunch at noon works for me can you look at the graph "
@@ -47,10 +38,6 @@ _TALK = (
     "anyone seen the new dashboard latency looks fine on my side wow the queue is empty good morning all"
 )
 _SENDERS = ("ada", "grace", "linus", "barbara", "edsger", "margaret", "ken", "radia", "tim", "frances")
-
-
-class WorkloadError(ValueError):
-    """A workload file cannot be used; the text says which line and why."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -85,16 +72,6 @@ class Workload:
         return tuple(sorted({offer.conversation_id for offer in self.offers}))
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayedMessage:
-    """One line of a workload file."""
-
-    conversation_id: str
-    minute: float
-    sender: str
-    text: str
-
-
 def generate_workload(*, seed: int, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS) -> Workload:
     """Generate the built-in workload: quiet conversations with Zipf-like rates and one that becomes hot."""
     rng = random.Random(seed)
@@ -119,18 +96,6 @@ def generate_workload(*, seed: int, scale: Scale, duration_seconds: float = DEFA
         duration_seconds=duration_seconds,
         description=f"generated with seed {seed}: {len(offers)} messages in {QUIET_CONVERSATIONS + 1} conversations",
     )
-
-
-def read_messages_file(path: Path) -> tuple[ReplayedMessage, ...]:
-    """Read a file of messages, one JSON object a line, gzipped if its name ends in `.gz`."""
-    try:
-        with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as lines:
-            messages = tuple(_parse_lines(lines, path))
-    except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise WorkloadError(f"cannot read {path}: {error}") from error
-    if not messages:
-        raise WorkloadError(f"{path} holds no messages")
-    return messages
 
 
 def largest_conversation(messages: Sequence[ReplayedMessage]) -> int:
@@ -222,47 +187,6 @@ def generate_offer(conversation_id: str, at_seconds: float, rng: random.Random) 
     # A few long messages cost two write units, so that units and messages are not the same number.
     words = rng.randint(200, 320) if rng.random() < LONG_BODY_SHARE else rng.randint(3, 30)
     return Offer(at_seconds, conversation_id, rng.choice(_SENDERS), " ".join(rng.choices(_TALK.split(), k=words)))
-
-
-def _parse_lines(lines: Iterable[str], path: Path) -> Iterator[ReplayedMessage]:
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            yield _parse_line(json.loads(line))
-        except ValueError as error:
-            problem = f"not JSON ({error})" if isinstance(error, json.JSONDecodeError) else str(error)
-            raise WorkloadError(f"{path}, line {number}: {problem}") from error
-
-
-def _parse_line(fields: Any) -> ReplayedMessage:
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object")  # noqa: TRY004 - the caller names the line for every kind of mistake
-    wrong = [name for name in FIELDS if not isinstance(fields.get(name), str)]
-    if wrong:
-        raise ValueError(f"{', '.join(wrong)} should be given as text")
-    if not 1 <= len(fields["sender"]) <= LONGEST_SENDER:
-        raise ValueError(f"sender should be 1 to {LONGEST_SENDER} characters")
-    _check_conversation_id(fields["conversation_id"])
-    return ReplayedMessage(fields["conversation_id"], _parse_time(fields), fields["sender"], fields["text"])
-
-
-def _check_conversation_id(conversation_id: str) -> None:
-    try:
-        parse_conversation_id(conversation_id)
-    except InvalidRequestError as error:
-        rule = "; ".join(problem.message for problem in error.problems)
-        raise ValueError(f"conversation_id {conversation_id[:40]!r} {rule}") from error
-
-
-def _parse_time(fields: Mapping[str, str]) -> float:
-    try:
-        moment = datetime.fromisoformat(fields["time"])
-    except ValueError:
-        raise ValueError(f"time {fields['time'][:40]!r} should be like 2004-12-25T09:14Z") from None
-    if moment.tzinfo is None:
-        raise ValueError(f"time {fields['time'][:40]!r} should say its time zone, like 2004-12-25T09:14Z")
-    return moment.timestamp()
 
 
 def _by_conversation(messages: Iterable[ReplayedMessage]) -> dict[str, list[ReplayedMessage]]:

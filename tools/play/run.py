@@ -15,12 +15,14 @@ import aiohttp
 from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
-from tools.demo.cooling import NOT_CLOSED, SETTINGS, CoolDown
-from tools.demo.report import Played, Run, build_pictures, build_report
-from tools.demo.view import View, keep_showing
 from tools.history_checker import Verdict, check_history
-from tools.load.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
-from tools.load.judge import (
+from tools.play.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
+from tools.play.cooling import NOT_CLOSED, SETTINGS, CoolDown
+from tools.play.readers import ReadRush, RushCourse, read_counts
+from tools.play.report import Played, Run, build_pictures, build_report
+from tools.play.scale import Scale
+from tools.play.stack import Stack, environment_options
+from tools.play.verdict import (
     Hot,
     Judgement,
     Summary,
@@ -33,7 +35,8 @@ from tools.load.judge import (
     measure_machine,
     summary_document,
 )
-from tools.load.observer import (
+from tools.play.view import View, keep_showing
+from tools.play.watch import (
     Control,
     Event,
     Observations,
@@ -43,10 +46,7 @@ from tools.load.observer import (
     watch_parts,
     watch_route,
 )
-from tools.load.readers import ReadRush, RushCourse, read_counts
-from tools.load.scale import Scale
-from tools.load.stack import Stack, environment_options
-from tools.load.workload import Workload
+from tools.play.workload import Workload
 from tools.reports.page import remove_results
 
 ResultT = TypeVar("ResultT")

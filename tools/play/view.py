@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from tools.load.client import Counts, Recorder
-from tools.load.observer import Observations, stopped_within
+from tools.play.client import Counts, Recorder
+from tools.play.watch import Observations, stopped_within
 
 LINE_SECONDS = 2.0
 

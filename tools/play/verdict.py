@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tools.history_checker import Verdict
-    from tools.load.observer import Raise
-    from tools.load.workload import Workload
+    from tools.play.watch import Raise
+    from tools.play.workload import Workload
 
 HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "conversations", "reads")
 """What `summary.json` has of a history's verdict."""

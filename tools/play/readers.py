@@ -15,8 +15,8 @@ from hotpartition.core.metrics import MetricName
 from hotpartition_messages.settings import ReadSettings
 from tools.figures import nearest_rank
 from tools.history_checker import Page, join_pages
-from tools.load.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
 from tools.local.logs import read_log
+from tools.play.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
 
 PATIENCE_SECONDS = 4.0
 MOST_UNDER_WAY = 100

@@ -1,1 +1,0 @@
-"""Runs `examples/sensors`, an application of another team, on this machine, and judges it as the demonstration is."""
