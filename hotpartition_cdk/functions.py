@@ -25,8 +25,11 @@ from hotpartition_cdk.network import Network
 from hotpartition_cdk.registry import RegistryUsers
 from hotpartition_cdk.settings import select_settings
 
-HANDLERS = Path(__file__).resolve().parent / "handlers"
-"""The code of the construct's own functions."""
+_HERE = Path(__file__).resolve().parent
+HANDLERS = next(
+    folder for folder in (_HERE.parent / "lambdas", _HERE / "handlers") if (folder / "operate" / "handler.py").is_file()
+)
+"""The code of the construct's own functions: beside this package in a checkout, in it where it was installed."""
 
 LIVE = "live"
 """Alias of the version that starts from a snapshot."""

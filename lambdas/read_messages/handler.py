@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from typing import Any
-
-from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import Telemetry
 from hotpartition.runtime.settings import is_in_band
-from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
     MESSAGE_PATH,
     MESSAGES_PATH,
@@ -22,8 +19,8 @@ from hotpartition_messages.api import (
     message_response,
     page_response,
     remaining_ms,
-    respond,
 )
+from hotpartition_messages.function import build_handler
 from hotpartition_messages.read_requests import parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader
 
@@ -32,13 +29,10 @@ if is_in_band(os.environ):
 else:
     from hotpartition_messages.adaptive_reader import open_jobs
 
-logger = Logger()
-metrics = Metrics()
-telemetry = PowertoolsTelemetry(logger, metrics)
 prepare_snapshot(os.environ)
 
 
-def build_routes(reader: MessageReader) -> dict[str, Serve]:
+def build_routes(reader: MessageReader, telemetry: Telemetry) -> dict[str, Serve]:
     """Build the function's routes around the job that reads."""
 
     def read_page(event: Event, context: Any) -> Response:
@@ -61,14 +55,4 @@ def build_routes(reader: MessageReader) -> dict[str, Serve]:
     return {f"GET {MESSAGES_PATH}": read_page, f"GET {MESSAGE_PATH}": read_message}
 
 
-@cache
-def _routes() -> dict[str, Serve]:
-    return build_routes(open_jobs(os.environ, telemetry))
-
-
-@metrics.log_metrics(capture_cold_start_metric=True)
-def handler(event: Event, context: Any) -> Response:
-    """Serve one request."""
-    # Also refused ones: Powertools warns of an invocation that counts nothing.
-    telemetry.count(MetricName.REQUESTS)
-    return respond(_routes(), event, context)
+handler = build_handler(lambda telemetry: build_routes(open_jobs(os.environ, telemetry), telemetry))

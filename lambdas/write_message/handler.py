@@ -1,19 +1,15 @@
-"""The write function: `POST /conversations/{conversation_id}/messages`, `PATCH`, `DELETE …/{message_id}`."""
+"""The write function: `POST /conversations/{conversation_id}/messages`; `PATCH` and `DELETE …/{message_id}`."""
 
 from __future__ import annotations
 
-import json
 import os
-from functools import cache
 from http import HTTPStatus
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics
-
 from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import Telemetry
 from hotpartition.runtime.settings import is_in_band
-from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.api import (
     MESSAGE_PATH,
     MESSAGES_PATH,
@@ -23,9 +19,10 @@ from hotpartition_messages.api import (
     build_response,
     message_response,
     remaining_ms,
-    respond,
+    written_response,
 )
 from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.function import build_handler
 from hotpartition_messages.write_requests import parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
 
@@ -34,26 +31,19 @@ if is_in_band(os.environ):
 else:
     from hotpartition_messages.adaptive_writer import open_jobs
 
-logger = Logger()
-metrics = Metrics()
-telemetry = PowertoolsTelemetry(logger, metrics)
 prepare_snapshot(os.environ)
 
 
-def build_routes(writer: MessageWriter, changer: MessageChanger, *, sender_claim: str = "") -> dict[str, Serve]:
+def build_routes(
+    writer: MessageWriter, changer: MessageChanger, telemetry: Telemetry, *, sender_claim: str = ""
+) -> dict[str, Serve]:
     """Build the function's routes around the jobs that write; `sender_claim` names the sender's claim."""
 
     def write_message(event: Event, context: Any) -> Response:
         new = parse_write(event, sender_claim=sender_claim)
         written = writer.write(new, remaining_ms=remaining_ms(context))
         telemetry.count(MetricName.MESSAGES_REPLAYED if written.is_replay else MetricName.MESSAGES_WRITTEN)
-        acknowledgement = {
-            "conversation_id": written.message.conversation_id,
-            "message_id": written.message.message_id,
-            "sent_at": written.message.sent_at,
-        }
-        text = json.dumps(acknowledgement, separators=(",", ":"))
-        return build_response(HTTPStatus.OK if written.is_replay else HTTPStatus.CREATED, text)
+        return written_response(written)
 
     def edit_message(event: Event, context: Any) -> Response:
         target, edit = parse_edit(event, sender_claim=sender_claim)
@@ -74,15 +64,9 @@ def build_routes(writer: MessageWriter, changer: MessageChanger, *, sender_claim
     }
 
 
-@cache
-def _routes() -> dict[str, Serve]:
+def _open_routes(telemetry: Telemetry) -> dict[str, Serve]:
     jobs = open_jobs(os.environ, telemetry)
-    return build_routes(jobs.messages, jobs.changer, sender_claim=jobs.sender_claim)
+    return build_routes(jobs.messages, jobs.changer, telemetry, sender_claim=jobs.sender_claim)
 
 
-@metrics.log_metrics(capture_cold_start_metric=True)
-def handler(event: Event, context: Any) -> Response:
-    """Serve one request."""
-    # Also refused ones: Powertools warns of an invocation that counts nothing.
-    telemetry.count(MetricName.REQUESTS)
-    return respond(_routes(), event, context)
+handler = build_handler(_open_routes)

@@ -77,7 +77,7 @@ def test_what_lambda_would_cut_is_refused(name, most, reason):
 
 def test_the_consumer_is_left_the_margin_that_its_handler_keeps(root):
     """The handler's own margin, which the limit of `run_seconds` repeats, is the same."""
-    source = (root / "hotpartition_cdk" / "handlers" / "consume_reports" / "handler.py").read_text()
+    source = (root / "lambdas" / "consume_reports" / "handler.py").read_text()
     assert f"STOP_MARGIN_MS = {int(_CONSUMER_END_SECONDS * 1000):_}\n" in source
 
 

@@ -12,12 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def find_function(function: str) -> Path:
-    """Find the folder of a function's code: of the API, or of the constructs."""
-    (folder,) = [ROOT / place / function for place in _PLACES if (ROOT / place / function).is_dir()]
-    return folder
-
-
-_PLACES = ("lambdas", "hotpartition_cdk/handlers")
+    """Find the folder of a function's code."""
+    return ROOT / "lambdas" / function
 
 
 def load_handler(function: str) -> ModuleType:

@@ -64,7 +64,7 @@ from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
-from hotpartition_messages.page_codec import MessagePageCodec
+from hotpartition_messages.messages import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.writing import MessageWriter
 from tools.partition_model import Table

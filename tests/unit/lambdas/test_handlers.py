@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from aws_lambda_powertools import Metrics
 
 from hotpartition.control.consumer import RunSummary
 from hotpartition.core.errors import (
@@ -21,6 +22,7 @@ from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.api import respond
+from hotpartition_messages.function import build_handler
 from support.builders import World, message_id
 from support.described import check_described
 from support.events import (
@@ -58,10 +60,11 @@ class Api:
         self.world = World()
         self.routes = {
             **load_handler("write_message").build_routes(
-                self.world.writer(), self.world.changer(), sender_claim=sender_claim
+                self.world.writer(), self.world.changer(), self.world.telemetry, sender_claim=sender_claim
             ),
             **load_handler("read_messages").build_routes(
                 self.world.reader(environment=environment) if environment else self.world.reader(),
+                self.world.telemetry,
             ),
         }
 
@@ -376,21 +379,28 @@ class TestFunctions:
             "HOTPARTITION_REGISTRY_PORT",
         ]
 
-    def test_requests_are_served_and_counted(self, monkeypatch, capsys, api):
+    def test_requests_are_served_and_counted(self, capsys):
         """From the runtime's event to the response, with one metric line on stdout, also when a request is refused."""
-        write, read = load_handler("write_message"), load_handler("read_messages")
-        write.metrics.clear_metrics()  # Powertools shares what is counted, also by requests of other tests
-        monkeypatch.setattr(write, "_routes", lambda: api.routes)
-        monkeypatch.setattr(read, "_routes", lambda: api.routes)
-        stored = write.handler(post_event("c", {"sender": "a", "body": "b"}), FakeContext())
+        world, opened = World(), []
+
+        def open_routes(telemetry):
+            opened.append(telemetry)
+            return load_handler("write_message").build_routes(world.writer(), world.changer(), telemetry)
+
+        write = build_handler(open_routes)
+        read = build_handler(lambda telemetry: load_handler("read_messages").build_routes(world.reader(), telemetry))
+        Metrics().clear_metrics()  # Powertools shares what is counted, also by requests of other tests
+        assert opened == []
+        stored = write(post_event("c", {"sender": "a", "body": "b"}), FakeContext())
         assert stored["statusCode"] == 201
         assert counted(capsys, "Requests", "MessagesWritten") == [1, 1]
-        assert write.handler(post_event("a#1", "{"), FakeContext())["statusCode"] == 400
-        page = read.handler(page_event("c"), FakeContext())
+        assert write(post_event("a#1", "{"), FakeContext())["statusCode"] == 400
+        page = read(page_event("c"), FakeContext())
         assert json.loads(page["body"])["messages"][0]["body"] == "b"
         assert counted(capsys, "Requests", "PagesRead") == [2, 1]
-        assert read.handler(message_event("c", message_id(1)), FakeContext())["statusCode"] == 404
+        assert read(message_event("c", message_id(1)), FakeContext())["statusCode"] == 404
         assert counted(capsys, "Requests", "MessagesRead") == [1, 0]
+        assert len(opened) == 1
 
     @pytest.fixture
     def consume(self, monkeypatch):

@@ -102,9 +102,9 @@ def serve(event: dict[str, Any], world: World) -> dict[str, Any]:
     function = load_handler(ROUTES[event["routeKey"]])
     is_write = ROUTES[event["routeKey"]] == "write_message"
     if is_write:
-        routes = function.build_routes(world.writer(), world.changer())
+        routes = function.build_routes(world.writer(), world.changer(), world.telemetry)
     else:
-        routes = function.build_routes(world.reader())
+        routes = function.build_routes(world.reader(), world.telemetry)
     # Through JSON, as the runtime gets and gives it.
     response = respond(routes, json.loads(json.dumps(event)), FakeContext())
     result: dict[str, Any] = json.loads(json.dumps(response))

@@ -16,8 +16,7 @@ from hotpartition.runtime.building_pages import build_page_cache, build_read_cou
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.ends import connect_redis, open_ends
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
-from hotpartition_messages.messages import Message
-from hotpartition_messages.page_codec import MessagePageCodec
+from hotpartition_messages.messages import Message, MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
 from hotpartition_messages.settings import ReadSettings
 

@@ -45,6 +45,7 @@ from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingErr
 
 if TYPE_CHECKING:
     from hotpartition_messages.reading import PageRequest, PageResult
+    from hotpartition_messages.writing import Written
 
 Event = Mapping[str, Any]
 """An event of API Gateway (HTTP API, payload 2.0)."""
@@ -101,6 +102,18 @@ def build_response(
 def message_response(message: Message) -> Response:
     """Build a response of one message, with its entity tag."""
     return build_response(HTTPStatus.OK, message.json, {"ETag": message.etag})
+
+
+def written_response(written: Written) -> Response:
+    """Build the acknowledgement of a message: 201, or 200 if it was stored before."""
+    message = written.message
+    acknowledgement = {
+        "conversation_id": message.conversation_id,
+        "message_id": message.message_id,
+        "sent_at": message.sent_at,
+    }
+    text = json.dumps(acknowledgement, separators=(",", ":"))
+    return build_response(HTTPStatus.OK if written.is_replay else HTTPStatus.CREATED, text)
 
 
 def page_response(request: PageRequest, page: PageResult, *, if_none_match: str = "") -> Response:

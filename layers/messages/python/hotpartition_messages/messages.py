@@ -30,6 +30,8 @@ from hashlib import blake2b
 from typing import Any
 
 from hotpartition.core.capacity import AttributeValue, Item
+from hotpartition.core.errors import MalformedPageError
+from hotpartition.core.merge import Page
 from hotpartition.core.timestamps import format_time
 from hotpartition_messages.attributes import NO_ATTRIBUTES, check_text, decode_attributes, encode_attributes
 from hotpartition_messages.keys import build_sort_key
@@ -195,6 +197,34 @@ class Message:
             stored_attributes=item.get("attributes", NO_ATTRIBUTES.stored),
             **_read_later(item),
         )
+
+
+class MessagePageCodec:
+    """`PageCodec` of pages of messages: JSON of the stored items, without their partition keys."""
+
+    def encode(self, page: Page[str, Message]) -> str:
+        """Implement `PageCodec.encode`."""
+        document = {
+            "items": [message.to_attributes() for message in page.items],
+            "hidden": [message.to_attributes() for message in page.hidden],
+            "has_more": page.has_more,
+            "last": page.last,
+        }
+        return json.dumps(document, separators=(",", ":"))
+
+    def decode(self, text: str) -> Page[str, Message]:
+        """Implement `PageCodec.decode`."""
+        try:
+            document = json.loads(text)
+            return Page(
+                items=tuple([Message.from_item(item) for item in document["items"]]),
+                has_more=document["has_more"],
+                divergent=0,
+                last=document["last"],
+                hidden=tuple([Message.from_item(item) for item in document["hidden"]]),
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise MalformedPageError(f"no page of messages: {error!r}") from error
 
 
 _LATER_TEXTS = ("edited_at", "first_content", "deleted_at")
