@@ -527,6 +527,9 @@ class TestForeignData:
         source.announce(5)
         assert source.latest_start_ms() is None
         assert telemetry.counts["RegistryMalformed"] == 5
+        assert [message for message, _ in telemetry.events] == ["foreign data in redis skipped"] * 5
+        named = (route_key(table_name, "c"), reports_key(table_name, 0), consumer_key(table_name))
+        assert {key for _, facts in telemetry.events for key in named if key in facts["reason"]} == set(named)
         registry.add("d", [FOUR])
         assert registry.get("d").generations == {FOUR}
 

@@ -428,6 +428,24 @@ def test_raises_can_be_switched_off(hot):
     assert (hot.registry.raises, hot.table.calls.count("get c")) == (0, 1)
 
 
+def test_a_state_that_ended_while_the_consumer_stood_still_is_logged_again_when_it_comes_again(hot):
+    """What it logged last is over, although the key is not judged for its load any more."""
+    start_ms, stops = hot.clock.now_ms, [20_000]
+
+    def stand_still():
+        if stops and hot.clock.now_ms >= start_ms + 1_000:
+            hot.clock.now_ms += stops.pop()
+        is_hot = hot.clock.now_ms >= start_ms + 25_000
+        slot = hot.clock.now_ms // 250
+        hot.reports.send(WriteReport("c", slot, "e", 1_000.0 if is_hot else 1.0, hot.clock.now_ms, 0))
+
+    assert start_ms // 60_000 == (start_ms + 30_000) // 60_000
+    hot.clock.on_sleep = stand_still
+    hot.consumer(max_raises_per_hour=0).run(run_ms=30_000)
+    reasons = [facts["reason"] for name, facts in hot.telemetry.events if name == "decision"]
+    assert reasons.count("switched-off") == 2
+
+
 def test_a_key_that_was_raised_already_is_not_called_refused(hot):
     """A consumer that starts while raises are off looks the route up before it says anything."""
     hot.table.routes["c"] = JournalEntry(route_of((16, START_MS - 10_000)), START_MS)

@@ -11,7 +11,7 @@ from hotpartition.control.cooling import (
     CoolingLimits,
 )
 from hotpartition.core.closes import CloseTimes
-from hotpartition.core.errors import RegistryUnavailableError
+from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.shares import WHOLE, Share
@@ -256,6 +256,23 @@ def test_a_share_without_a_consumer_keeps_everything_open(world):
     world.reports.announce(world.clock.now_ms, second)
     run(world, share=first)
     assert closed(world) == {"c"}
+
+
+def test_a_route_that_cannot_be_read_is_reported_and_not_closed(world):
+    """The others go on."""
+    world = build_world("c", "d")
+
+    def refuse(name):
+        if name == "get c":
+            raise MalformedGenerationError("'x' is no generation")
+
+    world.table.on_call = refuse
+    run(world)
+    assert closed(world) == {"d"}
+    assert world.telemetry.counts["JournalMalformed"] == 1
+    assert ("routing item cannot be read", {"collection": "c", "reason": "'x' is no generation"}) in (
+        world.telemetry.events
+    )
 
 
 def test_a_cursor_that_is_none_begins_anew(world):
