@@ -183,10 +183,8 @@ class Consumer:
     def _decide(self, state: _State) -> None:
         # All raises of one pass share the budget, since nothing is read meanwhile; the rest is decided again.
         deadline_ms = self._clock.now_ms() + RAISE_BUDGET_MS
-        judged = dict.fromkeys(state.window.to_judge())
-        # A logged state that is over is judged once more: if it comes again, it is logged again.
-        judged.update((place[0], None) for place in state.logged if place[0] in state.window.as_mapping())
-        for collection in judged:
+        # Also those whose heat was over ten seconds ago: what comes again is logged again.
+        for collection in state.window.to_judge():
             is_stale = self._clock.now_ms() - state.read_ms.get(collection, 0) >= REREAD_MS
             decisions = self._decide_one(state, collection)
             is_raise = any(d.generation for d in decisions)
