@@ -262,9 +262,9 @@ def _add_target(option: str, help_: str) -> _Parser:
     return target
 
 
-def _add_table(help_: str, *, is_required: bool = False) -> _Parser:
+def _add_table(help_: str) -> _Parser:
     table = _Parser(add_help=False)
-    table.add_argument("--table", metavar="NAME", required=is_required, help=help_)
+    table.add_argument("--table", metavar="NAME", help=help_)
     table.add_argument("--journal-table", metavar="NAME", help="where the table's routing items lie, if apart")
     return table
 
@@ -276,21 +276,23 @@ def _add_credentials(parser: _Parser) -> None:
 
 def _add_repairs(add: Callable[..., _Parser], key: _Parser) -> None:
     """Add the commands that work on a table itself."""
-    own = _add_table("the table", is_required=True)
+    own = _Parser(add_help=False)
+    own.add_argument("--table", metavar="NAME", required=True, help="the table")
     _add_credentials(own)
     fold = add(
         "fold",
-        "move a partition key's items from its shards to its base key, while it is read and written",
-        "fold room-1 --table readings",
+        "move a partition key's items from its shards to its base key, where all readers run fixed(0, readable=N)",
+        "fold room-1 --table readings --n 16",
         own,
         key,
     )
     fold.add_argument(
         "--n",
         type=int,
+        required=True,
         metavar="N",
         dest="shard_count",
-        help="shards, for a table without routing items: its readers run with fixed(0, readable=N)",
+        help="shards that may hold items",
     )
     fold.add_argument("--items-per-second", type=_between(0.1, 1_000), default=50.0, metavar="ITEMS", help="default 50")
     fold.add_argument(

@@ -129,7 +129,7 @@ def run(
             from hotpartition_cli.repairs import repair  # noqa: PLC0415
 
             with screen.progress() as progress:
-                outcome = repair(options, environ, progress, sleep=sleep)
+                outcome = repair(options, progress, sleep=sleep)
             return _show(screen, options.command, outcome)
         call = connect(options)
         if options.command == "watch":

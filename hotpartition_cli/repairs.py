@@ -7,22 +7,21 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hotpartition.control.folding import CALL_BUDGET_MS, Folder, FoldForm
 from hotpartition.core.backoff import Clock, try_for
 from hotpartition.core.capacity import Item
 from hotpartition.core.errors import ConditionFailedError, InvalidRequestError, RetryLaterError
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.folding import CALL_BUDGET_MS, Folder, FoldForm
-from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.clocks import system_clock
+from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from hotpartition_cli.commands import Outcome, Progress
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
-from hotpartition_cli.tables import find_place, read_settings
-from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, find_journal
+from hotpartition_messages.keys import ROUTING_INDEX
 
 _RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
 
@@ -37,60 +36,38 @@ class OwnTable:
     partition_key: str
     sort_key: str
     """Empty: the table has no sort key."""
-    index_keys: tuple[str, ...]
-    is_messages: bool
-    """Whether it is a messages stack's, by its sparse index."""
-    place: JournalPlace | None
-    """Where its routing items lie; None where the table is read without routes."""
+    indexes: Mapping[str, str]
+    """The hash key of each global index."""
     region: str
 
-    @property
-    def form(self) -> KeyForm:
-        """How its partition keys are built."""
-        return KEY_FORM if self.is_messages else KeyForm()
 
-
-def open_table(
-    options: argparse.Namespace, environ: Mapping[str, str], sleep: Callable[[float], None], *, has_journal: bool
-) -> OwnTable:
+def open_table(options: argparse.Namespace, sleep: Callable[[float], None]) -> OwnTable:
     """Describe the table that the options name, with the caller's credentials."""
     client = open_client(open_session(options.region, options.profile), "dynamodb")
     subject, region = _subject(options.table), client.meta.region_name
     described = translated(lambda: client.describe_table(TableName=options.table), subject, region)["Table"]
     keys = {key["KeyType"]: key["AttributeName"] for key in described["KeySchema"]}
-    indexes = described.get("GlobalSecondaryIndexes", ())
-    is_messages = any(index["IndexName"] == ROUTING_INDEX for index in indexes)
-    place = None
-    if has_journal:
-        settings = read_settings(options.table, options.journal_table, environ)
-        place = find_journal(options.table) if is_messages else find_place(client, settings)
     return OwnTable(
         options.table,
         ThreadedCalls(Boto3Call(client)),
         replace(system_clock(), sleep=sleep),
         keys["HASH"],
         keys.get("RANGE", ""),
-        tuple(index["KeySchema"][0]["AttributeName"] for index in indexes),
-        is_messages,
-        place,
+        {
+            index["IndexName"]: index["KeySchema"][0]["AttributeName"]
+            for index in described.get("GlobalSecondaryIndexes", ())
+        },
         region,
     )
 
 
-def repair(
-    options: argparse.Namespace,
-    environ: Mapping[str, str],
-    progress: Progress,
-    *,
-    sleep: Callable[[float], None],
-) -> Outcome:
+def repair(options: argparse.Namespace, progress: Progress, *, sleep: Callable[[float], None]) -> Outcome:
     """Carry out `fold` or `copy-back`.
 
     Raises:
         ToolError: with the reason and the way out.
     """
-    has_journal = options.command != "copy-back" and not getattr(options, "shard_count", None)
-    table = open_table(options, environ, sleep, has_journal=has_journal)
+    table = open_table(options, sleep)
 
     def carry_out() -> Outcome:
         return (_fold if options.command == "fold" else _copy_back)(table, options, progress)
@@ -107,23 +84,20 @@ def repair(
 def _fold(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:
     if not table.sort_key:
         raise UsageError(f"{table.name} has no sort key, so there is nothing to fold: name another table")
+    if ROUTING_INDEX in table.indexes:
+        raise UsageError(f"{table.name} holds messages, whose keys are not folded: `hotpartition close` lowers N")
     form = FoldForm(
         table.name,
         table.partition_key,
         table.sort_key,
-        table.form,
-        table.place,
-        changes="version" if table.is_messages else "hp_changes",
-        tombstone="deleted_at" if table.is_messages else "",
-        dropped=("hp_shards",),
-        index_keys=table.index_keys,
+        KeyForm(),
+        CHANGES,
+        NOTED,
+        dropped=(SHARDS,),
+        index_keys=tuple(table.indexes.values()),
     )
     folder = Folder(
-        table.calls,
-        form,
-        table.clock,
-        items_per_second=options.items_per_second,
-        settle_seconds=options.settle,
+        table.calls.call, form, table.clock, items_per_second=options.items_per_second, settle_seconds=options.settle
     )
     key = options.conversation_id
     folded = folder.fold(
@@ -165,7 +139,7 @@ def _add_route(table: OwnTable, item: Item) -> None:
     """Add a routing item to the one of the same key. Load items hold nothing worth it."""
     names = [table.partition_key, *([table.sort_key] if table.sort_key else [])]
     added = {name: value for name, value in item.items() if "SS" in value}
-    replaced = {name: value for name, value in item.items() if "S" in value and name not in {*names, FOLDING}}
+    replaced = {name: value for name, value in item.items() if "S" in value and name not in names}
     aliases = {name: f"n{index}" for index, name in enumerate([*added, *replaced])}
     update = "ADD " + ", ".join(f"#{aliases[name]} :{aliases[name]}" for name in added)
     if replaced:

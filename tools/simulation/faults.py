@@ -11,16 +11,17 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from hotpartition.control.folding import Folder, FoldForm
 from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.dynamodb.folding import Folder, FoldForm
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import CloseStep
 from hotpartition.runtime.building_leases import build_close_times
 from hotpartition.runtime.settings import LeaseSettings
+from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from tools.simulation.engine import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError
 from tools.simulation.scenarios import SHORT_LEASES, FaultPlan
 from tools.simulation.store import Network, StoreFaults
@@ -352,10 +353,11 @@ class ClosesByHand:
 class Folds:
     """Folds one collection after another, in two processes at a time."""
 
-    def __init__(self, world: World, table_name: str, place: JournalPlace, *, choose: Callable[[Random], str]) -> None:
+    def __init__(self, world: World, table_name: str, shard_count: int, *, choose: Callable[[Random], str]) -> None:
         self.moved = 0
         self._world = world
-        self._form = FoldForm(table_name, "PK", "SK", KeyForm(), place, changes="hp_changes", dropped=("hp_shards",))
+        self._form = FoldForm(table_name, "PK", "SK", KeyForm(), CHANGES, NOTED, dropped=(SHARDS,))
+        self._shard_count = shard_count
         self._choose = choose
         self._random = world.random("folds")
         self._function: Function[str, None] = Function(
@@ -385,9 +387,9 @@ class Folds:
                 before[0] = moved
 
             folder = Folder(
-                calls, self._form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS
+                calls.call, self._form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS
             )
-            folder.fold(collection, progress=progress)
+            folder.fold(collection, shard_count=self._shard_count, progress=progress)
 
         return fold
 

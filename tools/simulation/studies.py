@@ -4,7 +4,7 @@
   page or a lookup, repetitions included. What the functions then ask of DynamoDB and Redis is counted apart.
 - `make simulate-table-faults`: items of a `ShardedTable` are created, changed, overwritten and deleted by environments
   that die, among raises, over a network that loses, delays and refuses. An operation is one call of the library. With
-  `FOLD=1` their items are moved to the base key meanwhile.
+  `FOLD=1` their shards are fixed, and left half-way: items are moved to the base key meanwhile.
 - `make simulate-counters`: a rush, in which one counter steps to 10,000 additions a second, without tokens; none is
   refused once its raise has reached the writers. And additions with tokens, while environments die, responses get lost,
   requests happen late, the counters are raised, and clients repeat; each counts once. In odd seeds a cancelled

@@ -32,7 +32,7 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.runtime.settings import InBandSettings
-from hotpartition.table import at_random, by_attribute, by_sort_key
+from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.routes import Shards, open_calls
 from hotpartition.table.sharding import Hashing
@@ -254,7 +254,7 @@ class TableParts:
     is_in_band: bool = False
     """Whether environments find what is hot themselves, beside what is raised by hand."""
     folds: bool = False
-    """Whether items are moved to the base key beside all that."""
+    """Whether shards are fixed, and left half-way: items are moved to the base key then, while work goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,6 +332,7 @@ class _Run:
         engine = self.engine = Engine()
         self.record = Record()
         self.operations = 0
+        self.is_leaving = False
         self.raw = aws.raw
         self.place = self._create_tables(aws.raw)
         self.table = aws.resource.Table(TABLE_NAME)
@@ -362,7 +363,7 @@ class _Run:
         )
         self._registers: set[tuple[str, str]] = set()
         self.clients = [_Client(index, world.random(f"client {index}")) for index in range(CLIENTS)]
-        self.folds = Folds(world, TABLE_NAME, self.place, choose=_choose_collection) if parts.folds else None
+        self.folds = Folds(world, TABLE_NAME, MOST_SHARDS, choose=_choose_collection) if parts.folds else None
 
     @property
     def has_positions(self) -> bool:
@@ -392,8 +393,10 @@ class _Run:
         self.driver.start()
         self._begin()
         if self.folds is not None:
+            self._leave_shards(self.seconds / 2)
+            self._begin()
             self.folds.start()
-        end = engine.now + self.seconds
+        end = engine.now + self.seconds / (1 + self.parts.folds)
         engine.at(end, self.driver.stop)
         engine.run_until(end + 1.0)
         self.world.is_over = True
@@ -423,9 +426,19 @@ class _Run:
         self.world.is_over = False
         for client in self.clients:
             self.engine.spawn(lambda client=client: self._work(client))  # type: ignore[misc]
+        if self.parts.folds:
+            return
         self.raises.start()
         if self.has_positions:
             self.closes.start()
+
+    def _leave_shards(self, after_seconds: float) -> None:
+        """Stop all work, and replace all environments by such that write to the base key and read all shards."""
+        self.engine.run_until(self.engine.now + after_seconds)
+        self.world.is_over = True
+        self.engine.run_until(self.engine.now + DRAIN_SECONDS)
+        self.is_leaving = True
+        self.function = Function(self.engine, ENVIRONMENTS, self._build, self.world.random("later environments"))
 
     def _audit(self) -> None:
         """Read all there is, by an environment that has just been born; as a whole and one by one."""
@@ -445,8 +458,10 @@ class _Run:
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
         calls = open_calls(self.table)
-        if self.parts.is_in_band:
-            shards: Shards = InBandShards(
+        if self.parts.folds:
+            shards: Shards = fixed(0, readable=MOST_SHARDS) if self.is_leaving else fixed(MOST_SHARDS)
+        elif self.parts.is_in_band:
+            shards = InBandShards(
                 world=self.world,
                 index=index,
                 place=self.place,

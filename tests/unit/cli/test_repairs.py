@@ -17,8 +17,6 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, fixed, in_band
 from hotpartition_cli.errors import Status
 from hotpartition_cli.main import run
-from hotpartition_messages.keys import find_journal
-from support.builders import build_message
 from support.tables import BESIDE, TABLE_SCHEMA, define_table
 
 COMMAND_LINE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
@@ -108,7 +106,7 @@ def test_a_lost_journal_is_noticed_and_its_items_are_folded(client, place, capsy
     )
     assert keys_in(readers) == everything
     for key, n in lost.items():
-        status, found = tool(capsys, "fold", key, *options_of(place), "--n", str(n), *QUICK)
+        status, found = tool(capsys, "fold", key, "--table", "readings", "--n", str(n), *QUICK)
         assert (status, found["left"]) == (Status.FINE, 0)
     assert keys_in(readers) == everything
     again = open_table(place)
@@ -126,23 +124,12 @@ def test_all_is_of_a_table(capsys):
     assert "--table" in found["error"]["message"]
 
 
-def test_a_key_is_folded_and_all_reads_stay_whole(client, place, capsys):
-    """Each item comes to lie at the base key, once; a second run has nothing to do."""
-    table = spread(client, place)
-    everything = keys_in(table)
-    status, found = tool(capsys, "fold", "room", *options_of(place), *QUICK)
-    assert (status, found["left"]) == (Status.FINE, 0)
-    assert found["moved"] > 10
-    assert keys_in(table) == everything
-    stored = [item for item in client.scan(TableName="readings")["Items"] if "owner" in item]
-    assert {item["PK"]["S"] for item in stored} == {"room"}
-    assert all("folding" not in item for item in routing_items(client, place))
-    assert tool(capsys, "fold", "room", *options_of(place), *QUICK)[1]["moved"] == 0
-
-
-def test_what_changes_before_it_is_moved_keeps_its_change(client, place, capsys):
+def test_what_changes_before_it_is_moved_keeps_its_change(client, capsys):
     """An item is changed, one is deleted, and one is deleted and created anew, all while the run waits."""
-    table = spread(client, place)
+    spread(client, BESIDE)
+    lose(client, BESIDE)
+    plain = boto3.resource("dynamodb").Table("readings")
+    table = ShardedTable(plain, shards=fixed(0, readable=16), hashed=at_random())
     everything = keys_in(table)
     changed, deleted, renewed = on_shards = [
         item["SK"]["S"] for item in client.scan(TableName="readings")["Items"] if "#_" in item["PK"]["S"]
@@ -157,7 +144,7 @@ def test_what_changes_before_it_is_moved_keeps_its_change(client, place, capsys)
             table.delete_item(Key=key_of[renewed])
             table.put_item(Item={**key_of[renewed], "owner": f"o{int(renewed[3:])}", "n": 2})
 
-    arguments = ["fold", "room", *options_of(place), "--items-per-second", "1000", "--settle", "7"]
+    arguments = ["fold", "room", "--table", "readings", "--n", "16", "--items-per-second", "1000", "--settle", "7"]
     assert run([*arguments, "--json"], {}, sleep=sleep) == Status.FINE
     assert json.loads(capsys.readouterr().out)["left"] == 0
     assert keys_in(table) == [sort_key for sort_key in everything if sort_key != deleted]
@@ -167,47 +154,15 @@ def test_what_changes_before_it_is_moved_keeps_its_change(client, place, capsys)
     assert not any("hp_noted" in item for item in stored.values())
 
 
-@pytest.mark.parametrize("key", ["cold", "readings"])
-def test_what_was_never_raised_is_not_folded(client, place, capsys, key):
-    """It has no route."""
-    status, found = tool(capsys, "fold", key, *options_of(place), *QUICK)
-    assert (status, found["error"]["kind"]) == (Status.USAGE, "invalid-request")
-
-
-def test_deleted_messages_and_newer_copies_win(client, capsys):
-    """A tombstone on a shard replaces the message at the base key; a newer one there stays."""
+def test_messages_and_counters_are_not_folded(client, capsys):
+    """Keys of messages are closed; what a counter's shards counted is summed."""
     client.create_table(TableName="messages", **TABLE_SCHEMA)
-    old, newer, gone = (build_message(NOW_MS + n, n) for n in range(3))
-    edited = newer.edit(body="edited", stored_attributes=newer.stored_attributes, edited_at="x")
-    for message, key in (
-        (old, "c#0"),
-        (newer, "c#1"),
-        (edited, "c"),
-        (gone, "c"),
-        (gone.delete(deleted_at="x"), "c#2"),
-    ):
-        client.put_item(TableName="messages", Item=message.to_item(key))
-    journal_of(client, find_journal("messages")).add("c", [Generation(0, 4)], cause=Cause("test"), now_ms=NOW_MS)
-    status, found = tool(capsys, "fold", "c", "--table", "messages", *QUICK)
-    assert (status, found["moved"], found["left"]) == (Status.FINE, 3, 0)
-    items = [item for item in client.scan(TableName="messages")["Items"] if item["sk"]["S"] != "r#"]
-    assert {item["pk"]["S"] for item in items} == {"c"}
-    by_id = {item["message_id"]["S"]: item for item in items}
-    assert "version" not in by_id[old.message_id]
-    assert by_id[newer.message_id]["body"] == {"S": "edited"}
-    assert "deleted_at" in by_id[gone.message_id]
-
-
-def test_a_counter_is_not_folded(client, capsys):
-    """What its shards counted is summed."""
-    client.create_table(TableName="messages", **TABLE_SCHEMA)
-    cell = {"pk": {"S": "counter/likes#1"}, "sk": {"S": "c#"}, "counted": {"N": "3"}}
-    client.put_item(TableName="messages", Item=cell)
-    place = find_journal("messages")
-    journal_of(client, place).add("counter/likes", [Generation(0, 2)], cause=Cause("test"), now_ms=NOW_MS)
-    status, found = tool(capsys, "fold", "counter/likes", "--table", "messages", *QUICK)
-    assert status == Status.USAGE
-    assert "counter" in found["error"]["message"]
+    status, found = tool(capsys, "fold", "c", "--table", "messages", "--n", "4", *QUICK)
+    assert (status, "close" in found["error"]["message"]) == (Status.USAGE, True)
+    cell = {"PK": {"S": "likes#_1"}, "SK": {"S": "c#"}, "counted": {"N": "3"}}
+    client.put_item(TableName="readings", Item=cell)
+    status, found = tool(capsys, "fold", "likes", "--table", "readings", "--n", "2", *QUICK)
+    assert (status, "counter" in found["error"]["message"]) == (Status.USAGE, True)
 
 
 def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, capsys):

@@ -28,14 +28,11 @@ class JournalEntry:
 
     `date_ms` is the `Date` of the response that showed it, a whole second of DynamoDB's clock as Unix ms; None where it
     had none, or was not asked for.
-
-    While it `is_folding`, items are moved to the base key, one by one.
     """
 
     route: Route = EMPTY_ROUTE
     updated_at_ms: int | None = None
     date_ms: int | None = field(default=None, compare=False)
-    is_folding: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ Routing item (journal); `table.JournalPlace` says where it lies:
 | updated_at | S | when it last grew, RFC 3339 |
 | reason | S | why it last grew (`core/route_history.py`) |
 | routing_partition | S | "00" to "15", the sparse index's partition key |
-| folding | S | only while items are moved to the base key (`folding.py`): by which run |
 
 Written by the consumer and by operators, both through `engine/raising.py`; read by readers, writers and the consumer.
 If it vanished, items on shards could not be found: the table is retained and has point-in-time recovery.
@@ -31,9 +30,6 @@ from hotpartition.dynamodb.table import JournalPlace
 
 ROUTING_ATTRIBUTES = ("generations", "raises", "reason", "routing_partition", "updated_at")
 """Every attribute of a routing item but its key, as described above; no others may be touched."""
-
-FOLDING = "folding"
-"""The attribute that says that items are moved to the base key. Operators alone write it, not functions."""
 
 ROUTING_PARTITIONS = 16
 
@@ -56,7 +52,7 @@ def read_entry(item: Item | None) -> JournalEntry:
     if not generations:
         raise MalformedGenerationError("the routing item has no string set `generations`")
     updated_at_ms = _read_time_ms(item.get("updated_at", {}).get("S", ""))
-    return JournalEntry(Route.decode(generations), updated_at_ms, is_folding=FOLDING in item)
+    return JournalEntry(Route.decode(generations), updated_at_ms)
 
 
 def read_entries(routing_items: Mapping[str, Item], collections: Iterable[str]) -> dict[str, JournalEntry]:

@@ -11,8 +11,6 @@ from hotpartition.dynamodb.calls import Call
 
 LOAD_PREFIX = "hotpartition#load#"
 """The prefix of load items' partition keys, forbidden for collections of tables that have load items."""
-NOTED = "hp_noted"
-"""The attribute of an item on a shard that is about to be moved to the base key (`folding.py`): by which run."""
 _LONGEST_NAME_BYTES = 256
 """Of a collection in the key of its load item, which is to stay below 1 KB; a longer one is hashed."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Generic, NamedTuple
+from typing import Generic
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import read_units
@@ -39,14 +39,6 @@ class Located(Generic[ItemT]):
     confirmed: JournalEntry = NOTHING_CONFIRMED
 
 
-class Gathered(NamedTuple):
-    """The route that a read used, its RCU, and whether items are being moved to the base key."""
-
-    route: Route
-    units: float
-    is_folding: bool
-
-
 @dataclass(slots=True)
 class _Reading(Generic[KeyT, ItemT]):
     """A plan under way, and the RCU that it took so far."""
@@ -55,7 +47,6 @@ class _Reading(Generic[KeyT, ItemT]):
     collection: str
     budget: Budget
     is_strong: bool
-    is_folding: bool
     units: float = 0.0
 
 
@@ -67,7 +58,6 @@ class _Search(Generic[KeyT, ItemT]):
     hint: Route
     route: Route
     confirmed: JournalEntry = NOTHING_CONFIRMED
-    is_folding: bool = False
     asked: set[str] = field(default_factory=set)
     copies: list[Copy[ItemT]] = field(default_factory=list)
 
@@ -131,11 +121,11 @@ class Gatherer(Generic[KeyT, ItemT]):
             MalformedGenerationError: the routing item cannot be read.
         """
         merge = self._plan_page(page_range, is_shown)
-        gathered = self.run(merge, page_range.collection, is_strong=is_strong, remaining_ms=remaining_ms, hint=hint)
+        units = self.run(merge, page_range.collection, is_strong=is_strong, remaining_ms=remaining_ms, hint=hint)
         page = merge.page()
         if page.divergent:
             self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
-        return replace(page, units=gathered.units)
+        return replace(page, units=units)
 
     def run(
         self,
@@ -145,22 +135,20 @@ class Gatherer(Generic[KeyT, ItemT]):
         is_strong: bool,
         remaining_ms: float = float("inf"),
         hint: Route | None = None,
-        is_compared: bool = False,
-        is_folding: bool = False,
-    ) -> Gathered:
+    ) -> float:
         """Run the queries of a plan, round by round, until it has none left: as `gather`, with the same errors.
 
-        `is_compared`: `hint` is the route of an earlier plan of the same read, which read the journal. `is_folding`:
-        that one found that items are being moved to the base key.
+        Returns:
+            The RCU that it took.
         """
-        reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong, is_folding or self.routes.is_folding)
+        reading = _Reading(plan, collection, self._begin(remaining_ms), is_strong)
         try:
             with self._naming_unreadable_routes(collection):
-                route = self._run(reading, hint, wants_journal=self._has_journal and not is_compared)
+                self._run(reading, hint, wants_journal=self._has_journal)
         finally:
             if self._counting is not None and reading.units:
                 self._counting.count(collection, reading.units)
-        return Gathered(route, reading.units, reading.is_folding)
+        return reading.units
 
     def locate(
         self, key: ItemKey[KeyT], *, is_strong: bool, everywhere: bool = False, remaining_ms: float = float("inf")
@@ -193,7 +181,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         searches: list[_Search[KeyT, ItemT]] = []
         for key in keys:
             hint = self.routes.get(key.collection)
-            searches.append(_Search(key, hint, hint, is_folding=self.routes.is_folding))
+            searches.append(_Search(key, hint, hint))
         journals_of = sorted({key.collection for key in keys}) if self._has_journal else []
         while places := self._next_places(searches, everywhere=everywhere):
             got = self._get(list(places), budget, is_strong=is_strong, journals_of=journals_of)
@@ -231,7 +219,7 @@ class Gatherer(Generic[KeyT, ItemT]):
             report_unreadable(self._telemetry, error.collection or collection, reason=str(error))
             raise
 
-    def _run(self, reading: _Reading[KeyT, ItemT], hint: Route | None, *, wants_journal: bool) -> Route:
+    def _run(self, reading: _Reading[KeyT, ItemT], hint: Route | None, *, wants_journal: bool) -> None:
         plan, collection = reading.plan, reading.collection
         if hint is None:
             hint = self.routes.get(collection)
@@ -240,8 +228,8 @@ class Gatherer(Generic[KeyT, ItemT]):
         while True:
             queries = plan.next_queries(route)
             if not queries and not wants_journal:
-                if not reading.is_folding or is_base_last:
-                    return route
+                if not self.routes.is_folding or is_base_last:
+                    return
                 # An item moved to the base key after its response, and before a shard's, is on neither of them.
                 plan.forget(collection)
                 is_base_last = True
@@ -250,7 +238,6 @@ class Gatherer(Generic[KeyT, ItemT]):
             entry = self._run_round(reading, queries, with_journal=wants_journal)
             if entry is not None:
                 route = route.checked_by(self.routes.compare(collection, hint, entry, is_strong=reading.is_strong))
-                reading.is_folding |= entry.is_folding
                 wants_journal = False
             elif not self._has_journal:
                 route = route.union(self.routes.get(collection))
@@ -315,7 +302,9 @@ class Gatherer(Generic[KeyT, ItemT]):
 
     def _look_at_base_again(self, searches: Sequence[_Search[KeyT, ItemT]], budget: Budget, *, is_strong: bool) -> None:
         """Read the base key last, while items are moved there: they may have come there after the first look."""
-        folding = [search for search in searches if search.is_folding and len(search.asked) > 1]
+        if not self.routes.is_folding:
+            return
+        folding = [search for search in searches if len(search.asked) > 1]
         places = {(search.key.collection, search.key.sort_key): search for search in folding}
         if not places:
             return
@@ -332,7 +321,6 @@ class Gatherer(Generic[KeyT, ItemT]):
             shown = self.routes.compare(collection, search.hint, entry, is_strong=is_strong)
             search.route = search.route.checked_by(shown)
             search.confirmed = entry if is_strong else NOTHING_CONFIRMED
-            search.is_folding = entry.is_folding
         elif not self._has_journal:
             search.route = search.route.union(self.routes.get(collection))
 

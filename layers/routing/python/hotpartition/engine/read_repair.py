@@ -19,7 +19,7 @@ class ReadRepair:
     """The routes that reads begin with, each compared with the journal beside it. Safe under threads."""
 
     is_folding = False
-    """Whether items of any collection may be moved to its base key. Otherwise, the journal says of which."""
+    """Whether items may be moved to their base key, which is asked last then (`control/folding.py`)."""
 
     def __init__(
         self,

@@ -22,7 +22,6 @@ from hotpartition.core.merge import (
 )
 from hotpartition.core.route import Route
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.table.expressions import project_also
 from hotpartition.table.item_store import GENERATIONS, Query, StoredItem, TableStore
 from hotpartition.table.requests import Requests
@@ -102,7 +101,7 @@ class _Reading:
         self._route = self._sharding.routes.get(query.collection)
         # An index may hold no more than its keys.
         counted = () if "IndexName" in query.request else (CHANGES, SHARDS)
-        generations = (GENERATIONS, FOLDING) if query.may_pass_journal(self._sharding.routes.journal) else ()
+        generations = (GENERATIONS,) if query.may_pass_journal(self._sharding.routes.journal) else ()
         kept = {self._schema.partition, *counted, *query.sorted_by(self._schema), *generations}
         asked, hidden = project_also(_ignoring_count(query.request), kept)
         self._hidden = hidden | query.hidden

@@ -15,7 +15,6 @@ from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.calls import Call
 from hotpartition.dynamodb.item_store import BatchGet
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.dynamodb.stored_route import FOLDING
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
@@ -377,7 +376,7 @@ class TableStore:
 def attributes_of_ours(sharding: Sharding) -> frozenset[str]:
     """Name the attributes that a point read must get beside what its owner asked for."""
     journal = sharding.routes.journal
-    generations = {GENERATIONS, FOLDING} if journal is not None and not journal.is_apart else set()
+    generations = {GENERATIONS} if journal is not None and not journal.is_apart else set()
     return frozenset({*sharding.schema.key, CHANGES, SHARDS, *generations})
 
 

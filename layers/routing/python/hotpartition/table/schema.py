@@ -4,7 +4,7 @@
 |---|---|---|
 | `hp_changes` (N) | items that were changed | how often: of two copies, the more often changed one is the item |
 | `hp_shards` (N) | items on shards, `fixed` only | the N that they were written under |
-| `hp_noted` (S) | items on shards that are about to be moved | by which run (`dynamodb/folding.py`) |
+| `hp_noted` (S) | items on shards that are about to be moved | by which run (`control/folding.py`) |
 
 All are taken out of whatever is returned. Nothing else is stored beside the owner's attributes.
 """
@@ -27,10 +27,10 @@ from hotpartition.core.capacity import (
 )
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.dynamodb.table import NOTED
 
 CHANGES = "hp_changes"
 SHARDS = "hp_shards"
+NOTED = "hp_noted"
 RESERVED = frozenset({CHANGES, SHARDS, NOTED})
 
 Place = tuple[Any, ...]

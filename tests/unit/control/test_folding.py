@@ -1,19 +1,16 @@
-"""What happens between a fold's reads and its transaction: its conditions alone keep it."""
+"""What happens between a fold's reads and its transaction: its conditions alone keep it, and it is counted."""
 
 import boto3
 import pytest
 from moto import mock_aws
 
+from hotpartition.control.folding import MAX_PASSES, Folder, FoldForm
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.route import Generation
 from hotpartition.dynamodb.boto3_client import Boto3Call
-from hotpartition.dynamodb.folding import Folder, FoldForm
-from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.dynamodb.threads import ThreadedCalls
 from support.fakes import FakeClock
 from support.tables import define_table
 
-FORM = FoldForm("folded", "PK", "SK", KeyForm(), JournalPlace("folded", "PK", "SK", "r#"), changes="hp_changes")
+FORM = FoldForm("folded", "PK", "SK", KeyForm(), changes="hp_changes", noted="hp_noted")
 ON_SHARD = {"PK": {"S": "room#_1"}, "SK": {"S": "a"}}
 AT_BASE = {"PK": {"S": "room"}, "SK": {"S": "a"}}
 
@@ -82,22 +79,18 @@ def client(aws_environment):
         client.delete_table(TableName="folded")
 
 
+def build_folder(call):
+    return Folder(call, FORM, FakeClock().as_clock(), items_per_second=1000, settle_seconds=1)
+
+
 def fold(client, event, *, unguarded=None, copy_at_base=0):
     """Fold a key of one item, and return the texts that are stored of it, the base key's first."""
-    client.update_item(
-        TableName="folded",
-        Key={**AT_BASE, "SK": {"S": "r#"}},
-        UpdateExpression="ADD generations :g",
-        ExpressionAttributeValues={":g": {"SS": [Generation(0, 2).encode()]}},
-    )
     put(client, ON_SHARD, "old", changes=copy_at_base)
     if copy_at_base:
         put(client, AT_BASE, "older", changes=copy_at_base - 1)
-    calls = ThreadedCalls(MeddledClient(client, event, unguarded=unguarded).call)
-    folder = Folder(calls, FORM, FakeClock().as_clock(), items_per_second=1000, settle_seconds=1)
-    folder.fold("room")
+    build_folder(MeddledClient(client, event, unguarded=unguarded).call).fold("room", shard_count=2)
     stored = client.scan(TableName="folded")["Items"]
-    return [text for _, text in sorted((i["PK"]["S"], i["text"]["S"]) for i in stored if i["SK"] == AT_BASE["SK"])]
+    return [text for _, text in sorted((i["PK"]["S"], i["text"]["S"]) for i in stored)]
 
 
 @pytest.mark.parametrize(
@@ -117,3 +110,19 @@ def test_each_condition_keeps_something(client, event, unguarded, copy_at_base, 
     for item in client.scan(TableName="folded")["Items"]:
         client.delete_item(TableName="folded", Key={name: item[name] for name in ("PK", "SK")})
     assert fold(client, event, unguarded=unguarded, copy_at_base=copy_at_base) != kept
+
+
+def test_what_is_not_moved_is_left(client):
+    """An item that changes before each of its transactions stays where it is, and is counted as left."""
+    put(client, ON_SHARD, "old")
+    tries = []
+
+    def change_first(operation, request):
+        if operation == "TransactWriteItems":
+            tries.append(operation)
+            change(client)
+        return Boto3Call(client)(operation, request)
+
+    assert build_folder(change_first).fold("room", shard_count=2) == (0, 1)
+    assert len(tries) == MAX_PASSES
+    assert build_folder(Boto3Call(client)).fold("room", shard_count=2) == (1, 0)

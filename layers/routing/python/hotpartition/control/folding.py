@@ -1,18 +1,16 @@
-"""Moves the items of one collection from its shards to its base key, while they are read and written.
+"""Moves the items of one collection from its shards to its base key, while they are read and written: the way out.
 
-    mark the collection ─> note what lies on its shards ─> wait ─> move each item that is unchanged ─> wait ─> unmark
+    note what lies on the shards ─> wait ─> move each item that is unchanged
 
-One transaction moves an item: it puts the copy and deletes the original, so a change meets one of them and never
-brings back the other. A read in parts might meet neither: the base key's response before the move, the shard's after
-it. So the mark (`folding` in the routing item) makes each read ask the base key last. Both waits are longer than any
-call takes. So reads that began before the mark end before the first move, and so do writes that looked for an item
-before it was there, and would create it on a shard; reads after the mark is gone begin after the last move.
+REQUIRES: every reader and writer of the table runs `fixed(0, readable=N)`: it writes new items to the base key, reads
+all shards, and asks the base key last. One transaction moves an item: it puts the copy and deletes the original, so a
+change meets one of them and never brings back the other. A read in parts might meet neither: the base key's response
+before the move, the shard's after it; so the base key is asked last. The wait is longer than any call takes, so that
+writes end before the first move that looked for an item before it was there.
 
-Nothing is kept between runs. Items on shards are still to be moved, so a run that was killed is started again. The
-mark names its run, and each transaction checks it: of two runs, the later one goes on.
-
-Where items are deleted for good, each gets an attribute when it is noted (`hp_noted`: the run). Otherwise an item that
-was deleted and created anew meanwhile would pass for the one that was noted.
+Nothing is kept between runs. Items on shards are still to be moved, so a run that was killed is started again. Each
+item gets an attribute when it is noted: by which run. Otherwise an item that was deleted and created anew meanwhile
+would pass for the one that was noted. Of two runs, the later one moves it.
 """
 
 from __future__ import annotations
@@ -27,10 +25,6 @@ from hotpartition.core.capacity import AttributeValue, Item
 from hotpartition.core.counter_items import AMOUNT
 from hotpartition.core.errors import ConditionFailedError, InvalidRequestError
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.route import Generation
-from hotpartition.dynamodb.calls import DynamoDBCalls, Response
-from hotpartition.dynamodb.stored_route import FOLDING, read_entry
-from hotpartition.dynamodb.table import NOTED, JournalPlace
 
 CHUNK_ITEMS = 5_000
 """How many items are noted before they are moved: each chunk waits once."""
@@ -40,6 +34,8 @@ MAX_PASSES = 3
 CALL_BUDGET_MS = 60_000.0
 
 Progress = Callable[[int], None]
+Call = Callable[[str, Mapping[str, Any]], Any]
+"""Sends one request to DynamoDB, as `DynamoDBCalls.call`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +47,8 @@ class FoldForm:
         partition_key: the name of that key attribute.
         sort_key: the name of that key attribute.
         keys: how partition keys are built.
-        journal: where routing items lie; None: the table has no routing items, and all readers ask the base key last.
         changes: the attribute that counts an item's changes.
-        tombstone: the attribute that a deleted item has, which stays; empty: items are deleted for good.
+        noted: the attribute of an item that is about to be moved: by which run.
         dropped: attributes that only an item on a shard has.
         index_keys: attributes that may name the shard as the partition key does: hash keys of indexes.
     """
@@ -62,9 +57,8 @@ class FoldForm:
     partition_key: str
     sort_key: str
     keys: KeyForm
-    journal: JournalPlace | None
     changes: str
-    tombstone: str = ""
+    noted: str
     dropped: tuple[str, ...] = ()
     index_keys: tuple[str, ...] = ()
 
@@ -87,38 +81,35 @@ class Folder:
     """Moves items."""
 
     def __init__(
-        self, calls: DynamoDBCalls, form: FoldForm, clock: Clock, *, items_per_second: float, settle_seconds: float
+        self, call: Call, form: FoldForm, clock: Clock, *, items_per_second: float, settle_seconds: float
     ) -> None:
         """Move nothing yet.
 
         At most `items_per_second` are noted, or moved. REQUIRES: `settle_seconds` is longer than any read or change of
         the table takes.
         """
-        self._calls = calls
+        self._send = call
         self._form = form
         self._clock = clock
         self._pause_seconds = 1 / items_per_second
         self._settle_seconds = settle_seconds
         self._run = f"{clock.now_ms()}-{clock.random():.12f}"
 
-    def fold(self, collection: str, *, shard_count: int | None = None, progress: Progress = lambda _: None) -> Folded:
+    def fold(self, collection: str, *, shard_count: int, progress: Progress = lambda _: None) -> Folded:
         """Move a collection's items to its base key. Repeating it is safe, and goes on where it was interrupted.
 
         Args:
             collection: whose items.
-            shard_count: how many shards may hold items, for a table without routing items.
+            shard_count: how many shards may hold items.
             progress: called with the number of items moved.
 
         Raises:
-            InvalidRequestError: it has no route, it is a counter, or another run has taken over.
+            InvalidRequestError: it is a counter.
             RetryLaterError: DynamoDB refused for a minute.
         """
-        count = self._mark(collection) if self._form.journal is not None else shard_count
-        if not count:
-            raise InvalidRequestError.of("key", "should be one that has shards: this one has no route")
         moved = left = 0
         for _ in range(MAX_PASSES):
-            found = self._find(collection, count)
+            found = self._find(collection, shard_count)
             pass_found = pass_moved = 0
             while chunk := list(islice(found, CHUNK_ITEMS)):
                 noted = [entry for item in chunk if (entry := self._note(item)) is not None]
@@ -130,41 +121,7 @@ class Folder:
             moved, left = moved + pass_moved, pass_found - pass_moved
             if not pass_found:
                 break
-        self._clock.sleep(self._settle_seconds)
-        self._unmark(collection)
         return Folded(moved, left)
-
-    def _mark(self, collection: str) -> int:
-        """Have all reads ask the base key last; return how many shards there are."""
-        values = {":run": {"S": self._run}}
-        try:
-            item = self._update_journal(collection, f"SET {FOLDING} = :run", "attribute_exists(generations)", values)
-        except ConditionFailedError:
-            return 0
-        generations: frozenset[Generation] = read_entry(item).route.generations
-        return max((generation.shard_count for generation in generations), default=0)
-
-    def _unmark(self, collection: str) -> None:
-        if self._form.journal is None:
-            return
-        try:
-            self._update_journal(collection, f"REMOVE {FOLDING}", f"{FOLDING} = :run", {":run": {"S": self._run}})
-        except ConditionFailedError:
-            return  # another run goes on
-
-    def _update_journal(self, collection: str, update: str, condition: str, values: Mapping[str, Any]) -> Item:
-        place = self._form.journal
-        assert place is not None  # noqa: S101  without one, there is nothing to mark
-        request = {
-            "TableName": place.table_name,
-            "Key": place.key_of(collection),
-            "UpdateExpression": update,
-            "ConditionExpression": condition,
-            "ExpressionAttributeValues": values,
-            "ReturnValues": "ALL_NEW",
-        }
-        attributes: Item = self._call("UpdateItem", request)["Attributes"]
-        return attributes
 
     def _find(self, collection: str, shard_count: int) -> Iterator[Item]:
         """List the items on the shards: of each its keys, and how often it was changed."""
@@ -193,10 +150,8 @@ class Folder:
         if AMOUNT in item and item[form.sort_key].get("S", "").startswith("c#"):
             raise InvalidRequestError.of("key", "is a counter: what its shards counted is summed, and never moved")
         key, changes = self._key_of(item), self._changes_of(item)
-        if form.tombstone:
-            return _Noted(key, changes)
         guard = self._guard(key, changes)
-        names = {**guard["ExpressionAttributeNames"], "#n": NOTED}
+        names = {**guard["ExpressionAttributeNames"], "#n": form.noted}
         values = {**guard.get("ExpressionAttributeValues", {}), ":run": {"S": self._run}}
         note = {
             "UpdateExpression": "SET #n = :run",
@@ -211,11 +166,7 @@ class Folder:
         return _Noted(key, changes)
 
     def _move(self, collection: str, noted: _Noted) -> bool:
-        """Move an item, if it is unchanged since it was noted; say whether that was done.
-
-        Raises:
-            InvalidRequestError: another run has taken over.
-        """
+        """Move an item, if it is unchanged since it was noted; say whether that was done."""
         form = self._form
         self._clock.sleep(self._pause_seconds)
         original = self._get(noted.key)
@@ -224,12 +175,11 @@ class Folder:
         base_key = {**noted.key, form.partition_key: {"S": collection}}
         there = self._get(base_key)
         delete = self._guard(noted.key, noted.changes)
-        if not form.tombstone:
-            delete["ConditionExpression"] += " AND #n = :run"
-            delete["ExpressionAttributeNames"]["#n"] = NOTED
-            delete.setdefault("ExpressionAttributeValues", {})[":run"] = {"S": self._run}
+        delete["ConditionExpression"] += " AND #n = :run"
+        delete["ExpressionAttributeNames"]["#n"] = form.noted
+        delete.setdefault("ExpressionAttributeValues", {})[":run"] = {"S": self._run}
         actions: list[Any] = [{"Delete": delete}]
-        if there is not None and self._rank(there) >= self._rank(original):
+        if there is not None and self._changes_of(there) >= noted.changes:
             actions.append({"ConditionCheck": self._guard(base_key, self._changes_of(there))})
         else:
             guard = {
@@ -241,35 +191,17 @@ class Folder:
                 del guard["Key"]
             moved = self._at_base(original, collection)
             actions.append({"Put": {**guard, "TableName": form.table_name, "Item": moved}})
-        if form.journal is not None:
-            check = {
-                "TableName": form.journal.table_name,
-                "Key": form.journal.key_of(collection),
-                "ConditionExpression": f"{FOLDING} = :run",
-                "ExpressionAttributeValues": {":run": {"S": self._run}},
-            }
-            actions.append({"ConditionCheck": check})
         try:
             self._call("TransactWriteItems", {"TransactItems": actions})
         except ConditionFailedError:
-            self._check_mark(collection)
             return False
         return True
-
-    def _check_mark(self, collection: str) -> None:
-        place = self._form.journal
-        if place is None:
-            return
-        operation, request = place.build_get(collection, is_strong=True)
-        item = self._call(operation, request).get("Item", {})
-        if item.get(FOLDING) != {"S": self._run}:
-            raise InvalidRequestError.of("key", "is being folded by another run, which goes on")
 
     def _at_base(self, item: Item, collection: str) -> Item:
         """Build an item as it lies at the base key; indexes whose keys name its shard find it there as well."""
         form = self._form
         _, shard = form.keys.parse(item[form.partition_key]["S"])
-        moved = {name: value for name, value in item.items() if name not in {*form.dropped, NOTED}}
+        moved = {name: value for name, value in item.items() if name not in {*form.dropped, form.noted}}
         moved[form.partition_key] = {"S": collection}
         for name in form.index_keys:
             base, index = form.keys.parse(item.get(name, {}).get("S", ""))
@@ -289,10 +221,6 @@ class Folder:
             names = {"#p": form.partition_key, "#c": form.changes}
         return {**guard, "ConditionExpression": condition, "ExpressionAttributeNames": names}
 
-    def _rank(self, item: Item) -> tuple[bool, int]:
-        """Rank a copy as readers do: a deleted one first, else the one that was changed most."""
-        return bool(self._form.tombstone) and self._form.tombstone in item, self._changes_of(item)
-
     def _changes_of(self, item: Item) -> int:
         return int(item.get(self._form.changes, {}).get("N", 0))
 
@@ -304,5 +232,5 @@ class Folder:
         item: Item | None = self._call("GetItem", request).get("Item")
         return item
 
-    def _call(self, operation: str, request: Mapping[str, Any]) -> Response:
-        return try_for(self._clock, CALL_BUDGET_MS, lambda: self._calls.call(operation, request))
+    def _call(self, operation: str, request: Mapping[str, Any]) -> Any:
+        return try_for(self._clock, CALL_BUDGET_MS, lambda: self._send(operation, request))
