@@ -1,10 +1,7 @@
 """Edits and deletes messages where they are stored; no copy of an older version wins over the change.
 
-    locate every copy (strong, journal included) ─> the one that counts ─> put its next version in its place,
-                                                                           if it is still the one that was found
-
-The version that is put names the one it replaces, so of two changes one comes first and the other looks again. A
-deletion puts a tombstone; nothing replaces a tombstone, and it never expires. Where a message has several copies (a
+Every copy is located (strongly, the journal included); the next version of the one that counts is put in its place, if
+it is still the one that was found (`engine/changing.py`). A deletion puts a tombstone; nothing replaces a tombstone, and it never expires. Where a message has several copies (a
 retry across a raise), one transaction gives all of them the new version. Where it lies only at a later choice, the same
 transaction puts the new version at its first choice, too: point reads stop there when they find something.
 
@@ -15,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.capacity import item_size_bytes, write_units
@@ -26,6 +24,7 @@ from hotpartition.core.ports import Copy, Telemetry
 from hotpartition.core.route import candidate_keys, choose_placement
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import Replacement
+from hotpartition.engine.changing import RaceLostError, change_located
 from hotpartition.engine.gatherer import Gatherer, Located
 from hotpartition_messages.attributes import EncodedAttributes
 from hotpartition_messages.errors import (
@@ -62,6 +61,20 @@ class Edit:
 
     body: str | None = None
     attributes: EncodedAttributes | None = None
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A change that a request asks for, and what is known of its attempts.
+
+    `unsure_of` is the version that one of them may have replaced, since it had no response.
+    """
+
+    target: Target
+    key: ItemKey[str]
+    decide: Callable[[Message], Message | None]
+    unsure_of: int | None = None
+    is_counted: bool = False
 
 
 class MessageChanger:
@@ -135,75 +148,65 @@ class MessageChanger:
         """Replace a message by the decided one; decide anew when it was changed meanwhile."""
         budget_ms = min(self._budget_ms, remaining_ms)
         deadline_ms = self._clock.now_ms() + budget_ms
-        budget = Budget(self._clock, budget_ms)
-        key = build_key(target.conversation_id, target.message_id)
-        is_counted = False
-        unsure_of: int | None = None
-        while True:
-            located, found, changed = self._look(key, target, decide, deadline_ms - self._clock.now_ms(), unsure_of)
-            if changed is None:
-                return found
-            replacements = [_build_replacement(copy, changed) for copy in located.copies]
-            if place := _find_missing_place(key, located):
-                replacements.append(Replacement(changed.to_item(place), None))
-            if not is_counted:
-                self._count(key, found, replacements)
-                is_counted = True
-            refusal = self._attempt(replacements)
-            if refusal is None:
-                return changed
-            if isinstance(refusal, StoreUnavailableError):
-                unsure_of = found.version
-            if not budget.wait():
-                raise refusal
-
-    def _look(
-        self,
-        key: ItemKey[str],
-        target: Target,
-        decide: Callable[[Message], Message | None],
-        remaining_ms: float,
-        unsure_of: int | None,
-    ) -> tuple[Located[Message], Message, Message | None]:
-        """Find the copies of a message, the one that counts, and its replacement (None: nothing).
-
-        `unsure_of` is the version that an attempt of this request may have replaced, since it had no response. It may
-        have succeeded before the state that now forbids the change, so no response may say the opposite.
-        """
+        asked = _Asked(target, build_key(target.conversation_id, target.message_id), decide)
         try:
-            located, found = self._locate(key, target, remaining_ms)
-            changed = decide(found)
+            return change_located(
+                lambda: self._locate(asked, deadline_ms - self._clock.now_ms()),
+                partial(self._decide, asked),
+                may_repeat=Budget(self._clock, budget_ms).wait,
+            )
         except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
-            if unsure_of is None:
+            # An attempt without a response may have succeeded before the state that now forbids the change.
+            if asked.unsure_of is None:
                 raise
             raise StoreUnavailableError(_CHANGED_MEANWHILE) from error
-        if changed is not None and unsure_of is not None and found.version > unsure_of:
-            raise StoreUnavailableError(_CHANGED_MEANWHILE)
-        return located, found, changed
 
-    def _attempt(self, replacements: Sequence[Replacement]) -> RetryLaterError | None:
-        """Replace the copies once; return why it was not done, or why the outcome is unknown."""
-        try:
-            is_done = self._store.replace(replacements)
-        except ThrottledError as error:
-            self._telemetry.count(MetricName.WRITES_THROTTLED)
-            return error
-        except StoreUnavailableError as error:
-            return error
-        return None if is_done else RetryLaterError("others kept changing the message")
-
-    def _locate(self, key: ItemKey[str], target: Target, remaining_ms: float) -> tuple[Located[Message], Message]:
-        """Find all copies of a message that its caller may change, and the one that counts."""
-        located = self._gatherer.locate(key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
+    def _locate(self, asked: _Asked, remaining_ms: float) -> Located[Message]:
+        """Find all copies of a message."""
+        located = self._gatherer.locate(asked.key, is_strong=True, everywhere=True, remaining_ms=remaining_ms)
         if not located.copies:
-            raise MessageNotFoundError(target.conversation_id, target.message_id)
+            raise MessageNotFoundError(asked.target.conversation_id, asked.target.message_id)
+        return located
+
+    def _decide(self, asked: _Asked, located: Located[Message]) -> Callable[[], Message]:
+        """Choose the copy that counts, check that its caller may change it, and plan how all copies are replaced."""
+        target, key = asked.target, asked.key
         found = choose_copy([copy.item for copy in located.copies])
         if found.deleted_at is None:
             if not found.is_shown_at(self._clock.now_ms()):
                 raise MessageNotFoundError(target.conversation_id, target.message_id)
             if target.sender is not None and target.sender != found.sender:
                 raise NotTheSenderError("only who sent a message may edit or delete it")
-        return located, found
+        changed = asked.decide(found)
+        if changed is None:
+            return lambda: found
+        if asked.unsure_of is not None and found.version > asked.unsure_of:
+            raise StoreUnavailableError(_CHANGED_MEANWHILE)
+        replacements = [_build_replacement(copy, changed) for copy in located.copies]
+        if place := _find_missing_place(key, located):
+            replacements.append(Replacement(changed.to_item(place), None))
+        if not asked.is_counted:
+            self._count(key, found, replacements)
+            asked.is_counted = True
+        return partial(self._replace, asked, found, changed, replacements)
+
+    def _replace(self, asked: _Asked, found: Message, changed: Message, replacements: Sequence[Replacement]) -> Message:
+        """Replace the copies once.
+
+        Raises:
+            RaceLostError: it was not done, or the outcome is unknown.
+        """
+        try:
+            is_done = self._store.replace(replacements)
+        except ThrottledError as error:
+            self._telemetry.count(MetricName.WRITES_THROTTLED)
+            raise RaceLostError(error) from error
+        except StoreUnavailableError as error:
+            asked.unsure_of = found.version
+            raise RaceLostError(error) from error
+        if not is_done:
+            raise RaceLostError(RetryLaterError("others kept changing the message"))
+        return changed
 
     def _count(self, key: ItemKey[str], found: Message, replacements: Sequence[Replacement]) -> None:
         """Count the write as offered. An item that is replaced costs the larger of both."""
