@@ -18,6 +18,7 @@ from hotpartition_messages.api import (
     Serve,
     build_response,
     message_response,
+    received_ms,
     remaining_ms,
     written_response,
 )
@@ -41,7 +42,7 @@ def build_routes(
 
     def write_message(event: Event, context: Any) -> Response:
         new = parse_write(event, sender_claim=sender_claim)
-        written = writer.write(new, remaining_ms=remaining_ms(context))
+        written = writer.write(new, remaining_ms=remaining_ms(context), received_ms=received_ms(event))
         telemetry.count(MetricName.MESSAGES_REPLAYED if written.is_replay else MetricName.MESSAGES_WRITTEN)
         return written_response(written)
 

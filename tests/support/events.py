@@ -24,15 +24,21 @@ def http_event(
     is_base64: bool = False,
     content_type: str | None = "application/json",
     authorizer: dict[str, Any] | None = None,
+    received_ms: int | None = None,
 ) -> dict[str, Any]:
-    """Build an event; path and query parameters are given as the gateway hands them over, decoded."""
+    """Build an event; path and query parameters are given as the gateway hands them over, decoded.
+
+    `received_ms`: when the gateway got it, by its clock; None: it does not say.
+    """
     path = route.format(**{name: quote(value, safe="", errors="replace") for name, value in path_parameters.items()})
     headers = [("Host", "example.execute-api.eu-central-1.amazonaws.com"), ("User-Agent", "curl/8")]
     if content_type is not None:
         headers.append(("Content-Type", content_type))
     request = HttpRequest(method, path, urlencode(query or {}, errors="replace"), headers, b"", "192.0.2.1")
     known = Route.parse(f"{method} {route}")
-    event = build_http_event(request, known, path_parameters, request_id="JKJaXmPLvHcESHA=", now_ms=1_583_817_383_220)
+    event = build_http_event(request, known, path_parameters, request_id="JKJaXmPLvHcESHA=", now_ms=received_ms or 0)
+    if received_ms is None:
+        del event["requestContext"]["timeEpoch"]
     event["isBase64Encoded"] = is_base64
     if authorizer is not None:
         event["requestContext"]["authorizer"] = authorizer

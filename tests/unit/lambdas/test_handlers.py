@@ -3,6 +3,7 @@
 What a request may say is in `tests/unit/messages/test_requests.py`, what the jobs do in the engine's tests.
 """
 
+import inspect
 import json
 from dataclasses import dataclass
 from typing import Any
@@ -20,9 +21,13 @@ from hotpartition.core.errors import (
 )
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_messages.api import respond
 from hotpartition_messages.function import build_handler
+from hotpartition_messages.keys import describe_table
+from hotpartition_messages.messages import Message
+from hotpartition_messages.writing import MessageWriter
 from support.builders import World, message_id
 from support.described import check_described
 from support.events import (
@@ -278,6 +283,26 @@ def test_an_item_over_the_limit_is_refused_by_the_byte(api):
     assert api.post(body="x" * (420_000 - needed + 409_600)).status == 201
 
 
+@pytest.mark.parametrize("failure", [ThrottledError([REASON]), StoreUnavailableError("away")])
+def test_an_id_made_by_a_clock_that_is_ahead_can_be_repeated_elsewhere(api, failure):
+    """Whatever became of the first attempt: by another environment, whose clock is right or a little behind."""
+    now_ms = api.world.clock.now_ms
+    fail(failure)(api)
+    api.world.clock.now_ms = now_ms + 600_000
+    refused = api.call(post_event("c", {"sender": "ann", "body": "hi"}, received_ms=now_ms))
+    api.world.clock.now_ms, api.world.table.failures = now_ms - 3_000, []
+    again = post_event("c", {"sender": "ann", "body": "hi", "message_id": refused.body["message_id"]})
+    assert (refused.status, api.call(again).status) == (503, 201)
+
+
+def test_an_id_is_judged_by_the_later_of_two_clocks(api):
+    """One that a client made lately is taken where the function's clock is behind."""
+    late_id = message_id(NOW_MS + 60_000)
+    assert api.post(message_id=late_id).status == 400
+    event = post_event("c", {"sender": "ann", "body": "hi", "message_id": late_id}, received_ms=NOW_MS + 55_000)
+    assert api.call(event).status == 201
+
+
 def test_with_a_sender_claim_only_the_sender_may():
     """403 for everybody else, and for a caller without the claim."""
     api = Api(sender_claim="sub")
@@ -401,6 +426,24 @@ class TestFunctions:
         assert read(message_event("c", message_id(1)), FakeContext())["statusCode"] == 404
         assert counted(capsys, "Requests", "MessagesRead") == [1, 0]
         assert len(opened) == 1
+
+    def test_a_write_is_twelve_frames_deep_at_most(self):
+        """From the handler to DynamoDB's client, in the project's own code."""
+        world, depths = World(), []
+
+        class Calls:
+            def call(self, operation, request):
+                frames = [frame.filename for frame in inspect.stack()[1:]]
+                depths.append(sum("/layers/" in name or "/lambdas/" in name for name in frames))
+                return {}
+
+        store = DynamoDBItemStore(Calls(), describe_table("messages"), Message.from_item)
+        writer = MessageWriter(
+            world.writer().writer, store, now_ms=lambda: NOW_MS, random_bits=world.random.getrandbits
+        )
+        routes = load_handler("write_message").build_routes(writer, world.changer(), world.telemetry)
+        assert build_handler(lambda _: routes)(post_event("c", GOOD), FakeContext())["statusCode"] == 201
+        assert 5 <= depths[0] <= 12
 
     @pytest.fixture
     def consume(self, monkeypatch):

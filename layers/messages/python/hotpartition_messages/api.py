@@ -90,6 +90,12 @@ def remaining_ms(context: Any) -> float:
     return max(0.0, float(context.get_remaining_time_in_millis()) - RESPONSE_MARGIN_MS)
 
 
+def received_ms(event: Event) -> int | None:
+    """Return when API Gateway received a request, Unix ms by its clock; None: it does not say."""
+    moment: int | None = event["requestContext"].get("timeEpoch")
+    return moment
+
+
 def build_response(
     status: HTTPStatus, text: str = "", headers: Mapping[str, str] | None = None, *, content_type: str = JSON
 ) -> Response:

@@ -1,9 +1,10 @@
 """Edits and deletes messages where they are stored; no copy of an older version wins over the change.
 
 Every copy is located (strongly, the journal included); the next version of the one that counts is put in its place, if
-it is still the one that was found (`engine/changing.py`). A deletion puts a tombstone; nothing replaces a tombstone, and it never expires. Where a message has several copies (a
-retry across a raise), one transaction gives all of them the new version. Where it lies only at a later choice, the same
-transaction puts the new version at its first choice, too: point reads stop there when they find something.
+it is still the one that was found (`engine/changing.py`). A deletion puts a tombstone, which nothing replaces and which
+never expires. Where a message has several copies (a retry across a raise), one transaction gives all of them the new
+version. Where it lies only at a later choice, the same transaction puts the new version at its first choice, too: point
+reads stop there when they find something.
 
 docs/architecture.md says why nothing deleted comes back, and no edit is undone.
 """

@@ -16,6 +16,9 @@ from hotpartition.core.errors import InvalidRequestError
 MAX_FUTURE_MS = 5_000
 """How far ahead of the server's clock a message id may lie, in ms."""
 
+MAX_MINTED_AHEAD_MS = 1_000
+"""How far ahead of the gateway's clock an id may lie that is made here, in ms: less than what all processes take."""
+
 MAX_TIME_MS = (1 << 48) - 1
 MESSAGE_ID_RULE = "a ULID (26 characters) or a UUIDv7"
 

@@ -12,7 +12,7 @@ from hotpartition.engine.writer import Writer
 from hotpartition_messages.attributes import NO_ATTRIBUTES, EncodedAttributes
 from hotpartition_messages.errors import MessageConflictError, MessageGoneError
 from hotpartition_messages.keys import build_key, check_item_size
-from hotpartition_messages.message_ids import check_not_ahead, message_time_ms, mint_message_id
+from hotpartition_messages.message_ids import MAX_MINTED_AHEAD_MS, check_not_ahead, message_time_ms, mint_message_id
 from hotpartition_messages.messages import Message
 
 
@@ -58,8 +58,11 @@ class MessageWriter:
         self._now_ms = now_ms
         self._random_bits = random_bits
 
-    def write(self, new: NewMessage, *, remaining_ms: float = float("inf")) -> Written:
+    def write(self, new: NewMessage, *, remaining_ms: float = float("inf"), received_ms: int | None = None) -> Written:
         """Store a message, or find it stored already. `remaining_ms` is the time that the function has left.
+
+        `received_ms` is when the gateway got the request, Unix ms by its clock. It bounds the time of an id that is
+        made here: if this process's clock is ahead, the id is still one that every other process takes.
 
         Raises:
             InvalidRequestError: its id lies too far ahead.
@@ -69,7 +72,7 @@ class MessageWriter:
             MessageGoneError: it was deleted, as far as its place shows, or it would have expired already.
             RetryLaterError: DynamoDB refused for the whole budget; `sort_key` has the id to repeat with.
         """
-        message_id = self._choose_id(new.message_id)
+        message_id = self._choose_id(new.message_id, received_ms)
         expires_at_s = self._choose_expiry(message_id, new.expires_at_s)
         message = Message(
             new.conversation_id, message_id, new.sender, new.body, new.attributes.stored, expires_at_s=expires_at_s
@@ -113,11 +116,12 @@ class MessageWriter:
         kept_until_s = -(-message_time_ms(message_id) // 1000) + self._retention_s
         return kept_until_s if wanted_s is None else min(wanted_s, kept_until_s)
 
-    def _choose_id(self, wanted: str | None) -> str:
+    def _choose_id(self, wanted: str | None, received_ms: int | None) -> str:
         now_ms = self._now_ms()
         if wanted is None:
-            return mint_message_id(now_ms, self._random_bits)
-        check_not_ahead(wanted, now_ms)
+            latest_ms = now_ms if received_ms is None else received_ms + MAX_MINTED_AHEAD_MS
+            return mint_message_id(min(now_ms, latest_ms), self._random_bits)
+        check_not_ahead(wanted, max(now_ms, received_ms or 0))
         return wanted
 
 
