@@ -128,7 +128,7 @@ up: .venv/.tool ## Run the stack on this machine, and stay up (ENVIRONMENT=lite:
 	$(BIN)/python -m tools.local up --environment $(ENVIRONMENT) --port $(PORT)
 
 bench: setup ## Measure every row against its rival (10 minutes; ONLY=<name> takes one, STRICT=1 fails on a missed bar)
-	$(BIN)/python -m tools.benchmarks $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
+	$(BIN)/python -m tools.bench $(addprefix --only ,$(ONLY)) $(if $(STRICT),--strict)
 
 detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soon each is detected (3 minutes)
 	$(BIN)/python -m tools.play detect

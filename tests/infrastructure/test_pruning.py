@@ -15,7 +15,7 @@ from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.pruning import DROPPED, KEPT_SERVICES, NOT_COMPILED, prune, source_only_pattern
 from support.events import page_event, post_event
 from support.handlers import find_function
-from tools.benchmarks.cold import build_layers, install_plain
+from tools.bench.cold import build_layers, install_plain
 
 LARGEST_SHARE = 0.65
 """Of the same packages as pip installs them; with bytecode on both sides, and on both libcurl's 17 MB, of which nothing

@@ -136,12 +136,17 @@ def mint_half(offer: Offer, now: float, rng: random.Random) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
-    """What is under load: how its clients speak to it, and what its functions are called. By default, the messages."""
+    """What is under load, by default the messages: how its clients speak to it, and what its functions are called.
+
+    `collection` and `item` are its words for what has one partition key, and for what is written.
+    """
 
     open_api: Callable[[aiohttp.ClientSession, str], Api] = HttpApi
     mint: Mint = mint_half
     writer: str = "write_message"
     reader: str = "read_messages"
+    collection: str = "conversation"
+    item: str = "message"
 
 
 MESSAGES = Application()

@@ -17,13 +17,20 @@ from tools.play.verdict import is_key_of
 from tools.play.watch import Control, Event, Observations, look_at_parts
 from tools.play.workload import Offer
 
-SETTINGS: Mapping[str, Any] = {
-    "is_closing": True,
-    "close_after_seconds": 3.0,
-    "lease_seconds": 2.0,
-    "lease_margin_seconds": 1.0,
-    "close_pause_seconds": 1.0,
-}
+
+def close_times(speed: float) -> Mapping[str, Any]:
+    """Build the settings of closes: seconds in place of minutes, more of them on a slow machine."""
+    slowness = min(MOST_SLOWNESS, 1 / speed)
+    return {
+        "is_closing": True,
+        "close_after_seconds": 3.0 * slowness,
+        "lease_seconds": 2.0 * slowness,
+        "lease_margin_seconds": 1.0 * slowness,
+        "close_pause_seconds": 1.0 * slowness,
+    }
+
+
+MOST_SLOWNESS = 5.0
 LONGEST_SECONDS = 120.0
 """How long a close is waited for, on any machine."""
 PAGE_LIMIT = 20
@@ -31,7 +38,8 @@ MORE = 4
 """A page looks one message further, to know whether it is the last."""
 MOST_PAGES = 8
 QUIET_PER_SECOND, NEXT_PER_SECOND = 2.0, 8.0
-"""Messages written while it is waited for, and behind the close: less than one partition takes of any scale."""
+QUIET_SHARE, NEXT_SHARE = 0.1, 0.4
+"""Messages written while it is waited for, and behind the close; at most as large a share of what a partition takes."""
 SETTLE_SECONDS = 2 * SLOT_MS / 1000
 
 
@@ -60,6 +68,8 @@ class CoolDown:
     control: Control
     observations: Observations
     now: Callable[[], float]
+    limit_wcu: float
+    """What a partition takes a second."""
     _written: int = 0
 
     async def run(self) -> Cooled:
@@ -69,13 +79,13 @@ class CoolDown:
         while closed_at is None or self.now() <= closed_at:
             if self.now() > deadline:
                 return Cooled(closed_at=closed_at)
-            await self._write(QUIET_PER_SECOND)
+            await self._write(min(QUIET_PER_SECOND, QUIET_SHARE * self.limit_wcu))
             if closed_at is None and (closed_at := await self._find_close()):
                 ahead = closed_at - self.now()
                 text = f"in {ahead:.1f} s" if ahead > 0 else "already"
                 self.observations.events.append(Event(self.now(), f"{self.conversation_id} is closed {text}"))
         for _ in range(PAGE_LIMIT + MORE):
-            await self._write(NEXT_PER_SECOND)
+            await self._write(min(NEXT_PER_SECOND, NEXT_SHARE * self.limit_wcu))
         keys = await self._count_keys()
         # Without Redis, an environment that has not read the conversation since learns of the close by its first page.
         for _ in range(MOST_PAGES - 1):

@@ -18,7 +18,7 @@ from rich.console import Console
 from tools.messages_file import WorkloadError, read_messages_file
 from tools.play.report import Run
 from tools.play.run import Plan, demonstrate
-from tools.play.scale import ScaleError, choose_scale
+from tools.play.scale import ScaleError, choose_scale, measure_speed
 from tools.play.stack import StackError
 from tools.play.watch import ControlError
 from tools.play.workload import (
@@ -57,24 +57,24 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
     return parser.parse_args(arguments)
 
 
-def build_plan(options: argparse.Namespace, cores: int) -> Plan:
+def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
     """Build the plan of a demonstration, from a file of messages if one is given."""
     duration = options.duration
     if options.messages is None:
-        scale = choose_scale(cores=cores)
+        scale = choose_scale(cores=cores, speed=speed)
         workload = generate_workload(seed=options.seed, scale=scale, duration_seconds=duration)
     else:
         messages = read_messages_file(options.messages)
-        scale = choose_scale(cores=cores, largest_conversation=largest_conversation(messages))
+        scale = choose_scale(cores=cores, speed=speed, largest_conversation=largest_conversation(messages))
         workload = replay_workload(messages, name=options.messages.name, scale=scale, duration_seconds=duration)
     return Plan(
         workload=workload,
         scale=scale,
         seed=options.seed,
         cores=cores,
+        speed=speed,
         out_dir=options.out,
         environment=options.environment,
-        shortened=duration < DEFAULT_DURATION_SECONDS,
         kill_redis_at=options.kill_redis_at,
         restart_redis_at=options.restart_redis_at,
         read_rush_seconds=READ_RUSH_SECONDS,
@@ -93,13 +93,14 @@ def main(arguments: Sequence[str]) -> int:
     return present(partial(build_plan, parse_arguments(arguments, os.environ)), name="demo")
 
 
-def present(build: Callable[[int], Plan], *, name: str) -> int:
-    """Build a plan for this machine's cores, carry it out, tell what came of it, and give the exit status."""
+def present(build: Callable[[int, float], Plan], *, name: str) -> int:
+    """Build a plan for this machine's cores at their speed, carry it out, say its outcome, and give the exit status."""
     now = steady_clock()
     started_at = now()
     console = Console(highlight=False, soft_wrap=True)
     try:
-        plan = build(usable_cores())
+        cores = usable_cores()
+        plan = build(cores, measure_speed(cores))
         run = asyncio.run(stoppable(demonstrate(plan, console=console, now=now, started_at=started_at)))
     except (WorkloadError, ScaleError, StackError, ControlError) as error:
         print(f"{name}: {error}", file=sys.stderr)
@@ -143,7 +144,7 @@ def say_outcome(run: Run, plan: Plan, console: Console) -> int:
             console.print(f"     given up: {request}", markup=False)
         console.print(f"     what the functions said: {plan.out_dir / 'local' / 'logs'}")
     verdict, machine = run.judgement.verdict, run.machine
-    late = f"{machine.waited_percent:.0f} % of its requests waited for it, so run it on a quiet one"
+    late = f"{machine.waited_percent:.0f} % of its requests waited for it, so run it again on a quiet one"
     where = "" if machine.kept_up else f", on a machine that could not keep up ({late})"
     console.print(machine.describe(), style="" if machine.kept_up else "yellow")
     console.print(

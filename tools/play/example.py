@@ -30,7 +30,14 @@ WrittenT = TypeVar("WrittenT", Acknowledged, Unresolved)
 
 def sensors() -> Application:
     """Describe the example's application."""
-    return Application(open_api=DevicesApi, mint=DeviceClocks().mint, writer="ingest", reader="reads")
+    return Application(
+        open_api=DevicesApi,
+        mint=DeviceClocks().mint,
+        writer="ingest",
+        reader="reads",
+        collection="site",
+        item="reading",
+    )
 
 
 class EveryView(Variant):
@@ -111,9 +118,9 @@ def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def build_plan(options: argparse.Namespace, cores: int) -> Plan:
+def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
     """Install the wheel, synthesize the app at a scale that this machine can run, and plan the rush."""
-    scale = choose_scale(cores=cores)
+    scale = choose_scale(cores=cores, speed=speed)
     workload = generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration)
     environment = install(options.wheel, options.out / "packages")
     settings = {name: value for name, value in scale.settings().items() if name in SETTINGS}
@@ -123,8 +130,8 @@ def build_plan(options: argparse.Namespace, cores: int) -> Plan:
         scale=scale,
         seed=options.seed,
         cores=cores,
+        speed=speed,
         out_dir=options.out,
-        shortened=options.duration < DEFAULT_DURATION_SECONDS,
         up_options=("--assembly", str(assembly)),
         variant=EveryView(workload.conversations),
         application=sensors(),

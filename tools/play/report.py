@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tools.figures import nearest_rank
 from tools.history_checker import Verdict
 from tools.local.metering import TimelineRow
-from tools.play.client import Recorder
+from tools.play.client import Application, Recorder
 from tools.play.cooling import NOT_CLOSED, Cooled
 from tools.play.readers import RushCourse
 from tools.play.verdict import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
@@ -35,7 +35,7 @@ class Played:
     observations: Observations
     hot: Hot
     started_at: float
-    ended_at: float
+    workload_ended_at: float
     unread: tuple[str, ...]
     read_rush: RushCourse
     cooled: Cooled = NOT_CLOSED
@@ -51,6 +51,8 @@ class Run:
     throttles: Throttles
     machine: Machine
     timeline: tuple[TimelineRow, ...]
+    words: Application
+    """What the application calls its parts."""
     done: tuple[str, ...]
     """What was done, in sentences."""
     judgement: Judgement = NOT_YET
@@ -67,8 +69,8 @@ class Run:
 
     @property
     def length(self) -> int:
-        """How many seconds it lasted, the last one begun included."""
-        return max(1, ceil(self.played.ended_at - self.started_at))
+        """How many seconds the workload lasted, the last one begun included."""
+        return max(1, ceil(self.played.workload_ended_at - self.started_at))
 
 
 def build_pictures(run: Run) -> Mapping[str, Picture]:
@@ -102,16 +104,14 @@ def _draw_load(run: Run) -> Picture:
         _mark_limit(run, load)
         panel(load, f"Writes to {name}", y="writes/s")
         points = [(0.0, 0), *((one.seen_at - run.started_at, one.shard_count) for one in run.raises)]
-        if closed_at := run.played.cooled.closed_at:
-            points.append((closed_at - run.started_at, 0))
         seconds, counts = zip(*points, (float(run.length), points[-1][1]), strict=True)
         spread.step(seconds, counts, where="post", color=Color.PURPLE, label="N, the number of shards")
         for at, count in points[1:]:
             left = at < 0.7 * run.length
             spread.annotate(
-                f"{count or 'closed'} at {at:.1f} s",
+                f"{count} at {at:.1f} s",
                 (at, count),
-                xytext=(6 if left else -6, -14 if count else 5),
+                xytext=(6 if left else -6, -14),
                 textcoords="offset points",
                 ha="left" if left else "right",
             )
@@ -139,13 +139,18 @@ def _draw_latency(run: Run) -> Picture:
         steps(latency, p50_ms, width=1, color=Color.BLUE, label="p50")
         queued = [None if ms is None or ms < 1 else ms for ms in queued_p99_ms]
         steps(latency, queued, width=1, color=Color.SOFT, label="wait for this machine, p99")
-        panel(latency, "Latency of write requests, all conversations", y="ms, logarithmic", log=True)
+        panel(latency, f"Latency of write requests, all {run.words.collection}s", y="ms, logarithmic", log=True)
         stack(quiet, [(written, Color.CALM, "stored")], width=1)
         steps(quiet, offered, width=1, color=Color.INK, label="offered by clients")
         steps(quiet, refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
-        panel(quiet, f"Writes to the {run.history.conversations - 1} quiet conversations", y="writes/s", x=X_LABEL)
+        panel(
+            quiet,
+            f"Writes to the {run.history.conversations - 1} quiet {run.words.collection}s",
+            y="writes/s",
+            x=X_LABEL,
+        )
 
-    label = "Latency of write requests, and writes a second to the quiet conversations, over time"
+    label = f"Latency of write requests, and writes a second to the quiet {run.words.collection}s, over time"
     return draw(paint, name="latency", label=label, heights=(180, 150))
 
 

@@ -17,7 +17,7 @@ from rich.console import Console
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
 from tools.history_checker import Verdict, check_history
 from tools.play.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
-from tools.play.cooling import NOT_CLOSED, SETTINGS, CoolDown
+from tools.play.cooling import NOT_CLOSED, CoolDown, close_times
 from tools.play.readers import ReadRush, RushCourse, read_counts
 from tools.play.report import Played, Run, build_pictures, build_report
 from tools.play.scale import Scale
@@ -82,12 +82,14 @@ class Variant:
             summary=run.summary,
             history=run.history,
             throttles=run.throttles,
-            bars=bars_for(plan.workload, shortened=plan.shortened),
+            bars=bars_for(plan.workload),
             unexpected=run.played.recorder.notes,
             kept_up=run.machine.kept_up,
             busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
             cools=plan.cools,
             closes_in_heat=sum(seen_at < hot.ends for seen_at in run.played.observations.closes.values()),
+            collection=plan.application.collection,
+            item=plan.application.item,
         )
 
     def facts(self) -> Mapping[str, Any]:
@@ -105,7 +107,8 @@ class Plan:
     cores: int
     out_dir: Path
     environment: Literal["dev", "lite"] = "dev"
-    shortened: bool = False
+    speed: float = 1.0
+    """What this machine gets done while others are at work on it, as a share of what it does usually."""
     kill_redis_at: float | None = None
     restart_redis_at: float | None = None
     visitor_pause_seconds: float = VISITOR_PAUSE_SECONDS
@@ -132,8 +135,13 @@ class Plan:
         """The settings that the environment's functions have: the scale's, and the times of closes."""
         functions = FUNCTION_SETTINGS if self.environment == "dev" else IN_BAND_SETTINGS
         known = {name for each in functions.values() for name in each.declared()}
-        settings = {**self.scale.settings(), **(SETTINGS if self.cools else {})}
+        settings = {**self.scale.settings(), **(close_times(self.speed) if self.cools else {})}
         return {name: value for name, value in settings.items() if name in known}
+
+    def describe_scale(self) -> str:
+        """Say the scale in one line, and why it is smaller than usual if it is."""
+        why = f" (this machine gets {100 * self.speed:.0f} % of its usual work done now)" if self.speed < 1 else ""
+        return f"{self.scale.describe()}{why}"
 
     @property
     def summary_file(self) -> Path:
@@ -159,7 +167,7 @@ async def demonstrate(
     """
     remove_results(plan.out_dir)
     console.print(f"workload: {plan.workload.description}")
-    console.print(f"scale: {plan.scale.describe()}")
+    console.print(f"scale: {plan.describe_scale()}")
     async with Stack(plan.out_dir, *_up_options(plan)) as stack:
         console.print(f"starting the local run of {plan.environment}: template, DynamoDB's stand-in, functions")
         ready = await with_signs_of_life(stack.ready(), console, lambda: f"starting: {stack.step}")
@@ -261,13 +269,14 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
             view.phase = "playing"
             await play(writer, plan.workload.offers)
             stopped.set()
+            workload_ended_at = now()
             await disturbing
             view.phase = "read rush"
             rush = ReadRush(api=reader.api, recorder=recorder, conversation_id=hot_conversation, now=now)
             rush_began = now()
             if plan.read_rush_seconds:
                 say(f"everybody asks for the newest page of {hot_conversation}")
-                await rush.last(plan.read_rush_seconds, READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores)
+                await rush.last(plan.read_rush_seconds, READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores * plan.speed)
             cooled = NOT_CLOSED
             if plan.cools:
                 view.phase = "cooling"
@@ -279,9 +288,10 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
                     control=control,
                     observations=observations,
                     now=now,
+                    limit_wcu=plan.scale.partition_write_limit_wcu,
                 ).run()
             view.phase = "reading"
-            say("all written; every conversation is read to its end")
+            say(f"all written; every {plan.application.collection} is read to its end")
             unread = await read_everything(
                 reader, plan.workload, readers=CLOSING_READERS, from_both_ends=plan.reads_from_both_ends
             )
@@ -289,13 +299,12 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
             await look_at_parts(control, observations, now=now)
             view.phase = "done"
             closed.set()
-        ended_at = now()
     return Played(
         recorder=recorder,
         observations=observations,
         hot=hot,
         started_at=started_at,
-        ended_at=ended_at,
+        workload_ended_at=workload_ended_at,
         unread=unread,
         read_rush=RushCourse(began=rush_began, asked=tuple(rush.asked)),
         cooled=cooled,
@@ -366,6 +375,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         throttles=throttles,
         machine=measure_machine([timing.queued_seconds for timing in recorder.timings], recorder.late_seconds),
         timeline=timeline,
+        words=plan.application,
         done=_tell(plan, played, history),
     )
     run = replace(run, judgement=plan.variant.judge(plan, run))
@@ -385,22 +395,22 @@ def _write_down(plan: Plan, run: Run) -> None:
 
 def _tell(plan: Plan, played: Played, history: Verdict) -> tuple[str, ...]:
     """Tell what was done, for the report."""
-    counts = played.recorder.counts
+    counts, words = played.recorder.counts, plan.application
     started = (
         f"The template of {plan.environment} ran on this machine, "
-        f"{'with real Redis and ' if plan.environment == 'dev' else 'with '}DynamoDB behind a proxy that refuses what "
-        "a partition would refuse."
+        f"{'with real Redis and ' if plan.environment == 'dev' else 'with '}a DynamoDB that refuses what a partition "
+        "would refuse."
     )
     written = (
-        f"{counts.offered:,} messages were offered, {counts.throttled:,} responses said to come back later and were "
-        f"obeyed ({counts.retries:,} retries with the same message id), {counts.rejected} messages were given up, "
-        f"{counts.unanswered} requests got no response; {counts.replays} acknowledged messages were sent once more on "
-        "purpose."
+        f"{counts.offered:,} {words.item}s were offered, {counts.throttled:,} responses said to come back later and "
+        f"were obeyed ({counts.retries:,} retries with the same id), {counts.rejected} {words.item}s were given up, "
+        f"{counts.unanswered} requests got no response; {counts.replays} acknowledged {words.item}s were sent once "
+        "more on purpose."
     )
     closed = (
-        f"{VISITORS} visitors read at random meanwhile. Then every conversation was read completely and strongly "
+        f"{VISITORS} visitors read at random meanwhile. Then every {words.collection} was read completely and strongly "
         f"consistent; in all {history.reads:,} reads of {counts.pages:,} pages were checked."
     )
     unread = (f"Not read to the end: {', '.join(played.unread)}.",) if played.unread else ()
-    scale, workload = f"Scale: {plan.scale.describe()}.", f"Workload: {plan.workload.description}."
+    scale, workload = f"Scale: {plan.describe_scale()}.", f"Workload: {plan.workload.description}."
     return (started, scale, workload, written, closed, *unread)

@@ -1,8 +1,13 @@
-"""The scale of a demonstration: how much smaller than DynamoDB's its partitions and its load are."""
+"""The scale of a demonstration: how much smaller than DynamoDB's its partitions and its load are.
+
+It follows what this machine gets done while whatever else runs on it, which is measured for a second.
+"""
 
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from dataclasses import dataclass
 
 from tools.partition_model import PARTITION_RCU, PARTITION_WCU
@@ -20,6 +25,20 @@ HOT_TIMES_LIMIT = 3.0
 # A smaller largest conversation is played more slowly, against a smaller limit, so that it is hot for this long.
 SHORTEST_HOT_SECONDS = 10.0
 SMALLEST_HOT_WRITES_PER_SECOND = 12.0
+USUAL_ROUNDS_PER_SECOND = 6_500
+"""What one core of the machine for which the rates above were chosen does of `_ROUNDS`."""
+AS_USUAL = 0.75
+"""From this share on a machine counts as that one: nobody else is at work on it."""
+_ROUNDS = """
+import hashlib, json, time
+page = {"messages": [{"message_id": str(n), "body": "x" * 200} for n in range(50)]}
+ends_at, rounds = time.perf_counter() + 1.0, 0
+while time.perf_counter() < ends_at:
+    hashlib.sha256(json.dumps(json.loads(json.dumps(page))).encode()).digest()
+    rounds += 1
+print(rounds)
+"""
+"""A second of what the local run does most, counted."""
 
 
 class ScaleError(Exception):
@@ -62,9 +81,19 @@ class Scale:
         )
 
 
-def choose_scale(*, cores: int, largest_conversation: int | None = None) -> Scale:
-    """Choose the scale for a machine, and for a file whose largest conversation holds so many messages."""
-    carried = WRITES_PER_SECOND_AND_CORE * max(1, min(cores, MOST_CORES))
+def measure_speed(cores: int) -> float:
+    """Measure what all cores together get done in a second now, as a share of what they do usually; 1 at most."""
+    command = [sys.executable, "-c", _ROUNDS]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(cores)]
+    rounds = sum(int(process.communicate()[0]) for process in running)
+    share = rounds / (cores * USUAL_ROUNDS_PER_SECOND)
+    return 1.0 if share >= AS_USUAL else share
+
+
+def choose_scale(*, cores: int, speed: float = 1.0, largest_conversation: int | None = None) -> Scale:
+    """Choose the scale for a machine at its speed, and for a file whose largest conversation has this many messages."""
+    carried = speed * WRITES_PER_SECOND_AND_CORE * max(1, min(cores, MOST_CORES))
+    carried = max(carried, SMALLEST_HOT_WRITES_PER_SECOND / HOT_SHARE)
     hot = HOT_SHARE * carried
     if largest_conversation is not None:
         hot = min(hot, math.floor(largest_conversation / SHORTEST_HOT_SECONDS))

@@ -171,8 +171,9 @@ def build_workload(*, seed: int, seconds: float, writes_per_second: float) -> Wo
     )
 
 
-def build_plan(options: argparse.Namespace, cores: int) -> Plan:
-    """Build the plan of a soak."""
+def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
+    """Build the plan of a soak, whose rate is given."""
+    del speed
     hot = HOT_SHARE * options.rate
     limit = hot / HOT_TIMES_LIMIT
     workload = build_workload(seed=options.seed, seconds=options.seconds, writes_per_second=options.rate)

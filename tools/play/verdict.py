@@ -23,6 +23,8 @@ HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "con
 LONG_QUEUE_SECONDS = 0.05
 LATE_SECONDS = 0.25
 MOST_BEHIND_SHARE = 0.05
+LEAST_ACKNOWLEDGED_SHARE = 0.95
+"""Of what a workload offers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +84,8 @@ class Machine:
         figures = (
             f"{self.queued_long:,} of {self.requests:,} write requests ({self.waited_percent:.1f} %) waited more than "
             f"{1000 * LONG_QUEUE_SECONDS:g} ms for a free execution environment of this machine "
-            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms), and {self.offered_late:,} of {self.offered:,} messages "
-            f"were offered more than {1000 * LATE_SECONDS:g} ms late"
+            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms), and {self.offered_late:,} of {self.offered:,} came "
+            f"more than {1000 * LATE_SECONDS:g} ms late"
         )
         if self.kept_up:
             return f"The machine kept up: {figures}."
@@ -160,15 +162,12 @@ class Judgement:
         return tuple(one.name for one in self.conditions if not one.is_judged)
 
 
-def bars_for(workload: Workload, *, shortened: bool = False) -> Bars:
-    """Choose the bars: a file is held to what it has, and a run made shorter on purpose to what it offers."""
-    messages, conversations = workload.available_messages, workload.available_conversations
-    if shortened:
-        messages, conversations = len(workload.offers), len(workload.conversations)
+def bars_for(workload: Workload) -> Bars:
+    """Choose the bars: a small workload is held to what it has."""
     bars = Bars()
     return Bars(
-        acknowledged=bars.acknowledged if messages is None else min(bars.acknowledged, messages),
-        conversations=bars.conversations if conversations is None else min(bars.conversations, conversations),
+        acknowledged=min(bars.acknowledged, round(LEAST_ACKNOWLEDGED_SHARE * len(workload.offers))),
+        conversations=min(bars.conversations, len(workload.conversations)),
     )
 
 
@@ -239,8 +238,10 @@ def judge(
     busiest_second: int = 0,
     cools: bool = False,
     closes_in_heat: int = 0,
+    collection: str = "conversation",
+    item: str = "message",
 ) -> Judgement:
-    """Judge a run: every condition with its figures, in the order in which a reader cares.
+    """Judge a run: every condition with its figures, in the order in which a reader cares, in the application's words.
 
     `unexpected` lists responses that the API promises not to give. The clients send only what is allowed, so a response
     is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other 4xx or 5xx
@@ -255,9 +256,9 @@ def judge(
     least_n = bars.max_n if kept_up else min(bars.max_n, partitions if partitions > 1 else 0)
     return Judgement(
         (
-            *promise_conditions(history, unexpected),
-            timed(at_least("messages acknowledged", history.acknowledged, bars.acknowledged)),
-            at_least("conversations", history.conversations, bars.conversations),
+            *promise_conditions(history, unexpected, item=item),
+            timed(at_least(f"{item}s acknowledged", history.acknowledged, bars.acknowledged)),
+            at_least(f"{collection}s", history.conversations, bars.conversations),
             at_least("largest N", summary.max_n, least_n),
             timed(_raised_in_time(summary.onset_to_raise_seconds, bars.onset_to_raise_seconds)),
             timed(_throttles_fall(throttles)),
@@ -286,17 +287,17 @@ def _cooled(summary: Summary) -> Condition:
     return Condition("newest page of what has cooled", keys == 1, f"{keys or 'no'} keys queried, 1 needed; {figures}")
 
 
-def promise_conditions(history: Verdict, unexpected: Sequence[str]) -> tuple[Condition, ...]:
+def promise_conditions(history: Verdict, unexpected: Sequence[str], *, item: str = "message") -> tuple[Condition, ...]:
     """Build the conditions of the promise itself, which hold whatever is done to the parts."""
     return (
-        _none("no message missing", history.missing, history),
-        _none("no message duplicated", history.duplicated, history),
-        _none("no message out of order", history.out_of_order, history),
-        _none("no message altered", history.altered, history),
-        _none("no message from nowhere", history.phantom, history),
+        _none(f"no {item} missing", history.missing, history),
+        _none(f"no {item} duplicated", history.duplicated, history),
+        _none(f"no {item} out of order", history.out_of_order, history),
+        _none(f"no {item} altered", history.altered, history),
+        _none(f"no {item} from nowhere", history.phantom, history),
         _none("no page beyond the staleness bound", history.stale, history),
         Condition(
-            "every message looked for",
+            f"every {item} looked for",
             history.unverified == 0,
             f"{history.acknowledged - history.unverified} of {history.acknowledged} acknowledged",
         ),

@@ -52,10 +52,7 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A schedule, sorted by time, and what is known about it.
-
-    `available_messages` and `available_conversations` say how much the source could have given; None: as much as asked.
-    """
+    """A schedule, sorted by time, and what is known about it."""
 
     offers: tuple[Offer, ...]
     hot_conversation: str
@@ -63,8 +60,6 @@ class Workload:
     hot_end_seconds: float
     duration_seconds: float
     description: str
-    available_messages: int | None = None
-    available_conversations: int | None = None
 
     @property
     def conversations(self) -> tuple[str, ...]:
@@ -154,8 +149,6 @@ def replay_workload(
             f"{len(hot) + len(lead_in)} of {hot_id}, the largest ({len(hot_messages)}), and the first {each} of "
             f"each of {others} others"
         ),
-        available_messages=len(messages),
-        available_conversations=len(conversations),
     )
 
 

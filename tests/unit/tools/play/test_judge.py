@@ -174,25 +174,21 @@ def test_a_load_that_was_not_offered_in_time_is_not_judged():
     assert judged(SLOW, replace(FEW, missing=1), kept_up=False).verdict == "fail"
 
 
-def small_workload(**changes) -> Workload:
-    return Workload(
-        offers=tuple(Offer(0.0, f"c{number % 3}", "s", "b") for number in range(30)),
-        hot_conversation="c0",
-        onset_seconds=0.0,
-        hot_end_seconds=1.0,
-        duration_seconds=1.0,
-        description="",
-        **changes,
-    )
-
-
-def test_a_file_is_held_to_what_it_has():
-    """Bars shrink to a small file and do not grow with a large one; the generated workload has no excuse."""
+def test_a_small_workload_is_held_to_what_it_has():
+    """Bars shrink to it; the generated workload of a machine at its usual speed has no excuse."""
     assert bars_for(generate_workload(seed=1, scale=choose_scale(cores=2))) == Bars()
-    assert bars_for(small_workload(available_messages=200_000, available_conversations=153)) == Bars()
-    held = bars_for(small_workload(available_messages=900, available_conversations=7))
-    assert held == Bars(acknowledged=900, conversations=7)
-    assert bars_for(small_workload(), shortened=True) == Bars(acknowledged=30, conversations=3)
+    offers = tuple(Offer(0.0, f"c{number % 3}", "s", "b") for number in range(100))
+    times = {"onset_seconds": 0.0, "hot_end_seconds": 1.0, "duration_seconds": 1.0}
+    held = bars_for(Workload(offers=offers, hot_conversation="c0", description="", **times))
+    assert held == Bars(acknowledged=95, conversations=3)
+
+
+@pytest.mark.parametrize(("speed", "hot", "quiet"), [(1.0, 60.0, 45.0), (0.5, 30.0, 22.5), (0.01, 12.0, 9.0)])
+def test_a_slow_machine_plays_the_same_story_smaller(speed, hot, quiet):
+    """As much slower as the machine, and never so slow that it would not be hot: three times what a partition takes."""
+    scale = choose_scale(cores=2, speed=speed)
+    assert (scale.hot_writes_per_second, scale.quiet_writes_per_second) == (hot, quiet)
+    assert scale.partition_write_limit_wcu == hot / 3
 
 
 def test_one_key_takes_what_its_partition_does():

@@ -29,7 +29,7 @@ from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import ReadSettings
-from tools.benchmarks.measuring import (
+from tools.bench.measure import (
     CPU_CONDITIONS,
     MILLISECONDS,
     WALL_CONDITIONS,
@@ -39,7 +39,7 @@ from tools.benchmarks.measuring import (
     interleave,
     wall_seconds,
 )
-from tools.benchmarks.setup import TABLE, Setup
+from tools.bench.setup import TABLE, Setup
 
 CONVERSATIONS = 24
 SERVICE_MS = 5.0
@@ -201,7 +201,7 @@ def compare_reads(
 def measure_time(setup: Setup) -> Measured:
     """Compare with one query of an unsharded conversation. Now and then a page takes a second round."""
     conversations = store_conversations(setup, CONVERSATIONS, 16, with_plain=True)
-    setup.control("Configure", usual_ms=SERVICE_MS)
+    setup.control("Configure", delay_ms=SERVICE_MS)
     read, client = our_reader(), create_client(connections=1)
     check_reader(read, conversations)
     return compare_reads(
@@ -219,7 +219,7 @@ def measure_time(setup: Setup) -> Measured:
 def measure_cpu(setup: Setup) -> Measured:
     """Compare with the sources' reader."""
     conversations = store_conversations(setup, CONVERSATIONS, 16)
-    setup.control("Configure", usual_ms=SERVICE_MS)
+    setup.control("Configure", delay_ms=SERVICE_MS)
     ours, rival = our_reader(), sources_reader()
     for read in (ours, rival):
         check_reader(read, conversations)
@@ -265,7 +265,7 @@ def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float, **setti
     with Redis(port=setup.redis_port) as redis:
         for conversation in conversations:
             redis.set(read_hot_key(TABLE, conversation.sharded_id), 1)
-    setup.control("Configure", usual_ms=SERVICE_MS)
+    setup.control("Configure", delay_ms=SERVICE_MS)
     origins = _Origins()
     cached, uncached = our_reader(origins, None, **LASTING, **settings), our_reader(page_cache=False)
     for read in (cached, uncached):

@@ -20,7 +20,7 @@ from botocore.config import Config
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, adaptive, curl, fixed
-from tools.benchmarks.measuring import (
+from tools.bench.measure import (
     CPU_CONDITIONS,
     MICROSECONDS,
     Bar,
@@ -29,7 +29,7 @@ from tools.benchmarks.measuring import (
     interleave,
     wall_seconds,
 )
-from tools.benchmarks.setup import BODY, TABLE, Setup
+from tools.bench.setup import BODY, TABLE, Setup
 
 PUTS = 1_000
 PAGES = 150
@@ -67,12 +67,12 @@ def open_table(setup: Setup) -> Any:
 def compare(setup: Setup, ours: Work, rival: Work, calls: int, bars: Sequence[Bar], conditions: str) -> Measured:
     """Measure a call of ours against boto3's."""
     count = setup.count(calls)
-    setup.control("Configure", usual_ms=0.0)
+    setup.control("Configure", delay_ms=0.0)
     samples = interleave(_mean(ours, count), _mean(rival, count), setup.runs, warms_up=True)
     details: dict[str, float] = {}
     with ThreadPoolExecutor(THREADS) as pool:
         for delay_ms in (0.0, SLOW_MS):
-            setup.control("Configure", usual_ms=delay_ms)
+            setup.control("Configure", delay_ms=delay_ms)
             for threads in (1, THREADS):
                 executor = pool if threads > 1 else None
                 for kind in _MEASURES:
@@ -164,7 +164,7 @@ def _compare_pages(setup: Setup, bars: Sequence[Bar], **options: Any) -> Measure
     measured = compare(
         setup, lambda _: ours(), lambda _: rival(), PAGES, bars, f"The newest {PAGE} items of fixed({SHARDS})"
     )
-    setup.control("Configure", usual_ms=0.0)
+    setup.control("Configure", delay_ms=0.0)
     with ThreadPoolExecutor(len(keys)) as pool:
         count = setup.count(PAGES)
         queries = _mean(lambda _: list(pool.map(lambda key: read(plain, key, each), keys)), count)

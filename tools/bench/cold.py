@@ -22,8 +22,8 @@ from hotpartition_messages import Message
 from hotpartition_messages.message_ids import mint_message_id
 from infra.bundle import CACHE, MESSAGES
 from infra.environments import choose_environment
-from tools.benchmarks.measuring import MILLISECONDS, Bar, Measured, Samples, interleave
-from tools.benchmarks.setup import (
+from tools.bench.measure import MILLISECONDS, Bar, Measured, Samples, interleave
+from tools.bench.setup import (
     BODY,
     HOT_CONVERSATION,
     LAMBDAS,
@@ -67,7 +67,7 @@ def measure_cold(
     from_source = Measured(unit="", rival="", samples=source_samples, bars=(), conditions="")
     return Measured(
         unit="ms",
-        rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/benchmarks/rivals/{function}",
+        rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/bench/rivals/{function}",
         samples=samples,
         details={
             "without_bytecode_ms": from_source.value,

@@ -44,13 +44,12 @@ class Setup:
         """Scale a number of repetitions."""
         return max(1, round(full * self.effort))
 
-    def control(self, command: str, **request: Any) -> dict[str, int]:
+    def control(self, command: str, **request: Any) -> None:
         """Send the stand-in a command of `StandIn.control`."""
         connection = HTTPConnection("127.0.0.1", self.dynamodb_port)
         try:
             connection.request("POST", "/", json.dumps(request), {"X-Amz-Target": f"Bench.{command}"})
-            response: dict[str, int] = json.loads(connection.getresponse().read())
-            return response
+            connection.getresponse().read()
         finally:
             connection.close()
 

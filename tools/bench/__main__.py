@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -16,19 +17,51 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.benchmarks.results import print_table
-from tools.benchmarks.rows import ROWS
-from tools.benchmarks.setup import ROOT, Setup
+from tools.bench.measure import Measured, build_document, describe_machine, describe_versions, print_table
+from tools.bench.setup import ROOT, Setup, function_environment
 from tools.local.errors import LocalRunError
 from tools.local.processes import free_port, is_listening, kill, start_process
 from tools.local.redis_server import RedisServer, find_binary
 
+ROWS = {
+    "record": "calls.measure_record",
+    "route": "calls.measure_route",
+    "write": "calls.measure_write",
+    "write-floor": "calls.measure_floor",
+    "read-16": "pages.measure_time",
+    "read-16-cpu": "pages.measure_cpu",
+    "page-l1": "pages.measure_l1",
+    "page-redis": "pages.measure_redis",
+    "consumer": "consumer.measure_consumer",
+    "cold-write": "cold.measure_write",
+    "cold-read": "cold.measure_read",
+    "cold-write-lite": "cold.measure_write_lite",
+    "table-put": "tables.measure_put",
+    "table-put-curl": "tables.measure_put_curl",
+    "table-update": "tables.measure_update",
+    "table-query-8": "tables.measure_query",
+    "table-query-8-curl": "tables.measure_query_curl",
+}
+"""Each row's name, and the function that takes its figures."""
 OUT_DIR = ROOT / "out" / "bench"
 RUNS = 5
 BUSY_SHARE = 0.1
 """Above this, another program disturbs what is measured."""
 _START_SECONDS = 10.0
 _LOOK_SECONDS = 0.5
+
+
+def take_figures(name: str, out_dir: str, surroundings: str) -> None:
+    """Measure a row in this process and write its file; `surroundings` are the fields of a `Setup`, as JSON."""
+    machine, setup = describe_machine(), Setup(**json.loads(surroundings))
+    # Before the row's module is imported: the functions read it as they would in Lambda.
+    os.environ.update(function_environment(setup.dynamodb_port, setup.redis_port))
+    module, function = ROWS[name].split(".")
+    measure: Callable[[Setup], Measured] = getattr(importlib.import_module(f"tools.bench.{module}"), function)
+    document = build_document(name, measure(setup), machine=machine, versions=describe_versions())
+    (Path(out_dir) / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # idle threads of what was measured would be waited for
 
 
 @asynccontextmanager
@@ -38,7 +71,7 @@ async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
     redis = RedisServer(find_binary(os.environ), work_dir / "redis", free_port())
     redis.erase()
     port = free_port()
-    command = [sys.executable, "-m", "tools.benchmarks.stand_in", str(port)]
+    command = [sys.executable, "-m", "tools.bench.stand_in", str(port)]
     with (work_dir / "stand_in.log").open("wb") as log:
         stand_in = await start_process(command, log=log, cwd=ROOT)
     try:
@@ -57,7 +90,7 @@ async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> 
     (out_dir / f"{name}.json").unlink(missing_ok=True)
     async with running_servers(work_dir) as (dynamodb_port, redis_port):
         setup = Setup(dynamodb_port=dynamodb_port, redis_port=redis_port, runs=runs, effort=effort)
-        command = [sys.executable, "-m", "tools.benchmarks.rows", name, str(out_dir), json.dumps(asdict(setup))]
+        command = [sys.executable, "-m", "tools.bench", "--row", name, str(out_dir), json.dumps(asdict(setup))]
         log_path = work_dir / f"{name}.log"  # the functions' metrics and log lines
         with log_path.open("wb") as log:
             process = await start_process(command, log=log, cwd=ROOT)
@@ -107,7 +140,9 @@ async def measure_rows(names: Sequence[str], *, runs: int, effort: float, out_di
 
 def main(arguments: Sequence[str]) -> int:
     """Measure rows and print the table; the status says whether all ran, with --strict whether no bar was missed."""
-    parser = argparse.ArgumentParser(prog="python -m tools.benchmarks", description=main.__doc__)
+    if arguments[:1] == ["--row"]:
+        take_figures(*arguments[1:])
+    parser = argparse.ArgumentParser(prog="python -m tools.bench", description=main.__doc__)
     parser.add_argument("--only", action="append", choices=ROWS, metavar="NAME", help="measure this row alone")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each side (default %(default)s)")
     parser.add_argument("--effort", type=float, default=1.0, help="scales how much one run does (default 1.0)")

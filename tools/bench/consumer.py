@@ -2,7 +2,7 @@
 
 The consumer runs on a clock of the benchmark's: each time it would sleep, its CPU clock stops, the reports of the next
 100 ms are put into Redis, and it goes on. So passes are as many as in production at that rate, and what is fed is
-not timed.
+not timed. Two smaller loads beside it show how the cost grows: each pass costs something, each report costs more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from redis import Redis
 
-from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer
+from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer, RunSummary
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import Journal, JournalEntry
@@ -37,67 +37,76 @@ from hotpartition.runtime.building_control import build_consumer
 from hotpartition.runtime.ends import connect_redis
 from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition.table.routes import LoggedTelemetry
-from tools.benchmarks.measuring import Bar, Measured, interleave
-from tools.benchmarks.setup import TABLE, Setup, Unasked
+from tools.bench.measure import Bar, Measured, interleave
+from tools.bench.setup import TABLE, Setup, Unasked
 
 ResultT = TypeVar("ResultT")
 
-REPORTS_PER_SECOND = 30_000
+LOADS = (1_000, 10_000, 30_000)
+"""Reports a second; the last one is the row's."""
 SECONDS = 5
 """So long that the slots that a decision looks at are filled."""
 CONVERSATIONS = 2_000
 ENVIRONMENTS = 1_000
 SAMPLING_DISTANCE_WCU = 5.0
 MIN_PER_SECOND = 30_000.0
-_REPORTS_PER_PASS = REPORTS_PER_SECOND * POLL_MS // 1000
 
 
 def measure_consumer(setup: Setup) -> Measured:
     """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
     settings = ConsumerSettings.from_env(os.environ, registry_command_timeout_ms=5_000)
+    partitions = settings.reports.stream_partitions
     passes = setup.count(SECONDS * 1000 // POLL_MS)
-    feed = _Feed(setup.redis_port, settings.reports.stream_partitions, passes)
-    raises: list[int] = []
+    feeds = [_Feed(setup.redis_port, partitions, passes, per_second=load) for load in LOADS]
+    *_, largest = feeds
     gc.set_threshold(*GC_THRESHOLDS)  # as the function does; for both sides
 
-    def ours() -> float:
+    def consume(feed: _Feed) -> tuple[RunSummary, float]:
         feed.rewind()
         clock = _FedClock(feed)
         consumer = _build_consumer(settings, clock)
-        summary = clock.measure(lambda: consumer.run(passes * POLL_MS))
-        raises.append(summary.raises)
-        return summary.entries / clock.cpu_seconds
+        return clock.measure(lambda: consumer.run(passes * POLL_MS)), clock.cpu_seconds
+
+    def ours() -> float:
+        summary, cpu_seconds = consume(largest)
+        return summary.entries / cpu_seconds
 
     def rival() -> float:
-        feed.rewind()
-        clock = _FedClock(feed)
+        largest.rewind()
+        clock = _FedClock(largest)
         source = RedisReportSource(connect_redis(settings.registry, LoggedTelemetry(), "bench"), TABLE)
-        count = clock.measure(lambda: _only_decode(source, settings.reports.stream_partitions, clock, passes))
+        count = clock.measure(lambda: _only_decode(source, partitions, clock, passes))
         return count / clock.cpu_seconds
 
     samples = interleave(ours, rival, setup.runs)
+    core_shares = {
+        f"core_share_at_{load}": consume(feed)[1] / (passes * POLL_MS / 1000)
+        for load, feed in zip(LOADS, feeds, strict=True)
+    }
     return Measured(
         unit="reports/s",
         rival="XREAD and decoding alone",
         samples=samples,
-        details={"raises": raises[-1], "reports": feed.count},
+        details={"raises": consume(largest)[0].raises, "reports": largest.count, **core_shares},
         bars=(Bar("value", at_least=MIN_PER_SECOND), Bar("ratio", at_least=0.5)),
         conditions="a run's reports by its CPU (time.process_time) on one core, feeding left out; "
-        f"{REPORTS_PER_SECOND} reports/s for {passes * POLL_MS / 1000:g} s of the consumer's time, "
-        f"{CONVERSATIONS} conversations by Zipf, {ENVIRONMENTS} environments",
+        f"{LOADS[-1]} reports/s for {passes * POLL_MS / 1000:g} s of the consumer's time, "
+        f"{CONVERSATIONS} conversations by Zipf, {ENVIRONMENTS} environments; "
+        "core_share_at: of one core, at as many reports a second",
     )
 
 
 class _Feed:
     """The reports of a run, encoded for Redis in advance: one piece for each pass."""
 
-    def __init__(self, redis_port: int, partitions: int, passes: int) -> None:
+    def __init__(self, redis_port: int, partitions: int, passes: int, *, per_second: int) -> None:
+        self._per_pass = per_second * POLL_MS // 1000
         self._redis = Redis(port=redis_port)
         self._socket = socket.create_connection(("127.0.0.1", redis_port))
         self._partitions = partitions
         self.start_ms = time.time_ns() // 1_000_000 // SLOT_MS * SLOT_MS
         self._passes = [b"".join(self._commands(number)) for number in range(passes)]
-        self.count = passes * _REPORTS_PER_PASS
+        self.count = passes * self._per_pass
 
     def rewind(self) -> None:
         """Empty the streams, and all else that a run leaves."""
@@ -110,7 +119,7 @@ class _Feed:
         sender = threading.Thread(target=self._socket.sendall, args=(self._passes[number],))
         sender.start()
         lines = 0
-        while lines < 2 * _REPORTS_PER_PASS:  # an entry's id comes in two lines
+        while lines < 2 * self._per_pass:  # an entry's id comes in two lines
             lines += self._socket.recv(1 << 16).count(b"\n")
         sender.join()
 
@@ -129,7 +138,7 @@ class _Feed:
         random = Random(number)
         weights = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
         at_ms = self.start_ms + number * POLL_MS
-        for _ in range(_REPORTS_PER_PASS):
+        for _ in range(self._per_pass):
             conversation = f"conversation-{bisect_left(weights, random.random() * weights[-1])}"
             report = WriteReport(
                 collection=conversation,

@@ -1,9 +1,9 @@
 """A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
 It takes the requests that the functions and their rivals send (`PutItem`, `UpdateItem`, `GetItem`, `Query`), checks
-no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items, sets the delays
-and asks what was read. It knows just the two key conditions that are in use here, and takes every condition of a put
-for `attribute_not_exists(pk)`.
+no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items and sets delays.
+It knows just the two key conditions that are in use here, and takes every condition of a put for
+`attribute_not_exists(pk)`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ import re
 import sys
 import zlib
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from random import Random
 from typing import Any
 
 from hotpartition.core.capacity import read_units
@@ -30,27 +29,10 @@ _HEAD_END = b"\r\n\r\n"
 
 
 @dataclass(slots=True)
-class Delays:
-    """How long a response takes, in ms: all of them so long, and a share of them much longer."""
-
-    usual_ms: float = 0.0
-    slow_ms: float = 0.0
-    slow_share: float = 0.0
-    random: Random = field(default_factory=lambda: Random(7))
-
-    def next_seconds(self) -> float:
-        """Draw the delay of the next response."""
-        is_slow = self.slow_share > 0 and self.random.random() < self.slow_share
-        return (self.slow_ms if is_slow else self.usual_ms) / 1000
-
-
-@dataclass(slots=True)
 class Items:
     """Items by partition and sort key, in their encoded form."""
 
     keeps_puts: bool = True
-    requests: int = 0
-    items_read: int = 0
     _sort_keys: dict[str, list[str]] = field(default_factory=dict)
     _encoded: dict[tuple[str, str], bytes] = field(default_factory=dict)
 
@@ -61,14 +43,8 @@ class Items:
             insort(self._sort_keys.setdefault(key[0], []), key[1])
         self._encoded[key] = _dump(item)
 
-    def load(self, items: Iterable[Mapping[str, Any]]) -> None:
-        """Store several items."""
-        for item in items:
-            self.put(item)
-
     def respond(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
         """Serve one request: the HTTP status and the body."""
-        self.requests += 1
         match operation:
             case "PutItem":
                 return self._put_item(request)
@@ -76,7 +52,6 @@ class Items:
                 return 200, b"{}"
             case "GetItem":
                 found = self._encoded.get(_key_of(request["Key"]))
-                self.items_read += found is not None
                 return 200, b'{"Item":%b}' % found if found else b"{}"
             case "Query":
                 return 200, self._query(request)
@@ -110,7 +85,6 @@ class Items:
             keys = keys[keys.index(start["sk"]["S"]) + 1 :]
         limit = request.get("Limit", len(keys) + 1)
         taken = keys[:limit]
-        self.items_read += len(taken)
         encoded = b",".join([self._encoded[partition_key, key] for key in taken])
         response = b'{"Count":%d,"Items":[%b],"ScannedCount":%d' % (len(taken), encoded, len(taken))
         if request.get("ReturnConsumedCapacity", "NONE") != "NONE":
@@ -129,7 +103,7 @@ class StandIn:
 
     def __init__(self) -> None:
         self.items = Items()
-        self.delays = Delays()
+        self.delay_seconds = 0.0
 
     async def serve(self, port: int) -> None:
         """Serve on loopback until killed."""
@@ -138,23 +112,14 @@ class StandIn:
         await server.serve_forever()
 
     def control(self, command: str, request: dict[str, Any]) -> bytes:
-        """Obey a benchmark.
-
-        `Load` stores items; `Configure` sets `usual_ms`, `slow_ms`, `slow_share`, `seed` and `keeps_puts`, and starts
-        counting anew; `Counts` says what was asked and read since.
-        """
+        """Obey a benchmark: `Load` stores items, `Configure` sets how long responses take and if puts are kept."""
         if command == "Load":
-            self.items.load(request["items"])
+            for item in request["items"]:
+                self.items.put(item)
         elif command == "Configure":
-            self.delays = Delays(
-                request.get("usual_ms", 0.0),
-                request.get("slow_ms", 0.0),
-                request.get("slow_share", 0.0),
-                Random(request.get("seed", 7)),
-            )
+            self.delay_seconds = request.get("delay_ms", 0.0) / 1000
             self.items.keeps_puts = request.get("keeps_puts", True)
-            self.items.requests = self.items.items_read = 0
-        return _dump({"requests": self.items.requests, "items_read": self.items.items_read})
+        return b"{}"
 
 
 class _Connection(asyncio.Protocol):
@@ -199,8 +164,7 @@ class _Connection(asyncio.Protocol):
             self._send(200, self._owner.control(target[2].decode(), request))
             return
         status, response = self._owner.items.respond(target[2].decode(), request)
-        delay = self._owner.delays.next_seconds()
-        if delay:
+        if delay := self._owner.delay_seconds:
             self._is_busy = True
             self._loop.call_later(delay, self._send, status, response)
         else:

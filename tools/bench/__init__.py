@@ -1,0 +1,1 @@
+"""What hotpartition costs, row by row, beside what one would use instead."""

@@ -1,1 +1,0 @@
-"""Measures what users feel and pay, each as a ratio against what they would pick instead: `make bench`."""
