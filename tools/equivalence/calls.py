@@ -80,12 +80,11 @@ class Calls:
         def build(
             key: Mapping[str, Any], change: str, condition: Mapping[str, Any], returns: Mapping[str, Any]
         ) -> Call:
-            names = {"#d": ATTRIBUTE, "#text": "text"}
             values: dict[str, Any] = {":d": self.device_of(key)}
             expression = f"SET #d = :d{_CHANGES[change][0]}"
             values |= _CHANGES[change][1]
-            if "#text" not in expression:
-                del names["#text"]
+            names = {"#d": ATTRIBUTE, "#text": "text", "#log": "log", "#rank": "rank"}
+            names = {name: attribute for name, attribute in names.items() if name in expression}
             values |= condition.get("ExpressionAttributeValues", {})
             request = {
                 "Key": key,
@@ -283,12 +282,12 @@ def _decimals(value: Any) -> Any:
 
 _CHANGES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "add": (" ADD hits :one", {":one": 1}),
-    "append": (", log = list_append(if_not_exists(log, :none), :more)", {":none": [], ":more": ["entry"]}),
+    "append": (", #log = list_append(if_not_exists(#log, :none), :more)", {":none": [], ":more": ["entry"]}),
     "colour": (", colour = :colour", {":colour": "green"}),
     "count": (", hits = if_not_exists(hits, :zero) + :one", {":zero": 0, ":one": 1}),
     "delete": (" DELETE tags :a", {":a": {"a"}}),
     "remove": (" REMOVE #text, colour", {}),
-    "set": (", #text = :text, rank = :rank", {":text": "changed", ":rank": 3}),
+    "set": (", #text = :text, #rank = :rank", {":text": "changed", ":rank": 3}),
 }
 
 

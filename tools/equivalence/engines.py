@@ -1,4 +1,4 @@
-"""DynamoDB as it is at hand: moto, and DynamoDB Local where its jar is found."""
+"""DynamoDB as it is at hand: moto, the simulator's own, and DynamoDB Local where its jar is found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,11 @@ from moto import mock_aws
 
 from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination
 from tools.local.processes import free_port, is_listening, kill, start_process
+from tools.world.boto3_calls import take_calls
+from tools.world.dynamodb import DynamoDB
 
+WORLD = "world"
+"""The simulator's own DynamoDB: a `ShardedTable` on it is compared with boto3's `Table` on moto."""
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
 """Names the path of `DynamoDBLocal.jar`."""
 LIBRARIES = "DynamoDBLocal_lib"
@@ -46,7 +50,7 @@ def engines_at_hand() -> tuple[str, ...]:
     Raises:
         EngineError: the variable names something that is no DynamoDB Local, or there is no Java to run it.
     """
-    return ("moto", "dynamodb-local") if _find_jar() else ("moto",)
+    return ("moto", WORLD, *(["dynamodb-local"] if _find_jar() else []))
 
 
 def _find_jar() -> Path | None:
@@ -78,6 +82,10 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
         elif name == "moto":
             stack.enter_context(mock_aws())
             yield boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
+        elif name == WORLD:
+            resource = boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
+            stack.callback(take_calls(resource.meta.client, DynamoDB().call))
+            yield resource
         else:
             jar = _find_jar()
             if jar is None:

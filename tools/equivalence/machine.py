@@ -25,9 +25,13 @@ shard_counts = st.integers(1, MOST_SHARDS)
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a machine plays with. `counter` counts the calls by kind; `refused` are calls that the engine refuses."""
+    """What a machine plays with. `counter` counts the calls by kind; `refused` are calls that the engine refuses.
+
+    boto3's table is on `reference`, ours on `resource`: the same engine, or the one that it is held to.
+    """
 
     combination: Combination
+    reference: Any
     resource: Any
     counter: Counter[str]
     calls: Calls
@@ -45,7 +49,7 @@ class Machine(RuleBasedStateMachine):
     def create(self, shards: int) -> None:
         """Begin with two empty tables."""
         setting = self.setting
-        self.plain = create_table(setting.resource, setting.combination)
+        self.plain = create_table(setting.reference, setting.combination)
         self.stored = create_table(setting.resource, setting.combination, is_ours=True)
         self.subject = build_subject(setting.combination, self.stored, shards)
         self.pair = Pair(self.plain, self.subject.build())
@@ -221,15 +225,24 @@ def _of_transaction(call: Call) -> Call:
     return Call(call.method, request)
 
 
-def run_machine(combination: Combination, resource: Any, *, examples: int, counter: Counter[str], seed: int) -> None:
-    """Play histories until one differs, or so many did not.
+def run_machine(
+    combination: Combination,
+    resource: Any,
+    *,
+    examples: int,
+    counter: Counter[str],
+    seed: int,
+    reference: Any = None,
+) -> None:
+    """Play histories until one differs, or so many did not; boto3's table is on `reference`, if that is another engine.
 
     Raises:
         DifferenceError: one differs; hypothesis made it as short as it could.
     """
     calls = Calls(combination)
-    refused = _list_refused(calls, create_table(resource, combination))
-    setting = Setting(combination, resource, counter, calls, refused)
+    reference = reference or resource
+    refused = _list_refused(calls, *(create_table(engine, combination) for engine in (reference, resource)))
+    setting = Setting(combination, reference, resource, counter, calls, refused)
     machine = type("History", (Machine,), {"setting": setting, "_hypothesis_internal_use_seed": seed})
     run_state_machine_as_test(
         machine,
@@ -245,8 +258,10 @@ def run_machine(combination: Combination, resource: Any, *, examples: int, count
     )
 
 
-def _list_refused(calls: Calls, table: Any) -> tuple[Call, ...]:
-    """List the wrong calls that this engine refuses: moto takes some that DynamoDB does not, and we refuse."""
-    refused = tuple(call for call in calls.list_wrong() if perform(table, call).error is not None)
-    table.delete()
+def _list_refused(calls: Calls, *tables: Any) -> tuple[Call, ...]:
+    """List the wrong calls that the engines refuse: moto takes some that DynamoDB does not, and we refuse."""
+    wrong = calls.list_wrong()
+    refused = tuple(call for call in wrong if all(perform(table, call).error is not None for table in tables))
+    for table in tables:
+        table.delete()
     return refused

@@ -10,13 +10,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 
 from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError
-from tools.equivalence.engines import EngineError, engines_at_hand, open_engine
+from tools.equivalence.engines import WORLD, EngineError, engines_at_hand, open_engine
 from tools.equivalence.machine import run_machine
 
 OUT_DIR = Path("out/equivalence")
@@ -63,13 +64,22 @@ def compare(combination: Combination, engine: str, calls: int, seed: int) -> Com
     """Compare one combination on one engine until so many calls were made, or one differs."""
     counter: Counter[str] = Counter()
     difference = None
-    with open_engine(engine, over_http=combination.is_curl) as resource:
+    is_world = engine == WORLD
+    if is_world:
+        combination = replace(combination, is_curl=False)
+    with open_engine(engine, over_http=combination.is_curl) as resource, ExitStack() as stack:
+        reference = stack.enter_context(open_engine("moto")) if is_world else resource
         number = 0
         while counter.total() < calls and difference is None:
             number += 1
             try:
                 run_machine(
-                    combination, resource, examples=EXAMPLES_AT_ONCE, counter=counter, seed=1_000 * seed + number
+                    combination,
+                    resource,
+                    examples=EXAMPLES_AT_ONCE,
+                    counter=counter,
+                    seed=1_000 * seed + number,
+                    reference=reference,
                 )
             except DifferenceError as error:
                 difference = "\n".join([str(error), *getattr(error, "__notes__", ())])

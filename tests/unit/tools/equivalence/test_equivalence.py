@@ -10,7 +10,7 @@ from tools.equivalence import study
 from tools.equivalence.calls import Call
 from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError, Pair, walk
-from tools.equivalence.engines import create_table, open_engine
+from tools.equivalence.engines import WORLD, create_table, open_engine
 from tools.equivalence.machine import run_machine
 
 pytestmark = pytest.mark.slow
@@ -34,6 +34,16 @@ def test_calls_have_the_same_results(resource, combination):
     """Some histories of each; `make table-equivalence` plays many more, and libcurl, which moto in here is not for."""
     counter: Counter[str] = Counter()
     run_machine(replace(combination, is_curl=False), resource, examples=2, counter=counter, seed=7)
+    assert counter.total() > 10
+
+
+@pytest.mark.parametrize("combination", COMBINATIONS[::3], ids=lambda combination: combination.name)
+def test_the_simulators_dynamodb_has_the_same_results(resource, combination):
+    """A `ShardedTable` on it, beside boto3's `Table` on moto."""
+    counter: Counter[str] = Counter()
+    combination = replace(combination, is_curl=False)
+    with open_engine(WORLD) as simulated:
+        run_machine(combination, simulated, examples=2, counter=counter, seed=5, reference=resource)
     assert counter.total() > 10
 
 

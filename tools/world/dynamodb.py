@@ -1,0 +1,567 @@
+"""One DynamoDB in memory: tables, items and the API as JSON. It knows no time, limits or faults: a `Gate` does.
+
+Items keep their size and what they were: a reader sees each as it was at the instant that `seen_until` names.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any, NamedTuple
+from zlib import crc32
+
+from hotpartition.core.capacity import item_size_bytes, read_units, write_units
+from tools.world.expressions import (
+    ExpressionError,
+    Item,
+    Names,
+    Values,
+    parse_condition,
+    parse_key_condition,
+    parse_projection,
+    parse_update,
+    rank,
+)
+
+Response = dict[str, Any]
+Request = Mapping[str, Any]
+
+PAGE_BYTES = 1_000_000
+KEYS_PER_BATCH, ITEMS_PER_BATCH, ACTIONS_PER_TRANSACTION = 100, 25, 100
+TRANSACTION_FACTOR = 2
+HISTORY_SECONDS = 10.0
+"""How long an item remembers what it was: more than any lag."""
+_NO_SORT_KEY = ""
+
+
+class DynamoDBError(Exception):
+    """A request is refused; `facts` stand beside the error in the response."""
+
+    def __init__(self, code: str, message: str = "", *, status: int = 400, **facts: Any) -> None:
+        super().__init__(f"{code}: {message}")
+        self.code, self.message, self.status, self.facts = code, message, status, facts
+
+
+class Version(NamedTuple):
+    """A state of an item, and the one that it took the place of; `item` None: there was none."""
+
+    item: Item | None
+    size_bytes: int
+    written_at: float
+    before: Version | None = None
+
+    def seen(self, until: float) -> Version | None:
+        """Return the state that a reader sees who sees what was written until then."""
+        state: Version | None = self
+        while state is not None and state.written_at > until:
+            state = state.before
+        return state if state is not None and state.item is not None else None
+
+
+@dataclass(slots=True)
+class Collection:
+    """All items of one partition key, and their sort keys in order."""
+
+    versions: dict[Any, Version] = field(default_factory=dict)
+    order: list[Any] = field(default_factory=list)
+
+
+class Gate:
+    """Is asked before anything happens, and hears what was written. This one lets everything pass."""
+
+    def refuse_write(self, partition_key: str, units: float) -> str | None:
+        """Return why a write is refused; None: it is admitted, and has taken its units."""
+        del partition_key, units
+        return None
+
+    def refuse_read(self, partition_key: str, units: float, *, is_query: bool) -> str | None:
+        """Return why a read is refused; None: it is admitted, and has taken its units."""
+        del partition_key, units, is_query
+        return None
+
+    def kept(self, table: Table, old: Item | None, new: Item | None) -> None:
+        """An item was written (None: it is, or was, not there)."""
+
+
+class Table:
+    """One table."""
+
+    def __init__(self, description: Request) -> None:
+        """Create it as `CreateTable` describes it."""
+        self.description = description
+        self.name: str = description["TableName"]
+        (self.partition_key,), sort = _keys_of(description)
+        self.sort_key = sort[0] if sort else _NO_SORT_KEY
+        self.key_names = (self.partition_key, *sort)
+        listed = [*description.get("GlobalSecondaryIndexes", ()), *description.get("LocalSecondaryIndexes", ())]
+        self.indexes = {index["IndexName"]: _keys_of(index) for index in listed}
+        self.types = {each["AttributeName"]: each["AttributeType"] for each in description["AttributeDefinitions"]}
+        self.collections: dict[Any, Collection] = {}
+
+    def place_of(self, item: Item) -> tuple[Any, Any]:
+        """Return where an item lies.
+
+        Raises:
+            DynamoDBError: a key attribute is missing, empty or of another type.
+        """
+        for name in self.key_names:
+            value = item.get(name)
+            if value is None:
+                raise _invalid(f"One or more parameter values were invalid: Missing the key {name} in the item")
+            if self.types[name] not in value:
+                raise _invalid(f"One or more parameter values were invalid: Type mismatch for key {name}")
+            if value == {"S": ""}:
+                raise _invalid(f"One or more parameter values are not valid. {name} is an empty string value.")
+        return rank(item[self.partition_key]), rank(item[self.sort_key]) if self.sort_key else _NO_SORT_KEY
+
+    def key_of(self, item: Item) -> Response:
+        """Return the key attributes of an item."""
+        return {name: item[name] for name in self.key_names}
+
+    def latest(self, place: tuple[Any, Any]) -> Version | None:
+        """Return what is at a place now."""
+        collection = self.collections.get(place[0])
+        version = None if collection is None else collection.versions.get(place[1])
+        return version if version is not None and version.item is not None else None
+
+    def keep(self, place: tuple[Any, Any], item: Item | None, now: float) -> None:
+        """Put an item at its place, or take it away, and remember what was there for as long as it can be seen."""
+        key, sort_key = place
+        collection = self.collections.setdefault(key, Collection())
+        known = collection.versions.get(sort_key)
+        if known is None:
+            if collection.order and sort_key < collection.order[-1]:
+                insort(collection.order, sort_key)
+            else:
+                collection.order.append(sort_key)
+        elif known.before is not None and known.before.written_at < now - HISTORY_SECONDS:
+            known = known._replace(before=None)
+        size = 0 if item is None else item_size_bytes(item)
+        collection.versions[sort_key] = Version(item, size, now, known)
+
+    def items(self, until: float = inf) -> Iterator[Item]:
+        """Yield all items, in the order of a scan."""
+        for key in sorted(self.collections):
+            collection = self.collections[key]
+            for sort_key in collection.order:
+                version = collection.versions[sort_key].seen(until)
+                if version is not None and version.item is not None:
+                    yield version.item
+
+
+class _Change(NamedTuple):
+    """A write that is prepared: where, what was there, what is to be there, and what does not hold."""
+
+    table: Table
+    place: tuple[Any, Any]
+    old: Version | None
+    new: Item | None
+    updated: tuple[str, ...]
+    failure: Response | None
+    """The error's facts, if the condition does not hold."""
+    is_check: bool
+
+    @property
+    def partition_key(self) -> str:
+        return str(self.place[0])
+
+    @property
+    def units(self) -> float:
+        size = 0 if self.old is None else self.old.size_bytes
+        return float(write_units(max(size, 0 if self.new is None else item_size_bytes(self.new))))
+
+
+class DynamoDB:
+    """All tables. `call` does what one request asks for, at one instant."""
+
+    def __init__(self, gate: Gate | None = None) -> None:
+        self.gate = gate or Gate()
+        self.tables: dict[str, Table] = {}
+        self._operations: Mapping[str, Callable[[Request, float, float], Response]] = {
+            "CreateTable": self._create_table,
+            "DescribeTable": self._describe_table,
+            "DeleteTable": self._delete_table,
+            "PutItem": self._write,
+            "UpdateItem": self._write,
+            "DeleteItem": self._write,
+            "GetItem": self._get,
+            "Query": self._query,
+            "Scan": self._scan,
+            "BatchGetItem": self._get_batch,
+            "BatchWriteItem": self._write_batch,
+            "TransactWriteItems": self._write_together,
+            "TransactGetItems": self._get_together,
+        }
+
+    def call(self, operation: str, request: Request, *, now: float = 0.0, seen_until: float = inf) -> Response:
+        """Do what a request asks for; eventually consistent reads see what was written until `seen_until`.
+
+        Raises:
+            DynamoDBError: it is refused.
+        """
+        try:
+            return self._operations[operation](request, now, seen_until)
+        except ExpressionError as error:
+            raise _invalid(str(error)) from error
+
+    def table(self, request: Request) -> Table:
+        """Find the table that a request names."""
+        table = self.tables.get(request["TableName"])
+        if table is None:
+            raise DynamoDBError("ResourceNotFoundException", "Requested resource not found")
+        return table
+
+    # Tables.
+
+    def _create_table(self, request: Request, now: float, seen_until: float) -> Response:
+        self.tables[request["TableName"]] = Table(request)
+        return {"TableDescription": self._describe_table(request, now, seen_until)["Table"]}
+
+    def _describe_table(self, request: Request, now: float, seen_until: float) -> Response:
+        del now, seen_until
+        return {"Table": {**self.table(request).description, "TableStatus": "ACTIVE"}}
+
+    def _delete_table(self, request: Request, now: float, seen_until: float) -> Response:
+        del now, seen_until
+        return {"TableDescription": dict(self.tables.pop(self.table(request).name).description)}
+
+    # Writes.
+
+    def _write(self, request: Request, now: float, seen_until: float) -> Response:
+        del seen_until
+        change = self._prepare(request)
+        self._admit(change, 1.0)
+        if change.failure is not None:
+            raise DynamoDBError("ConditionalCheckFailedException", "The conditional request failed", **change.failure)
+        self._commit(change, now)
+        response = _consumed(request, change.units)
+        old = {} if change.old is None else change.old.item or {}
+        returned = {
+            "ALL_OLD": old,
+            "ALL_NEW": change.new or {},
+            "UPDATED_OLD": _part(old, change.updated),
+            "UPDATED_NEW": _part(change.new or {}, change.updated),
+        }.get(request.get("ReturnValues", "NONE"))
+        return {**response, "Attributes": dict(returned)} if returned else response
+
+    def _prepare(self, request: Request, *, is_check: bool = False) -> _Change:
+        """See what a write would do; nothing is changed yet."""
+        table, names, values = self.table(request), _names(request), request.get("ExpressionAttributeValues", {})
+        place = table.place_of(request.get("Item") or request["Key"])
+        old = table.latest(place)
+        known: Item = {} if old is None or old.item is None else old.item
+        failure: Response | None = None
+        condition = request.get("ConditionExpression")
+        if condition is not None and not parse_condition(condition, names)(known, values):
+            is_shown = known and request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
+            failure = {"Item": dict(known)} if is_shown else {}
+        new, updated = self._changed(table, request, known, names, values, is_failed=failure is not None)
+        if is_check:
+            new = old.item if old is not None else None
+        return _Change(table, place, old, new, updated, failure, is_check)
+
+    def _changed(
+        self, table: Table, request: Request, known: Item, names: Names, values: Values, *, is_failed: bool
+    ) -> tuple[Item | None, tuple[str, ...]]:
+        if "Item" in request:
+            return request["Item"], ()
+        if "UpdateExpression" not in request:
+            return None, ()
+        update = parse_update(request["UpdateExpression"], names)
+        if any(name in table.key_names for name in update.names):
+            raise _invalid("One or more parameter values were invalid: Cannot update attribute of the key")
+        if is_failed:
+            return known or None, update.names
+        return update.apply(known or request["Key"], values), update.names
+
+    def _admit(self, change: _Change, factor: float) -> None:
+        reason = self.gate.refuse_write(change.partition_key, factor * change.units)
+        if reason is not None:
+            raise throttled(reason)
+
+    def _commit(self, change: _Change, now: float) -> None:
+        if change.is_check or (change.old is None and change.new is None):
+            return
+        change.table.keep(change.place, change.new, now)
+        self.gate.kept(change.table, None if change.old is None else change.old.item, change.new)
+
+    def _write_batch(self, request: Request, now: float, seen_until: float) -> Response:
+        del seen_until
+        if not 1 <= sum(map(len, request["RequestItems"].values())) <= ITEMS_PER_BATCH:
+            raise _invalid("Too many items requested for the BatchWriteItem call")
+        left: dict[str, list[Any]] = {}
+        for name, actions in request["RequestItems"].items():
+            for action in actions:
+                ((_, asked),) = action.items()
+                change = self._prepare({**asked, "TableName": name})
+                try:
+                    self._admit(change, 1.0)
+                except DynamoDBError:
+                    left.setdefault(name, []).append(action)
+                else:
+                    self._commit(change, now)
+        return {"UnprocessedItems": left}
+
+    def _write_together(self, request: Request, now: float, seen_until: float) -> Response:
+        del seen_until
+        changes = []
+        for action in request["TransactItems"]:
+            ((kind, asked),) = action.items()
+            changes.append(self._prepare(asked, is_check=kind == "ConditionCheck"))
+        if len({(change.table.name, change.place) for change in changes}) < len(changes):
+            raise _invalid("Transaction request cannot include multiple operations on one item")
+        for change in changes:
+            self._admit(change, TRANSACTION_FACTOR)
+        if any(change.failure is not None for change in changes):
+            raise cancelled([_reason(change.failure) for change in changes])
+        for change in changes:
+            self._commit(change, now)
+        return {}
+
+    # Reads.
+
+    def _get(self, request: Request, now: float, seen_until: float) -> Response:
+        del now
+        item, units = self._find(request, seen_until)
+        reason = self.gate.refuse_read(_text(self.table(request), request["Key"]), units, is_query=False)
+        if reason is not None:
+            raise throttled(reason)
+        response = _consumed(request, units)
+        return response if item is None else {"Item": item, **response}
+
+    def _find(self, request: Request, seen_until: float) -> tuple[Response | None, float]:
+        """Find an item that is asked for, and the units that it takes to read it."""
+        table, is_strong = self.table(request), request.get("ConsistentRead", False)
+        if request["Key"].keys() != set(table.key_names):
+            raise _invalid("The provided key element does not match the schema")
+        place = table.place_of(request["Key"])
+        collection = table.collections.get(place[0])
+        version = None if collection is None else collection.versions.get(place[1])
+        seen = None if version is None else version.seen(inf if is_strong else seen_until)
+        item = None if seen is None else _shaped(request, seen.item or {})
+        return item, read_units(0 if seen is None else seen.size_bytes, is_strong=is_strong)
+
+    def _get_batch(self, request: Request, now: float, seen_until: float) -> Response:
+        del now
+        if not 1 <= sum(len(asked["Keys"]) for asked in request["RequestItems"].values()) <= KEYS_PER_BATCH:
+            raise _invalid("Too many items requested for the BatchGetItem call")
+        found: dict[str, list[Any]] = {}
+        left: dict[str, Any] = {}
+        for name, asked in request["RequestItems"].items():
+            found[name] = []
+            for key in asked["Keys"]:
+                one = {**asked, "TableName": name, "Key": key}
+                item, units = self._find(one, seen_until)
+                if self.gate.refuse_read(_text(self.table(one), key), units, is_query=False) is not None:
+                    left.setdefault(name, {**asked, "Keys": []})["Keys"].append(key)
+                elif item is not None:
+                    found[name].append(item)
+        return {"Responses": found, "UnprocessedKeys": left}
+
+    def _get_together(self, request: Request, now: float, seen_until: float) -> Response:
+        del now
+        responses = []
+        for action in request["TransactItems"]:
+            asked = {**action["Get"], "ConsistentRead": True}
+            item, units = self._find(asked, seen_until)
+            reason = self.gate.refuse_read(
+                _text(self.table(asked), asked["Key"]), TRANSACTION_FACTOR * units, is_query=False
+            )
+            if reason is not None:
+                raise cancelled([{"Code": "ThrottlingError", "Message": reason}])
+            responses.append({} if item is None else {"Item": item})
+        return {"Responses": responses}
+
+    def _query(self, request: Request, now: float, seen_until: float) -> Response:
+        del now
+        table, values = self.table(request), request.get("ExpressionAttributeValues", {})
+        names, is_strong = _names(request), request.get("ConsistentRead", False)
+        until = inf if is_strong else seen_until
+        if request.get("Limit", 1) < 1:
+            raise _invalid("Limit must be greater than or equal to 1")
+        terms = parse_key_condition(request["KeyConditionExpression"], names)
+        bounds = {term.name: (term.operator, [rank(_bound(values, name)) for name in term.values]) for term in terms}
+        if "IndexName" in request:
+            return self._query_index(table, request, bounds, until)
+        operator, (key, *_) = bounds.pop(table.partition_key, ("", [None]))
+        if operator != "=" or bounds.keys() - {table.sort_key}:
+            raise _invalid("Query condition missed key schema element or names another attribute")
+        collection = table.collections.get(key) or Collection()
+        first, last = _range(collection.order, *bounds.get(table.sort_key, ("", [])))
+        is_forward = request.get("ScanIndexForward", True)
+        if "ExclusiveStartKey" in request:
+            start = table.place_of(request["ExclusiveStartKey"])[1]
+            if is_forward:
+                first = max(first, bisect_right(collection.order, start))
+            else:
+                last = min(last, bisect_left(collection.order, start))
+        places = range(first, last) if is_forward else range(last - 1, first - 1, -1)
+        seen = (collection.versions[collection.order[place]].seen(until) for place in places)
+        page = _page(request, (version for version in seen if version is not None), table.key_names)
+        units = read_units(page.size_bytes, is_strong=is_strong)
+        reason = self.gate.refuse_read(str(key), units, is_query=True)
+        if reason is not None:
+            raise throttled(reason)
+        return {**page.response, **_consumed(request, units)}
+
+    def _query_index(self, table: Table, request: Request, bounds: Mapping[str, Any], until: float) -> Response:
+        """Query an index: whatever has all its keys is in it."""
+        if request["IndexName"] not in table.indexes:
+            raise _invalid("The table does not have the specified index")
+        hashes, ranges = table.indexes[request["IndexName"]]
+        keys = (*hashes, *ranges)
+        if any(bounds.get(name, ("",))[0] != "=" for name in hashes) or bounds.keys() - set(keys):
+            raise _invalid("Query condition missed key schema element or names another attribute")
+
+        def place(item: Item) -> tuple[Any, ...]:
+            return tuple(rank(item[name]) for name in (*ranges, *table.key_names))
+
+        found = [item for item in table.items(until) if all(name in item for name in keys) and _is_within(item, bounds)]
+        found.sort(key=place, reverse=not request.get("ScanIndexForward", True))
+        if "ExclusiveStartKey" in request:
+            start, is_forward = place(request["ExclusiveStartKey"]), request.get("ScanIndexForward", True)
+            found = [item for item in found if (place(item) > start if is_forward else place(item) < start)]
+        versions = (Version(item, item_size_bytes(item), 0.0) for item in found)
+        page = _page(request, versions, tuple(dict.fromkeys((*table.key_names, *keys))))
+        return {**page.response, **_consumed(request, read_units(page.size_bytes, is_strong=False))}
+
+    def _scan(self, request: Request, now: float, seen_until: float) -> Response:
+        del now
+        table, is_strong = self.table(request), request.get("ConsistentRead", False)
+        start = table.place_of(request["ExclusiveStartKey"]) if "ExclusiveStartKey" in request else None
+        segment, total = request.get("Segment", 0), request.get("TotalSegments", 1)
+        versions = (
+            Version(item, item_size_bytes(item), 0.0)
+            for item in table.items(inf if is_strong else seen_until)
+            if (start is None or table.place_of(item) > start) and crc32(_text(table, item).encode()) % total == segment
+        )
+        page = _page(request, versions, table.key_names)
+        return {**page.response, **_consumed(request, read_units(page.size_bytes, is_strong=is_strong))}
+
+
+class _Page(NamedTuple):
+    response: Response
+    size_bytes: int
+
+
+def _page(request: Request, versions: Iterator[Version], key_names: Sequence[str]) -> _Page:
+    """Take items up to the limit; like DynamoDB, a page that stops there cannot know whether anything follows."""
+    limit, size, evaluated = request.get("Limit", inf), 0, 0
+    items: list[Item] = []
+    last: Item | None = None
+    values = request.get("ExpressionAttributeValues", {})
+    text = request.get("FilterExpression")
+    keeps = None if text is None else parse_condition(text, _names(request))
+    for version in versions:
+        if evaluated >= limit or size >= PAGE_BYTES:
+            break
+        item = version.item or {}
+        evaluated, last = evaluated + 1, item
+        size += version.size_bytes
+        if keeps is None or keeps(item, values):
+            items.append(item)
+    response: Response = {"Count": len(items), "ScannedCount": evaluated}
+    if request.get("Select") != "COUNT":
+        response["Items"] = [_shaped(request, item) for item in items]
+    if last is not None and (evaluated >= limit or size >= PAGE_BYTES):
+        response["LastEvaluatedKey"] = {name: last[name] for name in key_names}
+    return _Page(response, size)
+
+
+def _range(order: Sequence[Any], operator: str, values: Sequence[Any]) -> tuple[int, int]:
+    """Return from where to where sort keys satisfy a comparison."""
+    if not operator:
+        return 0, len(order)
+    (value, *others) = values
+    match operator:
+        case "=":
+            return bisect_left(order, value), bisect_right(order, value)
+        case "<":
+            return 0, bisect_left(order, value)
+        case "<=":
+            return 0, bisect_right(order, value)
+        case ">":
+            return bisect_right(order, value), len(order)
+        case ">=":
+            return bisect_left(order, value), len(order)
+        case "BETWEEN":
+            return bisect_left(order, value), bisect_right(order, others[0])
+        case "begins_with":
+            first = bisect_left(order, value)
+            last = first
+            while last < len(order) and order[last].startswith(value):
+                last += 1
+            return first, last
+    raise _invalid(f"Invalid operator used in KeyConditionExpression: {operator}")
+
+
+def _is_within(item: Item, bounds: Mapping[str, tuple[str, Sequence[Any]]]) -> bool:
+    """Say whether the keys of an index satisfy a key condition."""
+    return all(_range([rank(item[name])], *bound) == (0, 1) for name, bound in bounds.items())
+
+
+def throttled(reason: str) -> DynamoDBError:
+    """Build the refusal of a request that takes more than there is."""
+    return DynamoDBError(
+        "ProvisionedThroughputExceededException",
+        "The level of configured provisioned throughput for the table was exceeded",
+        ThrottlingReasons=[{"reason": reason, "resource": "arn"}],
+    )
+
+
+def cancelled(reasons: list[Response]) -> DynamoDBError:
+    """Build the refusal of a transaction."""
+    codes = ", ".join(reason["Code"] for reason in reasons)
+    return DynamoDBError(
+        "TransactionCanceledException",
+        f"Transaction cancelled, please refer cancellation reasons for specific reasons [{codes}]",
+        CancellationReasons=reasons,
+    )
+
+
+def _reason(failure: Response | None) -> Response:
+    if failure is None:
+        return {"Code": "None"}
+    return {"Code": "ConditionalCheckFailed", "Message": "The conditional request failed", **failure}
+
+
+def _invalid(message: str) -> DynamoDBError:
+    return DynamoDBError("ValidationException", message)
+
+
+def _keys_of(description: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    hashes = tuple(key["AttributeName"] for key in description["KeySchema"] if key["KeyType"] == "HASH")
+    return hashes, tuple(key["AttributeName"] for key in description["KeySchema"] if key["KeyType"] == "RANGE")
+
+
+def _names(request: Request) -> Names:
+    names = request.get("ExpressionAttributeNames")
+    return tuple(names.items()) if names else ()
+
+
+def _bound(values: Values, name: str) -> Any:
+    if name not in values:
+        raise _invalid(f"An expression attribute value used in expression is not defined; attribute value: {name}")
+    return values[name]
+
+
+def _text(table: Table, item: Item) -> str:
+    """Return an item's partition key as text."""
+    return str(next(iter(item[table.partition_key].values())))
+
+
+def _shaped(request: Request, item: Item) -> Response:
+    projection = request.get("ProjectionExpression")
+    return dict(item) if projection is None else parse_projection(projection, _names(request))(item)
+
+
+def _part(item: Item, names: Sequence[str]) -> Response:
+    return {name: item[name] for name in names if name in item}
+
+
+def _consumed(request: Request, units: float) -> Response:
+    if request.get("ReturnConsumedCapacity", "NONE") == "NONE":
+        return {}
+    return {"ConsumedCapacity": {"TableName": request["TableName"], "CapacityUnits": units}}
