@@ -40,7 +40,7 @@ SECTIONS = {
 """Pages of `docs` by subject; those with a star are made here. A page that none names comes last, in "The project"."""
 OUTSIDE = {
     "A table of your own": sorted(ROOT.glob("examples/*/README.md")),
-    "How it works": [ROOT / "tools/partition_model/README.md"],
+    "How it works": [ROOT / "tools/limits/README.md"],
     "The project": [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
 }
 LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"#]+)")

@@ -23,7 +23,7 @@ import urllib3
 
 from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
-from tools.history_checker import Order, Read, check_history
+from tools.history import Order, Read, check_history
 from tools.local.logs import read_log
 from tools.play.client import Client, HttpApi, Mint, Recorder, mint_half, open_session, play
 from tools.play.stack import Stack as LocalRun

@@ -27,8 +27,8 @@ from hotpartition_messages.keys import KEY_FORM
 from support.builders import READ_THRESHOLDS, THRESHOLDS
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeRoutingItems, FakeTable, FakeTelemetry
 from support.fleet import START_MS, Arrival
-from tools.partition_model import OnDemand, Partitions, Table, TableConfig
-from tools.simulation.engine import Engine, Process
+from tools.limits import OnDemand, Partitions, Table, TableConfig
+from tools.world.clock import Engine, Process
 
 STREAM_PARTITIONS = 4
 JOURNAL_CALL_MS = 6

@@ -8,7 +8,7 @@ from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.route_cache import RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition_messages import Message
-from tools.simulation.wiring import Parts
+from tools.world.product import Parts
 
 
 class TrustingRoutes(RouteSource):

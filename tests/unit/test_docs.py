@@ -27,7 +27,7 @@ DOCUMENTS = [
     ROOT / "SECURITY.md",
     *sorted(ROOT.glob("examples/*/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
-    ROOT / "tools/partition_model/README.md",
+    ROOT / "tools/limits/README.md",
 ]
 DATED = {ROOT / "CHANGELOG.md", *(ROOT / "docs/decisions").rglob("0*.md")}
 """What says how things were on their day."""

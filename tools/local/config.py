@@ -11,8 +11,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hotpartition_cdk.mistakes import list_mistakes
+from tools.limits import PARTITION_RCU, PARTITION_WCU
 from tools.local.redis_nodes import RedisForm
-from tools.partition_model import PARTITION_RCU, PARTITION_WCU
 
 ALL_FUNCTIONS = "*"
 OPERATIONS_FUNCTION = "operate"

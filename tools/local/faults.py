@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
+from tools.limits import REASONS, Kind
 from tools.local.service_errors import ServiceError, service_error, throttling_error
-from tools.partition_model import REASONS, Kind
 
 MAX_DELAY_MS: Final = 60_000
 WRITE_REASONS: Final = frozenset(reason for reason in REASONS if Kind.WRITE in reason)

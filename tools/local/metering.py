@@ -1,6 +1,6 @@
 """What a request costs a table and its indexes, the limits that it meets there, and a timeline of both. No I/O.
 
-The limits are the simulator's model (`tools/partition_model`). Here it is asked about keys of any table and index, and
+The limits are the simulator's model (`tools/limits`). Here it is asked about keys of any table and index, and
 it knows no limits but the partitions': no quota, no maximum, no split.
 """
 
@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Any, Final
 
 from hotpartition.core.capacity import Item, item_size_bytes, write_units
-from tools.partition_model import (
+from tools.limits import (
     PARTITION_RCU,
     PARTITION_WCU,
     Demand,

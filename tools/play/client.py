@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import aiohttp
 from ulid import ULID
 
-from tools.history_checker import (
+from tools.history import (
     Acknowledged,
     Consistency,
     History,

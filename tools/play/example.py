@@ -14,7 +14,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import TypeVar
 
-from tools.history_checker import FAULTS, Acknowledged, History, Order, Unresolved, check_history
+from tools.history import FAULTS, Acknowledged, History, Order, Unresolved, check_history
 from tools.play.client import PAGE_LIMIT, Application, Client, Recorder
 from tools.play.demo import present
 from tools.play.devices import DEVICES, HOT_SITE, DeviceClocks, DevicesApi, device_name, generate_readings

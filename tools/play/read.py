@@ -28,7 +28,7 @@ from redis import Redis
 from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
-from tools.history_checker import check_history
+from tools.history import check_history
 from tools.play.client import OK, REFUSED, Client, Recorder
 from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
 from tools.play.rig import SETTINGS, Rig, perform, running_rig, trial_parser

@@ -14,7 +14,7 @@ from pathlib import Path
 from hotpartition.core.metrics import MetricName
 from hotpartition_messages.settings import ReadSettings
 from tools.figures import nearest_rank
-from tools.history_checker import Page, join_pages
+from tools.history import Page, join_pages
 from tools.local.logs import read_log
 from tools.play.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
 

@@ -9,7 +9,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from tools.figures import nearest_rank
-from tools.history_checker import Verdict
+from tools.history import Verdict
 from tools.local.metering import TimelineRow
 from tools.play.client import Application, Recorder
 from tools.play.cooling import NOT_CLOSED, Cooled

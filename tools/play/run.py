@@ -15,7 +15,7 @@ import aiohttp
 from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
-from tools.history_checker import Verdict, check_history
+from tools.history import Verdict, check_history
 from tools.play.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
 from tools.play.cooling import NOT_CLOSED, CoolDown, close_times
 from tools.play.readers import ReadRush, RushCourse, read_counts

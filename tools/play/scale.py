@@ -10,7 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 
-from tools.partition_model import PARTITION_RCU, PARTITION_WCU
+from tools.limits import PARTITION_RCU, PARTITION_WCU
 from tools.scaling import scale_reads, scale_thresholds
 
 # Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
-from tools.partition_model import PARTITION_WCU
+from tools.limits import PARTITION_WCU
 from tools.play.client import Recorder
 from tools.play.demo import positive, present
 from tools.play.faults import KINDS, FaultInjector, PlannedFault, plan_faults

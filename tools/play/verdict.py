@@ -14,7 +14,7 @@ from tools.local.metering import SLOT_MS, PartitionModel, TimelineRow
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tools.history_checker import Verdict
+    from tools.history import Verdict
     from tools.play.watch import Raise
     from tools.play.workload import Workload
 

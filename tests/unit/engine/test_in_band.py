@@ -15,7 +15,7 @@ from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.write_counting import Offer
 from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
-from tools.simulation.in_band import count_false_raises
+from tools.scenarios.in_band import count_false_raises
 
 KEY_RANGE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
 LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)

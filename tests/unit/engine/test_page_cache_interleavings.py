@@ -19,7 +19,7 @@ from hotpartition.core.page_freshness import LEASE_MS
 from hotpartition.engine.page_cache import REFUSED_MS, Origin, PageCache
 from hotpartition.redis.pages import RedisPageStore
 from support.fakes import FakeTelemetry
-from tools.simulation.engine import Engine
+from tools.world.clock import Engine
 
 from .test_page_cache import LIMITS, Text
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from tools.limits import Demand, Kind
 from tools.local.metering import PartitionModel, Timeline, TimelineRow
-from tools.partition_model import Demand, Kind
 
 TABLE = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
 

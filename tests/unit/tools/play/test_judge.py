@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools.history_checker import Verdict
+from tools.history import Verdict
 from tools.local.metering import TimelineRow
 from tools.play.scale import choose_scale
 from tools.play.verdict import (

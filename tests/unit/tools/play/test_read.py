@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tools.history_checker import Acknowledged, Read, Seen
+from tools.history import Acknowledged, Read, Seen
 from tools.play.client import Recorder
 from tools.play.read import Kill, Run, judge, summarize
 from tools.play.readers import Asked

@@ -1,0 +1,60 @@
+"""A model of DynamoDB's throughput: who is throttled, when, and why, for tables on demand.
+
+It holds no items: it is asked whether a request of so many units for a partition key is admitted now. It is
+deterministic (its random source comes in as an argument), does no I/O, imports the standard library alone, and knows no
+time but what it is told. `README.md` next to this file says what is modelled, on what evidence, and what is not.
+
+    >>> import random
+    >>> from tools.limits import Table, TableConfig
+    >>> table = Table(TableConfig(), random.Random(1))      # a fresh table on demand
+    >>> table.partition_count
+    4
+    >>> responses = [table.write("room-1", 1, now=0.0) for _ in range(1001)]
+    >>> responses.count(None)                                 # one partition takes 1,000 units a second
+    1000
+    >>> responses[-1].reason, responses[-1].resource
+    ('TableWriteKeyRangeThroughputExceeded', 'arn:aws:dynamodb:eu-central-1:123456789012:table/table')
+"""
+
+from tools.limits.config import (
+    PARTITION_RCU,
+    PARTITION_WCU,
+    HeatSplits,
+    IndexConfig,
+    OnDemand,
+    Partitions,
+    TableConfig,
+)
+from tools.limits.latency import READ_PROFILE, REFUSAL_PROFILE, WRITE_PROFILE, Latency, LatencyProfile
+from tools.limits.ranges import position_of
+from tools.limits.resource import Admission, Cause, Resource, Split
+from tools.limits.table import Demand, Refusal, Table, admit
+from tools.limits.throttles import REASONS, Kind, Limit, Throttle
+
+__all__ = [
+    "PARTITION_RCU",
+    "PARTITION_WCU",
+    "READ_PROFILE",
+    "REASONS",
+    "REFUSAL_PROFILE",
+    "WRITE_PROFILE",
+    "Admission",
+    "Cause",
+    "Demand",
+    "HeatSplits",
+    "IndexConfig",
+    "Kind",
+    "Latency",
+    "LatencyProfile",
+    "Limit",
+    "OnDemand",
+    "Partitions",
+    "Refusal",
+    "Resource",
+    "Split",
+    "Table",
+    "TableConfig",
+    "Throttle",
+    "admit",
+    "position_of",
+]

@@ -1,0 +1,224 @@
+"""N comes down again: a rush of a minute, twenty quiet minutes, a thousand more messages, and a second rush.
+
+All times of the protocol are the product's own: ten minutes until a key counts as cool, a lease of ten minutes, margins
+of one. Loads are a twentieth, with the partitions' limits and what counts as hot, and one stream takes all reports. One
+conversation that was never hot gets the same messages at the same pace behind the rush; the newest page of both is read
+at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+
+from hotpartition.core.metrics import MetricName
+from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition_messages.reading import PageRequest
+from hotpartition_messages.settings import WriteSettings
+from tools.figures import Bar, at_most
+from tools.history import FAULTS
+from tools.scaling import scale_thresholds
+from tools.scenarios.results import Safety
+from tools.world.clock import Engine, FunctionConfig
+from tools.world.meter import Meter
+from tools.world.run import MessageRun
+from tools.world.scenario import HOT, NAMES, ProductSettings, Readers, Scenario, table_of
+from tools.world.workload import ConversationFlow, Workload, constant, name_for
+
+SEEDS = 20
+SCALE = 0.05
+COLD = "quiet-room-{seed}"
+RUSH_WCU = 2_000 * SCALE
+RUSH_SECONDS, QUIET_SECONDS, SECOND_RUSH_SECONDS = 60.0, 1_200.0, 10.0
+ONSET = 5.0
+RUSH_ENDS = ONSET + RUSH_SECONDS
+MORE_BEGINS = RUSH_ENDS + QUIET_SECONDS
+MORE_PER_SECOND = 2.5
+MORE_ENDS = MORE_BEGINS + 1_000 / MORE_PER_SECOND
+PROBE_SECONDS = 5.0
+SECOND_ONSET = MORE_ENDS + PROBE_SECONDS
+PAGE_LIMIT = 50
+PROBES = 3
+"""The cheapest is taken: another client's page may be read at the same time."""
+SETTLED_SECONDS = 10.0
+"""How long after the rush the last of its requests have ended."""
+BODY = (500, 500)
+RAISED_SECONDS = 2.0
+"""The bar of `make simulate-step`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoolingRun:
+    """One seed; docs/simulation-summary.md says what the fields mean."""
+
+    seed: int
+    shard_count: int
+    raised_seconds: float | None
+    closed_seconds: float | None
+    keys: int
+    units: float
+    cold_units: float
+    failed: int
+    raised_again_seconds: float | None
+    safety: Safety
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoolingStudy:
+    """All seeds, held against the bars."""
+
+    first_seed: int
+    runs: tuple[CoolingRun, ...]
+    bars: tuple[Bar, ...]
+    passed: bool
+
+
+class _PageMeter(Meter):
+    """Notes which keys pages query, and what that takes, beside everything else."""
+
+    keys: set[str]
+    units: float = 0.0
+
+    def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
+        """Implement `Observer.page_read`."""
+        super().page_read(partition_key, rcu, is_query=is_query)
+        if is_query:
+            self.keys.add(partition_key)
+        self.units += rcu
+
+
+def _scenario() -> Scenario:
+    flows = [
+        ConversationFlow(conversation_id=name, shape=constant(wcu), body_bytes=BODY, start=start, end=end)
+        for name, wcu, start, end in (
+            (HOT, RUSH_WCU, ONSET, RUSH_ENDS),
+            (HOT, 0.2, RUSH_ENDS, MORE_BEGINS),
+            (HOT, MORE_PER_SECOND, MORE_BEGINS, MORE_ENDS),
+            (COLD, MORE_PER_SECOND, MORE_BEGINS, MORE_ENDS),
+            (HOT, RUSH_WCU, SECOND_ONSET, SECOND_ONSET + SECOND_RUSH_SECONDS),
+        )
+    ]
+    scaled = scale_thresholds(SCALE)
+    distance = {"sampling_distance_wcu": scaled.pop("sampling_distance_wcu")}
+    stream = {**NAMES, "stream_partitions": 1}
+    functions = FunctionConfig(concurrency=40, warm=20)
+    return Scenario(
+        name="cooling",
+        description="A rush of a minute, twenty quiet minutes, 1,000 more messages, and a second rush, at a twentieth.",
+        workload=Workload(tuple(flows)),
+        seconds=SECOND_ONSET + SECOND_RUSH_SECONDS,
+        onset=ONSET,
+        heat_end=RUSH_ENDS,
+        table=table_of(32, limit_wcu=1_000 * SCALE, limit_rcu=3_000 * SCALE),
+        writers=functions,
+        reading=functions,
+        readers=Readers(per_second=0.2),
+        settings=ProductSettings(
+            writer=WriteSettings.defaults(**stream, **distance),
+            consumer=ConsumerSettings.defaults(**stream, **scaled, is_closing=True),
+        ),
+    )
+
+
+class _Run(MessageRun):
+    """A run that looks for the close, and probes what pages take."""
+
+    meter: _PageMeter
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(Engine(), _scenario(), seed, meter=_PageMeter)
+        self.meter.keys = set()
+        self.hot, self.cold = self.scenario.hot_conversation, name_for(COLD, seed)
+        self.closed_seconds: float | None = None
+        self.probes: dict[str, tuple[int, float]] = {}
+
+    def result(self) -> CoolingRun:
+        """Let it happen, and sum it up."""
+        engine, scenario, meter = self.engine, self.scenario, self.meter
+        self.strategy.start(self.world, scenario)
+        self.start_clients()
+        engine.at(RUSH_ENDS, self._look_for_close)
+        engine.at(MORE_ENDS + PROBE_SECONDS / 2, lambda: engine.spawn(self._probe))
+        engine.run_until(RUSH_ENDS + SETTLED_SECONDS)
+        before = self._count_failures()
+        engine.run_until(SECOND_ONSET)
+        failed = self._count_failures() - before
+        engine.run_until(self.end)
+        keys, units = self.probes[self.hot]
+        hot = [raised for raised in meter.raises if raised.conversation_id == self.hot]
+        return CoolingRun(
+            seed=self.seed,
+            shard_count=max((raised.shard_count for raised in hot), default=0),
+            raised_seconds=meter.raised_seconds(ONSET),
+            closed_seconds=self.closed_seconds,
+            keys=keys,
+            units=units,
+            cold_units=self.probes[self.cold][1],
+            failed=failed,
+            raised_again_seconds=meter.raised_seconds(SECOND_ONSET),
+            safety=self.judge(),
+        )
+
+    def _count_failures(self) -> int:
+        """Count requests that failed, and attempts that DynamoDB refused."""
+        return self.meter.failed + self.meter.pages_failed + self.meter.throttled_attempts
+
+    def _look_for_close(self) -> None:
+        if self.world.counters[MetricName.CLOSES]:
+            self.closed_seconds = round(self.engine.now - RUSH_ENDS, 1)
+        else:
+            self.engine.after(1.0, self._look_for_close)
+
+    def _probe(self) -> None:
+        """Read the newest page of both conversations."""
+        for conversation_id in (self.hot, self.cold):
+            found = []
+            for _ in range(PROBES):
+                self.meter.keys, self.meter.units = set(), 0.0
+                self.reading.invoke(PageRequest(conversation_id, limit=PAGE_LIMIT))
+                found.append((len(self.meter.keys), self.meter.units))
+            self.probes[conversation_id] = min(found)
+
+
+def run_cooling(seed: int) -> CoolingRun:
+    """Run one seed."""
+    run = _Run(seed)
+    with closing(run.engine):
+        return run.result()
+
+
+def sum_up_coolings(runs: Sequence[CoolingRun]) -> CoolingStudy:
+    """Hold the seeds against the bars."""
+    bars = tuple(judge(runs))
+    passed = all(bar.holds for bar in bars)
+    return CoolingStudy(first_seed=runs[0].seed, runs=tuple(runs), bars=bars, passed=passed)
+
+
+def judge(runs: Sequence[CoolingRun]) -> list[Bar]:
+    """Hold runs against the bars."""
+    late = RUSH_SECONDS + QUIET_SECONDS
+    first = [run.raised_seconds or late for run in runs]
+    second = [run.raised_again_seconds or late for run in runs]
+    return [
+        at_most("cooled: keys that the newest page queries", max(run.keys for run in runs), 1, "keys"),
+        at_most(
+            "cooled: its units, over those of a conversation that was never hot",
+            max(run.units / run.cold_units for run in runs),
+            1.05,
+            "times",
+        ),
+        at_most(
+            "cooled: from the rush's end to its close", max(run.closed_seconds or late for run in runs), 730.0, "s"
+        ),
+        at_most("cooled: requests that failed between the rushes", sum(run.failed for run in runs), 0, "requests"),
+        at_most("cooled: onset of the second rush to its raise", max(second), max(RAISED_SECONDS, *first), "s"),
+        at_most("cooled: the same in the median", median(second), median(first) + 0.25, "s"),
+        at_most(
+            "cooled: history checker's findings",
+            sum(getattr(run.safety, fault) for run in runs for fault in FAULTS),
+            0,
+            "messages",
+        ),
+    ]

@@ -1,0 +1,376 @@
+"""Runs of counters: a rush of additions on one key, and additions with tokens while everything fails.
+
+Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs are the product's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+
+from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
+from hotpartition.core.route import Generation
+from tools.figures import Latency
+from tools.history import Added, Finding, Seen
+from tools.request_tokens import RequestTokens
+from tools.scenarios.strategies import Ours
+from tools.world.clock import Engine, Function, FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.world.counters import NewAddition, build_counter_key
+from tools.world.faults import FaultDriver, RaisesByHand
+from tools.world.meter import Record
+from tools.world.network import Observer
+from tools.world.product import COUNTERS, Parts, World, build_counter_reader, build_counter_writer
+from tools.world.scenario import ALL_FAULTS, FAULTS, FaultPlan, Scenario, step
+
+RUSH_PER_SECOND = 10_000.0
+RUSH_PARTITIONS = 64
+"""Room for the rush wherever its shards fall: on 32, a third of each taken by others, an unlucky seed is refused."""
+RUSH_ONSET = 2.0
+RUSH_SECONDS = 8.0
+LAST_SECONDS = 3.0
+LEARNED_SECONDS = 0.5
+"""By then writers have learned of a raise: a refused one asks for the route before it tries again."""
+RUSH_ENVIRONMENTS = 4_000
+"""Enough for all: before the raise, each refused addition keeps one busy for 300 ms."""
+
+ADDITIONS = 2_300
+"""Of one seed of the faults."""
+FAULT_SECONDS = 24.0
+DRAIN_SECONDS = 400.0
+"""How long clients go on: within ten minutes. Where a cancelled transaction binds its token, what the hot key refused
+before the raise can only be added there, at that key's pace."""
+AUDIT_SECONDS = 60.0
+OTHER_TRAFFIC_SECONDS = 0.01
+"""How often the other traffic is charged to the table."""
+COUNTER_NAMES = ("hot", "signed", "given-up")
+"""One that gets most additions; one with negative amounts; one whose clients give up after their first attempt."""
+REPEATED_SHARE = 0.2
+"""Of acknowledged additions, that are sent again: at once, or some seconds later."""
+LONGEST_REPETITION_SECONDS = 20.0
+READS_PER_SECOND = 6.0
+RAISES_PER_SECOND = 0.25
+MOST_SHARDS = 24
+SUM = "sum"
+"""What the history calls the one item of a counter."""
+LATE = 0.01
+"""Odds of each request to happen after its client gave up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RushRun:
+    """What a rush did. `refused_after`: additions that were refused though they began after the raise was learned."""
+
+    seed: int
+    offered: int
+    per_second: float
+    """Offered, in the last seconds."""
+    acknowledged: int
+    refused: int
+    refused_after: int
+    raised_seconds: float | None
+    shard_counts: tuple[int, ...]
+    latency_after_ms: Latency
+    attempts_for_each_after: float
+    """Requests to DynamoDB for each addition, in the last seconds."""
+    value: int
+    breaches: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRun:
+    """What one seed of additions with tokens did, and what was wrong with it."""
+
+    seed: int
+    additions: int
+    persisted: int
+    """Additions whose clients repeated them until they were acknowledged."""
+    attempts: int
+    acknowledged: int
+    reads: int
+    raises: int
+    counted: int
+    """Additions that DynamoDB made."""
+    shard_counts: tuple[int, ...]
+    faults: tuple[tuple[str, int], ...]
+    breaches: tuple[Finding, ...]
+
+
+class _Observer(Observer):
+    """Counts what is stored, and remembers raises; told by the store."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self.raises: list[tuple[float, str, int]] = []
+        self.stored_count = 0
+
+    def stored(self, partition_key: str, wcu: float) -> None:
+        """Implement `Observer.stored`."""
+        del partition_key, wcu
+        self.stored_count += 1
+
+    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
+        """Implement `Observer.raised`."""
+        del reason
+        for generation in generations:
+            self.raises.append((self._engine.now, conversation_id, generation.shard_count))
+
+
+class _Run:
+    """The parts that both kinds of runs share."""
+
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None) -> None:
+        self.seed, self.scenario = seed, scenario
+        engine = self.engine = Engine()
+        self.observer = _Observer(engine)
+        self.record = Record()
+        self.last_value = 0
+        """What was read last."""
+        world = self.world = World(engine, seed, scenario, parts, observer=self.observer, seeds="counters/")
+        self.store = world.store
+        self.adding: Function[NewAddition, None] = Function(
+            engine,
+            scenario.writers,
+            lambda process, index: build_counter_writer(world, process, index).add,
+            world.random("adders"),
+        )
+        self.reading: Function[str, int] = Function(
+            engine,
+            scenario.reading,
+            lambda process, index: partial(build_counter_reader(world, process, index).read, is_strong=True),
+            world.random("summers"),
+        )
+        self.ours = Ours()
+
+    def random(self, name: str) -> Random:
+        """Make a source of chance of its own."""
+        return self.world.random(f"counters/{name}")
+
+    def offer(self, counter: str, token: str, amount: int) -> Added:
+        """Note that somebody begins to add."""
+        self.record.note_offer(counter, SUM, "")
+        return self.record.note_addition(counter, SUM, token, began=self.engine.now, amount=amount)
+
+    def acknowledged(self) -> int:
+        """Count the additions that were acknowledged."""
+        return sum(addition.ended_at is not None for addition in self.record.additions)
+
+    def read(self, counter: str) -> bool:
+        """Read a counter strongly, and note it; say whether it could be read."""
+        began_at = self.engine.now
+        try:
+            value = self.reading.invoke(counter)
+        except (RetryLaterError, NoResponseError, TooManyRequestsError):
+            return False
+        self.last_value = value
+        self.record.note_lookup(counter, SUM, [Seen(SUM, "", value)], began_at, self.engine.now)
+        return True
+
+    def audit(self, counters: Sequence[str]) -> None:
+        """Read everything once more, when all is over."""
+
+        def read() -> None:
+            for counter in counters:
+                while not self.read(counter):
+                    self.engine.sleep(0.1)
+
+        self.engine.run_to_end(read, AUDIT_SECONDS)
+
+
+def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> RushRun:
+    """Let a counter step to so many additions a second, without tokens."""
+    scenario = replace(
+        step(RUSH_PER_SECOND, RUSH_PARTITIONS),
+        name="counter-rush",
+        writers=FunctionConfig(concurrency=RUSH_ENVIRONMENTS, warm=RUSH_ENVIRONMENTS),
+        seconds=RUSH_SECONDS,
+        onset=RUSH_ONSET,
+    )
+    run = _Rush(scenario, seed, parts, per_second)
+    with closing(run.engine):
+        return run.result()
+
+
+class _Rush(_Run):
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None, per_second: float) -> None:
+        super().__init__(scenario, seed, parts)
+        self.per_second = per_second
+        self.counter = f"rush-{seed}"
+        self.before_last = (0, 0)
+        """Requests and additions until the last seconds."""
+        self.latencies: list[tuple[float, float]] = []
+        self.refusals: list[float] = []
+
+    def result(self) -> RushRun:
+        engine, scenario = self.engine, self.scenario
+        self.ours.start(self.world, scenario)
+        self.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+        self._plan(self.random("arrivals"), 0.0)
+        engine.at(scenario.seconds - LAST_SECONDS, self._note_last)
+        engine.run_until(scenario.seconds + 5.0)
+        raises = [(at, n) for at, key, n in self.observer.raises if key == build_counter_key(self.counter)]
+        learned_at = raises[0][0] + LEARNED_SECONDS if raises else float("inf")
+        additions = self.record.additions
+        requests_before, additions_before = self.before_last
+        requests = self.store.counts["writer"].operations - requests_before
+        last_additions = len(additions) - additions_before
+        self.audit([self.counter])
+        return RushRun(
+            seed=self.seed,
+            offered=len(additions),
+            per_second=round(last_additions / LAST_SECONDS, 1),
+            acknowledged=self.acknowledged(),
+            refused=len(self.refusals),
+            refused_after=sum(began_at > learned_at for began_at in self.refusals),
+            raised_seconds=raises[0][0] - RUSH_ONSET if raises else None,
+            shard_counts=tuple(n for _, n in raises),
+            latency_after_ms=Latency.of([ms for began_at, ms in self.latencies if began_at > learned_at]),
+            attempts_for_each_after=round(requests / last_additions, 4),
+            value=self.last_value,
+            breaches=self.record.breaches(),
+        )
+
+    def _note_last(self) -> None:
+        self.before_last = (self.store.counts["writer"].operations, len(self.record.additions))
+
+    def _plan(self, random: Random, at: float) -> None:
+        rate = self.per_second if at >= RUSH_ONSET else self.per_second / 100
+        at += random.expovariate(rate)
+        if at < self.scenario.seconds:
+            self.engine.at(at, lambda: self._begin(random, at))
+
+    def _begin(self, random: Random, at: float) -> None:
+        self.engine.spawn(self._add)
+        self._plan(random, at)
+
+    def _add(self) -> None:
+        """Add, and repeat what was refused, as clients do."""
+        began_at = self.engine.now
+        attempted = self.offer(self.counter, f"{len(self.record.additions)}", 1)
+        for _ in range(self.scenario.clients.attempts):
+            attempt_at = self.engine.now
+            try:
+                self.adding.invoke(NewAddition(self.counter, 1))
+            except (RetryLaterError, TooManyRequestsError):
+                self.refusals.append(attempt_at)
+                self.engine.sleep(self.scenario.clients.retry_after_seconds)
+                continue
+            attempted.ended_at = self.engine.now
+            self.latencies.append((began_at, (self.engine.now - began_at) * 1000))
+            return
+
+
+def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> TokenRun:
+    """Add with tokens while everything fails. Odd seeds: a cancelled transaction binds its token."""
+    run = _Tokens(_faulty_scenario(), seed, parts, additions)
+    with closing(run.engine):
+        return run.result()
+
+
+def _faulty_scenario() -> Scenario:
+    """Build the scenario of all faults, with requests that happen late besides."""
+    store, spell = (replace(faults, late=LATE) for faults in (ALL_FAULTS.store, ALL_FAULTS.spell))
+    plan = replace(ALL_FAULTS, store=store, spell=spell, wrong_clocks=0.0)
+    return replace(FAULTS, name="counter-faults", seconds=FAULT_SECONDS, faults=plan)
+
+
+class _Tokens(_Run):
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None, additions: int) -> None:
+        super().__init__(scenario, seed, parts)
+        self.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
+        self.count = additions
+        self.attempts = self.persisted = 0
+        self.under_way = 0
+        self.clients = self.random("clients")
+        self.driver = FaultDriver(
+            scenario.faults or FaultPlan(),
+            self.world,
+            functions=(self.adding, self.reading),
+            consumers=lambda: self.ours.watchers,
+            random=self.random("faults"),
+        )
+        raised = self.random("raised")
+        self.raises = RaisesByHand(
+            self.world,
+            COUNTERS.journal,
+            per_second=RAISES_PER_SECOND,
+            most_shards=MOST_SHARDS,
+            choose=lambda: build_counter_key(self._name(raised.choice(COUNTER_NAMES))),
+        )
+
+    def result(self) -> TokenRun:
+        engine = self.engine
+        self.ours.start(self.world, self.scenario)
+        self.driver.start()
+        arrivals = self.random("arrivals")
+        for number in range(self.count):
+            engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, partial(engine.spawn, partial(self._add, number)))
+        engine.spawn(self._read_now_and_then)
+        self.raises.start()
+        engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
+        engine.run_until(FAULT_SECONDS + 4.0)
+        self.world.is_over = True
+        engine.run_while(lambda: self.under_way, DRAIN_SECONDS)
+        if self.under_way:
+            raise RuntimeError(f"{self.under_way} additions were never acknowledged")
+        # What happens late has happened by now.
+        engine.run_until(engine.now + 6.0)
+        self.audit([self._name(name) for name in COUNTER_NAMES])
+        hot = build_counter_key(self._name("hot"))
+        return TokenRun(
+            seed=self.seed,
+            additions=self.count,
+            persisted=self.persisted,
+            attempts=self.attempts,
+            acknowledged=self.acknowledged(),
+            reads=len(self.record.reads),
+            raises=len(self.observer.raises),
+            counted=self.observer.stored_count,
+            shard_counts=tuple(n for _, key, n in self.observer.raises if key == hot),
+            faults=self.driver.all_struck(),
+            breaches=(*self.record.breaches(), *self._check_made()),
+        )
+
+    def _check_made(self) -> Iterator[Finding]:
+        """See that DynamoDB made no addition twice: of those that were given up, sums alone cannot tell."""
+        if self.observer.stored_count > self.count:
+            yield Finding("duplicated", "all", SUM, f"{self.observer.stored_count} additions were made of {self.count}")
+
+    def _name(self, name: str) -> str:
+        return f"{name}-{self.seed}"
+
+    def _add(self, number: int) -> None:
+        """Add until it is acknowledged, and sometimes again then; on one counter, give up after the first attempt."""
+        random, engine = self.clients, self.engine
+        name = random.choices(COUNTER_NAMES, (0.7, 0.2, 0.1))[0]
+        amount = random.choice((-3, -1, 2, 5)) if name == "signed" else random.randint(1, 9)
+        new = NewAddition(self._name(name), amount, token=f"addition {number}")
+        attempted = self.offer(new.counter_id, f"addition {number}", amount)
+        self.under_way += 1
+        self.persisted += name != "given-up"
+        while not self._attempt(new, attempted) and name != "given-up":
+            engine.sleep(0.2 + 1.8 * random.random())
+        if attempted.ended_at is not None and random.random() < REPEATED_SHARE:
+            engine.sleep(random.random() * random.choice((0.1, LONGEST_REPETITION_SECONDS)))
+            self._attempt(new, attempted)
+        self.under_way -= 1
+
+    def _attempt(self, new: NewAddition, attempted: Added) -> bool:
+        self.attempts += 1
+        try:
+            self.adding.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
+        except (RetryLaterError, NoResponseError, TooManyRequestsError):
+            return False
+        except OutcomeUnknownError as error:
+            raise AssertionError("an addition with a token has no unknown outcome") from error
+        if attempted.ended_at is None:
+            attempted.ended_at = self.engine.now
+        return True
+
+    def _read_now_and_then(self) -> None:
+        random = self.random("reads")
+        while not self.world.is_over:
+            self.engine.sleep(random.expovariate(READS_PER_SECOND))
+            self.read(self._name(random.choice(COUNTER_NAMES)))

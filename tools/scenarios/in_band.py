@@ -1,0 +1,399 @@
+"""`make simulate-in-band`: hot keys found in band, by 50 and by 1,000 processes; and quiet ones left alone.
+
+Each process is one engine of the product with `in_band()`'s parts, on its own adapters: its writer, what counts, the
+routes, load items and journal. Nothing is closed, as is `in_band()`'s default: with closing, each process reads the
+journal once more in ten minutes for each raised key. Clients write at random instants, and no write waits for another.
+Items are of 1 KiB for 5.5 s after the step, by which it is judged, and of 16 KiB from then on, where only units are
+counted.
+
+The 100 hours are of a key with 600 WCU/s that 300 processes write to, while a neighbour has a third of its writes
+refused: counting and decisions are the product's, what lies between them takes no time.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from typing import Any
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import RetryLaterError, ThrottledError
+from hotpartition.core.fleet_load import Cell, FleetLoad
+from hotpartition.core.items import ItemKey
+from hotpartition.core.ports import JournalEntry
+from hotpartition.core.route import Generation
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.in_band import MARKED_MS, InBandCounting
+from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.raising import Raised
+from hotpartition.engine.write_counting import Offer
+from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.thresholds import build_thresholds
+from hotpartition.table.routes import LoggedTelemetry
+from hotpartition_messages.attributes import NO_ATTRIBUTES
+from hotpartition_messages.keys import KEY_FORM
+from hotpartition_messages.messages import Message
+from hotpartition_messages.writing import MessageWriter, NewMessage
+from tools.figures import MISSED, Bar, Distribution, at_least, at_most, say_bars
+from tools.scenarios.results import write_result
+from tools.scenarios.studies import parse_seeds, replay_study, run_all
+from tools.world.clock import EPOCH_MS, Engine
+from tools.world.network import Observer
+from tools.world.product import TABLE, SharedTelemetry, World
+from tools.world.scenario import STEP
+from tools.world.workload import ConversationFlow, Step
+
+COMMAND = "in-band"
+SEEDS = 100
+BEFORE_WCU = 200.0
+OTHER_WCU = 10_000.0
+"""Of other keys: 312 WCU/s on each of 32 partitions."""
+ONSET = 3.0
+HEAT_SECONDS = 45.0
+JUDGED_SECONDS = 5.5
+"""From the onset on: what failed is held against what was offered in that time."""
+WINDOW_SECONDS = 0.25
+RELIEVED_SHARE = 0.01
+QUIET_SECONDS = 30.0
+"""How long after its relief a key costs nothing more, but a look at the journal once a minute."""
+BUDGET_MS = 1_000.0
+MARKED_SHARE = 0.06
+MOST_RAISES = 2
+FEW_RAISES_SHARE = 0.95
+FALSE_HOURS = 100
+FALSE_WCU = 600.0
+FALSE_ITEM_WCU = 2
+FALSE_PROCESSES = 300
+FALSE_REFUSED_SHARE = 0.3
+_SETTINGS = InBandSettings.defaults()
+THRESHOLDS = build_thresholds(_SETTINGS.load, _SETTINGS.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A step to a load, the number of processes that offer it, and its bars."""
+
+    name: str
+    load_wcu: float
+    processes: int
+    raised_seconds: float | None = None
+    relieved_seconds: float | None = None
+    failed_share: float | None = None
+    most_shards: int | None = None
+
+
+VARIANTS = (
+    Variant("4,000 WCU/s, 50 processes", 4_000.0, 50, relieved_seconds=2.5, failed_share=0.001, most_shards=16),
+    Variant("4,000 WCU/s, 1,000 processes", 4_000.0, 1_000, relieved_seconds=2.5, failed_share=0.001, most_shards=16),
+    Variant("10,000 WCU/s, 50 processes", 10_000.0, 50, relieved_seconds=4.0, failed_share=0.015),
+    Variant("1,300 WCU/s, 50 processes", 1_300.0, 50, raised_seconds=4.0),
+)
+
+
+@dataclass(slots=True)
+class _Window:
+    """What happened in a quarter of a second."""
+
+    offered: int = 0
+    refused: int = 0
+    item_wcu: float = 0.0
+    extra_units: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class InBandRun:
+    """One seed of one variant. Seconds count from the onset; None: it did not happen."""
+
+    seed: int
+    raised_seconds: float | None
+    relieved_seconds: float | None
+    shard_counts: tuple[int, ...]
+    failed_share: float
+    units_before: float
+    """Beside the items, while nothing was refused."""
+    units_share_while_marked: float
+    units_after: float
+    """Beside the items, from 30 s after the relief on, without one look-up for each process."""
+
+
+class _Rush(Observer):
+    """One run under way."""
+
+    def __init__(self, variant: Variant, seed: int) -> None:
+        self.variant = variant
+        self.engine = Engine()
+        self.windows: dict[int, _Window] = {}
+        self.raises: list[tuple[float, int]] = []
+        self.failed_wcu = 0.0
+        self.world = World(self.engine, seed, STEP, observer=self, seeds=f"{variant.name}/")
+        self.random = self.world.random("rush")
+        self.writers = [self._build_writer(index) for index in range(variant.processes)]
+        self.seed = seed
+
+    def stored(self, partition_key: str, wcu: float) -> None:
+        """Implement `Observer.stored`."""
+        del partition_key
+        self._window().item_wcu += wcu
+
+    def waited(self) -> None:
+        """Implement `Observer.waited`."""
+        self._window().refused += 1
+
+    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
+        """Implement `Observer.raised`."""
+        del conversation_id, reason
+        self.raises += [(self.engine.now, generation.shard_count) for generation in generations]
+
+    def run(self) -> InBandRun:
+        """Let it happen, and sum it up."""
+        self.world.charge_others(OTHER_WCU, 0.01)
+        shape = Step(before=BEFORE_WCU, after=self.variant.load_wcu, onset=ONSET)
+        end = ONSET + HEAT_SECONDS
+        judged = ONSET + JUDGED_SECONDS
+        small = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=(700, 800), end=judged)
+        large = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=(15_800, 16_100), start=judged, end=end)
+        for flow in (small, large):
+            for arrival in flow.arrivals(end, self.random):
+                self.engine.at(arrival.at, partial(self._write, "x" * arrival.body_bytes))
+        self.engine.at(WINDOW_SECONDS, self._note_units)
+        self.engine.run_until(end + 2.0)
+        return self._result()
+
+    def _build_writer(self, index: int) -> MessageWriter:
+        world, random = self.world, self.world.random(f"process-{index}")
+        clock, telemetry = world.clock(random), SharedTelemetry(world)
+        ends = open_in_band(ThreadedCalls(world.store.client("in band").call), TABLE.journal, telemetry, clock)
+        writer = build_in_band_writer(
+            ends,
+            build_in_band_routes(ends, max_entries=100),
+            _SETTINGS,
+            form=KEY_FORM,
+            budget_ms=BUDGET_MS,
+            closing=False,
+        )
+        store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
+        return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
+
+    def _write(self, body: str) -> None:
+        writer = self.writers[self.random.randrange(len(self.writers))]
+        wcu, is_judged = len(body) // 1_024 + 1, 0 <= self.engine.now - ONSET < JUDGED_SECONDS
+
+        def write() -> None:
+            self._window().offered += 1
+            try:
+                writer.write(NewMessage("hot", "ann", body, NO_ATTRIBUTES))
+            except RetryLaterError:
+                self.failed_wcu += wcu * is_judged
+
+        self.engine.spawn(write)
+
+    def _window(self) -> _Window:
+        return self.windows.setdefault(int(self.engine.now / WINDOW_SECONDS), _Window())
+
+    def _note_units(self) -> None:
+        counts = self.world.store.counts_of("in band")
+        before = sum(window.extra_units for window in self.windows.values())
+        self._window().extra_units = counts.wcu + counts.rcu - before
+        self.engine.after(WINDOW_SECONDS, self._note_units)
+
+    def _result(self) -> InBandRun:
+        windows = sorted(self.windows.items())
+        refused_at = [number for number, window in windows if window.refused]
+        marked: Sequence[int] = ()
+        if refused_at:
+            marked = range(refused_at[0], refused_at[-1] + round(MARKED_MS / 1000 / WINDOW_SECONDS) + 2)
+        relieved = self._find_relief()
+        extra = sum(window.extra_units for number, window in windows if number in marked)
+        items = sum(window.item_wcu for number, window in windows if number in marked)
+        quiet = max(marked, default=0) * WINDOW_SECONDS + QUIET_SECONDS - MARKED_MS / 1000
+        after = sum(w.extra_units for n, w in windows if n * WINDOW_SECONDS >= quiet)
+        return InBandRun(
+            seed=self.seed,
+            raised_seconds=round(self.raises[0][0] - ONSET, 3) if self.raises else None,
+            relieved_seconds=relieved,
+            shard_counts=tuple(count for _, count in self.raises),
+            failed_share=round(self.failed_wcu / (self.variant.load_wcu * JUDGED_SECONDS), 6),
+            units_before=sum(w.extra_units for n, w in windows if not refused_at or n < refused_at[0]),
+            units_share_while_marked=round(extra / max(items, 1.0), 4),
+            units_after=max(0.0, after - 0.5 * self.variant.processes),
+        )
+
+    def _find_relief(self) -> float | None:
+        """Return how long after the onset the last second began in which too many writes were refused everywhere."""
+        first, last = (round(at / WINDOW_SECONDS) for at in (ONSET, ONSET + JUDGED_SECONDS))
+        in_a_second, none = round(1 / WINDOW_SECONDS), _Window()
+        relieved = 0.0
+        for start in range(first, last):
+            second = [self.windows.get(number, none) for number in range(start, min(start + in_a_second, last))]
+            if sum(window.refused for window in second) > RELIEVED_SHARE * sum(window.offered for window in second):
+                relieved = (start + 1) * WINDOW_SECONDS - ONSET
+        return relieved if relieved <= JUDGED_SECONDS - 1.0 else None
+
+
+def run_variant(seed: int, variant: Variant) -> InBandRun:
+    """Run one seed of a variant."""
+    rush = _Rush(variant, seed)
+    with closing(rush.engine):
+        return rush.run()
+
+
+class _Memory:
+    """A load item and a journal in memory; nothing is ever raised, only counted."""
+
+    def __init__(self) -> None:
+        self.load: dict[Cell, float] = {}
+        self.raises = 0
+
+    def add(self, collection: str, place: int, cell: Cell, wcu: float, *, stale: Sequence[Cell] = ()) -> FleetLoad:
+        """Implement `LoadItems.add`."""
+        del collection, place
+        for old in stale:
+            self.load.pop(old, None)
+        self.load[cell] = self.load.get(cell, 0.0) + wcu
+        return self.load
+
+    def get(self, collection: str, *, is_strong: bool) -> JournalEntry:
+        """Implement `JournalReading.get`."""
+        del collection, is_strong
+        return JournalEntry()
+
+    def raise_route(self, collection: str, generations: Sequence[Generation], **_: Any) -> Raised:
+        """Count a raise, as `Raiser` would make it."""
+        del collection, generations
+        self.raises += 1
+        return Raised(JournalEntry(), is_in_registry=True)
+
+
+def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALSE_WCU) -> int:
+    """Count how often a key is raised that a neighbour has throttled all the time.
+
+    Each process is the product's own counting, on one load item in memory. They are many and thin: that varies most.
+    """
+    random, memory, now_ms, telemetry = Random(seed), _Memory(), [float(EPOCH_MS)], LoggedTelemetry()
+    clock = Clock(now_ms=lambda: int(now_ms[0]), sleep=lambda _: None, random=random.random)
+    anything: Any = memory
+    fleet = [
+        InBandCounting(
+            routes=JournalRoutes(journal=memory, telemetry=telemetry, random=random.random, max_entries=1),
+            journal=memory,
+            loads=anything,
+            raiser=anything,
+            store_clock=StoreClock(),
+            telemetry=telemetry,
+            clock=clock,
+            thresholds=THRESHOLDS,
+        )
+        for _ in range(FALSE_PROCESSES)
+    ]
+    refusal = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
+    while now_ms[0] < EPOCH_MS + seconds * 1_000:
+        now_ms[0] += random.expovariate(wcu / FALSE_ITEM_WCU) * 1_000
+        counting, at_ms = fleet[int(random.random() * FALSE_PROCESSES)], int(now_ms[0])
+        offer = Offer(ItemKey("quiet", "k", at_ms, "k"), FALSE_ITEM_WCU)
+        report = counting.offered(offer, at_ms)
+        if random.random() < FALSE_REFUSED_SHARE:
+            counting.refused(offer, at_ms, report, refusal)
+    return memory.raises
+
+
+@dataclass(frozen=True, slots=True)
+class VariantStudy:
+    """All seeds of one variant."""
+
+    name: str
+    load_wcu: float
+    processes: int
+    raised_seconds: Distribution
+    relieved_seconds: Distribution
+    failed_share: Distribution
+    units_share_while_marked: Distribution
+    final_shard_count: Distribution
+    raises: Distribution
+    runs: tuple[InBandRun, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class InBandStudy:
+    """The result, as `in_band.json` holds it."""
+
+    seeds: int
+    false_hours: int
+    false_raises: int
+    bars: tuple[Bar, ...]
+    passed: bool
+    variants: tuple[VariantStudy, ...]
+
+
+def summarize(variant: Variant, runs: Sequence[InBandRun]) -> VariantStudy:
+    """Sum up a variant."""
+    return VariantStudy(
+        name=variant.name,
+        load_wcu=variant.load_wcu,
+        processes=variant.processes,
+        raised_seconds=Distribution.of([run.raised_seconds for run in runs]),
+        relieved_seconds=Distribution.of([run.relieved_seconds for run in runs]),
+        failed_share=Distribution.of([run.failed_share for run in runs]),
+        units_share_while_marked=Distribution.of([run.units_share_while_marked for run in runs]),
+        final_shard_count=Distribution.of([float(max(run.shard_counts, default=0)) for run in runs]),
+        raises=Distribution.of([float(len(run.shard_counts)) for run in runs]),
+        runs=tuple(runs),
+    )
+
+
+def judge(variant: Variant, study: VariantStudy) -> list[Bar]:
+    """Hold a variant against its bars."""
+    name, runs = variant.name, study.runs
+    quiet = sum(run.units_before + run.units_after for run in runs)
+    bars = [
+        at_most(f"{name}: units beside the items, quiet", quiet, 0.0, "units"),
+        at_most(f"{name}: while marked, p99", study.units_share_while_marked.p99, MARKED_SHARE, "of the items'"),
+    ]
+    if variant.raised_seconds is not None:
+        bars.append(at_most(f"{name}: onset to raise, p99", study.raised_seconds.p99, variant.raised_seconds, "s"))
+    if variant.relieved_seconds is not None:
+        few = sum(len(run.shard_counts) <= MOST_RAISES for run in runs)
+        bars += [
+            at_most(f"{name}: onset to relief, p99", study.relieved_seconds.p99, variant.relieved_seconds, "s"),
+            at_most(
+                f"{name}: failed, worst seed", study.failed_share.highest, variant.failed_share or 0.0, "as a share"
+            ),
+            at_least(f"{name}: seeds with two raises at most", few, FEW_RAISES_SHARE * len(runs), "seeds"),
+        ]
+    if variant.most_shards is not None:
+        bars.append(at_most(f"{name}: N, worst seed", study.final_shard_count.highest, variant.most_shards, "shards"))
+    return bars
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command `in-band`."""
+    seeds, out_dir = parse_seeds(COMMAND, arguments, about=__doc__, seeds=SEEDS)
+    began, replay = time.perf_counter(), partial(replay_study, COMMAND)
+    variants = []
+    for variant in VARIANTS:
+        runs = run_all(variant.name, partial(run_variant, variant=variant), seeds, replay=replay)
+        variants.append(summarize(variant, runs))
+    hours = range(1, FALSE_HOURS + 1)
+    false_raises = sum(run_all("hours of 600 WCU/s", count_false_raises, hours, replay=replay))
+    bars = [bar for variant, study in zip(VARIANTS, variants, strict=True) for bar in judge(variant, study)]
+    bars.append(at_most(f"raises in {FALSE_HOURS} hours of 600 WCU/s", false_raises, 1, "raises"))
+    study = InBandStudy(
+        seeds=len(seeds),
+        false_hours=FALSE_HOURS,
+        false_raises=false_raises,
+        bars=tuple(bars),
+        passed=all(bar.holds for bar in bars),
+        variants=tuple(variants),
+    )
+    path = write_result(study, out_dir, "in_band.json")
+    sys.stdout.write(f"{len(seeds)} seeds of each in {time.perf_counter() - began:.0f} s\n")
+    say_bars(bars)
+    sys.stdout.write(f"{path}\n")
+    return 0 if study.passed else MISSED

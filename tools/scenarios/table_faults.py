@@ -1,0 +1,713 @@
+"""One run of `ShardedTable` with everything failing: clients that create, change, delete and read; and raises.
+
+The library is the product's own, over boto3's client: routes, caches, journal, registry, choices, merge. Items and
+conditions are moto's, behind the simulator's network and its faults: what boto3's client would send is taken from it
+before it leaves (`before-call`), and happens at moto at one instant of the virtual clock, whatever becomes of the
+sender in the meantime.
+
+Each environment is a process that may die, with a cache of its own, so that writers are as stale as they come.
+Something raises as consumer and operators do, journal first, and dies in between now and then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import boto3
+from boto3.dynamodb.conditions import Attr, Key
+from botocore.config import Config
+from botocore.exceptions import ClientError, ReadTimeoutError
+from moto import mock_aws
+
+from hotpartition.core.errors import InvalidRequestError, RetryLaterError
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.metrics import MetricName
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.runtime.settings import InBandSettings
+from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
+from hotpartition.table.adaptive import AdaptiveRoutes
+from hotpartition.table.routes import Shards, open_calls
+from hotpartition.table.sharding import Hashing
+from tools.history import Finding, Seen
+from tools.request_tokens import RequestTokenError
+from tools.world.clock import (
+    Engine,
+    Function,
+    FunctionConfig,
+    NoResponseError,
+    Process,
+    SimulatedExecutor,
+    TooManyRequestsError,
+)
+from tools.world.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand
+from tools.world.meter import Offer, Record
+from tools.world.network import Network, Observer
+from tools.world.product import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, World
+from tools.world.scenario import ALL_FAULTS, FAULTS, SHORT_LEASES, FaultPlan
+
+WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
+
+Response = tuple[Any, dict[str, Any]]
+
+TABLE_NAME = "readings"
+COLLECTIONS = ("hot|1", "cold")
+CLIENTS = 6
+ENVIRONMENTS = FunctionConfig(concurrency=8, warm=CLIENTS, death=0.004)
+SECONDS = 14.0
+DRAIN_SECONDS = 8.0
+WAIT_SECONDS = 0.12
+"""Mean time between two calls of one client."""
+AUDIT_SECONDS = 60.0
+EXPECTED_CODES = frozenset(
+    {
+        "ConditionalCheckFailedException",
+        "InternalServerError",
+        "ProvisionedThroughputExceededException",
+        "TransactionCanceledException",
+    }
+)
+"""What the faults are answered with; any other error is a bug."""
+RAISES_PER_SECOND = 0.8
+MOST_SHARDS = 16
+THREADS = 8
+LATE_SHARE = 0.1
+"""Of creations: they happen some time after their client gave up."""
+HOT_SHARE, HOT_SHARE_IN_SPELLS = 0.08, 0.32
+LOAD_LOST_SHARE = 0.05
+PATIENCE_SECONDS = 29.0
+"""How long a client waits: longer than any call takes, so that a call without a response was one of a dead process."""
+CALM_SECONDS = 0.5
+"""How long a client waits after its environment died: by then, what had been sent has happened."""
+_KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
+
+
+class Aws(NamedTuple):
+    """boto3 on moto: the resource of the library, the raiser's client, and one that nothing is between."""
+
+    resource: Any
+    raiser: Any
+    raw: Any
+
+
+@contextmanager
+def open_aws() -> Iterator[Aws]:
+    """Start moto, and stop it afterwards."""
+    options: dict[str, Any] = {
+        "region_name": "eu-central-1",
+        "aws_access_key_id": "simulated",
+        "aws_secret_access_key": "simulated",
+        "config": Config(retries={"total_max_attempts": 1}),
+    }
+    with mock_aws():
+        raiser, raw = (boto3.client("dynamodb", **options) for _ in range(2))
+        yield Aws(boto3.resource("dynamodb", **options), raiser, raw)
+
+
+class MotoNetwork(Network):
+    """The network in front of moto. REQUIRES: a task of the engine calls the clients."""
+
+    def __init__(self, engine: Engine, aws: Aws, place: JournalPlace, *, seed: str, observer: Observer) -> None:
+        """Stand between moto and its clients; eventually consistent reads of the journal, at `place`, lag."""
+        super().__init__(engine, random=Random(f"{seed}/network"), observer=observer, seed=seed)
+        self._aws = aws
+        self._place = place
+        self._routes: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
+        self._owner: Process | None = None
+        self._watched: list[tuple[Any, Any]] = []
+        self._watch(aws.resource.meta.client, "table", lambda: None)
+        self._watch(aws.raiser, "operator", lambda: self._owner)
+
+    def client(self, role: str, owner: Process | None = None) -> Any:
+        """Open the one client of another process than the table's: `owner`, whose updates `after_update` is told of."""
+        del role
+        self._owner = owner
+        return SimpleNamespace(call=Boto3Call(self._aws.raiser))
+
+    def close(self) -> None:
+        """Let the clients speak to moto itself again."""
+        for client, on_call in self._watched:
+            client.meta.events.unregister("before-call.dynamodb", on_call)
+
+    def error(self, code: str, status: int = 400, **facts: Any) -> Exception:
+        """Implement `Network.error`."""
+        error = {"Error": {"Code": code, "Message": "simulated"}, "ResponseMetadata": {"HTTPStatusCode": status}}
+        response: Any = {**error, **facts}
+        return ClientError(response, "simulated")
+
+    def no_response(self) -> Exception:
+        """Implement `Network.no_response`."""
+        return ReadTimeoutError(endpoint_url="simulated")
+
+    def throttle(self, reason: str) -> Exception:
+        """Implement `Network.throttle`."""
+        code = "ProvisionedThroughputExceededException"
+        return self.error(code, ThrottlingReasons=[{"reason": reason, "resource": "arn"}])
+
+    def _watch(self, client: Any, role: str, owner: Callable[[], Process | None]) -> None:
+        def on_call(model: Any, params: Mapping[str, Any], **_: Any) -> Response | None:
+            if model.name == "DescribeTable":
+                return None
+            return self._send(model.name, json.loads(params["body"]), role, owner())
+
+        client.meta.events.register("before-call.dynamodb", on_call)
+        self._watched.append((client, on_call))
+
+    def _send(self, operation: str, request: dict[str, Any], role: str, owner: Process | None) -> Response:
+        is_write = operation in WRITES
+        # A late overwriting put takes back what was written since with boto3 alone as well; a late creation finds on
+        # its place that the item is there.
+        creates = operation == "PutItem" and "attribute_not_exists" in request.get("ConditionExpression", "")
+        written = _key_of(request) if is_write else ""
+        try:
+            response = self.perform(
+                self.write_latency if is_write else self.read_latency,
+                lambda: self._happen(operation, request, owner),
+                self.counts_of(role),
+                written=written,
+                may_be_late=creates,
+            )
+        except ClientError as error:
+            return SimpleNamespace(status_code=400), dict(error.response)
+        return SimpleNamespace(status_code=200), response
+
+    def _happen(self, operation: str, request: dict[str, Any], owner: Process | None) -> dict[str, Any]:
+        """Let it happen at moto, now."""
+        if operation == "GetItem" and not request.get("ConsistentRead") and self._is_journal(request):
+            horizon = self.horizon(is_strong=False)
+            versions = self._routes.get(_key_of(request), ())
+            return next(({"Item": dict(item)} for at, item in reversed(versions) if at <= horizon), {})
+        if _key_of(request).startswith(LOAD_PREFIX) and self.strikes("load_lost"):
+            self._aws.raw.delete_item(TableName=request["TableName"], Key=request["Key"])
+        left = self._leave_out(request.get("RequestItems", {}))
+        if operation in {"Query", "Scan"} and self.strikes("short_page"):
+            request["Limit"] = min(request.get("Limit", 5), 1 + self.random.randrange(5))
+        try:
+            # Its token lets a transaction happen once; moto does not know that.
+            if not self.tokens.begin(request):
+                return {}
+        except RequestTokenError as error:
+            raise self.error(error.code) from error
+        is_done = False
+        try:
+            response: dict[str, Any] = self._aws.raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
+            response["ResponseMetadata"]["HTTPHeaders"]["date"] = self.date
+            is_done = True
+        finally:
+            self.tokens.end(request, is_done=is_done)
+        if left:
+            response["UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"] = left
+        if operation == "UpdateItem" and self._is_journal(request):
+            self._routes.setdefault(_key_of(request), []).append((self.engine.now, dict(response["Attributes"])))
+            if owner is not None:
+                self.after_update(owner)
+        return response
+
+    def _leave_out(self, asked: dict[str, Any]) -> dict[str, Any]:
+        """Take some keys or items out of a batch, at least one stays; return what is left unprocessed."""
+        left: dict[str, Any] = {}
+        for table_name, of_table in list(asked.items()):
+            is_read = isinstance(of_table, dict)
+            entries = of_table["Keys"] if is_read else of_table
+            out = [entry for entry in entries if self.strikes("unprocessed")]
+            stay = [entry for entry in entries if entry not in out]
+            if not out or not stay:
+                continue
+            left[table_name] = {**of_table, "Keys": out} if is_read else out
+            asked[table_name] = {**of_table, "Keys": stay} if is_read else stay
+        return left
+
+    def _is_journal(self, request: Mapping[str, Any]) -> bool:
+        place = self._place
+        is_at_place = not place.sort_key or request["Key"][place.sort_key]["S"] == place.routing_sort_key
+        is_load = _key_of(request).startswith(LOAD_PREFIX)
+        return request["TableName"] == place.table_name and is_at_place and not is_load
+
+
+def _key_of(request: Mapping[str, Any]) -> str:
+    """Return the partition key of what is written or read; a request for several has none."""
+    attributes = request.get("Item") or request.get("Key") or {}
+    key: dict[str, str] = attributes.get("PK") or attributes.get("collection") or {}
+    return key.get("S", "")
+
+
+_HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
+    lambda _: by_sort_key(),
+    lambda _: by_attribute("owner"),
+    lambda random: at_random(lambda: f"{random.getrandbits(64):016x}"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TableParts:
+    """The classes that a run is built from; a test breaks the library on purpose by replacing one."""
+
+    table: type[SimulatedTable] = SimulatedTable
+    routes: type[AdaptiveRoutes] = AdaptiveRoutes
+    is_in_band: bool = False
+    """Whether environments find what is hot themselves, beside what is raised by hand."""
+    folds: bool = False
+    """Whether shards are fixed, and left half-way: items are moved to the base key then, while work goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRun:
+    """What one seed did, and what was wrong with it."""
+
+    seed: int
+    operations: int
+    requests: int
+    created: int
+    changed: int
+    deleted: int
+    reads: int
+    raises: int
+    confirmed_closes: int
+    void_announcements: int
+    sharded_items: int
+    moved: int
+    """Items that were moved to the base key."""
+    folds_killed: int
+    """Processes that died while they moved items."""
+    faults: tuple[tuple[str, int], ...]
+    breaches: tuple[Finding, ...]
+
+
+def run_table(
+    aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, plan: FaultPlan | None = None
+) -> TableRun:
+    """Run one seed, which decides everything that is left to chance."""
+    run = _Run(seed, parts or TableParts(), aws, seconds, plan or build_fault_plan())
+    try:
+        with closing(run.network), closing(run.engine):
+            return run.result()
+    finally:
+        for name in aws.raw.list_tables()["TableNames"]:
+            aws.raw.delete_table(TableName=name)
+
+
+@dataclass(slots=True)
+class _Register:
+    """A register and its one writer's next number."""
+
+    collection: str
+    sort_key: str
+    owner: str
+    number: int = 0
+
+
+@dataclass(slots=True)
+class _Client:
+    """What one client knows."""
+
+    index: int
+    random: Random
+    registers: list[_Register] = field(default_factory=list)
+    made: int = 0
+
+
+class _LateObserver(Observer):
+    """Has a key raised at the worst moment: the repetition of a creation that is still to come goes elsewhere."""
+
+    def __init__(self) -> None:
+        self.urgent: list[str] = []
+
+    def put_off(self, partition_key: str) -> None:
+        """Implement `Observer.put_off`."""
+        self.urgent.append(KeyForm().parse(partition_key)[0])
+
+
+class _Run:
+    """The parts of one run, put together."""
+
+    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float, plan: FaultPlan) -> None:
+        self.seed, self.parts, self.seconds = seed, parts, seconds
+        engine = self.engine = Engine()
+        self.record = Record()
+        self.operations = 0
+        self.is_leaving = False
+        self.raw = aws.raw
+        self.place = self._create_tables(aws.raw)
+        self.table = aws.resource.Table(TABLE_NAME)
+        self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
+        observer = _LateObserver()
+        self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
+        world = self.world = World(engine, seed, replace(FAULTS, faults=plan), observer=observer, store=self.network)
+        self.function: Function[Callable[[SimulatedTable], Any], Any] = Function(
+            engine, ENVIRONMENTS, self._build, world.random("environments")
+        )
+        collections = world.random("raised")
+        self.raises = RaisesByHand(
+            world,
+            self.place,
+            per_second=RAISES_PER_SECOND,
+            most_shards=MOST_SHARDS,
+            choose=lambda: _choose_collection(collections),
+            is_timed=self.has_positions,
+            urgent=observer.urgent,
+        )
+        self.closes = ClosesByHand(world, self.place, per_second=plan.closes_per_second, choose=_choose_collection)
+        self.driver = FaultDriver(
+            plan,
+            world,
+            functions=(self.function, self.closes.function),
+            consumers=lambda: self.raises.function,
+            random=world.random("faults"),
+        )
+        self._registers: set[tuple[str, str]] = set()
+        self.clients = [_Client(index, world.random(f"client {index}")) for index in range(CLIENTS)]
+        self.folds = Folds(world, TABLE_NAME, MOST_SHARDS, choose=_choose_collection) if parts.folds else None
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether the table's sort keys are times to the library."""
+        return self.seed % 5 < 4
+
+    def _create_tables(self, raw: Any) -> JournalPlace:
+        raw.create_table(
+            TableName=TABLE_NAME,
+            AttributeDefinitions=_KEYS,
+            KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        if self.seed % 2:
+            return JournalPlace(TABLE_NAME, "PK", "SK", "~route")
+        raw.create_table(
+            TableName="routes",
+            AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        return JournalPlace("routes", "collection", sort_key="")
+
+    def result(self) -> TableRun:
+        """Let it happen, read everything once more, and judge."""
+        engine, record = self.engine, self.record
+        self.driver.start()
+        self._begin()
+        if self.folds is not None:
+            self._leave_shards(self.seconds / 2)
+            self._begin()
+            self.folds.start()
+        end = engine.now + self.seconds / (1 + self.parts.folds)
+        engine.at(end, self.driver.stop)
+        engine.run_until(end + 1.0)
+        self.world.is_over = True
+        engine.run_until(end + DRAIN_SECONDS)
+        operations = self.operations
+        self._audit()
+        return TableRun(
+            seed=self.seed,
+            operations=operations,
+            requests=sum(counts.operations for counts in self.network.counts.values()),
+            created=sum(len(record.acknowledged_ids(collection)) for collection in COLLECTIONS),
+            changed=sum(addition.ended_at is not None for addition in record.additions),
+            deleted=len({(d.conversation_id, d.message_id) for d in record.deletions if d.ended_at is not None}),
+            reads=len(record.reads),
+            raises=self.raises.count + int(self.world.counters[MetricName.RAISES]),
+            confirmed_closes=self.closes.confirmed,
+            void_announcements=self.closes.void,
+            sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
+            moved=0 if self.folds is None else self.folds.moved,
+            folds_killed=0 if self.folds is None else self.folds.killed,
+            faults=self.driver.all_struck(),
+            breaches=record.breaches(),
+        )
+
+    def _begin(self) -> None:
+        """Let clients work, and something raise."""
+        self.world.is_over = False
+        for client in self.clients:
+            self.engine.spawn(lambda client=client: self._work(client))  # type: ignore[misc]
+        if self.parts.folds:
+            return
+        self.raises.start()
+        if self.has_positions:
+            self.closes.start()
+
+    def _leave_shards(self, after_seconds: float) -> None:
+        """Stop all work, and replace all environments by such that write to the base key and read all shards."""
+        self.engine.run_until(self.engine.now + after_seconds)
+        self.world.is_over = True
+        self.engine.run_until(self.engine.now + DRAIN_SECONDS)
+        self.is_leaving = True
+        self.function = Function(self.engine, ENVIRONMENTS, self._build, self.world.random("later environments"))
+
+    def _audit(self) -> None:
+        """Read all there is, by an environment that has just been born; as a whole and one by one."""
+        self.function = Function(self.engine, FunctionConfig(warm=1), self._build, self.world.random("audit"))
+
+        def read() -> None:
+            for collection in COLLECTIONS:
+                for newest_first in (False, True):
+                    self._read_collection(collection, is_strong=True, newest_first=newest_first, limit=None)
+                for sort_key in sorted(self.record.offers.get(collection, {})):
+                    self._read_one(collection, sort_key)
+
+        self.engine.run_to_end(read, AUDIT_SECONDS)
+
+    # Environments.
+
+    def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
+        """Build one environment: it makes the calls that it is asked for on a table of its own."""
+        calls = open_calls(self.table)
+        if self.parts.folds:
+            shards: Shards = fixed(0, readable=MOST_SHARDS) if self.is_leaving else fixed(MOST_SHARDS)
+        elif self.parts.is_in_band:
+            shards = InBandShards(
+                world=self.world,
+                index=index,
+                place=self.place,
+                journal=self.place,
+                calls=calls,
+                settings=InBandSettings.defaults(
+                    hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
+                ),
+                counting=SensitiveCounting,
+                closing=self.has_positions,
+            )
+        else:
+            shards = SimulatedShards(
+                world=self.world,
+                process=process,
+                index=index,
+                place=self.place,
+                journal=DynamoDBJournal(calls, self.place),
+                route_cache_seconds=1.0,
+                leases=SHORT_LEASES,
+                routes=self.parts.routes,
+                closing=self.has_positions,
+            )
+        opened = self.parts.table(
+            self.table,
+            shards=shards,
+            hashed=self.hashing,
+            position=_position if self.has_positions else None,
+            clock=self.world.clock(self.world.random(f"environment-{index}")),
+            budget_ms=600.0,
+        )
+        opened.simulated = SimulatedExecutor(self.engine, process, THREADS)
+        return lambda call: call(opened)
+
+    # What clients do.
+
+    def _work(self, client: _Client) -> None:
+        random = client.random
+        kinds = (
+            self._create,
+            self._create_many,
+            self._change,
+            self._overwrite,
+            self._delete,
+            self._look_up,
+            self._read,
+        )
+        while not self.world.is_over:
+            self.engine.sleep(random.expovariate(1 / WAIT_SECONDS))
+            if not self.world.is_over:
+                (act,) = random.choices(kinds, (0.22, 0.05, 0.23, 0.1, 0.07, 0.13, 0.2))
+                act(client)
+
+    def _ask(self, call: Callable[[SimulatedTable], Any]) -> tuple[Any, Exception | None]:
+        """Have a call made; return its response, or why there is none. What no fault explains is raised."""
+        self.operations += 1
+        try:
+            return self.function.invoke(call, timeout_seconds=PATIENCE_SECONDS), None
+        except ClientError as error:
+            if error.response["Error"]["Code"] not in EXPECTED_CODES:
+                raise
+            return None, error
+        except (NoResponseError, TooManyRequestsError) as error:
+            self.engine.sleep(CALM_SECONDS)
+            return None, error
+        except (ReadTimeoutError, RetryLaterError, InvalidRequestError) as error:
+            return None, error
+
+    def _new_item(self, client: _Client) -> dict[str, Any]:
+        """Make up an item that is offered from now on."""
+        random = client.random
+        client.made += 1
+        moment = self.engine.now_ms() - random.randrange(3_000)
+        collection, sort_key = _choose_collection(random), f"{moment:015}-{client.index}-{client.made}"
+        owner = f"o{random.randrange(3)}"
+        self.record.note_offer(collection, sort_key, owner, offered_at=self.engine.now)
+        return {"PK": collection, "SK": sort_key, "owner": owner, "log": []}
+
+    def _note_created(self, item: Mapping[str, Any]) -> None:
+        self.record.note_acknowledged(item["PK"], item["SK"], item["owner"], self.engine.now)
+
+    def _create(self, client: _Client) -> None:
+        """Create an item, again and again while nobody knows whether it is there."""
+        item = self._new_item(client)
+        if client.random.random() < 0.25:
+            client.registers.append(_Register(item["PK"], item["SK"], item["owner"]))
+            self._registers.add((item["PK"], item["SK"]))
+            item |= {"number": 0}
+        for number in range(3):
+            _, error = self._ask(lambda table: table.put_item(Item=item))
+            if error is None:
+                self._note_created(item)
+                if number and "number" not in item:
+                    # An earlier attempt may still be on its way: what is changed now must outlive it.
+                    self._append(client, item["PK"], item["SK"])
+                return
+            self.engine.sleep(0.1 + client.random.random())
+
+    def _create_many(self, client: _Client) -> None:
+        items = [self._new_item(client) for _ in range(1 + client.random.randrange(6))]
+
+        def write(table: SimulatedTable) -> None:
+            with table.batch_writer() as batch:
+                for item in items:
+                    batch.put_item(Item=item)
+
+        _, error = self._ask(write)
+        if error is None:
+            for item in items:
+                self._note_created(item)
+
+    def _known(self, random: Random, wanted: Callable[[Offer], bool]) -> tuple[str, str] | None:
+        """Choose an item that is there, as far as is known, and no register."""
+        collection = _choose_collection(random)
+        offers = self.record.offers.get(collection, {}).items()
+        known = [key for key, offer in offers if offer.is_there and wanted(offer)]
+        known = [key for key in known if (collection, key) not in self._registers]
+        return (collection, random.choice(known)) if known else None
+
+    def _change(self, client: _Client) -> None:
+        """Append a token to an item that was created, on condition that it is there; nobody repeats it."""
+        found = self._known(client.random, lambda _: True)
+        if found is not None:
+            self._append(client, *found)
+
+    def _append(self, client: _Client, collection: str, sort_key: str) -> None:
+        began, token = self.engine.now, f"t{client.index}.{self.operations}"
+        addition = self.record.note_addition(collection, sort_key, token, began=began)
+        _, error = self._ask(
+            lambda table: table.update_item(
+                Key={"PK": collection, "SK": sort_key},
+                UpdateExpression="SET #log = list_append(#log, :token)",
+                ConditionExpression=Attr("SK").exists(),
+                ExpressionAttributeNames={"#log": "log"},
+                ExpressionAttributeValues={":token": [token]},
+            )
+        )
+        if error is None:
+            addition.ended_at = self.engine.now
+        elif _is_absence(error):
+            self.record.additions.remove(addition)
+            self.record.note_lookup(collection, sort_key, (), began, self.engine.now)
+
+    def _overwrite(self, client: _Client) -> None:
+        """Overwrite a register of one's own with the next number."""
+        if not client.registers:
+            return
+        register = client.random.choice(client.registers)
+        if not self.record.offers[register.collection][register.sort_key].is_there:
+            return
+        register.number += 1
+        key = {"PK": register.collection, "SK": register.sort_key}
+        item: dict[str, Any] = {**key, "owner": register.owner, "number": register.number, "log": []}
+        addition = self.record.note_addition(
+            register.collection, register.sort_key, str(register.number), began=self.engine.now
+        )
+        _, error = self._ask(lambda table: table.put_item(Item=item))
+        if error is None:
+            addition.ended_at = self.engine.now
+
+    def _delete(self, client: _Client) -> None:
+        """Delete an item, again and again until it is known to be gone."""
+        random, now = client.random, self.engine.now
+        found = self._known(random, lambda offer: (offer.acknowledged_at or now) < now - 3.0)
+        if found is None:
+            return
+        for _ in range(3):
+            deletion = self.record.note_deletion(*found, began=self.engine.now)
+            _, error = self._ask(lambda table: table.delete_item(Key=dict(zip(("PK", "SK"), found, strict=True))))
+            if error is None:
+                deletion.ended_at = self.engine.now
+                return
+            self.engine.sleep(0.1 + random.random())
+
+    # What they read.
+
+    def _look_up(self, client: _Client) -> None:
+        collection = _choose_collection(client.random)
+        known = sorted(self.record.offers.get(collection, {}))
+        if known:
+            self._read_one(collection, client.random.choice(known))
+
+    def _read(self, client: _Client) -> None:
+        random = client.random
+        self._read_collection(
+            _choose_collection(random),
+            is_strong=random.random() < 0.8,
+            newest_first=random.random() < 0.5,
+            limit=random.choice((None, 3, 7)),
+        )
+
+    def _read_collection(self, collection: str, *, is_strong: bool, newest_first: bool, limit: int | None) -> None:
+        began = self.engine.now
+        request: dict[str, Any] = {
+            "KeyConditionExpression": Key("PK").eq(collection),
+            "ConsistentRead": is_strong,
+            "ScanIndexForward": not newest_first,
+        }
+        if limit is not None:
+            request["Limit"] = limit
+        found, error = self._ask(
+            lambda table: [_seen(item) for page in table.query_pages(**request) for item in page["Items"]]
+        )
+        if error is None:
+            self.record.note_whole_read(
+                collection, found, began, self.engine.now, is_strong=is_strong, newest_first=newest_first
+            )
+
+    def _read_one(self, collection: str, sort_key: str) -> None:
+        began = self.engine.now
+        response, error = self._ask(
+            lambda table: table.get_item(Key={"PK": collection, "SK": sort_key}, ConsistentRead=True)
+        )
+        if error is None:
+            found = [_seen(response["Item"])] if "Item" in response else []
+            self.record.note_lookup(collection, sort_key, found, began, self.engine.now)
+
+
+def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan:
+    """Build the plan of all faults, with late creations and keys that refuse besides; `others` are set as given."""
+    return replace(
+        ALL_FAULTS,
+        **others,
+        store=replace(ALL_FAULTS.store, late=late_share, hot_keys=HOT_SHARE, load_lost=LOAD_LOST_SHARE),
+        spell=replace(ALL_FAULTS.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS, load_lost=LOAD_LOST_SHARE),
+    )
+
+
+def _choose_collection(random: Random) -> str:
+    return COLLECTIONS[random.random() < 0.3]
+
+
+def _is_absence(error: Exception | None) -> bool:
+    """Say whether a change found no item: refused by its condition, or because nothing tells where a new one goes."""
+    if isinstance(error, ClientError):
+        return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
+    return isinstance(error, InvalidRequestError)
+
+
+def _position(sort_key: Any) -> int | None:
+    """Tell the time in a sort key; of a bound that is none, nothing."""
+    text = str(sort_key)[:15]
+    return int(text) if text.isdecimal() else None
+
+
+def _seen(item: Mapping[str, Any]) -> Seen:
+    if "number" in item:
+        return Seen(item["SK"], item["owner"], tuple(str(number) for number in range(1, int(item["number"]) + 1)))
+    return Seen(item["SK"], item["owner"], tuple(item["log"]))

@@ -1,0 +1,470 @@
+"""The clients: they write at their own times, repeat what was refused or lost, read in every way there is, and poll."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import cache
+from math import ceil
+from random import Random
+from typing import Generic, NamedTuple, TypeVar
+
+from hotpartition.core.errors import RetryLaterError
+from hotpartition_messages import Message
+from hotpartition_messages.changing import Edit, MessageChanger, Target
+from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError
+from hotpartition_messages.keys import parse_sort_key
+from hotpartition_messages.message_ids import message_time_ms, mint_message_id
+from hotpartition_messages.reading import PageRequest, PageResult
+from hotpartition_messages.writing import NewMessage, Written
+from tools.history import Edited, Page, Seen
+from tools.world.clock import (
+    EPOCH_MS,
+    MOST_SKEW_MS,
+    Engine,
+    Function,
+    NoResponseError,
+    TooManyRequestsError,
+    Work,
+)
+from tools.world.meter import Meter, Record, digest_of, page_of, seen
+from tools.world.scenario import Scenario
+from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+FoundT = TypeVar("FoundT")
+
+LONGEST_READ_PAGES = 400
+POLL_SECONDS = 0.5
+AUDIT_SECONDS = 600.0
+"""Longest time that the reads at the end may take."""
+_REFUSALS = (RetryLaterError, TooManyRequestsError)
+
+
+class Lookup(NamedTuple):
+    """The wish to read one message, strongly consistent."""
+
+    conversation_id: str
+    message_id: str
+
+
+ReadRequest = PageRequest | Lookup
+ReadResponse = PageResult | Message
+WriteHandler = Callable[[NewMessage], Written]
+ReadHandler = Callable[[ReadRequest], ReadResponse]
+ReadFunction = Function[ReadRequest, ReadResponse]
+
+
+@dataclass(slots=True)
+class _Clients(Generic[RequestT, ResponseT]):
+    """Clients of one function: what they share, whatever they want of it."""
+
+    engine: Engine
+    scenario: Scenario
+    function: Function[RequestT, ResponseT]
+    meter: Meter
+    record: Record
+    random: Random
+
+    def _attempts(self, most: int) -> Iterator[int]:
+        """Count the attempts of one request, with the pauses in between that `Retry-After` asks for."""
+        for attempt in range(most):
+            if attempt:
+                self.engine.sleep(self.scenario.clients.retry_after_seconds * (1 + self.random.random() / 2))
+            self.meter.operations += 1
+            yield attempt
+
+    def _begin_at_random(self, per_second: float, work: Work) -> None:
+        """Begin tasks at random until the workload's end."""
+        if not per_second:
+            return
+
+        def begin() -> None:
+            self.engine.spawn(work)
+            self._begin_at_random(per_second, work)
+
+        wait = self.random.expovariate(per_second)
+        if self.engine.now + wait < self.scenario.seconds:
+            self.engine.after(wait, begin)
+
+
+class WritingClients(_Clients[NewMessage, Written]):
+    """Those who write: one task for each message."""
+
+    def start(self, arrivals: Iterator[Arrival]) -> None:
+        """Let each message be written at its time."""
+        arrival = next(arrivals, None)
+        if arrival is not None:
+            self.engine.at(arrival.at, lambda: self._begin(arrival, arrivals))
+
+    def _begin(self, arrival: Arrival, rest: Iterator[Arrival]) -> None:
+        self.engine.spawn(lambda: self._write(arrival))
+        self.start(rest)
+
+    def _write(self, arrival: Arrival) -> None:
+        clients, engine, meter = self.scenario.clients, self.engine, self.meter
+        wcu = float(max(1, ceil((arrival.body_bytes + ITEM_OVERHEAD_BYTES) / WCU_BYTES)))
+        began = engine.now
+        meter.note_offered(arrival.conversation_id, began, wcu)
+        new = self._new_message(arrival)
+        digest = digest_of(new.sender, new.body)
+        if new.message_id is not None and self.scenario.is_judged:
+            expires_at = _expiry(new)
+            self.record.note_offer(
+                arrival.conversation_id, new.message_id, digest, offered_at=began, expires_at=expires_at
+            )
+        for _ in self._attempts(clients.attempts):
+            meter.requests += 1
+            engine.sleep(clients.network_seconds)
+            try:
+                written = self.function.invoke(new, timeout_seconds=clients.timeout_seconds)
+            except _REFUSALS as error:
+                new = self._take_id(new, _id_of(error), digest)
+            except NoResponseError:
+                self._note_nameless(new, digest)
+            except MessageGoneError:
+                break  # it expired before it was stored
+            else:
+                engine.sleep(clients.network_seconds)
+                meter.note_acknowledged(arrival.conversation_id, began, wcu)
+                meter.note_stored(arrival.conversation_id, began, wcu)
+                if self.scenario.is_judged:
+                    self.record.note_acknowledged(
+                        arrival.conversation_id, written.message.message_id, digest, engine.now, expires_at=_expiry(new)
+                    )
+                self._write_again(replace(new, message_id=written.message.message_id))
+                return
+        meter.note_failed(arrival.conversation_id, began, wcu)
+
+    def _note_nameless(self, new: NewMessage, digest: str) -> None:
+        if new.message_id is None and self.scenario.is_judged:
+            self.record.note_nameless(new.conversation_id, digest)
+
+    def _new_message(self, arrival: Arrival) -> NewMessage:
+        body = arrival.text if arrival.text is not None else _body(arrival.body_bytes)
+        message_id = self._mint(arrival) if self.random.random() < self.scenario.clients.minting_share else None
+        return NewMessage(
+            arrival.conversation_id,
+            arrival.sender,
+            body,
+            message_id=message_id,
+            expires_at_s=self._choose_expiry(),
+        )
+
+    def _choose_expiry(self) -> int | None:
+        changes = self.scenario.changes
+        if not changes.expiring_share or self.random.random() >= changes.expiring_share:
+            return None
+        wait = self.random.random() * changes.longest_seconds
+        return EPOCH_MS // 1000 + ceil(self.engine.now + wait)
+
+    def _write_again(self, new: NewMessage) -> None:
+        """Send a write once more, long after its acknowledgement, as those do who keep a queue of their own."""
+        changes = self.scenario.changes
+        if not changes.repeated_share or self.random.random() >= changes.repeated_share:
+            return
+        self.engine.sleep(self.random.random() * changes.again_seconds)
+        try:
+            self.function.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
+        except (*_REFUSALS, NoResponseError, MessageGoneError):
+            return
+
+    def _take_id(self, new: NewMessage, message_id: str | None, digest: str) -> NewMessage:
+        """Repeat with the id that the refusal named: it may have been stored under it."""
+        if new.message_id is not None or message_id is None:
+            return new
+        if self.scenario.is_judged:
+            self.record.note_offer(new.conversation_id, message_id, digest)
+        return replace(new, message_id=message_id)
+
+    def _mint(self, arrival: Arrival) -> str:
+        skew_ms = self.scenario.clients.skew_ms
+        if skew_ms:
+            skew_ms = max(-MOST_SKEW_MS, min(MOST_SKEW_MS, self.random.gauss(0.0, skew_ms)))
+        time_ms = EPOCH_MS + int((self.engine.now - arrival.age_seconds) * 1000 + skew_ms)
+        return mint_message_id(time_ms, self.random.getrandbits)
+
+
+class Change(NamedTuple):
+    """The wish to edit a message, or to delete it: then there is no edit."""
+
+    target: Target
+    edit: Edit | None
+
+
+ChangeFunction = Function[Change, Message | None]
+
+
+def change_handler(changer: MessageChanger) -> Callable[[Change], Message | None]:
+    """Build the handler of one environment that edits and deletes."""
+
+    def handle(change: Change) -> Message | None:
+        if change.edit is None:
+            changer.delete(change.target)
+            return None
+        return changer.edit(change.target, change.edit)
+
+    return handle
+
+
+@dataclass(slots=True)
+class ChangingClients(_Clients[Change, Message | None]):
+    """Those who edit and delete what is known to be stored: one task for each change."""
+
+    reading: ReadFunction
+    _recent: list[tuple[str, str]] = field(default_factory=list)
+    _edits: int = 0
+
+    def start(self) -> None:
+        """Begin changes at random until the workload's end."""
+        self._begin_at_random(self.scenario.changes.per_second, self._change)
+
+    def _change(self) -> None:
+        place = self._choose()
+        if place is None:
+            return
+        conversation_id, message_id = place
+        target = Target(conversation_id=conversation_id, message_id=message_id)
+        if self.random.random() < self.scenario.changes.deletions:
+            self._run(Change(target, None), digest=None)
+            return
+        if self.random.random() < self.scenario.changes.matching_share:
+            tag = self._read_tag(conversation_id, message_id)
+            if tag is None:
+                return
+            target = replace(target, if_match=frozenset({tag}))
+        self._edits += 1
+        sender = self.record.sender_of(conversation_id, message_id)
+        body = f"edit {self._edits}"
+        self._run(Change(target, Edit(body=body)), digest=digest_of(sender, body))
+
+    def _run(self, change: Change, digest: str | None) -> None:
+        """Change a message, and repeat what was refused or lost."""
+        target, engine, clients = change.target, self.engine, self.scenario.clients
+        began = engine.now
+        for attempt in self._attempts(clients.attempts):
+            engine.sleep(clients.network_seconds)
+            try:
+                self.function.invoke(change, timeout_seconds=clients.timeout_seconds)
+            except _REFUSALS:
+                continue
+            except NoResponseError:
+                # It may go on, and be done at any later time.
+                self._note(target, digest, began, None)
+            except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
+                if not isinstance(error, MessageChangedError):
+                    self.record.note_lookup(target.conversation_id, target.message_id, (), began, engine.now)
+                if attempt:
+                    break  # an attempt before this one may have been done
+                return
+            else:
+                engine.sleep(clients.network_seconds)
+                self._note(target, digest, began, engine.now)
+                return
+        self._note(target, digest, began, None)
+
+    def _note(self, target: Target, digest: str | None, began: float, ended: float | None) -> None:
+        if digest is None:
+            self.record.note_deletion(target.conversation_id, target.message_id, began=began, ended=ended)
+        else:
+            place = {"conversation_id": target.conversation_id, "message_id": target.message_id}
+            self.record.edits.append(Edited(**place, digest=digest, started_at=began, ended_at=ended))
+
+    def _choose(self) -> tuple[str, str] | None:
+        """Choose a message that is known to be stored: one that was just changed, a new one, or any."""
+        if self._recent and self.random.random() < self.scenario.changes.again_share:
+            return self.random.choice(self._recent[-5:])
+        conversations = self.record.conversations
+        hot = self.scenario.hot_conversation
+        if not conversations:
+            return None
+        conversation_id = hot if self.random.random() < 0.6 else self.random.choice(conversations)
+        ids = self.record.acknowledged_ids(conversation_id)
+        if not ids:
+            return None
+        place = conversation_id, self.random.choice(ids[-50:] if self.random.random() < 0.5 else ids)
+        self._recent.append(place)
+        return place
+
+    def _read_tag(self, conversation_id: str, message_id: str) -> str | None:
+        lookup = Lookup(conversation_id, message_id)
+        try:
+            found = self.reading.invoke(lookup, timeout_seconds=self.scenario.clients.timeout_seconds)
+        except (*_REFUSALS, NoResponseError, MessageGoneError, MessageNotFoundError):
+            return None
+        return found.etag if isinstance(found, Message) else None
+
+
+@dataclass(slots=True)
+class ReadingClients(_Clients[ReadRequest, ReadResponse]):
+    """Those who read: each read is one task, page by page."""
+
+    _known: list[str] = field(default_factory=list)
+    _polling: int = 0
+    _is_all_written: bool = False
+
+    def start(self) -> None:
+        """Begin reads at random until the workload's end, and polls of the hot conversation until the audit."""
+        for limit in self.scenario.readers.poll_limits:
+            self._polling += 1
+            self.engine.spawn(lambda limit=limit: self._poll(limit))  # type: ignore[misc]
+        self._begin_at_random(self.scenario.readers.per_second, self._read_something)
+
+    def audit(self) -> None:
+        """Read everything, strongly consistent, in both orders; when all faults are over.
+
+        The pollers go on until they have walked once more.
+        """
+        self._is_all_written = True
+
+        def read_all() -> None:
+            while self._polling:
+                self.engine.sleep(POLL_SECONDS)
+            for conversation_id in self.record.conversations:
+                for newest_first in (True, False):
+                    request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
+                    self._read(request, pages=LONGEST_READ_PAGES)
+
+        self.engine.run_to_end(read_all, AUDIT_SECONDS)
+
+    def _read_something(self) -> None:
+        plan, random = self.scenario.readers, self.random
+        conversation_id = self._choose_conversation()
+        is_strong = random.random() < plan.strong_share
+        newest_first = random.random() < 0.5
+        request = PageRequest(conversation_id, newest_first, random.choice(plan.long_limits), is_strong=is_strong)
+        newest = replace(request, newest_first=True, limit=random.choice(plan.limits))
+        kinds: tuple[tuple[float, Callable[[], None]], ...] = (
+            (plan.newest, lambda: self._read(newest, pages=1)),
+            (plan.complete, lambda: self._read(request, pages=LONGEST_READ_PAGES)),
+            (plan.bounded, lambda: self._read_between(request)),
+            (plan.lookups, lambda: self._look_up(conversation_id)),
+        )
+        weights = [weight for weight, _ in kinds]
+        (chosen,) = random.choices(kinds, weights)
+        chosen[1]()
+
+    def _choose_conversation(self) -> str:
+        if self.random.random() < self.scenario.readers.hot_share:
+            return self.scenario.hot_conversation
+        if len(self._known) < 64 or self.random.random() < 0.02:
+            self._known = self.record.conversations
+        return self.random.choice(self._known) if self._known else self.scenario.hot_conversation
+
+    def _read_between(self, request: PageRequest) -> None:
+        """Read everything between two times that are near those of messages."""
+        ids = self.record.acknowledged_ids(request.conversation_id)
+        if not ids:
+            return
+        times = sorted(message_time_ms(self.random.choice(ids)) for _ in range(2))
+        after, before = times[0] + self.random.randint(-1, 1), times[1] + self.random.randint(0, 2)
+        bounds = self.random.randrange(3)
+        bounded = replace(
+            request, after_ms=None if bounds == 1 else max(after, 0), before_ms=None if bounds == 2 else before
+        )
+        self._read(bounded, pages=LONGEST_READ_PAGES)
+
+    def _read(self, request: PageRequest, *, pages: int) -> None:
+        """Read so many pages at most; a read between two times counts only if it came to its end."""
+        got: list[Page] = []
+        while len(got) < pages:
+            began, response = self._ask(request)
+            if response is None:
+                break
+            self.meter.note_page(request.conversation_id, began)
+            got.append(page_of(request, response, began, self.engine.now))
+            if response.next_cursor is None:
+                break
+            request = replace(request, cursor=response.next_cursor)
+        is_bounded = request.after_ms is not None or request.before_ms is not None
+        if got and (got[-1].next_cursor is None or not is_bounded):
+            self.record.note_read(request, got)
+
+    def _poll(self, limit: int) -> None:
+        """Poll as the API's document says: walk to the end, go on at `settled_until`, ignore what was seen."""
+        first = PageRequest(self.scenario.hot_conversation, newest_first=False, limit=limit, is_strong=True)
+        found: dict[str, Seen] = {}
+        is_last = False
+        while not is_last:
+            is_last, began, request = self._is_all_written, self.engine.now, first
+            while True:
+                _, page = self._ask(request)
+                if page is None:
+                    continue  # refused for long: asked for again
+                for message in seen(page.messages):
+                    found.setdefault(message.message_id, message)
+                if page.next_cursor is None:
+                    break
+                request = replace(request, cursor=page.next_cursor)
+            settled_ms = round(datetime.fromisoformat(page.settled_until).timestamp() * 1000)
+            first = replace(first, after_ms=settled_ms)
+            self.engine.sleep(POLL_SECONDS)
+        # A function whose clock is ahead takes the past for settled so much sooner.
+        ahead_ms = MOST_SKEW_MS if self.scenario.faults and self.scenario.faults.skew_ms else 0.0
+        settle_seconds = self.scenario.settings.reader.settle_seconds - ahead_ms / 1000
+        self.record.note_poll(first.conversation_id, found, began, settle_seconds)
+        self._polling -= 1
+
+    def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
+        began, response = self._try(lambda: self.function.invoke(request, timeout_seconds=self._timeout))
+        if response is None:
+            self.meter.note_failed_page(request.conversation_id, began)
+            return began, None
+        if not isinstance(response, PageResult):
+            raise TypeError(f"{type(response)} is no page")
+        return began, response
+
+    def _look_up(self, conversation_id: str) -> None:
+        ids = self.record.acknowledged_ids(conversation_id)
+        if not ids:
+            return
+        recent = ids[-200:] if self.random.random() < 0.7 else ids
+        message_id = self.random.choice(recent)
+        lookup = Lookup(conversation_id, message_id)
+
+        def ask() -> tuple[Seen, ...]:
+            try:
+                found = self.function.invoke(lookup, timeout_seconds=self._timeout)
+            except (MessageNotFoundError, MessageGoneError):
+                return ()
+            return seen([found]) if isinstance(found, Message) else ()
+
+        began, response = self._try(ask)
+        if response is not None:
+            self.record.note_lookup(conversation_id, message_id, response, began, self.engine.now)
+
+    @property
+    def _timeout(self) -> float:
+        return self.scenario.clients.timeout_seconds
+
+    def _try(self, ask: Callable[[], FoundT]) -> tuple[float, FoundT | None]:
+        """Ask until there is a response; return when the request with that response began, and the response."""
+        for _ in self._attempts(self.scenario.readers.attempts):
+            began = self.engine.now
+            self.engine.sleep(self.scenario.clients.network_seconds)
+            try:
+                response = ask()
+            except (*_REFUSALS, NoResponseError):
+                continue
+            self.engine.sleep(self.scenario.clients.network_seconds)
+            return began, response
+        return began, None
+
+
+@cache
+def _body(size_bytes: int) -> str:
+    """Make up a body; equal ones share their memory."""
+    return "x" * size_bytes
+
+
+def _expiry(new: NewMessage) -> float | None:
+    """Return when a message expires, in seconds of the run."""
+    return None if new.expires_at_s is None else new.expires_at_s - EPOCH_MS / 1000
+
+
+def _id_of(error: Exception) -> str | None:
+    """Return the id that a refusal names, where it does."""
+    sort_key: str | None = getattr(error, "sort_key", None)
+    return sort_key and parse_sort_key(sort_key)

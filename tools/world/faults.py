@@ -1,0 +1,415 @@
+"""What goes wrong, and when: at random moments, of random kinds, all from the run's seed.
+
+And what operators run beside the load: processes that die at any request, and are started again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from hotpartition.control.folding import Folder, FoldForm
+from hotpartition.core.errors import InvalidRequestError, RetryLaterError
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.route import Close, Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.closing import CloseStep
+from hotpartition.runtime.building_leases import build_close_times
+from hotpartition.runtime.settings import LeaseSettings
+from hotpartition.table.schema import CHANGES, NOTED, SHARDS
+from tools.world.clock import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError
+from tools.world.network import Network, StoreFaults
+from tools.world.product import World, build_closer, build_raiser
+from tools.world.scenario import SHORT_LEASES, FaultPlan
+
+INVENTED_CLOSES = 0.4
+DYING, PAUSING = 0.2, 0.3
+"""Odds of who closes between two steps."""
+LONGEST_PAUSE_SECONDS = 5.0
+RAISER_SECONDS = 0.3
+"""How often something looks whether there is anything to raise."""
+FOLD_SETTLE_SECONDS = 2.0
+FOLDED_PER_SECOND = 400.0
+FOLD_DEATHS = 0.005
+"""The odds that a process that folds dies of one of its requests: it sends hundreds of them."""
+DEATH_SECONDS = 0.01
+"""Mean time from there to its death: as long as a request takes, so that it has happened, or not."""
+LONGEST_REPAIR_SECONDS = 600.0
+
+
+class FaultDriver:
+    """Strikes until it is stopped; then everything is well again."""
+
+    def __init__(
+        self,
+        plan: FaultPlan,
+        world: World,
+        *,
+        functions: tuple[Function[Any, Any], ...],
+        consumers: Callable[[], Function[Any, Any] | None],
+        random: Random,
+    ) -> None:
+        self.struck: Counter[str] = Counter()
+        self._plan = plan
+        self._engine = world.engine
+        self._store: Network = world.store
+        self._redis = world.redis
+        self._functions = functions
+        self._consumers = consumers
+        self._random = random
+        self._is_over = False
+        self._spells = 0
+
+    def start(self) -> None:
+        """Begin."""
+        plan = self._plan
+        self._store.faults = plan.store
+        self._redis.lost = plan.redis_lost
+        self._store.after_update = lambda process: self._crash_consumer(process, "journal")
+        self._redis.after_route = lambda process: self._crash_consumer(process, "registry")
+        for rate, strike in (
+            (plan.redis_outages, self._take_redis_down),
+            (plan.redis_failovers, self._fail_over),
+            (plan.redis_emptyings, self._empty),
+            (plan.redis_slowness, self._slow_down),
+            (plan.redis_scribbles, self._scribble),
+            (plan.stream_trims, self._trim),
+            (plan.consumer_kills, self._kill_consumer),
+            (plan.environment_kills, self._kill_environment),
+            (plan.store_spells, self._begin_spell),
+        ):
+            if rate:
+                self._plan_next(rate, strike)
+
+    def stop(self) -> None:
+        """End all faults."""
+        self._is_over = True
+        self._store.faults = StoreFaults()
+        self._redis.lost = 0.0
+        for node in self._redis.nodes:
+            node.recover()
+
+    def all_struck(self) -> tuple[tuple[str, int], ...]:
+        """List how often each fault struck, DynamoDB's and those of environments included."""
+        struck = self.struck + self._store.all_struck()
+        struck["environment died in a request"] = sum(function.deaths for function in self._functions)
+        return tuple(sorted(struck.items()))
+
+    def _plan_next(self, rate: float, strike: Callable[[], None]) -> None:
+        def happen() -> None:
+            if not self._is_over:
+                strike()
+                self._plan_next(rate, strike)
+
+        self._engine.after(self._random.expovariate(rate), happen)
+
+    def _take_redis_down(self) -> None:
+        self.struck["redis outage"] += 1
+        is_hanging, forgets = self._random.random() < 0.4, self._random.random() < 0.5
+        lost, seconds = self._random.random() * 2.0, self._random.uniform(0.3, 5.0)
+        nodes = self._redis.some_nodes(self._random)
+        for node in nodes:
+            node.is_hanging, node.is_down = is_hanging, not is_hanging
+
+        def bring_back() -> None:
+            for node in nodes:
+                if forgets:
+                    node.fail_over(self._engine.now, lost)
+                node.recover()
+
+        self._engine.after(seconds, bring_back)
+
+    def _fail_over(self) -> None:
+        self.struck["redis failover"] += 1
+        lost = self._random.random() * 4.0
+        for node in self._redis.some_nodes(self._random):
+            node.fail_over(self._engine.now, lost)
+
+    def _empty(self) -> None:
+        self.struck["redis emptied"] += 1
+        for node in self._redis.some_nodes(self._random):
+            node.empty()
+
+    def _slow_down(self) -> None:
+        self.struck["redis slow"] += 1
+        seconds = self._random.uniform(0.005, 0.05)
+        nodes = self._redis.some_nodes(self._random)
+        for node in nodes:
+            node.extra_seconds = seconds
+
+        def end() -> None:
+            for node in nodes:
+                node.extra_seconds = 0.0
+
+        self._engine.after(self._random.uniform(0.5, 3.0), end)
+
+    def _scribble(self) -> None:
+        """Write what is none of ours under some of our keys."""
+        keys = self._redis.keys()
+        if not keys:
+            return
+        routes = [key for key in keys if ":route:" in key]
+        kinds = [self._invent, self._scatter_bytes, self._change_type]
+        kinds[self._random.randrange(len(kinds))](self._some(routes or keys), self._some(keys))
+
+    def _some(self, keys: Sequence[str]) -> Sequence[str]:
+        return self._random.sample(keys, min(len(keys), 1 + self._random.randrange(4)))
+
+    def _invent(self, routes: Sequence[str], _: Sequence[str]) -> None:
+        self.struck["redis invents generations and closes"] += 1
+        now_ms = self._engine.now_ms()
+        for key in routes:
+            since_ms = now_ms + round(self._random.uniform(-10_000.0, 2_000.0))
+            is_close = self._random.random() < INVENTED_CLOSES
+            invented = Close(since_ms, True) if is_close else Generation(since_ms, self._random.randint(2, 24))
+            member = invented.encode()
+            self._redis.change(key, lambda data, key=key, member=member: data.sadd(key, (member,)))  # type: ignore[misc]
+
+    def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
+        self.struck["redis holds bytes"] += 1
+        noise = self._random.randbytes(8) + b"\xff\xfe"
+        now_ms = self._engine.now_ms()
+        for key in routes:
+            self._redis.change(key, lambda data, key=key: data.sadd(key, (noise, b"7@\xff")))  # type: ignore[misc]
+        for key in keys:
+            if ":reports:" in key:
+                for fields in ({b"r": b"2|" + noise}, {noise: noise}, {b"r": noise}):
+                    self._redis.change(key, lambda data, key=key, fields=fields: data.xadd(key, fields, now_ms, 0))  # type: ignore[misc]
+
+    def _change_type(self, routes: Sequence[str], keys: Sequence[str]) -> None:
+        self.struck["redis changes types"] += 1
+        for key in (routes[0], *keys):
+            self._redis.change(key, lambda data, key=key: data.take(key))  # type: ignore[misc]
+            self._engine.after(
+                self._random.uniform(0.3, 5.0),
+                lambda key=key: self._redis.change(key, lambda data: data.delete(key)),  # type: ignore[misc]
+            )
+
+    def _trim(self) -> None:
+        self.struck["stream trimmed"] += 1
+        oldest_ms = EPOCH_MS + int((self._engine.now - self._random.random()) * 1000)
+        for node in self._redis.some_nodes(self._random):
+            node.change(self._engine.now, lambda data: data.trim(oldest_ms))
+
+    def _kill_consumer(self) -> None:
+        consumers = self._consumers()
+        if consumers is not None and consumers.kill_one():
+            self.struck["consumer killed"] += 1
+
+    def _crash_consumer(self, process: Process, place: str) -> None:
+        consumers = self._consumers()
+        if consumers is not None and not self._is_over and self._random.random() < self._plan.consumer_crash:
+            self.struck[f"consumer killed just after it wrote to the {place}"] += 1
+            consumers.kill(process)
+
+    def _kill_environment(self) -> None:
+        function = self._functions[self._random.randrange(len(self._functions))]
+        if function.kill_one():
+            self.struck["environment killed"] += 1
+
+    def _begin_spell(self) -> None:
+        self.struck["dynamodb bad spell"] += 1
+        self._spells += 1
+        mine = self._spells
+        self._store.faults = self._plan.spell
+
+        def end() -> None:
+            if not self._is_over and self._spells == mine:
+                self._store.faults = self._plan.store
+
+        self._engine.after(self._random.uniform(0.5, 4.0), end)
+
+
+class RaisesByHand:
+    """Raises at random moments, beside the consumer or instead of it: by something that may die in between."""
+
+    def __init__(
+        self,
+        world: World,
+        place: JournalPlace,
+        *,
+        per_second: float,
+        most_shards: int,
+        choose: Callable[[], str],
+        is_timed: bool = True,
+        urgent: list[str] | None = None,
+    ) -> None:
+        """Raise keys that `choose` returns; those that are `urgent` first, as soon as there is something that can.
+
+        Generations of keys without positions (not `is_timed`) begin at the beginning of time.
+        """
+        self.count = 0
+        self.function: Function[tuple[str, Generation], None] = Function(
+            world.engine, FunctionConfig(concurrency=1, warm=1), self._build, world.random("raisers")
+        )
+        self._is_timed = is_timed
+        self._urgent = [] if urgent is None else urgent
+        self._world = world
+        self._place = place
+        self._per_second = per_second
+        self._most_shards = most_shards
+        self._choose = choose
+        self._random = world.random("raises")
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.engine.spawn(self._run)
+
+    def _build(self, process: Process, index: int) -> Callable[[tuple[str, Generation]], None]:
+        raiser = build_raiser(self._world, process, index, self._place)
+
+        def handle(asked: tuple[str, Generation]) -> None:
+            collection, generation = asked
+            raiser.raise_route(collection, (generation,), cause=Cause("simulated"))
+
+        return handle
+
+    def _run(self) -> None:
+        engine, random = self._world.engine, self._random
+        next_at = engine.now + random.expovariate(self._per_second)
+        while not self._world.is_over:
+            engine.sleep(RAISER_SECONDS)
+            if not self._urgent and engine.now < next_at:
+                continue
+            key = self._urgent.pop() if self._urgent else self._choose()
+            next_at = engine.now + random.expovariate(self._per_second)
+            since_ms = engine.now_ms() - random.randrange(6_000) if self._is_timed else 0
+            generation = Generation(since_ms=since_ms, shard_count=random.randint(1, self._most_shards))
+            try:
+                self.function.invoke((key, generation))
+            except (RetryLaterError, NoResponseError, TooManyRequestsError):
+                continue
+            self.count += 1
+
+
+class ClosesByHand:
+    """Closes raised keys at random moments, by something that may pause or die between any two requests."""
+
+    def __init__(
+        self, world: World, place: JournalPlace, *, per_second: float, choose: Callable[[Random], str]
+    ) -> None:
+        """Close keys that `choose` returns."""
+        self.confirmed = 0
+        self.void = 0
+        """Announcements that were made, and never confirmed."""
+        self.function: Function[str, CloseStep] = Function(
+            world.engine, FunctionConfig(concurrency=4, warm=2), self._build, world.random("closers")
+        )
+        self._world = world
+        self._place = place
+        self._per_second = per_second
+        self._choose = choose
+        self._choice = world.random("closed")
+        self._random = world.random("closes")
+        self._times = build_close_times(LeaseSettings.defaults(**SHORT_LEASES))
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.engine.spawn(self._run)
+
+    def _build(self, process: Process, index: int) -> Callable[[str], CloseStep]:
+        closer = build_closer(self._world, process, index, self._place, self._times)
+
+        def handle(collection: str) -> CloseStep:
+            closing = closer.plan(collection, cause=Cause("simulated"))
+            self._pause()
+            closing = closer.announce(closing)
+            # Until it is confirmed, for whatever reason that does not come about.
+            self.void += closing.step in {CloseStep.ANNOUNCED, CloseStep.VOID}
+            if self._random.random() < DYING:
+                return closing.step
+            self._pause()
+            closing = closer.confirm(closing)
+            if closing.step is CloseStep.CONFIRMED:
+                self.confirmed += 1
+                self.void -= 1
+            return closing.step
+
+        return handle
+
+    def _pause(self) -> None:
+        """Be stopped for a while, at times for longer than an announcement may take."""
+        if self._random.random() < PAUSING:
+            self._world.engine.sleep(self._random.uniform(0.0, LONGEST_PAUSE_SECONDS))
+
+    def _run(self) -> None:
+        engine, random = self._world.engine, self._random
+        while not self._world.is_over:
+            engine.sleep(random.expovariate(self._per_second))
+            if not self._world.is_over:
+                engine.spawn(self._close)
+
+    def _close(self) -> None:
+        collection = self._choose(self._choice)
+        with suppress(RetryLaterError, NoResponseError, TooManyRequestsError):
+            self.function.invoke(collection)
+
+
+class Folds:
+    """Folds one collection after another, in two processes at a time."""
+
+    def __init__(self, world: World, table_name: str, shard_count: int, *, choose: Callable[[Random], str]) -> None:
+        self.moved = 0
+        self._world = world
+        self._form = FoldForm(table_name, "PK", "SK", KeyForm(), CHANGES, NOTED, dropped=(SHARDS,))
+        self._shard_count = shard_count
+        self._choose = choose
+        self._random = world.random("folds")
+        self._function: Function[str, None] = Function(
+            world.engine, FunctionConfig(concurrency=2, warm=2), self._build, world.random("folders")
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        for _ in range(2):
+            self._world.engine.spawn(self._run)
+
+    @property
+    def killed(self) -> int:
+        """How many processes died."""
+        return self._function.deaths
+
+    def _build(self, process: Process, index: int) -> Callable[[str], None]:
+        random = self._world.random(f"folder-{index}")
+        calls = _deadly(self._world, process, self._function, FOLD_DEATHS, random)
+        clock = self._world.clock(random)
+
+        def fold(collection: str) -> None:
+            before = [0]
+
+            def progress(moved: int) -> None:
+                self.moved += moved - before[0]
+                before[0] = moved
+
+            folder = Folder(
+                calls.call, self._form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS
+            )
+            folder.fold(collection, shard_count=self._shard_count, progress=progress)
+
+        return fold
+
+    def _run(self) -> None:
+        engine = self._world.engine
+        while not self._world.is_over:
+            engine.sleep(0.2 + self._random.random())
+            with suppress(NoResponseError, TooManyRequestsError, RetryLaterError, InvalidRequestError):
+                self._function.invoke(self._choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
+
+
+def _deadly(
+    world: World, process: Process, function: Function[Any, None], deaths: float, random: Random
+) -> ThreadedCalls:
+    """Build the calls of a process that may die of each of them."""
+    call = world.store.client("operator", process).call
+
+    def call_and_die(operation: str, request: Mapping[str, Any]) -> Any:
+        if random.random() < deaths:
+            world.engine.after(random.expovariate(1 / DEATH_SECONDS), lambda: function.kill(process))
+        return call(operation, request)
+
+    return ThreadedCalls(call_and_die)

@@ -1,0 +1,492 @@
+"""The product's functions on the simulated outside: built as in Lambda, on other ends.
+
+Everything in between is the product's own: engine, caches, hedging, retries, and the adapters for DynamoDB and
+redis-py.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
+from random import Random
+from typing import Any, ClassVar
+
+from hotpartition.control.consumer import Consumer
+from hotpartition.control.ends import ControlEnds
+from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import CloseTimes
+from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
+from hotpartition.core.merge import Page
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalReading
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.calls import DynamoDBCalls
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.closing import Closer
+from hotpartition.engine.counters import Adder, Summer
+from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.in_band import InBandCounting
+from hotpartition.engine.journal_routes import JournalReads, JournalRoutes
+from hotpartition.engine.page_cache import PageCache
+from hotpartition.engine.raising import Raiser
+from hotpartition.engine.route_cache import RouteSource
+from hotpartition.engine.writer import Writer
+from hotpartition.redis.cluster import route_key
+from hotpartition.redis.pages import RedisPageStore
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.reports import RedisReportSink, RedisReportSource
+from hotpartition.runtime import building_control
+from hotpartition.runtime.background import BackgroundThread
+from hotpartition.runtime.building import Ends, build_gatherer
+from hotpartition.runtime.building import Parts as EngineParts
+from hotpartition.runtime.building import build_writer as build_engine_writer
+from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
+from hotpartition.runtime.settings import (
+    AdaptiveSettings,
+    ClosingSettings,
+    InBandSettings,
+    InBandWriterSettings,
+    LoadSettings,
+)
+from hotpartition.table import ShardedTable
+from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
+from hotpartition.table.schema import Schema
+from hotpartition_messages import Message
+from hotpartition_messages.adaptive_reader import build_message_reader
+from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
+from hotpartition_messages.messages import MessagePageCodec
+from hotpartition_messages.reading import MessageReader
+from hotpartition_messages.writing import MessageWriter
+from tools.limits import Table
+from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
+from tools.world.counters import CounterReader, CounterWriter, describe_counter_table
+from tools.world.network import READER, Network, Observer, Store
+from tools.world.redis import RedisServer, SimulatedConnection
+from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
+
+TABLE = describe_table(TABLE_NAME)
+COUNTERS = describe_counter_table(TABLE_NAME)
+WRONG_MS = 300_000
+REDIS_NODES = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """The classes that a run is built from; a test breaks the protocol on purpose by replacing one."""
+
+    routes: type[RouteSource] = RouteSource
+    writer: type[Writer] = Writer
+    gatherer: type[Gatherer[str, Message]] = Gatherer
+    consumer: type[Consumer] = Consumer
+    changer: type[MessageChanger] = MessageChanger
+    page_cache: type[PageCache[Any]] = PageCache
+    store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
+    message: type[Message] = Message
+    adder: type[Adder] = Adder
+    summer: type[Summer] = Summer
+
+
+class World:
+    """What all functions of a run share: built from what its scenario says of the outside and of the product."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        seed: int,
+        scenario: Scenario,
+        parts: Parts | None = None,
+        *,
+        observer: Observer,
+        on_report: Callable[[], None] = lambda: None,
+        store: Network | None = None,
+        seeds: str = "",
+    ) -> None:
+        """Build everything; `store` may be another network than `Store`, `seeds` goes before the names of chance."""
+        self.engine = engine
+        self.seed = seed
+        self.settings = scenario.settings
+        self.parts = parts or Parts()
+        self.counters: Counter[str] = Counter()
+        """The product's metrics, summed over all environments."""
+        self.is_over = False
+        """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
+        self.table = Table(scenario.table, self.random(f"{seeds}table"))
+        self.store: Any = store or Store(
+            engine, self.table, table_name=TABLE_NAME, random=self.random(f"{seeds}store"), observer=observer
+        )
+        self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"), on_report=on_report)
+        plan = scenario.faults or FaultPlan()
+        self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
+
+    def random(self, name: str) -> Random:
+        """Make a source of chance of its own, so that nothing depends on who draws first."""
+        return Random(f"{self.seed}/{name}")  # a text's seed goes through SHA-512, not through hash()
+
+    def clock(self, random: Random) -> Clock:
+        """Build the clock of one environment."""
+        skew_ms = round(max(-MOST_SKEW_MS, min(MOST_SKEW_MS, random.gauss(0.0, self._skew_ms)))) if self._skew_ms else 0
+        engine = self.engine
+        return Clock(now_ms=lambda: skew_ms + engine.now_ms(), sleep=engine.sleep, random=random.random)
+
+    def mislead(self, ends: Ends, random: Random) -> Ends:
+        """Set a writer's clock wrong by minutes, in some environments."""
+        if random.random() >= self._wrong_clocks:
+            return ends
+        right, wrong_ms = ends.clock, round(random.uniform(-WRONG_MS, WRONG_MS))
+        return replace(ends, clock=replace(right, now_ms=lambda: right.now_ms() + wrong_ms))
+
+    def timer(self) -> float:
+        """Tell a monotonic time in seconds."""
+        return self.engine.now
+
+    def connect(self, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
+        """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
+        cooldown_ms = self.settings.writer.registry.registry_rest_ms
+        return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
+
+    def preset(self, conversation_id: str, generation: Generation) -> None:
+        """Put a generation into the journal and into Redis as if it had always been there."""
+        self.store.preset(conversation_id, generation)
+        key = route_key(TABLE_NAME, conversation_id)
+        self.redis.change(key, lambda data: data.sadd(key, (generation.encode(),)))
+
+    def charge_others(self, wcu: float, every_seconds: float) -> None:
+        """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
+
+        def charge() -> None:
+            self.table.write_evenly(wcu * every_seconds, self.engine.now, every_seconds)
+            self.engine.after(every_seconds, charge)
+
+        self.engine.after(every_seconds, charge)
+
+
+class SharedTelemetry:
+    """`Telemetry` that only counts."""
+
+    def __init__(self, world: World) -> None:
+        self._counters, self._observer = world.counters, world.store.observer
+
+    def count(self, metric: str, value: float = 1.0) -> None:
+        """Implement `Telemetry.count`."""
+        self._counters[metric] += value  # type: ignore[assignment]  # floats add up as well
+        if metric == MetricName.WRITES_REFUSED_EVERYWHERE:
+            self._observer.waited()
+
+    def event(self, message: str, **facts: object) -> None:
+        """Implement `Telemetry.event`."""
+
+    def flush(self) -> None:
+        """Implement `Telemetry.flush`."""
+
+
+def build_writer(world: World, process: Process, index: int) -> MessageWriter:
+    """Build one environment of the write function."""
+    return _build_writer(world, process, index)[1]
+
+
+def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, MessageWriter]:
+    random = world.random(f"writer-{index}")
+    ends = build_ends(world, process, index, random, repairs=False)
+    calls = ThreadedCalls(world.store.client("writer").call)
+    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
+    journal = DynamoDBJournal(calls, TABLE.journal)
+    settings = world.settings.writer
+    misled = world.mislead(ends, world.random(f"wrong clock {index}"))
+    writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM)
+    return ends, MessageWriter(writer, store, now_ms=ends.clock.now_ms, random_bits=random.getrandbits)
+
+
+def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
+    """Build one environment of the write function, for its counters."""
+    calls = ThreadedCalls(world.store.client("writer").call)
+    ends, messages = _build_writer(world, process, index)
+    adder = world.parts.adder(
+        messages.writer,
+        DynamoDBCounterStore(calls, COUNTERS),
+        journal=DynamoDBJournal(calls, COUNTERS.journal),
+        form=KEY_FORM,
+        clock=ends.clock,
+        budget_ms=world.settings.writer.requests.request_budget_ms,
+    )
+    return CounterWriter(adder, TABLE_NAME)
+
+
+def build_changer(world: World, process: Process, index: int) -> MessageChanger:
+    """Build one environment of the write function, for its edits and deletions."""
+    ends, messages = _build_writer(world, process, index)
+    settings, routes = world.settings.writer, messages.writer.routes
+    gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
+    budget_ms = settings.requests.request_budget_ms
+    return world.parts.changer(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
+
+
+def build_reader(world: World, process: Process, index: int) -> MessageReader:
+    """Build one environment of the read function."""
+    return _build_reader(world, process, index)[1]
+
+
+def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
+    settings = world.settings.reader
+    ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
+    calls = open_reader_calls(world, process, hedges=True)
+    return ends, build_message_reader(
+        ends,
+        settings,
+        world.parts.store(calls, TABLE, world.parts.message.from_item),
+        codec=_RememberingCodec(),
+        page_cache=world.parts.page_cache,
+    )
+
+
+def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
+    """Build one environment of the read function, for its counters."""
+    ends, messages = _build_reader(world, process, index)
+    cells = DynamoDBItemStore(open_reader_calls(world, process), COUNTERS, decode_cell)
+    gatherer = Gatherer(
+        store=cells,
+        routes=messages.gatherer.routes,
+        telemetry=ends.telemetry,
+        clock=ends.clock,
+        budget_ms=world.settings.reader.requests.request_budget_ms,
+        form=KEY_FORM,
+    )
+    return CounterReader(world.parts.summer(gatherer, is_alone=True, form=KEY_FORM))
+
+
+def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[MessageWriter, MessageChanger]:
+    """Build one environment of the write function that finds hot conversations itself."""
+    del process
+    random = world.random(f"writer-{index}")
+    calls, clock = ThreadedCalls(world.store.client("writer").call), world.clock(random)
+    telemetry = SharedTelemetry(world)
+    settings, control = world.settings.writer, world.settings.consumer
+    ends = open_in_band(calls, TABLE.journal, telemetry, clock)
+    routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+    budget_ms = settings.requests.request_budget_ms
+    closing = ClosingSettings.defaults(is_closing=False)
+    finding = {"load": control.load, "size": control.size, "raising": control.raising}
+    is_scaled = control.load.hot_at_once_wcu < LoadSettings.defaults().hot_at_once_wcu
+    writer = build_in_band_writer(
+        ends,
+        routes,
+        InBandWriterSettings({**vars(settings), **finding, "closing": closing}),
+        form=KEY_FORM,
+        counting=SensitiveCounting if is_scaled else InBandCounting,
+    )
+    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
+    messages = MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
+    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
+    return messages, changer
+
+
+def _build_journal_gatherer(
+    world: World, calls: ThreadedCalls, routes: JournalRoutes, clock: Clock, budget_ms: float
+) -> Gatherer[str, Message]:
+    """Build what reads where the journal alone has the routes."""
+    telemetry = SharedTelemetry(world)
+    return world.parts.gatherer(
+        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
+        routes=JournalReads(routes, telemetry, clock.now_ms),
+        telemetry=telemetry,
+        clock=clock,
+        budget_ms=budget_ms,
+        form=KEY_FORM,
+        position_of=position_of,
+    )
+
+
+def build_in_band_reader(world: World, process: Process, index: int) -> MessageReader:
+    """Build one environment of the read function where the journal alone has the routes."""
+    random, settings = world.random(f"reader-{index}"), world.settings.reader
+    clock, telemetry = world.clock(random), SharedTelemetry(world)
+    calls = open_reader_calls(world, process, hedges=True)
+    journal = DynamoDBJournal(calls, TABLE.journal)
+    entries = settings.requests.route_cache_entries
+    routes = JournalRoutes(journal=journal, telemetry=telemetry, random=clock.random, max_entries=entries)
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
+    return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
+
+
+def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
+    """Build what an environment stands on."""
+    connection = world.connect(world.settings.writer.registry.registry_command_timeout_ms)
+    registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
+    telemetry = SharedTelemetry(world)
+    background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
+    return Ends(
+        registry=registry,
+        repairs=registry if repairs else None,
+        reports=RedisReportSink(
+            connection,
+            TABLE_NAME,
+            partitions=world.settings.writer.reports.stream_partitions,
+            background=background,
+            now_ms=clock.now_ms,
+        ),
+        background=background,
+        telemetry=telemetry,
+        clock=clock,
+        timer=world.timer,
+        page_store=RedisPageStore(connection, TABLE_NAME, telemetry, world.timer),
+        environment_id=f"{index:032x}",
+        parts=EngineParts(world.parts.routes, world.parts.writer, world.parts.gatherer),
+    )
+
+
+class _RememberingCodec(MessagePageCodec):
+    """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
+
+    def decode(self, text: str) -> Page[str, Message]:
+        """Implement `PageCodec.decode`."""
+        return _decode_page(text)
+
+
+@lru_cache(maxsize=8)
+def _decode_page(text: str) -> Page[str, Message]:
+    return MessagePageCodec().decode(text)
+
+
+def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -> ThreadedCalls:
+    """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
+    parallel, quantile = world.settings.reader.queries.fan_out_threads, world.settings.reader.queries.hedge_quantile
+    return ThreadedCalls(
+        world.store.client(READER).call,
+        SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
+        parallel=parallel,
+        policy=HedgePolicy(quantile=quantile) if hedges and quantile else None,
+        timer=world.timer,
+        wait=partial(wait_for, world.engine),
+    )
+
+
+def build_consumer(world: World, process: Process, index: int) -> Consumer:
+    """Build one environment of the stream consumer."""
+    _, command_timeout_ms = PATIENT_TIMEOUTS_MS
+    connection = world.connect(command_timeout_ms, process)
+    calls = ThreadedCalls(world.store.client("consumer", process).call)
+    ends = ControlEnds(
+        source=RedisReportSource(connection, TABLE_NAME),
+        journal=DynamoDBJournal(calls, TABLE.journal),
+        routing_items=DynamoDBRoutingItems(calls, TABLE.journal),
+        registry=RedisRegistry(connection, TABLE_NAME),
+        telemetry=SharedTelemetry(world),
+        clock=world.clock(world.random(f"consumer-{index}")),
+        elapsed=lambda: world.engine.now,
+        form=TABLE.keys,
+    )
+    return building_control.build_consumer(ends, world.settings.consumer, world.parts.consumer)
+
+
+def build_closer(world: World, process: Process, index: int, place: JournalPlace, times: CloseTimes) -> Closer:
+    """Build one environment that closes by hand, as operators do."""
+    raiser = build_raiser(world, process, index, place)
+    journal = DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place)
+    return Closer(journal=journal, raiser=raiser, telemetry=SharedTelemetry(world), times=times)
+
+
+def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
+    """Build one environment that raises by hand, as operators do."""
+    _, command_timeout_ms = PATIENT_TIMEOUTS_MS
+    return Raiser(
+        journal=DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place),
+        registry=RedisRegistry(world.connect(command_timeout_ms, process), TABLE_NAME),
+        telemetry=SharedTelemetry(world),
+        clock=world.clock(world.random(f"raiser-{index}")),
+    )
+
+
+class SimulatedTable(ShardedTable):
+    """A `ShardedTable` whose threads are tasks of one process of the engine."""
+
+    simulated: Executor
+
+    def _open_executor(self, threads: int) -> Executor:
+        """Run the queries of a page at the same time, on the virtual clock."""
+        del threads
+        return self.simulated
+
+
+class SensitiveCounting(InBandCounting):
+    """Takes samples of a load that is a small part of a real one."""
+
+    first_sample_wcu = 0.5
+    sample_wcu = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InBandShards:
+    """What a `ShardedTable` takes as its shards in one environment: `in_band()`.
+
+    Its adapters find routing items at `journal`, and the table's own reads at `place`.
+    """
+
+    finds_read_heat: ClassVar[bool] = False
+
+    world: World
+    index: int
+    place: JournalPlace
+    journal: JournalPlace
+    calls: DynamoDBCalls
+    settings: InBandSettings = field(default_factory=InBandSettings.defaults)
+    counting: type[InBandCounting] = InBandCounting
+    closing: bool = False
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
+        """Build the routes, as `InBand.build_routes` does."""
+        del table, clock
+        own = self.world.clock(self.world.random(f"table-{self.index}"))
+        return InBandRoutes(
+            open_in_band(self.calls, self.journal, SharedTelemetry(self.world), own),
+            self.settings,
+            place=self.place,
+            schema=schema,
+            choices=3,
+            budget_ms=budget_ms,
+            counting=self.counting,
+            closing=self.closing,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedShards:
+    """What a `ShardedTable` takes as its shards in one environment: `adaptive()` on the simulated Redis."""
+
+    finds_read_heat: ClassVar[bool] = True
+
+    world: World
+    process: Process
+    index: int
+    place: JournalPlace
+    journal: JournalReading
+    route_cache_seconds: float = 2.0
+    leases: Mapping[str, float] = field(default_factory=dict)
+    routes: type[AdaptiveRoutes] = AdaptiveRoutes
+    closing: bool = False
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+        """Build the routes, as `Adaptive.build_routes` does."""
+        del table, clock
+        random = self.world.random(f"table-{self.index}")
+        ends = build_ends(self.world, self.process, self.index, random, repairs=True)
+        ends = self.world.mislead(ends, self.world.random(f"wrong clock {self.index}"))
+        return self.routes(
+            ends,
+            AdaptiveSettings.defaults(route_cache_seconds=self.route_cache_seconds, **self.leases),
+            journal=self.journal,
+            place=self.place,
+            schema=schema,
+            choices=3,
+            budget_ms=budget_ms,
+            closing=self.closing,
+        )
