@@ -12,8 +12,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from hotpartition.runtime.declaring import Settings, build_environment
-from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.checks import check_policies, check_stacks, check_vpc, claim_function
@@ -25,7 +24,6 @@ from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.network import REGISTRY_PORT, Network
 from hotpartition_cdk.registry import RegistryUsers
 from hotpartition_cdk.rights import grant_table
-from hotpartition_cdk.settings import select_settings
 
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 """The runtimes that the library and its packages support."""
@@ -81,7 +79,7 @@ class Clients:
         values = {**self.wiring, **self.users.wiring_of(kind)}
         # Theirs is the client of the boto3 `Table` that they give.
         values.pop("dynamodb_endpoint", None)
-        _set_environment(function, AdaptiveSettings, values)
+        _set_environment(function, "adaptive()", values)
         _grant_items(function, self.table, self.indexes, kind)
         if self.journal.is_apart:
             self.journal.grant_read(function)
@@ -161,7 +159,7 @@ class InBandClients:
         claim_function(self.scope, function)
         wiring = self.journal.wiring() if self.journal is not None else {}
         values = {"table_name": self.table.table_name, **wiring, **self.settings}
-        _set_environment(function, InBandSettings, values)
+        _set_environment(function, "in_band()", values)
         _grant_items(function, self.table, self.indexes, kind)
         if self.journal is None or not self.journal.is_apart:
             return
@@ -180,6 +178,6 @@ def _grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Se
         iam.Grant.add_to_principal(grantee=function, actions=["dynamodb:Query", "dynamodb:Scan"], resource_arns=arns)
 
 
-def _set_environment(function: lambda_.Function, settings: type[Settings], values: Mapping[str, str]) -> None:
-    for name, value in build_environment(settings, select_settings(settings, values)).items():
+def _set_environment(function: lambda_.Function, known_as: str, values: Mapping[str, str]) -> None:
+    for name, value in Settings.build_environment(known_as, values).items():
         function.add_environment(name, value)

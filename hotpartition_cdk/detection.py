@@ -13,7 +13,6 @@ from constructs import Construct
 
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.settings import ConsumerSettings
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import HotPartitionOptions
 from hotpartition_cdk.functions import HANDLERS, FunctionFactory
@@ -38,7 +37,7 @@ class Detection(Construct):
             "ConsumeReports",
             code=HANDLERS / "consume_reports",
             description="Sums the load reports, decides shard counts and raises them",
-            settings=ConsumerSettings,
+            known_as="consumer",
             size=options.consumer,
             user=Role.CONSUMER,
             reserved_concurrency=options.consumers_concurrency or None,

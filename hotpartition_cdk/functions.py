@@ -15,7 +15,7 @@ from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
-from hotpartition.runtime.declaring import Settings, build_environment
+from hotpartition.runtime.settings import Settings
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.journal import Journal
@@ -23,7 +23,6 @@ from hotpartition_cdk.layers import COMPILED_PYTHON, Layers
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.network import Network
 from hotpartition_cdk.registry import RegistryUsers
-from hotpartition_cdk.settings import select_settings
 
 _HERE = Path(__file__).resolve().parent
 HANDLERS = next(
@@ -74,14 +73,18 @@ class FunctionFactory:
         *,
         code: Path,
         description: str,
-        settings: type[Settings],
+        known_as: str,
+        settings: type[Settings] = Settings,
         size: FunctionSize,
         user: str,
         reserved_concurrency: int | None = None,
         more_layers: Sequence[lambda_.ILayerVersion] = (),
         is_snap_started: bool = False,
     ) -> lambda_.Function:
-        """Make the function whose handler lies in a folder, which names it; its user is that of Redis."""
+        """Make the function whose handler lies in a folder, which names it; its settings know it as `known_as`.
+
+        Its user is that of Redis.
+        """
         place = Construct(self.scope, id_)
         log_group = self.log_keeping.make_group(place, "Logs")
         execution_role = _role(place, log_group, joins_vpc=self.network is not None)
@@ -97,7 +100,7 @@ class FunctionFactory:
             memory_size=size.memory_mb,
             timeout=cdk.Duration.seconds(size.timeout_seconds),
             reserved_concurrent_executions=reserved_concurrency,
-            environment=self._environment(code.name, settings, user),
+            environment=self._environment(code.name, settings, known_as, user),
             role=execution_role,
             log_group=log_group,
             # Lambda's own lines as JSON, like those of the functions.
@@ -119,11 +122,10 @@ class FunctionFactory:
         self.made[code.name] = function
         return function
 
-    def _environment(self, name: str, settings: type[Settings], user: str) -> dict[str, str]:
+    def _environment(self, name: str, settings: type[Settings], known_as: str, user: str) -> dict[str, str]:
         of_user = self.users.wiring_of(user) if self.users is not None else {}
-        values = select_settings(settings, {**self.wiring, **of_user})
         return {
-            **build_environment(settings, values),
+            **settings.build_environment(known_as, {**self.wiring, **of_user}),
             "POWERTOOLS_SERVICE_NAME": name,
             "POWERTOOLS_METRICS_NAMESPACE": self.namespace,
             "POWERTOOLS_LOG_LEVEL": "INFO",

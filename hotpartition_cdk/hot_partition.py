@@ -13,7 +13,6 @@ from constructs import Construct
 
 from hotpartition.core.keys import KeyForm
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.settings import InBandSettings
 from hotpartition_cdk.alarms import Watched
 from hotpartition_cdk.checks import check_kinds, check_name, check_receiver, check_table, claim_table
 from hotpartition_cdk.clients import ACTIONS, Clients, InBandClients, Kind
@@ -29,7 +28,7 @@ from hotpartition_cdk.names import unique_name
 from hotpartition_cdk.network import Network
 from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.registry import Registry
-from hotpartition_cdk.settings import TABLE_SETTINGS, check_limits, check_shares, limit_run, read_overrides
+from hotpartition_cdk.settings import TABLE_FUNCTIONS, check_limits, check_shares, limit_run, read_overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,7 @@ class HotPartition(Construct):
                     f"{self.node.path} finds hot keys in band, and makes nothing for which vpc=, registry= and options="
                     " could be: leave them out"
                 )
-            own_settings = read_overrides(settings or {}, (InBandSettings,))
+            own_settings = read_overrides(settings or {}, ("in_band()",))
             claim_table(self, table, detection)
             self._clients = InBandClients(
                 scope=self, table=table, indexes=indexes, journal=journal, settings=own_settings
@@ -136,7 +135,7 @@ class HotPartition(Construct):
             self._add(functions, readers)
             return
         self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
-        given = {**use.settings, **read_overrides(settings or {}, TABLE_SETTINGS)}
+        given = {**use.settings, **read_overrides(settings or {}, TABLE_FUNCTIONS)}
         check_shares(self.options, given)
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
@@ -161,7 +160,7 @@ class HotPartition(Construct):
             table_name=table.table_name,
             users={**use.users, **_OURS},
         )
-        wired = {**wire_table(self, table, self.journal), "consumers": str(self.options.consumers), **given}
+        wired = {**wire_table(self, table, self.journal), **given}
         self.layers = Layers(self, "Layers", target=self.options.target)
         self.functions = FunctionFactory(
             scope=self,

@@ -6,7 +6,6 @@ import aws_cdk as cdk
 from constructs import Construct
 
 from hotpartition.redis.acl import Role
-from hotpartition.runtime.settings import InBandOperateSettings, OperateSettings
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.functions import HANDLERS, FunctionFactory
 from hotpartition_cdk.journal import Journal
@@ -31,7 +30,7 @@ class Operations(Construct):
             "Operate",
             code=HANDLERS / "operate",
             description="Serves operators: what is hot, where its routes are; raises by hand, repairs the registry",
-            settings=OperateSettings if functions.users is not None else InBandOperateSettings,
+            known_as="operate" if functions.users is not None else "in-band operate",
             size=SIZE,
             user=Role.OPERATOR,
         )

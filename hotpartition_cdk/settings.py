@@ -6,13 +6,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hotpartition.core.errors import SettingsError
-from hotpartition.runtime.declaring import Settings, unknown
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, OperateSettings
+from hotpartition.runtime.declaring import unknown
+from hotpartition.runtime.settings import Settings
 from hotpartition_cdk.configuration import HotPartitionOptions
 from hotpartition_cdk.errors import ConfigurationError
 
-TABLE_SETTINGS = (AdaptiveSettings, ConsumerSettings, OperateSettings)
-"""The settings of the functions around a table: those that use it, and our own two."""
+TABLE_FUNCTIONS = ("adaptive()", "consumer", "operate")
+"""The functions around a table: those that use it, and the library's two."""
 
 WIRED_NAMES = frozenset(
     {
@@ -24,7 +24,6 @@ WIRED_NAMES = frozenset(
         "registry_authentication",
         "registry_user",
         "registry_cache_name",
-        "consumers",
     }
 )
 """Settings that are derived from resources; overriding one would only break the wiring."""
@@ -35,14 +34,18 @@ as well, and lies where the infrastructure cannot import it."""
 
 
 def read_overrides(
-    overrides: Mapping[str, object], functions: Sequence[type[Settings]], *, wired: Collection[str] = WIRED_NAMES
+    overrides: Mapping[str, object],
+    functions: Sequence[str],
+    *,
+    settings: type[Settings] = Settings,
+    wired: Collection[str] = WIRED_NAMES,
 ) -> dict[str, str]:
-    """Read overrides, by setting name: each one's text as it goes into the environment, in the order of the names.
+    """Read overrides of the functions' settings, by name: each one's text for the environment, in the order of names.
 
     Raises:
         ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
     """
-    known = sorted({name for each in functions for name in each.declared()}.difference(wired))
+    known = sorted({name for each in functions for name in settings.declared(each)}.difference(wired))
     problems: list[str] = []
     texts: dict[str, str] = {}
     for name, given in sorted(overrides.items()):
@@ -54,9 +57,9 @@ def read_overrides(
             problems.append(f"setting {name} should be a text, a number, true or false, not {given!r}")
         else:
             texts[name] = str(given).lower() if isinstance(given, bool) else str(given)
-    for settings in functions:
+    for function in functions:
         try:
-            settings.defaults("setting {}".format, **select_settings(settings, texts))
+            settings.defaults(function, "setting {}".format, **settings.select(function, texts))
         except SettingsError as error:
             problems += error.problems
     if problems:
@@ -64,15 +67,9 @@ def read_overrides(
     return texts
 
 
-def select_settings(settings: type[Settings], values: Mapping[str, str]) -> dict[str, str]:
-    """Select the values, by field name, that a function has settings for."""
-    known = settings.declared()
-    return {name: text for name, text in values.items() if name in known}
-
-
 def check_shares(options: HotPartitionOptions, overrides: Mapping[str, str]) -> None:
     """Check that each consumer has a stream to read."""
-    streams = ConsumerSettings.defaults(**select_settings(ConsumerSettings, overrides)).reports.stream_partitions
+    streams = Settings.defaults("consumer", **Settings.select("consumer", overrides)).stream_partitions
     if options.consumers > streams:
         raise ConfigurationError(
             f"option consumers should be at most {streams}, the number of report streams (setting stream_partitions),"
@@ -94,7 +91,7 @@ def limit_run(options: HotPartitionOptions, overrides: Mapping[str, str]) -> Tim
     """Build the limit of a consumer's run."""
     return TimeLimit(
         "run_seconds",
-        ConsumerSettings.defaults(**select_settings(ConsumerSettings, overrides)).run_seconds,
+        Settings.defaults("consumer", **Settings.select("consumer", overrides)).run_seconds,
         options.consumer.timeout_seconds - _CONSUMER_END_SECONDS,
         f"the last pass may take {_CONSUMER_END_SECONDS:g} s more",
     )

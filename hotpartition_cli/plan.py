@@ -18,7 +18,7 @@ from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_
 from hotpartition.core.detector import Thresholds, size_route
 from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.core.keys import MAX_SHARD_COUNT
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, UsageError
@@ -35,8 +35,7 @@ _CONVERSATION = "room-1"
 
 def default_thresholds() -> Thresholds:
     """Take the settings' own defaults, by which the stack sizes by default."""
-    settings = ConsumerSettings.defaults()
-    return build_thresholds(settings.load, settings.size, settings.heat)
+    return build_thresholds(Settings.defaults("consumer"))
 
 
 def plan_load(options: argparse.Namespace) -> Outcome:

@@ -19,7 +19,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.operating_in_band import open_in_band_operations
-from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import UsageError
@@ -140,7 +140,7 @@ class StoredKeys:
             self.sleep(response["ConsumedCapacity"]["CapacityUnits"] / SCANNED_RCU_PER_SECOND)
 
 
-def read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> InBandSettings:
+def read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> Settings:
     """Read the settings that `in_band()` would read from the environment.
 
     Raises:
@@ -148,18 +148,18 @@ def read_settings(table: str, journal_table: str | None, environ: Mapping[str, s
     """
     given = {"table_name": table, **({"journal_table_name": journal_table} if journal_table else {})}
     try:
-        return InBandSettings.from_env(environ, **given)
+        return Settings.from_env(environ, "in_band()", **given)
     except SettingsError as error:
         raise UsageError(str(error)) from error
 
 
-def find_place(client: Any, settings: InBandSettings) -> JournalPlace:
+def find_place(client: Any, settings: Settings) -> JournalPlace:
     """Find where a table's routing items lie.
 
     Raises:
         UsageError: the table's keys leave no place, or its journal's keys are not those of a journal.
     """
-    table, journal = settings.store.table_name, settings.journal.journal_table_name
+    table, journal = settings.table_name, settings.journal_table_name
     if journal:
         keys = _read_keys(client, journal)
         if [kind for _, kind in keys] != ["S"]:
@@ -176,7 +176,7 @@ def find_place(client: Any, settings: InBandSettings) -> JournalPlace:
             " --journal-table"
         )
     (partition_key, _), (sort_key, _) = keys
-    return JournalPlace(table, partition_key, sort_key, settings.journal.journal_sort_key)
+    return JournalPlace(table, partition_key, sort_key, settings.journal_sort_key)
 
 
 def _read_keys(client: Any, name: str) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ _REFUSALS = {
     "no-leases": "its writers have no leases (lease_seconds is 0)",
     "not-raised": "its newest items are on the base key already, or will be from a close on that is confirmed",
     "pending": "a close is announced already, and its time has not come",
-    "too-soon": "too little time has passed since its last close (close_pause_seconds)",
+    "too-soon": "too little time has passed since its last close (an hour)",
     "full": "its route has too many members",
     "no-date": "DynamoDB's response had no Date",
     "grew": "its route has grown meanwhile; try again",
@@ -133,7 +133,7 @@ def view_close(document: Mapping[str, Any]) -> RenderableType:
     if document["step"] == "confirmed":
         head = f"{id_} is closed: items from {at} on go to the base key, and pages of them query one key."
         return Group(Text(head, "green"), Text("- A raise until then holds on. Items from before stay where they are."))
-    late = "DynamoDB took the announcement too late. Writers obey it; try again after close_pause_seconds"
+    late = "DynamoDB took the announcement too late. Writers obey it; try again in an hour"
     return Text(f"{id_} is not closed: {late}.", "red")
 
 

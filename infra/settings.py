@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
-from hotpartition.runtime.declaring import Settings
-from hotpartition.runtime.settings import RequestSettings
 from hotpartition_cdk import settings
-from hotpartition_cdk.settings import WIRED_NAMES, TimeLimit, check_limits, limit_run, select_settings
-from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
+from hotpartition_cdk.settings import WIRED_NAMES, TimeLimit, check_limits, limit_run
+from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from infra.environments import AdaptiveEnvironment, Environment
 
 _RESPONSE_SECONDS = 0.5
@@ -18,15 +16,16 @@ _LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _RESPON
 and then there is a response to give."""
 
 
-def settings_of(environment: Environment) -> Mapping[str, type[Settings]]:
-    """Find the settings of an environment's functions, by the functions' names in the documents."""
-    return FUNCTION_SETTINGS if isinstance(environment, AdaptiveEnvironment) else IN_BAND_SETTINGS
+def settings_name(function: str, environment: Environment) -> str:
+    """Name an environment's function as settings know it."""
+    return function if isinstance(environment, AdaptiveEnvironment) else f"in-band {function}"
 
 
 def read_overrides(values: Mapping[str, object], environment: Environment) -> dict[str, str]:
     """Read the overrides of the settings of an environment's functions, as `hotpartition_cdk.settings` does."""
+    functions = FUNCTIONS if isinstance(environment, AdaptiveEnvironment) else IN_BAND_FUNCTIONS
     wired = WIRED_NAMES | {"retention_days", "sender_claim"}
-    return settings.read_overrides(values, tuple(settings_of(environment).values()), wired=wired)
+    return settings.read_overrides(values, functions, settings=MessageSettings, wired=wired)
 
 
 def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
@@ -34,7 +33,7 @@ def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
     request_seconds = min(environment.writer.timeout_seconds, environment.reader.timeout_seconds)
     request = TimeLimit(
         "request_budget_ms",
-        RequestSettings.defaults(**select_settings(RequestSettings, overrides)).request_budget_ms,
+        MessageSettings.defaults("write", **MessageSettings.select("write", overrides)).request_budget_ms,
         (request_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0,
         f"an attempt that starts at its end may take {_LAST_ATTEMPT_SECONDS:g} s more",
     )

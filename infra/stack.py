@@ -20,10 +20,11 @@ from hotpartition_cdk.monitoring import Monitoring
 from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.rights import grant_table
 from hotpartition_messages.keys import ROUTING_INDEX
+from hotpartition_messages.settings import MessageSettings
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
 from infra.environments import AdaptiveEnvironment, Environment
-from infra.settings import settings_of
+from infra.settings import settings_name
 from infra.table import MessageTable
 
 _LAMBDAS = ROOT / "lambdas"
@@ -140,7 +141,8 @@ class HotPartitionStack(cdk.Stack):
             "WriteMessage",
             code=_LAMBDAS / "write_message",
             description="Stores a message on the shard that its conversation's route names",
-            settings=settings_of(environment)["write"],
+            settings=MessageSettings,
+            known_as=settings_name("write", environment),
             size=environment.writer,
             reserved_concurrency=environment.writer.reserved_concurrency,
             user=Role.WRITER,
@@ -161,7 +163,8 @@ class HotPartitionStack(cdk.Stack):
             "ReadMessages",
             code=_LAMBDAS / "read_messages",
             description="Gathers a conversation's messages from all of its shards",
-            settings=settings_of(environment)["read"],
+            settings=MessageSettings,
+            known_as=settings_name("read", environment),
             size=environment.reader,
             reserved_concurrency=environment.reader.reserved_concurrency,
             user=Role.READER,

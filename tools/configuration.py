@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hotpartition.runtime.declaring import Settings
-from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
 from hotpartition_cdk.configuration import LARGE, PRODUCTION, SMALL
 from hotpartition_cdk.mistakes import describe
 from hotpartition_cdk.options import Options, list_options
-from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
+from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from infra.environments import DEV, LARGE_ENVIRONMENT, LITE, PROD
 
-KNOWING: Mapping[str, type[Settings]] = {
-    **FUNCTION_SETTINGS,
-    "adaptive()": AdaptiveSettings,
-    "in_band()": InBandSettings,
-}
-"""Who has settings: the functions, and a `ShardedTable` of anybody's."""
+KNOWING = (*FUNCTIONS, "adaptive()", "in_band()")
+"""What has settings: the functions, and any `ShardedTable`."""
 
 
 def options_table() -> str:
@@ -48,15 +42,16 @@ def _options_table(first: tuple[str, Options], *others: tuple[str, Options]) -> 
 def settings_table() -> str:
     """Build the table of the functions' settings, with which function knows which."""
     knowing: dict[str, list[str]] = {}
-    for function, settings in KNOWING.items():
-        for name in settings.declared():
+    settings = {function: MessageSettings.declared(function) for function in (*KNOWING, *IN_BAND_FUNCTIONS)}
+    for function in KNOWING:
+        for name in settings[function]:
             knowing.setdefault(name, []).append(function)
     rows = []
     for name, functions in knowing.items():
-        setting = KNOWING[functions[0]].declared()[name]
+        setting = settings[functions[0]][name]
         default = "set by the stack" if setting.default is None else _show(setting.default)
         known = "all" if len(functions) == len(KNOWING) else ", ".join(functions)
-        in_lite = ", ".join(each for each, settings in IN_BAND_SETTINGS.items() if name in settings.declared())
+        in_lite = ", ".join(each.removeprefix("in-band ") for each in IN_BAND_FUNCTIONS if name in settings[each])
         rows.append((f"`{name}`", default, setting.allowed, known, in_lite or "-", setting.description))
     return _table(("Setting", "Default", "Allowed", "Functions", "In `lite`", "Meaning"), rows)
 

@@ -15,7 +15,7 @@ from hotpartition.control.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import Share
 from hotpartition.runtime.building_control import open_consumer
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 
 STOP_MARGIN_MS = 10_000
@@ -26,8 +26,8 @@ metrics = Metrics()
 
 
 @cache
-def _settings() -> ConsumerSettings:
-    return ConsumerSettings.from_env(os.environ)
+def _settings() -> Settings:
+    return Settings.from_env(os.environ, "consumer")
 
 
 @cache

@@ -35,7 +35,7 @@ from tools.scaling import scale_thresholds
 
 WRITE_LIMIT_WCU = 20
 """One fiftieth of DynamoDB's own limit; the thresholds shrink with it."""
-SETTINGS = {**scale_thresholds(WRITE_LIMIT_WCU / 1_000), "registry_rest_ms": 500}
+SETTINGS = scale_thresholds(WRITE_LIMIT_WCU / 1_000)
 HOT_WCU = 2 * WRITE_LIMIT_WCU
 """Writes a second that make a conversation hot."""
 SENDER = "ann"

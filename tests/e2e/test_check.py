@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from stack import SETTINGS
+from hotpartition.runtime.ends import COOLDOWN_MS
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -32,5 +32,5 @@ def test_a_redis_that_refuses_the_user_fails_what_needs_it(guarded_stack, check)
         came = check(guarded_stack, "--wait", "0", fails={"raise by hand", "find the consumer"})
     finally:
         password_file.write_text(password)
-        time.sleep(SETTINGS["registry_rest_ms"] / 1_000)
+        time.sleep(COOLDOWN_MS / 1_000)
     assert "but not in Redis" in came["raise by hand"]

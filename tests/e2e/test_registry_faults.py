@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import redis
 
+from hotpartition.runtime.ends import COOLDOWN_MS
 from stack import (
     HOT_WCU,
     SENDER,
-    SETTINGS,
     assert_read_back,
     route_in_journal,
     route_in_redis,
@@ -68,7 +68,7 @@ def test_a_changed_password_degrades_and_its_file_repairs(guarded_stack, admin, 
     assert all("another" not in str(line) for line in lines)
     # Of each connection at most one attempt in a rest period; fewer than the requests that there were.
     environments = sum(pool["environments"] for pool in stack.status()["functions"].values())
-    rests = elapsed * 1000 / SETTINGS["registry_rest_ms"] + 1
+    rests = elapsed * 1000 / COOLDOWN_MS + 1
     attempts = int(admin.info("commandstats")["cmdstat_auth"]["failed_calls"])
     assert 0 < attempts <= 2 * environments * rests
     routes = [line for line in lines if line["purpose"] == "routes"]

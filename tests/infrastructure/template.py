@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotpartition.runtime.declaring import Settings
-from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
-from hotpartition_messages.settings import ReadSettings, WriteSettings
-
 ENVIRONMENTS = ("dev", "prod", "local")
 
-FUNCTIONS: dict[str, type[Settings]] = {
-    "write_message": WriteSettings,
-    "read_messages": ReadSettings,
-    "consume_reports": ConsumerSettings,
-    "operate": OperateSettings,
+FUNCTIONS = {
+    "write_message": "write",
+    "read_messages": "read",
+    "consume_reports": "consumer",
+    "operate": "operate",
 }
+"""The functions' names among the settings, by folder."""
 
 ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
 RUNBOOK_URL = "https://wiki.example.com/runbook"

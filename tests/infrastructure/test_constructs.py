@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hotpartition.redis.acl import Role, build_rights
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, InBandSettings, OperateSettings
+from hotpartition.runtime.settings import Settings
 from infra.bundle import ROOT
 from infrastructure.apps import (
     App,
@@ -106,19 +106,19 @@ class TestFiveLines:
     def test_set_the_environment_that_adaptive_reads(self, five):
         """Every function reads its settings from what it is given, and all mean the same table, journal and keys."""
         _, properties = function_of(five, "ingest.handler")
-        ours = AdaptiveSettings.from_env(environment_of(five, properties))
-        consumer = ConsumerSettings.from_env(environment_of(five, five.function("consume_reports")))
-        operate = OperateSettings.from_env(environment_of(five, five.function("operate")))
+        ours = Settings.from_env(environment_of(five, properties), "adaptive()")
+        consumer = Settings.from_env(environment_of(five, five.function("consume_reports")), "consumer")
+        operate = Settings.from_env(environment_of(five, five.function("operate")), "operate")
         for settings in (ours, consumer, operate):
-            assert settings.store.table_name == "readings"
-            assert settings.journal.journal_table_name == ours.journal.journal_table_name != ""
-            assert (settings.registry.registry_host, settings.registry.registry_authentication) == (
-                ours.registry.registry_host,
+            assert settings.table_name == "readings"
+            assert settings.journal_table_name == ours.journal_table_name != ""
+            assert (settings.registry_host, settings.registry_authentication) == (
+                ours.registry_host,
                 "iam",
             )
         for settings in (consumer, operate):
-            assert (settings.keys.key_separator, settings.keys.has_positions) == ("#_", False)
-        assert len({settings.registry.registry_user for settings in (ours, consumer, operate)}) == 3
+            assert (settings.key_separator, settings.has_positions) == ("#_", False)
+        assert len({settings.registry_user for settings in (ours, consumer, operate)}) == 3
 
     def test_let_one_table_and_its_journal_through_the_endpoint(self, five):
         """And what `ShardedTable` does with them; the function joined this VPC, and reaches no other table."""
@@ -196,14 +196,14 @@ class TestInBand:
     def test_set_the_environment_that_in_band_reads(self, in_band, handler):
         """The table, where its routes lie, and what was overridden. Readers write nothing, wherever the routes lie."""
         environment = environment_of(in_band, function_of(in_band, handler)[1])
-        settings = InBandSettings.from_env(environment)
-        assert set(environment) <= {f"HOTPARTITION_{name.upper()}" for name in InBandSettings.declared()}
-        table, journal = settings.store.table_name, settings.journal
+        settings = Settings.from_env(environment, "in_band()")
+        assert set(environment) <= {f"HOTPARTITION_{name.upper()}" for name in Settings.declared("in_band()")}
+        table, journal = settings.table_name, settings.journal_table_name
         if handler in {"ingest.handler", "show.handler"}:
-            assert (table, journal.journal_table_name, settings.size.max_shard_count) == ("readings", "", 16)
+            assert (table, journal, settings.max_shard_count) == ("readings", "", 16)
         else:
-            assert (table, journal.journal_partition_key_name) == ("events", "pk")
-            assert journal.journal_table_name.startswith("routes")
+            assert (table, settings.journal_partition_key_name) == ("events", "pk")
+            assert journal.startswith("routes")
         if handler in {"show.handler", "look.handler"}:
             assert {s.action for s in rights_of(in_band, handler)} == {f"dynamodb:{name}" for name in READS}
 
@@ -314,7 +314,7 @@ class TestSharing:
         """It gets no layer, and all the rest; and it joins the VPC, in which it was not."""
         (image,) = [each for each in shared.all("AWS::Lambda::Function") if each.get("PackageType") == "Image"]
         assert "Layers" not in image
-        assert AdaptiveSettings.from_env(environment_of(shared, image)).registry.registry_user.endswith("-table")
+        assert Settings.from_env(environment_of(shared, image), "adaptive()").registry.registry_user.endswith("-table")
         assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
     def test_a_reader_writes_nothing(self, shared):

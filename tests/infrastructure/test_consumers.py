@@ -6,7 +6,6 @@ import json
 from copy import deepcopy
 
 from hotpartition.core.shares import Share, list_shares
-from hotpartition.runtime.settings import OperateSettings
 
 SCHEDULE = "AWS::Scheduler::Schedule"
 
@@ -23,7 +22,7 @@ def test_each_share_has_a_schedule(staging, prod):
 
 
 def test_each_share_is_missed(staging):
-    """By an alarm of its own, so that the others do not cover it up, and by the operations function."""
+    """By an alarm of its own, so that the others do not cover it up."""
     alarms = [
         a["Properties"] for id_, a in staging.of_type("AWS::CloudWatch::Alarm").items() if "ConsumerMissing" in id_
     ]
@@ -33,4 +32,3 @@ def test_each_share_is_missed(staging):
         ("ConsumerStarted", 1, "breaching")
     }
     assert {a["AlarmDescription"].rpartition("#")[2] for a in alarms} == {"consumermissing"}
-    assert OperateSettings.from_env(staging.variables("operate")).consumers == 2

@@ -9,7 +9,7 @@ import pytest
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition_messages.keys import parse_conversation_id
-from hotpartition_messages.settings import IN_BAND_SETTINGS
+from hotpartition_messages.settings import MessageSettings
 from infrastructure.template import Statement, Template
 from infrastructure.test_policies import (
     LIST_ROUTING_ITEMS,
@@ -85,7 +85,7 @@ def test_function(stack, folder):
     """Each is what its settings read, in no VPC, and may do what is written above, and nothing else."""
     assert set(stack.of_type("AWS::Lambda::Function")) == {stack.function_id(name) for name in FUNCTIONS}
     variables = stack.variables(folder)
-    assert IN_BAND_SETTINGS[FUNCTIONS[folder]].from_env(variables).store.table_name == "hotpartition-table"
+    assert MessageSettings.from_env(variables, f"in-band {FUNCTIONS[folder]}").table_name == "hotpartition-table"
     assert [name for name in variables if "REGISTRY" in name] == []
     if folder == "operate":
         (index,) = stack.only("AWS::DynamoDB::Table")["GlobalSecondaryIndexes"]

@@ -29,7 +29,7 @@ def test_values_become_texts():
     [
         (
             {"nope": 1},
-            "setting nope is unknown; allowed are close_after_seconds, close_pause_seconds",
+            "setting nope is unknown; allowed are close_after_seconds, dynamodb_client",
         ),
         ({"table_name": "mine"}, "setting table_name is set by the stack itself and cannot be overridden"),
         ({"registry_tls": False}, "setting registry_tls is set by the stack itself and cannot be overridden"),

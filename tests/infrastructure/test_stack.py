@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from hotpartition.redis.acl import Role
+from hotpartition_messages.settings import MessageSettings
 from infrastructure.template import FUNCTIONS, short_name
 from support.tables import TABLE_SCHEMA
 
@@ -235,13 +236,13 @@ class TestFunctions:
     def test_environment_parses(self, template, folder):
         """What is synthesized is what the function's own settings class reads, without surplus variables."""
         variables = template.variables(folder)
-        settings = FUNCTIONS[folder].from_env(variables)
-        assert settings.store.table_name == "hotpartition-table"
-        assert (settings.registry.registry_host, settings.registry.registry_port) == ("registry.example", 6379)
+        settings = MessageSettings.from_env(variables, FUNCTIONS[folder])
+        assert settings.table_name == "hotpartition-table"
+        assert (settings.registry_host, settings.registry_port) == ("registry.example", 6379)
         if folder == "consume_reports":
             (index,) = template.only("AWS::DynamoDB::Table")["GlobalSecondaryIndexes"]
             assert variables["HOTPARTITION_ROUTING_INDEX_NAME"] == index["IndexName"]
-        assert settings.store.dynamodb_endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
+        assert settings.dynamodb_endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
         assert variables["POWERTOOLS_METRICS_NAMESPACE"].startswith("hotpartition-")
         prefixes = {name.split("_")[0] for name in variables}
         assert prefixes == {"HOTPARTITION", "POWERTOOLS"}
@@ -342,7 +343,6 @@ class TestDetection:
         target = schedule["Target"]
         assert target["Arn"] == {"Fn::GetAtt": [template.function_id("consume_reports"), "Arn"]}
         assert "Input" not in target  # the Scheduler's own event: all streams are its share
-        assert template.variables("operate")["HOTPARTITION_CONSUMERS"] == "1"
         assert target["RetryPolicy"] == {"MaximumEventAgeInSeconds": 60, "MaximumRetryAttempts": 0}
         assert target["DeadLetterConfig"] == {"Arn": {"Fn::GetAtt": [queue, "Arn"]}}
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hotpartition_cdk.bundle import LOCK, DependencyBundle
+from hotpartition_messages.settings import MessageSettings
 from infra.environments import DEV
 from infrastructure.template import FUNCTIONS
 
@@ -25,7 +26,7 @@ def test_overrides_reach_the_functions_that_know_them(staging):
         },
         "STREAM_PARTITIONS": {"write_message": "8", "read_messages": "8", "consume_reports": "8", "operate": "8"},
     }
-    assert FUNCTIONS["write_message"].from_env(variables["write_message"]).sampling.sampling_distance_wcu == 2.0
+    assert MessageSettings.from_env(variables["write_message"], "write").sampling_distance_wcu == 2.0
 
 
 def test_the_file_comes_before_the_context(staging):

@@ -12,7 +12,7 @@ from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.runtime.building import find_journal
 from hotpartition.runtime.building_control import open_consumer, open_operations
-from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable, adaptive
 from support.fakes import FakeTelemetry
 from support.tables import define_table
@@ -67,14 +67,14 @@ def test_load_alone_raises_a_table_of_anybodys(request, deployment, deciding, op
     """From counted writes to new shards: reported, summed, decided, journalled, told, and used."""
     told = {name: value for name, value in deciding.items() if name != "route_cache_seconds"}
     consumer = open_consumer(
-        ConsumerSettings.read({**told, "hot_at_once_wcu": 10.0, "target_shard_wcu": 5.0}), FakeTelemetry()
+        Settings.read({**told, "hot_at_once_wcu": 10.0, "target_shard_wcu": 5.0}, "consumer"), FakeTelemetry()
     )
     running = threading.Thread(target=consumer.run, args=(600_000,))
     running.start()
     request.addfinalizer(lambda: replace(consumer, running))
     plain = boto3.resource("dynamodb").Table("readings")
     table = ShardedTable(plain, shards=adaptive(environ={}, sampling_distance_wcu=1.0, **deployment))
-    journal = DynamoDBJournal(open_calls("boto3"), find_journal(ConsumerSettings.read(told)))
+    journal = DynamoDBJournal(open_calls("boto3"), find_journal(Settings.read(told, "consumer")))
     number = 0
     # Until it is raised, and the writer has learned that.
     while not any(item["Sensor"].startswith("dev|7#_") for item in plain.scan()["Items"]):
@@ -88,7 +88,7 @@ def test_load_alone_raises_a_table_of_anybodys(request, deployment, deciding, op
 
 def test_a_raise_by_hand_holds_for_all_items(deployment, deciding):
     """Of a table without positions; operators see it, and the registry is filled from either place."""
-    operations, check = open_operations(OperateSettings.read(deciding), FakeTelemetry())
+    operations, check = open_operations(Settings.read(deciding, "operate"), FakeTelemetry())
     done = operations.raise_by_hand("dev|7", 4)
     assert (done.is_changed, done.generation.since_ms, done.is_in_registry) == (True, 0, True)
     assert [row.collection for row in operations.list_routes(None, 10).rows] == ["dev|7"]

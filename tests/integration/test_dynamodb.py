@@ -31,7 +31,7 @@ from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.keys import KEY_FORM, build_sort_key
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter
 from support.builders import World, build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
@@ -399,13 +399,13 @@ class TestCost:
 
     @pytest.fixture
     def jobs(self, dynamodb):
-        world, settings = World(clock=FakeClock(NOW_MS)), WriteSettings.defaults()
+        world, settings = World(clock=FakeClock(NOW_MS)), MessageSettings.defaults("write")
         ends, clock = world.ends(), world.clock
         writer = build_writer(ends, settings, journal=dynamodb.journal, form=KEY_FORM)
         message_writer = MessageWriter(
             writer, dynamodb.store, now_ms=ends.clock.now_ms, random_bits=lambda _: clock.now_ms
         )
-        return message_writer, build_message_reader(ends, ReadSettings.defaults(), dynamodb.store), clock
+        return message_writer, build_message_reader(ends, MessageSettings.defaults("read"), dynamodb.store), clock
 
     def test_a_cold_conversation_costs_one_request_each_way(self, dynamodb, jobs):
         """Ten writes are ten PutItem, the newest page one Query, a message one BatchGetItem; no shard is named."""

@@ -14,7 +14,7 @@ from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition_messages.adaptive_reader import open_reader
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.settings import ReadSettings
+from hotpartition_messages.settings import MessageSettings
 from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
@@ -202,7 +202,8 @@ def read_cached(reader):
 def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_server, connect, open_calls):
     """Codec, flag, Redis and all: with what is deleted or edited, and the route in Redis only once."""
     dynamodb = dynamodb_over("boto3")
-    settings = ReadSettings.defaults(
+    settings = MessageSettings.defaults(
+        "read",
         table_name=TABLE_NAME,
         dynamodb_client="boto3",
         registry_host="127.0.0.1",

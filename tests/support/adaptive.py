@@ -7,7 +7,7 @@ from typing import Any
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.building import Ends
-from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.routes import open_calls
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
@@ -30,7 +30,8 @@ class AdaptiveShards:
         self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", page_store: Any = None
     ) -> AdaptiveRoutes:
         """Build one process's routes."""
-        settings = AdaptiveSettings.defaults(
+        settings = Settings.defaults(
+            "adaptive()",
             route_cache_seconds=self.route_cache_seconds,
             sampling_distance_wcu=self.sampling_distance_wcu,
             read_sampling_distance_rcu=0.5,

@@ -21,14 +21,14 @@ from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.runtime.building import Ends, build_gatherer, build_writer
 from hotpartition.runtime.building_control import build_operations
-from hotpartition.runtime.settings import OperateSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
-from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.counters import FakeCounters
 from support.fakes import (
@@ -64,17 +64,13 @@ def route_of(*generations: tuple[int, int]) -> Route:
     return Route(frozenset(Generation(since_ms=since, shard_count=count) for count, since in generations))
 
 
-SettingsT = TypeVar("SettingsT", WriteSettings, ReadSettings)
 PageT = TypeVar("PageT")
 
 
-def settings_of(
-    kind: type[SettingsT], *, ttl_seconds: float = 2.0, budget_ms: float = 300, **values: float
-) -> SettingsT:
+def settings_of(function: str, *, ttl_seconds: float = 2.0, budget_ms: float = 300, **values: float) -> MessageSettings:
     """Build a function's settings; these two may be out of their ranges."""
-    settings = kind.defaults(**values)
-    vars(settings.routes).update(route_cache_seconds=ttl_seconds)
-    vars(settings.requests).update(request_budget_ms=budget_ms)
+    settings = MessageSettings.defaults(function, **values)
+    vars(settings).update(route_cache_seconds=ttl_seconds, request_budget_ms=budget_ms)
     return settings
 
 
@@ -122,9 +118,9 @@ class World:
 
     def writer(self, **values: float) -> MessageWriter:
         """Build a writer; `values` are as `settings_of` takes them."""
-        return self._writer(settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values}))
+        return self._writer(settings_of("write", **{"sampling_distance_wcu": 1.0, **values}))
 
-    def _writer(self, settings: WriteSettings) -> MessageWriter:
+    def _writer(self, settings: MessageSettings) -> MessageWriter:
         ends = self.ends(repairs=False)
         writer = build_writer(ends, settings, journal=self.journal, form=KEY_FORM)
         retention_days, random_bits = settings.retention_days, self.random.getrandbits
@@ -133,21 +129,21 @@ class World:
         )
 
     def changer(self, **values: float) -> MessageChanger:
-        settings = settings_of(WriteSettings, **{"sampling_distance_wcu": 1.0, **values})
+        settings = settings_of("write", **{"sampling_distance_wcu": 1.0, **values})
         ends, messages = self.ends(repairs=False), self._writer(settings)
         gatherer = build_gatherer(
             ends, settings, messages.writer.routes, store=self.table, form=KEY_FORM, position_of=position_of
         )
-        budget_ms = settings.requests.request_budget_ms
+        budget_ms = settings.request_budget_ms
         return MessageChanger(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
 
     def reader(
         self, *, environment: str | None = None, sampling_distance_rcu: float | None = None, **values: float
     ) -> MessageReader:
         """Build a reader; one of a named environment caches pages, one with a sampling distance counts them."""
-        settings = settings_of(ReadSettings, **values)
+        settings = settings_of("read", **values)
         distance_rcu = sampling_distance_rcu or inf
-        vars(settings.pages).update(page_cache=bool(environment), read_sampling_distance_rcu=distance_rcu)
+        vars(settings).update(page_cache=bool(environment), read_sampling_distance_rcu=distance_rcu)
         random = self.random.random if sampling_distance_rcu else lambda: 0.5
         return build_message_reader(self.ends(environment, random=random), settings, self.table)
 
@@ -198,8 +194,8 @@ class World:
 
     def operations(self, **values: object) -> Operations:
         partitions = self.reports.partitions
-        settings = OperateSettings.defaults(stream_partitions=partitions, consumers=self.consumers, **values)
-        return build_operations(self.control_ends(), settings)
+        settings = Settings.defaults("operate", stream_partitions=partitions, **values)
+        return build_operations(self.control_ends(), settings, consumers=self.consumers)
 
     def reconciler(self) -> Reconciler:
         return Reconciler(self.control_ends(), self.registry)

@@ -35,7 +35,7 @@ from hotpartition.redis.reports import FIELD, RedisReportSource
 from hotpartition.runtime.building import build_key_form
 from hotpartition.runtime.building_control import build_consumer
 from hotpartition.runtime.ends import connect_redis
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from tools.bench.measure import Bar, Measured, interleave
 from tools.bench.setup import TABLE, Setup, Unasked
@@ -54,8 +54,8 @@ MIN_PER_SECOND = 30_000.0
 
 def measure_consumer(setup: Setup) -> Measured:
     """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
-    settings = ConsumerSettings.from_env(os.environ, registry_command_timeout_ms=5_000)
-    partitions = settings.reports.stream_partitions
+    settings = Settings.from_env(os.environ, "consumer", registry_command_timeout_ms=5_000)
+    partitions = settings.stream_partitions
     passes = setup.count(SECONDS * 1000 // POLL_MS)
     feeds = [_Feed(setup.redis_port, partitions, passes, per_second=load) for load in LOADS]
     *_, largest = feeds
@@ -74,7 +74,7 @@ def measure_consumer(setup: Setup) -> Measured:
     def rival() -> float:
         largest.rewind()
         clock = _FedClock(largest)
-        source = RedisReportSource(connect_redis(settings.registry, LoggedTelemetry(), "bench"), TABLE)
+        source = RedisReportSource(connect_redis(settings, LoggedTelemetry(), "bench"), TABLE)
         count = clock.measure(lambda: _only_decode(source, partitions, clock, passes))
         return count / clock.cpu_seconds
 
@@ -177,8 +177,8 @@ class _FedClock:
         return result
 
 
-def _build_consumer(settings: ConsumerSettings, clock: _FedClock) -> Consumer:
-    connection = connect_redis(settings.registry, LoggedTelemetry(), "bench")
+def _build_consumer(settings: Settings, clock: _FedClock) -> Consumer:
+    connection = connect_redis(settings, LoggedTelemetry(), "bench")
     registry = RedisRegistry(connection, TABLE)
     registry.mark_whole()
     ends = ControlEnds(

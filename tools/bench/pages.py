@@ -12,6 +12,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+from unittest.mock import patch
 
 from redis import Redis
 
@@ -19,8 +20,8 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.dynamodb.boto3_client import create_client
-from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.redis.cluster import read_hot_key, route_key
+from hotpartition.runtime import building_pages
 from hotpartition.runtime.calls import open_calls
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages import Message
@@ -28,7 +29,7 @@ from hotpartition_messages.adaptive_reader import open_reader
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.settings import ReadSettings
+from hotpartition_messages.settings import MessageSettings
 from tools.bench.measure import (
     CPU_CONDITIONS,
     MILLISECONDS,
@@ -135,11 +136,10 @@ def read_all_shards(client: Any, executor: Executor, conversation: Conversation)
 ReadPage = Callable[[Conversation], list[str]]
 
 
-def our_reader(telemetry: Telemetry | None = None, calls: DynamoDBCalls | None = None, **settings: object) -> ReadPage:
-    """Wire the read job up as the function does, and read pages by it; client and some settings may be others."""
-    built = ReadSettings.from_env(os.environ, **settings)
-    calls = calls or open_calls(built.store, built.queries)
-    reader = open_reader(built, telemetry or LoggedTelemetry(), calls)
+def our_reader(telemetry: Telemetry | None = None, **settings: object) -> ReadPage:
+    """Wire the read job up as the function does, and read pages by it; some settings may be others."""
+    built = MessageSettings.from_env(os.environ, "read", **settings)
+    reader = open_reader(built, telemetry or LoggedTelemetry(), open_calls(built, sends_rounds=True))
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))
@@ -256,10 +256,11 @@ def measure_l1(setup: Setup) -> Measured:
 
 def measure_redis(setup: Setup) -> Measured:
     """Read every conversation from Redis: one page only is kept, so that each is another one."""
-    return _compare_cached(setup, MetricName.PAGES_FROM_REDIS, at_most=0.35, page_l1_entries=1)
+    with patch.object(building_pages, "MAX_ENTRIES", 1):
+        return _compare_cached(setup, MetricName.PAGES_FROM_REDIS, at_most=0.35)
 
 
-def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float, **settings: object) -> Measured:
+def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float) -> Measured:
     """Compare a cached page with that of `read-16`; refuse to time pages that mostly come from elsewhere."""
     conversations = store_conversations(setup, CONVERSATIONS, 16)
     with Redis(port=setup.redis_port) as redis:
@@ -267,7 +268,7 @@ def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float, **setti
             redis.set(read_hot_key(TABLE, conversation.sharded_id), 1)
     setup.control("Configure", delay_ms=SERVICE_MS)
     origins = _Origins()
-    cached, uncached = our_reader(origins, None, **LASTING, **settings), our_reader(page_cache=False)
+    cached, uncached = our_reader(origins, **LASTING), our_reader(page_cache=False)
     for read in (cached, uncached):
         check_reader(read, conversations)
     origins.counts.clear()

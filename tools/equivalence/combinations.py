@@ -15,7 +15,7 @@ from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Member
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.building import Ends
-from hotpartition.runtime.settings import AdaptiveSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table import (
     ShardedIndex,
     ShardedTable,
@@ -219,7 +219,7 @@ class MemoryRoutes:
         )
         return AdaptiveRoutes(
             ends,
-            AdaptiveSettings.defaults(route_cache_seconds=0.0),
+            Settings.defaults("adaptive()", route_cache_seconds=0.0),
             journal=DynamoDBJournal(open_calls(table), place),
             place=place,
             schema=schema,

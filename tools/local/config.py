@@ -42,6 +42,7 @@ class LocalConfig(BaseModel):
     min_environments: Mapping[str, int] = _LEAST_ENVIRONMENTS
     max_environments: Mapping[str, int] = _MOST_ENVIRONMENTS
     clock_skews_ms: Mapping[str, tuple[int, ...]] = Field(default_factory=dict)
+    close_times: Mapping[str, int] = Field(default_factory=dict)
     seed: int = 0
     work_dir: Path = Path("out/local")
     ready_file: Path | None = None
@@ -105,6 +106,12 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
         type=_json_object,
         metavar="JSON",
         help="by how much the clocks of a function's environments are wrong, one after the other, by its name",
+    )
+    up.add_argument(
+        "--close-times",
+        type=_json_object,
+        metavar="JSON",
+        help="margin_ms and pause_ms of closes, for all functions, in place of a minute and an hour",
     )
     up.add_argument("--seed", help="seed of the random choice")
     up.add_argument("--work-dir", metavar="FOLDER")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import compileall
+import json
 import shutil
 import signal
 import sys
 import sysconfig
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -51,7 +52,7 @@ def install_runtime(folder: Path) -> None:
             raise LocalRunError(f"the Lambda runtime client is incomplete: {name} is not installed")
     if not compiled:
         raise LocalRunError("the Lambda runtime client is incomplete: its compiled part is not installed")
-    shutil.copy2(Path(__file__).with_name("skewed_clock.py"), folder)
+    shutil.copy2(Path(__file__).with_name("altered.py"), folder)
     compileall.compile_dir(folder, quiet=2)
     for name in _SDK_PACKAGES:
         (folder / name).symlink_to(source / name)  # 30 MB
@@ -75,10 +76,16 @@ class Launcher:
         log_dir: Path,
         dynamodb_endpoint: str,
         clock_skews_ms: Sequence[int] = (),
+        close_times: Mapping[str, int] | None = None,
     ) -> None:
-        """Describe the processes; `clock_skews_ms` says by how much the clocks of one after the other are wrong."""
+        """Describe the processes.
+
+        `clock_skews_ms`: by how much the clocks of one after the other are wrong; `close_times`: in place of the
+        product's own.
+        """
         self.function = function
-        self._clock_skews_ms = clock_skews_ms
+        self._clock_skews_ms = clock_skews_ms or (0,)
+        self._close_times = close_times or {}
         self.log_path = log_dir / f"{function.name}.log"
         # Later layers cover earlier ones, as they do in /opt.
         layers = [str(folder / "python") for folder in reversed(function.layer_dirs)]
@@ -115,8 +122,9 @@ class Launcher:
         }
         interpreter = str(getattr(sys, "_base_executable", sys.executable))
         client = ["awslambdaric"]
-        if self._clock_skews_ms:
-            client = ["skewed_clock", str(self._clock_skews_ms[number % len(self._clock_skews_ms)])]
+        skew_ms = self._clock_skews_ms[number % len(self._clock_skews_ms)]
+        if skew_ms or self._close_times:
+            client = ["altered", json.dumps({"skew_ms": skew_ms, "close_times": self._close_times})]
         command = [interpreter, "-S", "-m", *client, self.function.handler]
         with self.log_path.open("ab") as log:
             return await start_process(command, log=log, cwd=self.function.code_dir, env=environment)

@@ -18,7 +18,7 @@ from aiohttp import web
 
 from hotpartition.runtime.building import find_journal
 from hotpartition.runtime.declaring import variable_name
-from hotpartition.runtime.settings import InBandOperateSettings, OperateSettings, is_in_band
+from hotpartition.runtime.settings import Settings, name_of
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_process import DynamoDB, creation_request
@@ -177,6 +177,7 @@ class LocalRun:
             log_dir=self.config.work_dir / "logs",
             dynamodb_endpoint=self.dynamodb.url,
             clock_skews_ms=self.config.clock_skews_ms.get(function.service, ()),
+            close_times=self.config.close_times,
         )
         return FunctionPool(
             launcher=launcher,
@@ -257,11 +258,11 @@ class LocalRun:
 def find_journals(functions: Iterable[FunctionSpec]) -> dict[str, dict[str, str]]:
     """Find where the routing items of each table lie, in what its operations function is told."""
     told = [
-        (InBandOperateSettings if is_in_band(each.environment) else OperateSettings).from_env(each.environment)
+        Settings.from_env(each.environment, name_of("operate", each.environment))
         for each in functions
         if each.service == OPERATIONS_FUNCTION
     ]
-    return {settings.store.table_name: asdict(find_journal(settings)) for settings in told}
+    return {settings.table_name: asdict(find_journal(settings)) for settings in told}
 
 
 def _port_error(port: int, error: OSError) -> LocalRunError:

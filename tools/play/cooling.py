@@ -18,16 +18,16 @@ from tools.play.watch import Control, Event, Observations, look_at_parts
 from tools.play.workload import Offer
 
 
-def close_times(speed: float) -> Mapping[str, Any]:
+def close_settings(speed: float) -> Mapping[str, Any]:
     """Build the settings of closes: seconds in place of minutes, more of them on a slow machine."""
     slowness = min(MOST_SLOWNESS, 1 / speed)
-    return {
-        "is_closing": True,
-        "close_after_seconds": 3.0 * slowness,
-        "lease_seconds": 2.0 * slowness,
-        "lease_margin_seconds": 1.0 * slowness,
-        "close_pause_seconds": 1.0 * slowness,
-    }
+    return {"is_closing": True, "close_after_seconds": 3.0 * slowness, "lease_seconds": 2.0 * slowness}
+
+
+def close_times(speed: float) -> Mapping[str, int]:
+    """Build the margin and the pause of closes, which are no settings."""
+    slowness = min(MOST_SLOWNESS, 1 / speed)
+    return {"margin_ms": round(1_000 * slowness), "pause_ms": round(1_000 * slowness)}
 
 
 MOST_SLOWNESS = 5.0

@@ -26,7 +26,7 @@ from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.route import Generation
 from hotpartition.redis.cluster import consumer_key, reports_key, route_key
 from hotpartition.redis.registry import MAX_ROUTE_MEMBERS
-from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.settings import Settings
 from tools.local.faults import READ_REASONS, WRITE_REASONS
 from tools.play.watch import Control, ControlError, stopped_within
 
@@ -113,7 +113,7 @@ def _some(conversations: Sequence[str], rng: random.Random) -> list[str]:
 
 
 def _streams(table: str) -> list[str]:
-    return [reports_key(table, partition) for partition in range(WriterSettings.defaults().reports.stream_partitions)]
+    return [reports_key(table, partition) for partition in range(Settings.defaults("write").stream_partitions)]
 
 
 Part = Literal["redis", "dynamodb", "functions"]

@@ -46,8 +46,6 @@ SCALE = 0.01
 """Of DynamoDB's read limit, and of what is read-hot."""
 READ_LIMIT_RCU = 3000 * SCALE
 PAGES_PER_SECOND = 60.0
-PAGES_PER_COPY = 40.0
-"""So that there are two copies."""
 WRITES_PER_SECOND = 4.0
 WRITTEN_FIRST = 80
 BODY = "x" * 700
@@ -209,7 +207,7 @@ async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
     """Run the rush and the trials in it, a line for each."""
     rng, run = random.Random(seed), Run()
     conversation = f"read-{seed}"
-    settings = SETTINGS | scale_reads(SCALE) | {"pages_per_copy": PAGES_PER_COPY}
+    settings = SETTINGS | scale_reads(SCALE)
     more = (
         *("--settings", json.dumps(settings), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
         *("--min-environments", f"{READER}={READERS}", "--max-environments", f"{READER}={MOST_READERS}"),
@@ -269,7 +267,7 @@ def summarize(run: Run) -> dict[str, object]:
         "staleness_ms": {
             name: quantile_ms(ages, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
         },
-        "bound_ms": READING.pages.page_staleness_seconds * 1000,
+        "bound_ms": READING.page_staleness_seconds * 1000,
         "kills": [asdict(kill) for kill in run.kills],
         "holders_killed": run.holders_killed,
         "history": {name: value for name, value in asdict(verdict).items() if name != "examples"},
@@ -293,8 +291,8 @@ def judge(run: Run, trials: int) -> list[str]:
         faults.append(f"{run.died} requests died, of {len(run.kills)} processes that were killed with one each")
     # From when it was asked for: what the response took on its way here is the machine's.
     oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
-    if oldest > READING.pages.page_staleness_seconds:
-        faults.append(f"a page was {oldest:.2f} s old, at most {READING.pages.page_staleness_seconds:g} s allowed")
+    if oldest > READING.page_staleness_seconds:
+        faults.append(f"a page was {oldest:.2f} s old, at most {READING.page_staleness_seconds:g} s allowed")
     verdict = check_history(run.recorder.history())
     if not verdict.holds:
         faults += [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in verdict.examples]

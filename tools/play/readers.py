@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hotpartition.core.metrics import MetricName
-from hotpartition_messages.settings import ReadSettings
+from hotpartition_messages.settings import MessageSettings
 from tools.figures import nearest_rank
 from tools.history import Page, join_pages
 from tools.local.logs import read_log
@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 4.0
 MOST_UNDER_WAY = 100
 """What a machine is behind with beyond this is not asked for: it would be asked for still when all else is over."""
 READER = "read_messages"
-READING = ReadSettings.defaults()
+READING = MessageSettings.defaults("read")
 ORIGINS = {
     "l1": MetricName.PAGES_FROM_L1,
     "redis": MetricName.PAGES_FROM_REDIS,
@@ -157,7 +157,7 @@ class ReadRush:
         return datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
 
     def _note(self, response: Response, began: float, ended: float) -> None:
-        age, bound_seconds = response.age_seconds, READING.pages.page_staleness_seconds
+        age, bound_seconds = response.age_seconds, READING.page_staleness_seconds
         page = Page(
             conversation_id=self.conversation_id,
             order="newest",

@@ -22,7 +22,7 @@ from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.reports import FIELD
-from hotpartition.runtime.settings import WriterSettings
+from hotpartition.runtime.settings import Settings
 from tools.play.client import Client, HttpApi, Recorder, open_session, play
 from tools.play.stack import Stack, StackError, environment_options
 from tools.play.watch import Control, ControlError, read_routing_item
@@ -107,7 +107,7 @@ class Rig:
     def _shares(self, conversation_id: str) -> dict[str, float]:
         """Estimate what each environment offered, in WCU, from its reports: the largest value of each slot."""
         table = self.status["dynamodb"]["table"]
-        partitions = WriterSettings.defaults().reports.stream_partitions
+        partitions = Settings.defaults("write").stream_partitions
         entries: Any = self.redis.xrange(reports_key(table, stream_partition_of(conversation_id, partitions)))
         largest: dict[tuple[str, int], float] = {}
         for _, fields in entries:

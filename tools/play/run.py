@@ -14,10 +14,10 @@ from typing import Any, Literal, TypeVar
 import aiohttp
 from rich.console import Console
 
-from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
+from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from tools.history import Verdict, check_history
 from tools.play.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
-from tools.play.cooling import NOT_CLOSED, CoolDown, close_times
+from tools.play.cooling import NOT_CLOSED, CoolDown, close_settings, close_times
 from tools.play.readers import ReadRush, RushCourse, read_counts
 from tools.play.report import Played, Run, build_pictures, build_report
 from tools.play.scale import Scale
@@ -133,9 +133,9 @@ class Plan:
     @property
     def settings(self) -> Mapping[str, float]:
         """The settings that the environment's functions have: the scale's, and the times of closes."""
-        functions = FUNCTION_SETTINGS if self.environment == "dev" else IN_BAND_SETTINGS
-        known = {name for each in functions.values() for name in each.declared()}
-        settings = {**self.scale.settings(), **(close_times(self.speed) if self.cools else {})}
+        functions = FUNCTIONS if self.environment == "dev" else IN_BAND_FUNCTIONS
+        known = {name for each in functions for name in MessageSettings.declared(each)}
+        settings = {**self.scale.settings(), **(close_settings(self.speed) if self.cools else {})}
         return {name: value for name, value in settings.items() if name in known}
 
     def describe_scale(self) -> str:
@@ -187,6 +187,7 @@ def _up_options(plan: Plan) -> tuple[str, ...]:
         *("--partition-read-limit", f"{plan.scale.partition_read_limit_rcu:g}"),
         *("--environment", plan.environment),
         *("--settings", json.dumps(plan.settings)),
+        *(("--close-times", json.dumps(close_times(plan.speed))) if plan.cools else ()),
         *environment_options("min", fewest),
         *environment_options("max", most),
         # Any idle environment: the counts of the hot conversation lie in all of them, as they do in a large fleet.

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.settings import WriteSettings
+from hotpartition_messages.settings import MessageSettings
 from tools.figures import Bar, at_most
 from tools.history import FAULTS
 from tools.scaling import scale_thresholds
@@ -116,8 +116,8 @@ def _scenario() -> Scenario:
         reading=functions,
         readers=Readers(per_second=0.2),
         settings=ProductSettings(
-            writer=WriteSettings.defaults(**stream, **distance),
-            consumer=ConsumerSettings.defaults(**stream, **scaled, is_closing=True),
+            writer=MessageSettings.defaults("write", **stream, **distance),
+            consumer=Settings.defaults("consumer", **stream, **scaled, is_closing=True),
         ),
     )
 

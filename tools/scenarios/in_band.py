@@ -35,7 +35,7 @@ from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raised
 from hotpartition.engine.write_counting import Offer
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
-from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
@@ -73,8 +73,8 @@ FALSE_WCU = 600.0
 FALSE_ITEM_WCU = 2
 FALSE_PROCESSES = 300
 FALSE_REFUSED_SHARE = 0.3
-_SETTINGS = InBandSettings.defaults()
-THRESHOLDS = build_thresholds(_SETTINGS.load, _SETTINGS.size)
+_SETTINGS = Settings.defaults("in_band()")
+THRESHOLDS = build_thresholds(_SETTINGS, is_sustained=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class _Rush(Observer):
         ends = open_in_band(ThreadedCalls(world.store.client("in band").call), TABLE.journal, telemetry, clock)
         writer = build_in_band_writer(
             ends,
-            build_in_band_routes(ends, max_entries=100),
+            build_in_band_routes(ends),
             _SETTINGS,
             form=KEY_FORM,
             budget_ms=BUDGET_MS,

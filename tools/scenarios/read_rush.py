@@ -13,14 +13,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from math import ceil
 from typing import Any
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.route import Generation
 from hotpartition.engine.page_cache import CachedPage, Origin, PageCache, PageT
 from hotpartition.redis.cluster import read_hot_key
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.figures import Bar, Latency, at_least, at_most
 from tools.history import FAULTS
@@ -35,7 +34,7 @@ from tools.world.workload import ConversationFlow, Workload, constant
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
 SHARD_COUNT = 16
-COPIES = ceil(PAGES_PER_SECOND / ConsumerSettings.defaults().detection.pages_per_copy)
+COPIES = 3
 """The consumer's decision for this number of pages."""
 PARTITIONS = 32
 PAGE_LIMIT = 50
@@ -99,7 +98,7 @@ class ReadRush:
         scaled = scale_reads(self.scale)
         # Reports are as many as the load asks for; at a shorter distance, nearly each page would send one.
         del scaled["read_sampling_distance_rcu"]
-        consumer = ConsumerSettings.defaults(**NAMES, **scaled)
+        consumer = Settings.defaults("consumer", **NAMES, **scaled)
         return Scenario(
             name=self.name,
             description=self.description,
@@ -270,7 +269,7 @@ class _RushRun(MessageRun):
         self.random = self.world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
         self.found_seconds: float | None = None
-        self.bound_seconds = self.scenario.settings.reader.pages.page_staleness_seconds + LAG_SECONDS
+        self.bound_seconds = self.scenario.settings.reader.page_staleness_seconds + LAG_SECONDS
 
     def result(self) -> RushRun:
         """Let it happen, and sum it up."""
@@ -374,7 +373,7 @@ def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:
 
 def sum_up_rushes(seed: int, runs: Sequence[RushRun]) -> RushStudy:
     """Hold the rushes of a seed against the bars."""
-    bound_ms = ProductSettings().reader.pages.page_staleness_seconds * 1000
+    bound_ms = ProductSettings().reader.page_staleness_seconds * 1000
     bars = tuple(judge(runs, bound_ms=bound_ms))
     return RushStudy(seed=seed, bound_ms=bound_ms, runs=tuple(runs), bars=bars, passed=all(bar.holds for bar in bars))
 

@@ -245,7 +245,7 @@ def _list_assumptions(scenario: Scenario) -> tuple[str, ...]:
         (
             f"A refused client repeats after {clients.retry_after_seconds:g} s or up to half as long again, and gives "
             f"up after {clients.attempts} attempts; each is a request that itself tries for "
-            f"{scenario.settings.writer.requests.request_budget_ms} ms."
+            f"{scenario.settings.writer.request_budget_ms} ms."
         ),
         f"A write takes {_profile(WRITE_PROFILE)} in DynamoDB, a query {_profile(READ_PROFILE)} (assumed).",
         (

@@ -125,7 +125,7 @@ class PlainWriter:
         self._clock = world.clock(random)
         self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         self._random_bits = random.getrandbits
-        budget_ms = world.settings.writer.requests.request_budget_ms
+        budget_ms = world.settings.writer.request_budget_ms
         self._budget_ms = budget_ms
         self._place = place
         self._observer = world.store.observer
@@ -171,7 +171,7 @@ class PlainReader:
         self._clock = world.clock(world.random(f"reader-{index}"))
         calls = open_reader_calls(world, process)
         self._store = DynamoDBItemStore(calls, TABLE, Message.from_item)
-        self._budget_ms = settings.requests.request_budget_ms
+        self._budget_ms = settings.request_budget_ms
         self._keys = keys
 
     def read(self, request: ReadRequest) -> ReadResponse:

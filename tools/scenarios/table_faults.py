@@ -31,7 +31,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
-from hotpartition.runtime.settings import InBandSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.routes import Shards, open_calls
@@ -51,7 +51,7 @@ from tools.world.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand
 from tools.world.meter import Offer, Record
 from tools.world.network import Network, Observer
 from tools.world.product import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, World
-from tools.world.scenario import ALL_FAULTS, FAULTS, SHORT_LEASES, FaultPlan
+from tools.world.scenario import ALL_FAULTS, FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan
 
 WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
 
@@ -467,11 +467,12 @@ class _Run:
                 place=self.place,
                 journal=self.place,
                 calls=calls,
-                settings=InBandSettings.defaults(
-                    hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
+                settings=Settings.defaults(
+                    "in_band()", hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
                 ),
                 counting=SensitiveCounting,
                 closing=self.has_positions,
+                times=SHORT_TIMES,
             )
         else:
             shards = SimulatedShards(
@@ -482,6 +483,7 @@ class _Run:
                 journal=DynamoDBJournal(calls, self.place),
                 route_cache_seconds=1.0,
                 leases=SHORT_LEASES,
+                times=SHORT_TIMES,
                 routes=self.parts.routes,
                 closing=self.has_positions,
             )

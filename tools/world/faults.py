@@ -19,13 +19,11 @@ from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import CloseStep
-from hotpartition.runtime.building_leases import build_close_times
-from hotpartition.runtime.settings import LeaseSettings
 from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from tools.world.clock import EPOCH_MS, Function, FunctionConfig, NoResponseError, Process, TooManyRequestsError
 from tools.world.network import Network, StoreFaults
 from tools.world.product import World, build_closer, build_raiser
-from tools.world.scenario import SHORT_LEASES, FaultPlan
+from tools.world.scenario import SHORT_TIMES, FaultPlan
 
 INVENTED_CLOSES = 0.4
 DYING, PAUSING = 0.2, 0.3
@@ -306,14 +304,13 @@ class ClosesByHand:
         self._choose = choose
         self._choice = world.random("closed")
         self._random = world.random("closes")
-        self._times = build_close_times(LeaseSettings.defaults(**SHORT_LEASES))
 
     def start(self) -> None:
         """Begin."""
         self._world.engine.spawn(self._run)
 
     def _build(self, process: Process, index: int) -> Callable[[str], CloseStep]:
-        closer = build_closer(self._world, process, index, self._place, self._times)
+        closer = build_closer(self._world, process, index, self._place, SHORT_TIMES)
 
         def handle(collection: str) -> CloseStep:
             closing = closer.plan(collection, cause=Cause("simulated"))

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.closes import CloseTimes
+from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
@@ -37,7 +37,7 @@ from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.journal_routes import JournalReads, JournalRoutes
 from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
-from hotpartition.engine.route_cache import RouteSource
+from hotpartition.engine.route_cache import MAX_ROUTES, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.redis.cluster import route_key
 from hotpartition.redis.pages import RedisPageStore
@@ -49,14 +49,8 @@ from hotpartition.runtime.building import Ends, build_gatherer
 from hotpartition.runtime.building import Parts as EngineParts
 from hotpartition.runtime.building import build_writer as build_engine_writer
 from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
-from hotpartition.runtime.ends import PATIENT_TIMEOUTS_MS
-from hotpartition.runtime.settings import (
-    AdaptiveSettings,
-    ClosingSettings,
-    InBandSettings,
-    InBandWriterSettings,
-    LoadSettings,
-)
+from hotpartition.runtime.ends import COOLDOWN_MS, PATIENT_TIMEOUTS_MS
+from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable
 from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
 from hotpartition.table.schema import Schema
@@ -151,8 +145,7 @@ class World:
 
     def connect(self, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
         """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
-        cooldown_ms = self.settings.writer.registry.registry_rest_ms
-        return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=cooldown_ms, owner=owner)
+        return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=COOLDOWN_MS, owner=owner)
 
     def preset(self, conversation_id: str, generation: Generation) -> None:
         """Put a generation into the journal and into Redis as if it had always been there."""
@@ -202,7 +195,7 @@ def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, Mes
     journal = DynamoDBJournal(calls, TABLE.journal)
     settings = world.settings.writer
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
-    writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM)
+    writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM, times=world.settings.times)
     return ends, MessageWriter(writer, store, now_ms=ends.clock.now_ms, random_bits=random.getrandbits)
 
 
@@ -216,7 +209,7 @@ def build_counter_writer(world: World, process: Process, index: int) -> CounterW
         journal=DynamoDBJournal(calls, COUNTERS.journal),
         form=KEY_FORM,
         clock=ends.clock,
-        budget_ms=world.settings.writer.requests.request_budget_ms,
+        budget_ms=world.settings.writer.request_budget_ms,
     )
     return CounterWriter(adder, TABLE_NAME)
 
@@ -226,7 +219,7 @@ def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     ends, messages = _build_writer(world, process, index)
     settings, routes = world.settings.writer, messages.writer.routes
     gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
-    budget_ms = settings.requests.request_budget_ms
+    budget_ms = settings.request_budget_ms
     return world.parts.changer(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
 
 
@@ -257,7 +250,7 @@ def build_counter_reader(world: World, process: Process, index: int) -> CounterR
         routes=messages.gatherer.routes,
         telemetry=ends.telemetry,
         clock=ends.clock,
-        budget_ms=world.settings.reader.requests.request_budget_ms,
+        budget_ms=world.settings.reader.request_budget_ms,
         form=KEY_FORM,
     )
     return CounterReader(world.parts.summer(gatherer, is_alone=True, form=KEY_FORM))
@@ -271,21 +264,21 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Mess
     telemetry = SharedTelemetry(world)
     settings, control = world.settings.writer, world.settings.consumer
     ends = open_in_band(calls, TABLE.journal, telemetry, clock)
-    routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
-    budget_ms = settings.requests.request_budget_ms
-    closing = ClosingSettings.defaults(is_closing=False)
-    finding = {"load": control.load, "size": control.size, "raising": control.raising}
-    is_scaled = control.load.hot_at_once_wcu < LoadSettings.defaults().hot_at_once_wcu
+    routes = build_in_band_routes(ends)
+    budget_ms = settings.request_budget_ms
+    finding = {name: vars(control)[name] for name in Settings.declared("in_band()") if name in vars(control)}
+    is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
     writer = build_in_band_writer(
         ends,
         routes,
-        InBandWriterSettings({**vars(settings), **finding, "closing": closing}),
+        Settings("in_band()", {**vars(settings), **finding, "is_closing": False}),
         form=KEY_FORM,
         counting=SensitiveCounting if is_scaled else InBandCounting,
+        times=world.settings.times,
     )
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     messages = MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
-    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.request_budget_ms)
     changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
     return messages, changer
 
@@ -312,15 +305,14 @@ def build_in_band_reader(world: World, process: Process, index: int) -> MessageR
     clock, telemetry = world.clock(random), SharedTelemetry(world)
     calls = open_reader_calls(world, process, hedges=True)
     journal = DynamoDBJournal(calls, TABLE.journal)
-    entries = settings.requests.route_cache_entries
-    routes = JournalRoutes(journal=journal, telemetry=telemetry, random=clock.random, max_entries=entries)
-    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.requests.request_budget_ms)
+    routes = JournalRoutes(journal=journal, telemetry=telemetry, random=clock.random, max_entries=MAX_ROUTES)
+    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.request_budget_ms)
     return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
 
 
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
     """Build what an environment stands on."""
-    connection = world.connect(world.settings.writer.registry.registry_command_timeout_ms)
+    connection = world.connect(world.settings.writer.registry_command_timeout_ms)
     registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
     telemetry = SharedTelemetry(world)
     background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
@@ -330,7 +322,7 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
         reports=RedisReportSink(
             connection,
             TABLE_NAME,
-            partitions=world.settings.writer.reports.stream_partitions,
+            partitions=world.settings.writer.stream_partitions,
             background=background,
             now_ms=clock.now_ms,
         ),
@@ -359,7 +351,7 @@ def _decode_page(text: str) -> Page[str, Message]:
 
 def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -> ThreadedCalls:
     """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
-    parallel, quantile = world.settings.reader.queries.fan_out_threads, world.settings.reader.queries.hedge_quantile
+    parallel, quantile = world.settings.reader.fan_out_threads, world.settings.reader.hedge_quantile
     return ThreadedCalls(
         world.store.client(READER).call,
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
@@ -438,9 +430,10 @@ class InBandShards:
     place: JournalPlace
     journal: JournalPlace
     calls: DynamoDBCalls
-    settings: InBandSettings = field(default_factory=InBandSettings.defaults)
+    settings: Settings = field(default_factory=partial(Settings.defaults, "in_band()"))
     counting: type[InBandCounting] = InBandCounting
     closing: bool = False
+    times: CloseTimes = TIMES
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
         """Build the routes, as `InBand.build_routes` does."""
@@ -455,6 +448,7 @@ class InBandShards:
             budget_ms=budget_ms,
             counting=self.counting,
             closing=self.closing,
+            times=self.times,
         )
 
 
@@ -471,6 +465,7 @@ class SimulatedShards:
     journal: JournalReading
     route_cache_seconds: float = 2.0
     leases: Mapping[str, float] = field(default_factory=dict)
+    times: CloseTimes = TIMES
     routes: type[AdaptiveRoutes] = AdaptiveRoutes
     closing: bool = False
 
@@ -482,11 +477,12 @@ class SimulatedShards:
         ends = self.world.mislead(ends, self.world.random(f"wrong clock {self.index}"))
         return self.routes(
             ends,
-            AdaptiveSettings.defaults(route_cache_seconds=self.route_cache_seconds, **self.leases),
+            Settings.defaults("adaptive()", route_cache_seconds=self.route_cache_seconds, **self.leases),
             journal=self.journal,
             place=self.place,
             schema=schema,
             choices=3,
             budget_ms=budget_ms,
             closing=self.closing,
+            times=self.times,
         )

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hotpartition.runtime.settings import ConsumerSettings
-from hotpartition_messages.settings import ReadSettings, WriteSettings
+from hotpartition.core.closes import TIMES, CloseTimes
+from hotpartition.runtime.settings import Settings
+from hotpartition_messages.settings import MessageSettings
 from tools.limits import OnDemand, Partitions, TableConfig
 from tools.scaling import scale_thresholds
 from tools.world.clock import FunctionConfig
@@ -133,9 +134,11 @@ class FaultPlan:
 class ProductSettings:
     """The three functions' settings; the defaults are the product's."""
 
-    writer: WriteSettings = field(default_factory=partial(WriteSettings.defaults, **NAMES))
-    reader: ReadSettings = field(default_factory=partial(ReadSettings.defaults, **NAMES))
-    consumer: ConsumerSettings = field(default_factory=partial(ConsumerSettings.defaults, **NAMES))
+    writer: MessageSettings = field(default_factory=partial(MessageSettings.defaults, "write", **NAMES))
+    reader: MessageSettings = field(default_factory=partial(MessageSettings.defaults, "read", **NAMES))
+    consumer: Settings = field(default_factory=partial(Settings.defaults, "consumer", **NAMES))
+    times: CloseTimes = TIMES
+    """For writers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +302,8 @@ _SCALE = 0.02
 """Under faults, limits and thresholds are a fiftieth of DynamoDB's: so heat takes few writes, and seeds are cheap."""
 
 
-SHORT_LEASES = {"lease_seconds": 2.0, "lease_margin_seconds": 1.0}
+SHORT_LEASES = {"lease_seconds": 2.0}
+SHORT_TIMES = CloseTimes(lease_ms=2_000, margin_ms=1_000, pause_ms=0)
 """Under faults, for all who write and close."""
 
 
@@ -350,8 +354,8 @@ def _faults() -> Scenario:
     limit = 1000.0 * _SCALE
     scaled = scale_thresholds(_SCALE)
     distance_wcu = scaled.pop("sampling_distance_wcu")
-    writer = WriteSettings.defaults(**NAMES, sampling_distance_wcu=distance_wcu, **SHORT_LEASES)
-    consumer = ConsumerSettings.defaults(**NAMES, **scaled, max_shard_count=12)
+    writer = MessageSettings.defaults("write", **NAMES, sampling_distance_wcu=distance_wcu, **SHORT_LEASES)
+    consumer = Settings.defaults("consumer", **NAMES, **scaled, max_shard_count=12)
     flows = (
         ConversationFlow(
             conversation_id=HOT,
@@ -398,7 +402,7 @@ def _faults() -> Scenario:
             poll_limits=(5,),
         ),
         changes=Changes(per_second=10.0, repeated_share=0.15, expiring_share=0.05),
-        settings=ProductSettings(writer=writer, consumer=consumer),
+        settings=ProductSettings(writer=writer, consumer=consumer, times=SHORT_TIMES),
         schedule=Schedule(period_seconds=7.0, jitter_seconds=6.5),
         faults=ALL_FAULTS,
     )

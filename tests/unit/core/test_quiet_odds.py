@@ -8,7 +8,7 @@ import pytest
 from hotpartition.core.detector import HORIZON_SLOTS, SLOTS_PER_SECOND, ReportWindow
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.sampler import SLOT_MS
-from hotpartition.runtime.settings import ConsumerSettings, WriterSettings
+from hotpartition.runtime.settings import Settings
 
 NEGLIGIBLE = 1e-18
 STATE_BYTES_PER_REPORT = 500
@@ -47,10 +47,10 @@ def excess_odds(rate_wcu, z, environments, limit_wcu):
 @pytest.mark.parametrize(("z", "environments", "most"), [(10.0, 100, 0.05), (10.0, 2_000, 0.6), (5.0, 2_000, 1e-5)])
 def test_how_many_seconds_of_a_quiet_hour_are_hot_by_chance(z, environments, most):
     """Expected for 50 keys of 600 WCU/s each: why the sampling distance is 5."""
-    limit = ConsumerSettings.defaults().load.hot_at_once_wcu
+    limit = Settings.defaults("consumer").hot_at_once_wcu
     expected = 50 * 3_600 * SLOTS_PER_SECOND * excess_odds(600.0, z, environments, limit)
     assert most / 5 < expected <= most
-    assert WriterSettings.defaults().sampling.sampling_distance_wcu == 5.0
+    assert Settings.defaults("write").sampling_distance_wcu == 5.0
 
 
 def test_a_report_takes_as_much_of_the_window_as_is_stated():

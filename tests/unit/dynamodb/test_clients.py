@@ -8,7 +8,7 @@ from hotpartition.dynamodb.calls import build_error
 from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.calls import open_calls
-from hotpartition.runtime.settings import ReaderSettings, WriterSettings
+from hotpartition.runtime.settings import Settings
 
 HERE = {"table_name": "t", "registry_host": "h"}
 
@@ -25,36 +25,37 @@ def _own_variables(monkeypatch):
 
 @pytest.mark.parametrize(("name", "kind"), [("curl", CurlCalls), ("boto3", ThreadedCalls)])
 def test_the_setting_names_the_client(name, kind):
-    settings = WriterSettings.defaults(**HERE, dynamodb_client=name)
-    calls = open_calls(settings.store)
+    settings = Settings.defaults("write", **HERE, dynamodb_client=name)
+    calls = open_calls(settings)
     assert isinstance(calls, kind)
     calls.close()
 
 
 def test_curl_is_the_default():
-    assert WriterSettings.defaults(**HERE).store.dynamodb_client == "curl"
+    assert Settings.defaults("write", **HERE).dynamodb_client == "curl"
     with pytest.raises(SettingsError, match="HOTPARTITION_DYNAMODB_CLIENT should be one of curl, boto3, not 'lean'"):
-        WriterSettings.from_env(
+        Settings.from_env(
             {
                 "HOTPARTITION_TABLE_NAME": "t",
                 "HOTPARTITION_REGISTRY_HOST": "h",
                 "HOTPARTITION_DYNAMODB_CLIENT": "lean",
-            }
+            },
+            "write",
         )
 
 
 @pytest.mark.parametrize("quantile", [0.0, 0.9])
 def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
-    settings = ReaderSettings.defaults(**HERE, fan_out_threads=3, hedge_quantile=quantile)
-    calls = open_calls(settings.store, settings.queries)
+    settings = Settings.defaults("read", **HERE, fan_out_threads=3, hedge_quantile=quantile)
+    calls = open_calls(settings, sends_rounds=True)
     assert calls._parallel == 3
     assert (calls._policy is None) == (quantile == 0.0)
 
 
 def test_the_configured_endpoint_is_used():
     """Unless a variable of AWS's own names another one."""
-    settings = WriterSettings.defaults(**HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
-    calls = open_calls(settings.store)
+    settings = Settings.defaults("write", **HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
+    calls = open_calls(settings)
     assert calls._target.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
     assert calls._target.certificates != Certificates()
 

@@ -22,7 +22,7 @@ from hotpartition.core.errors import (
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
-from hotpartition.runtime.settings import ConsumerSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition_messages.api import respond
 from hotpartition_messages.function import build_handler
 from hotpartition_messages.keys import describe_table
@@ -455,7 +455,7 @@ class TestFunctions:
                 ran.append((run_ms, share))
                 return RunSummary(raises=2, ended="successor")
 
-        monkeypatch.setattr(module, "_settings", lambda: ConsumerSettings.defaults(run_seconds=170))
+        monkeypatch.setattr(module, "_settings", lambda: Settings.defaults("consumer", run_seconds=170))
         monkeypatch.setattr(module, "_consumer", Consumer)
         return module.handler, ran
 

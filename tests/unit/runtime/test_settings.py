@@ -3,40 +3,53 @@
 import pytest
 
 from hotpartition.core.errors import SettingsError
-from hotpartition.runtime.declaring import build_environment, variable_name
-from hotpartition.runtime.settings import AdaptiveSettings, ConsumerSettings, WriterSettings, is_in_band
-from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
+from hotpartition.runtime.declaring import variable_name
+from hotpartition.runtime.settings import Settings, is_in_band, name_of
+from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
-ALL = [*dict.fromkeys((*FUNCTION_SETTINGS.values(), *IN_BAND_SETTINGS.values())), AdaptiveSettings]
+ALL = (*FUNCTIONS, *IN_BAND_FUNCTIONS, "adaptive()", "in_band()")
 
 
-@pytest.mark.parametrize("cls", ALL)
-def test_defaults_are_within_their_own_ranges(cls):
+@pytest.mark.parametrize("function", ALL)
+def test_defaults_are_within_their_own_ranges(function):
     """What is not set has a value that would be accepted if it were."""
-    settings = cls.from_env(REQUIRED)
-    spelled = {variable_name(name): str(setting.default) for name, setting in cls.declared().items()}
-    assert cls.from_env(spelled | REQUIRED) == settings
+    settings = MessageSettings.from_env(REQUIRED, function)
+    declared = MessageSettings.declared(function)
+    spelled = {variable_name(name): str(setting.default) for name, setting in declared.items()}
+    assert MessageSettings.from_env(spelled | REQUIRED, function) == settings
 
 
-@pytest.mark.parametrize("cls", ALL)
-def test_every_setting_says_what_it_means_and_may_be(cls):
+@pytest.mark.parametrize("function", ALL)
+def test_every_setting_says_what_it_means_and_may_be(function):
     """A sentence with its unit; a number has both bounds, so that a mistake can be answered with them."""
-    for setting in cls.declared().values():
+    for setting in MessageSettings.declared(function).values():
         assert setting.description.endswith(".")
         assert "number" not in setting.allowed or "between" in setting.allowed
 
 
-@pytest.mark.parametrize(("environ", "expected"), [({}, True), ({"HOTPARTITION_REGISTRY_PORT": "1"}, False)])
-def test_a_function_without_redis_is_in_band(environ, expected):
+def test_a_function_has_its_own_settings_only():
+    """Another one's are neither read nor there: a job that asks for one is wired wrongly."""
+    settings = MessageSettings.from_env(REQUIRED | {"HOTPARTITION_RUN_SECONDS": "soon"}, "write")
+    with pytest.raises(AttributeError, match="run_seconds is not a setting of write"):
+        _ = settings.run_seconds
+    with pytest.raises(SettingsError, match="HOTPARTITION_RUN_SECONDS is unknown; allowed are"):
+        MessageSettings.defaults("write", run_seconds=5)
+
+
+@pytest.mark.parametrize(("environ", "name"), [({}, "in-band write"), ({"HOTPARTITION_REGISTRY_PORT": "1"}, "write")])
+def test_a_function_without_redis_is_in_band(environ, name):
     """Not one that lacks only a part of what reaches it: that one has to name what is missing."""
-    assert is_in_band(environ | {"HOTPARTITION_TABLE_NAME": "t"}) == expected
+    environ = environ | {"HOTPARTITION_TABLE_NAME": "t"}
+    assert is_in_band(environ) == (name == "in-band write")
+    assert name_of("write", environ) == name
 
 
 def test_a_mistake_is_one_sentence():
     """With the variable's name, what is allowed, and what is there instead."""
+    wrong = {"HOTPARTITION_REGISTRY_PORT": "0", "HOTPARTITION_REGISTRY_USER": ""}
     with pytest.raises(SettingsError) as caught:
-        WriterSettings.from_env(REQUIRED | {"HOTPARTITION_REGISTRY_PORT": "0", "HOTPARTITION_REGISTRY_USER": ""})
+        Settings.from_env(REQUIRED | wrong, "write")
     assert caught.value.problems == (
         "HOTPARTITION_REGISTRY_PORT should be a whole number, between 1 and 65535, not '0'",
         "HOTPARTITION_REGISTRY_USER should be a text that is not empty, not ''",
@@ -53,29 +66,30 @@ def test_every_wrong_variable_is_named():
         "HOTPARTITION_ROUTING_INDEX_NAME": "",
     }
     with pytest.raises(SettingsError) as caught:
-        ConsumerSettings.from_env(environ)
+        Settings.from_env(environ, "consumer")
     names = [problem.split()[0] for problem in caught.value.problems]
     assert sorted(names) == sorted([*environ, *REQUIRED])
 
 
 def test_the_environment_is_built_from_the_same_names():
-    """What infrastructure builds, the function reads."""
-    values = {"table_name": "t", "registry_host": "h", "sampling_distance_wcu": "2.5"}
-    assert WriterSettings.from_env(build_environment(WriterSettings, values)).sampling.sampling_distance_wcu == 2.5
+    """What infrastructure builds, the function reads; another function's values are left out."""
+    values = {"table_name": "t", "registry_host": "h", "sampling_distance_wcu": "2.5", "run_seconds": "9"}
+    environ = Settings.build_environment("write", values)
+    assert "HOTPARTITION_RUN_SECONDS" not in environ
+    assert Settings.from_env(environ, "write").sampling_distance_wcu == 2.5
 
 
-def test_building_refuses_unknown_and_missing_names():
-    """A typo fails the synthesis, not the function."""
-    with pytest.raises(SettingsError, match=r"table_name is missing.*sampling_distance is unknown"):
-        build_environment(WriterSettings, {"registry_host": "h", "sampling_distance": "2"})
-    assert "sampling_distance_wcu" in WriterSettings.declared()
+def test_building_refuses_missing_names():
+    """A missing one fails the synthesis, not the function."""
+    with pytest.raises(SettingsError, match="table_name is missing for write"):
+        Settings.build_environment("write", {"registry_host": "h"})
 
 
 def authentication(**values):
     return {**REQUIRED, **{f"HOTPARTITION_REGISTRY_{name.upper()}": value for name, value in values.items()}}
 
 
-@pytest.mark.parametrize("cls", [cls for cls in ALL if "registry_host" in cls.declared()])
+@pytest.mark.parametrize("function", [name for name in ALL if "registry_host" in Settings.declared(name)])
 @pytest.mark.parametrize(
     ("values", "missing"),
     [
@@ -86,10 +100,10 @@ def authentication(**values):
         ({"authentication": "kerberos"}, {"REGISTRY_AUTHENTICATION"}),
     ],
 )
-def test_authentication_that_cannot_work_fails_the_start(cls, values, missing):
+def test_authentication_that_cannot_work_fails_the_start(function, values, missing):
     """With one error that names each variable that is missing or wrong."""
     with pytest.raises(SettingsError) as caught:
-        cls.from_env(authentication(**values))
+        Settings.from_env(authentication(**values), function)
     assert {problem.split()[0].removeprefix("HOTPARTITION_") for problem in caught.value.problems} == missing
 
 
@@ -103,15 +117,14 @@ def test_authentication_that_cannot_work_fails_the_start(cls, values, missing):
 )
 def test_authentication_that_can_work_is_taken(values):
     """Each way with the least it needs."""
-    assert (
-        WriterSettings.from_env(authentication(**values)).registry.registry_authentication == values["authentication"]
-    )
+    settings = Settings.from_env(authentication(**values), "write")
+    assert settings.registry_authentication == values["authentication"]
 
 
-def test_a_group_is_checked_in_whole():
+def test_values_are_checked_together():
     """What two settings say together is named as well."""
     with pytest.raises(SettingsError, match="HOTPARTITION_PAGE_STALENESS_SECONDS should be at least twice"):
-        AdaptiveSettings.defaults(page_ttl_seconds=2)
+        Settings.defaults("adaptive()", page_ttl_seconds=2)
 
 
 @pytest.mark.parametrize(
@@ -120,4 +133,4 @@ def test_a_group_is_checked_in_whole():
 def test_what_code_gives_is_checked_as_a_variable_is(values):
     """`adaptive()` takes settings by name."""
     with pytest.raises(SettingsError):
-        AdaptiveSettings.defaults(**values)
+        Settings.defaults("adaptive()", **values)

@@ -11,7 +11,7 @@ from hotpartition.runtime.building_control import build_consumer
 from hotpartition.runtime.building_in_band import InBandEnds, build_in_band_writer
 from hotpartition.runtime.clocks import ElapsedTime
 from hotpartition.runtime.ends import _find_certificates, connect_redis
-from hotpartition.runtime.settings import ConsumerSettings, InBandWriterSettings, RegistrySettings
+from hotpartition.runtime.settings import Settings
 from support.builders import World
 from support.fakes import FakeClock, FakeTelemetry
 
@@ -19,7 +19,7 @@ HERE = {"registry_host": "cache.example"}
 
 
 def connect(telemetry=None, **values):
-    return connect_redis(RegistrySettings.defaults(**HERE, **values), telemetry or FakeTelemetry(), "routes")
+    return connect_redis(Settings.defaults("write", **HERE, **values), telemetry or FakeTelemetry(), "routes")
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +62,10 @@ def test_without_authentication_nothing_is_said():
 @pytest.mark.parametrize(("is_patient", "limits"), [(False, (0.5, 0.03)), (True, (2.0, 1.0))])
 def test_a_request_waits_for_less_than_the_consumer(is_patient, limits):
     """TLS and IAM may take hundreds of ms. Larger settings are for all."""
-    settings = RegistrySettings.defaults(**HERE)
+    settings = Settings.defaults("write", **HERE)
     options = connect_redis(settings, FakeTelemetry(), "routes", is_patient=is_patient)._options
     assert (options["socket_connect_timeout"], options["socket_timeout"]) == limits
-    settings = RegistrySettings.defaults(**HERE, registry_connect_timeout_ms=3_000, registry_command_timeout_ms=1_500)
+    settings = Settings.defaults("write", **HERE, registry_connect_timeout_ms=3_000, registry_command_timeout_ms=1_500)
     options = connect_redis(settings, FakeTelemetry(), "routes", is_patient=is_patient)._options
     assert (options["socket_connect_timeout"], options["socket_timeout"]) == (3.0, 1.5)
 
@@ -81,7 +81,7 @@ def test_a_request_waits_for_less_than_the_consumer(is_patient, limits):
 def test_redis_and_dynamodb_trust_the_same(monkeypatch, values, trusted):
     """Unless a file is named for Redis."""
     monkeypatch.setenv("AWS_CA_BUNDLE", "/all.pem")
-    assert _find_certificates(RegistrySettings.defaults(**HERE, **values)) == trusted
+    assert _find_certificates(Settings.defaults("write", **HERE, **values)) == trusted
 
 
 def test_a_connection_is_an_event_with_its_time():
@@ -118,12 +118,12 @@ def test_elapsed_time_goes_on_while_the_environment_is_frozen():
 
 @pytest.mark.parametrize("has_positions", [True, False])
 def test_the_consumer_closes_only_where_positions_are_times(has_positions):
-    settings = ConsumerSettings.defaults(has_positions=has_positions)
+    settings = Settings.defaults("consumer", has_positions=has_positions)
     assert (build_consumer(World().control_ends(), settings)._cooling is not None) == has_positions
 
 
 @pytest.mark.parametrize("is_raising", [True, False])
 def test_writers_raise_in_band_only_where_the_settings_let_them(is_raising):
     ends = InBandEnds(None, None, StoreClock(), FakeTelemetry(), FakeClock().as_clock())
-    settings = InBandWriterSettings.defaults(is_raising=is_raising)
+    settings = Settings.defaults("in_band()", is_raising=is_raising)
     assert build_in_band_writer(ends, None, settings, form=KeyForm())._counting._is_raising == is_raising

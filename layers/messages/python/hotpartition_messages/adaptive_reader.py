@@ -18,39 +18,39 @@ from hotpartition.runtime.ends import connect_redis, open_ends
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message, MessagePageCodec
 from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
-from hotpartition_messages.settings import ReadSettings
+from hotpartition_messages.settings import MessageSettings
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> MessageReader:
     """Build the read function's job from its variables."""
-    settings = ReadSettings.from_env(environ)
-    return open_reader(settings, telemetry, open_calls(settings.store, settings.queries))
+    settings = MessageSettings.from_env(environ, "read")
+    return open_reader(settings, telemetry, open_calls(settings, sends_rounds=True))
 
 
-def open_reader(settings: ReadSettings, telemetry: Telemetry, calls: DynamoDBCalls) -> MessageReader:
+def open_reader(settings: MessageSettings, telemetry: Telemetry, calls: DynamoDBCalls) -> MessageReader:
     """Build the read function's job, on one connection to Redis. Call it on the first request, as `open_ends`."""
-    connection = connect_redis(settings.registry, telemetry, "routes")
+    connection = connect_redis(settings, telemetry, "routes")
     ends = open_ends(settings, telemetry, connection, repairs=True)
-    store = DynamoDBItemStore(calls, describe_table(settings.store.table_name), Message.from_item)
+    store = DynamoDBItemStore(calls, describe_table(settings.table_name), Message.from_item)
     return build_message_reader(ends, settings, store)
 
 
 def build_message_reader(
     ends: Ends,
-    settings: ReadSettings,
+    settings: MessageSettings,
     store: ItemStore[str, Message],
     *,
     codec: PageCodec[Page[str, Message]] | None = None,
     page_cache: type[PageCache[Any]] = PageCache,
 ) -> MessageReader:
     """Build the job that reads messages."""
-    routes, counting = build_routes(ends, settings), build_read_counting(ends, settings.pages)
+    routes, counting = build_routes(ends, settings), build_read_counting(ends, settings)
     gatherer = build_gatherer(
         ends, settings, routes, store=store, form=KEY_FORM, position_of=position_of, counting=counting
     )
     newest, now_ms = None, ends.clock.now_ms
-    if ends.page_store is not None and settings.pages.page_cache:
-        cache = build_page_cache(ends, settings.pages, ends.page_store, codec or MessagePageCodec(), kind=page_cache)
+    if ends.page_store is not None and settings.page_cache:
+        cache = build_page_cache(ends, settings, ends.page_store, codec or MessagePageCodec(), kind=page_cache)
         newest = NewestPages(
             gatherer, routes=routes, cache=cache, limits=CACHED_LIMITS, counting=counting, now_ms=now_ms
         )

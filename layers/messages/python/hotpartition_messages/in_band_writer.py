@@ -17,17 +17,17 @@ from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message
-from hotpartition_messages.settings import InBandWriteSettings
+from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.wiring_writer import WriteJobs, build_jobs
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
     """Build the write function's jobs. Call it on the first request: a snapshot would share its random numbers."""
-    settings = InBandWriteSettings.from_env(environ)
-    calls, clock = open_calls(settings.store), system_clock()
-    table = describe_table(settings.store.table_name)
+    settings = MessageSettings.from_env(environ, "in-band write")
+    calls, clock = open_calls(settings), system_clock()
+    table = describe_table(settings.table_name)
     ends = open_in_band(calls, table.journal, telemetry, clock)
-    routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+    routes = build_in_band_routes(ends)
     writer = build_in_band_writer(ends, routes, settings, form=KEY_FORM)
     store = DynamoDBItemStore(calls, table, Message.from_item)
     gatherer = Gatherer(
@@ -35,7 +35,7 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
         routes=JournalReads(routes, telemetry, clock.now_ms),
         telemetry=telemetry,
         clock=clock,
-        budget_ms=settings.requests.request_budget_ms,
+        budget_ms=settings.request_budget_ms,
         form=KEY_FORM,
         position_of=position_of,
     )

@@ -1,76 +1,32 @@
-"""The settings of the messages application's functions: those of the library's engine, and its own."""
+"""The settings of the messages application's functions: the library's, and three of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from hotpartition.runtime.declaring import number, text, whole
+from hotpartition.runtime.settings import IN_BAND_READ, IN_BAND_WRITE, READ, WRITE, Settings
 
-from hotpartition.runtime.declaring import Settings, number, text, whole
-from hotpartition.runtime.settings import (
-    ConsumerSettings,
-    InBandOperateSettings,
-    InBandWriterSettings,
-    OperateSettings,
-    QuerySettings,
-    ReaderSettings,
-    RequestSettings,
-    StoreSettings,
-    WriterSettings,
-)
+FUNCTIONS = ("write", "read", "consumer", "operate")
+"""The functions, by their names in the documents."""
+IN_BAND_FUNCTIONS = ("in-band write", "in-band read", "in-band operate")
+"""Those where writers find hot conversations themselves."""
 
 
-class MessageWriting(Settings):
-    """How messages are written, however hot conversations are found."""
+class MessageSettings(Settings):
+    """The settings of one function of the application."""
 
-    retention_days = whole("How long after its time a message expires, in days; 0: never.", 0, least=0, most=36_500)
+    retention_days = whole(
+        "How long after its time a message expires, in days; 0: never.", 0, 0, 36_500, used_by=WRITE | IN_BAND_WRITE
+    )
     sender_claim = text(
         "Claim of the caller's token, or value that a Lambda authorizer passes on, that is the sender;"
         " empty: the body names it.",
         "",
+        used_by=WRITE | IN_BAND_WRITE,
     )
-
-
-class MessageReading(Settings):
-    """How messages are read, however hot conversations are found."""
-
     settle_seconds = number(
         "How far behind the present a reader may trust that no message is still to come, in seconds.",
         5.0,
-        least=0.0,
-        most=3600.0,
+        0.0,
+        3600.0,
+        used_by=READ | IN_BAND_READ,
     )
-
-
-class WriteSettings(WriterSettings, MessageWriting):
-    """Settings of the write function."""
-
-
-class ReadSettings(ReaderSettings, MessageReading):
-    """Settings of the read function."""
-
-
-class InBandWriteSettings(InBandWriterSettings, MessageWriting):
-    """Settings of a write function that finds hot conversations itself."""
-
-
-class InBandReadSettings(MessageReading):
-    """Settings of the read function beside such writers."""
-
-    store: StoreSettings
-    requests: RequestSettings
-    queries: QuerySettings
-
-
-FUNCTION_SETTINGS: Mapping[str, type[Settings]] = {
-    "write": WriteSettings,
-    "read": ReadSettings,
-    "consumer": ConsumerSettings,
-    "operate": OperateSettings,
-}
-"""The settings of each function, by its name in the documents."""
-
-IN_BAND_SETTINGS: Mapping[str, type[Settings]] = {
-    "write": InBandWriteSettings,
-    "read": InBandReadSettings,
-    "operate": InBandOperateSettings,
-}
-"""The same where writers find hot conversations themselves."""

@@ -12,7 +12,7 @@ from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.writer import Writer
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.messages import Message
-from hotpartition_messages.settings import InBandWriteSettings, WriteSettings
+from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter
 
 
@@ -27,7 +27,7 @@ class WriteJobs(NamedTuple):
 def build_jobs(
     writer: Writer,
     gatherer: Gatherer[str, Message],
-    settings: WriteSettings | InBandWriteSettings,
+    settings: MessageSettings,
     store: DynamoDBItemStore[Message],
     *,
     telemetry: Telemetry,
@@ -41,7 +41,7 @@ def build_jobs(
         random_bits=random.SystemRandom().getrandbits,
         retention_days=settings.retention_days,
     )
-    budget_ms = settings.requests.request_budget_ms
+    budget_ms = settings.request_budget_ms
     return WriteJobs(
         messages,
         MessageChanger(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms),

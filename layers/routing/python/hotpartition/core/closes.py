@@ -32,6 +32,10 @@ class CloseTimes:
     """Least time between two closes of one collection, void ones included."""
 
 
+TIMES = CloseTimes(lease_ms=600_000, margin_ms=60_000, pause_ms=3_600_000)
+"""The times by which keys are closed. How long a lease is comes from the settings, if they say."""
+
+
 class Refusal(StrEnum):
     """Why a collection is not closed now."""
 

@@ -62,7 +62,7 @@ ROUNDING_MARGIN = 1 - 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The decision's numbers; defaults are in `ConsumerSettings`, all in WCU/s."""
+    """The decision's numbers; defaults are in `Settings`, all in WCU/s."""
 
     hot_at_once_wcu: float
     hot_sustained_wcu: float

@@ -36,7 +36,7 @@ MAX_COPIES = 64
 
 @dataclass(frozen=True, slots=True)
 class ReadThresholds:
-    """The decision's numbers; defaults are in `ConsumerSettings`, loads in RCU/s."""
+    """The decision's numbers; defaults are in `Settings`, loads in RCU/s."""
 
     hot_at_once_rcu: float
     hot_sustained_rcu: float

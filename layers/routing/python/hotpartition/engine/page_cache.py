@@ -37,6 +37,10 @@ REFUSED_MS = 1_000.0
 would keep the partitions busy and so refuse the one that holds the lease."""
 MAX_REFUSALS = 1_000
 """Pages of which that is remembered."""
+MAX_ENTRIES = 200
+"""Pages that one execution environment keeps."""
+MAX_BYTES = 16_000_000
+"""Bytes of those pages, as JSON; in memory they are larger."""
 MAX_PAGE_BYTES = 1_048_576
 """A larger page stays out of Redis, whose other keys share the node's network: each environment reads it for itself."""
 

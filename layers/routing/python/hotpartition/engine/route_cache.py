@@ -39,6 +39,8 @@ MAX_LOOKUP_PAUSE_MS = 60_000
 COPIES_KNOWN_MS = 60_000
 """For how long a collection counts as read-hot after Redis stops responding: as long as in Redis itself. Each
 environment's own cached pages then keep a rush from DynamoDB."""
+MAX_ROUTES = 10_000
+"""Routes that one execution environment keeps."""
 MAX_UNCONFIRMED = 1_000
 """Collections of which such generations are remembered."""
 

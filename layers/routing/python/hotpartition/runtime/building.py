@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.core.items import KeyT
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.merge import ItemT, PositionOf
@@ -21,17 +22,11 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.read_repair import ReadRepair
-from hotpartition.engine.route_cache import RouteCache, Routes, RouteSource
+from hotpartition.engine.route_cache import MAX_ROUTES, RouteCache, Routes, RouteSource
 from hotpartition.engine.write_counting import ReportedWrites
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.building_leases import build_leases
-from hotpartition.runtime.settings import (
-    ControlSettings,
-    EngineSettings,
-    JournalSettings,
-    StoreSettings,
-    WriterSettings,
-)
+from hotpartition.runtime.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +58,11 @@ class Ends:
     parts: Parts = Parts()
 
 
-def build_routes(ends: Ends, settings: EngineSettings, journal: JournalReading | None = None) -> RouteSource:
+def build_routes(ends: Ends, settings: Settings, journal: JournalReading | None = None) -> RouteSource:
     """Build the source of routes; with a journal, as writers need it, only of those that the journal confirmed."""
     cache = RouteCache(
-        ttl_seconds=settings.routes.route_cache_seconds,
-        max_entries=settings.requests.route_cache_entries,
+        ttl_seconds=settings.route_cache_seconds,
+        max_entries=MAX_ROUTES,
         random=ends.clock.random,
     )
     return ends.parts.routes(
@@ -77,7 +72,7 @@ def build_routes(ends: Ends, settings: EngineSettings, journal: JournalReading |
 
 def build_writer(
     ends: Ends,
-    settings: WriterSettings,
+    settings: Settings,
     *,
     journal: JournalReading,
     form: KeyForm,
@@ -85,26 +80,27 @@ def build_writer(
     budget_ms: float | None = None,
     sampler: type[LoadSampler] = LoadSampler,
     closing: bool = True,
+    times: CloseTimes = TIMES,
 ) -> Writer:
     """Build a writer; `budget_ms` is taken from the settings unless it is given.
 
-    `closing`: whether positions are times of the present, so that routes may be closed.
+    `closing`: whether positions are times of the present, so that routes may be closed, by these `times`.
     """
     leases = None
     if closing:
         leases = build_leases(
-            settings.leases,
+            settings,
             journal=journal,
             telemetry=ends.telemetry,
             now_ms=ends.clock.now_ms,
-            max_entries=settings.requests.route_cache_entries,
+            times=times,
         )
     return ends.parts.writer(
         routes=build_routes(ends, settings, leases or journal),
         counting=ReportedWrites(
             sampler=sampler(
                 environment_id=ends.environment_id,
-                sampling_distance_wcu=settings.sampling.sampling_distance_wcu,
+                sampling_distance_wcu=settings.sampling_distance_wcu,
                 random=ends.clock.random,
             ),
             reports=ends.reports,
@@ -112,7 +108,7 @@ def build_writer(
         ),
         telemetry=ends.telemetry,
         clock=ends.clock,
-        budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,
+        budget_ms=settings.request_budget_ms if budget_ms is None else budget_ms,
         form=form,
         choices=choices,
         leases=leases,
@@ -121,7 +117,7 @@ def build_writer(
 
 def build_gatherer(
     ends: Ends,
-    settings: EngineSettings,
+    settings: Settings,
     routes: Routes,
     *,
     store: ItemStore[KeyT, ItemT],
@@ -141,32 +137,29 @@ def build_gatherer(
         ),
         telemetry=ends.telemetry,
         clock=ends.clock,
-        budget_ms=settings.requests.request_budget_ms,
+        budget_ms=settings.request_budget_ms,
         form=form,
         position_of=position_of,
         counting=counting,
     )
 
 
-def build_key_form(settings: ControlSettings) -> KeyForm:
+def build_key_form(settings: Settings) -> KeyForm:
     """Build the form of a table's partition keys; in commands a collection is called `conversation_id`."""
-    return KeyForm(settings.keys.key_separator, label="conversation_id")
+    return KeyForm(settings.key_separator, label="conversation_id")
 
 
-def build_journal_place(
-    store: StoreSettings, journal: JournalSettings, partition_key: str, sort_key: str, *, index_name: str = ""
-) -> JournalPlace:
+def build_journal_place(settings: Settings, partition_key: str, sort_key: str, *, index_name: str = "") -> JournalPlace:
     """Build the place of a table's routing items, given the names of its own keys.
 
     `index_name` is the index that lists them where they lie in their collections.
     """
-    if journal.journal_table_name:
-        return JournalPlace(journal.journal_table_name, journal.journal_partition_key_name, sort_key="")
-    return JournalPlace(store.table_name, partition_key, sort_key, journal.journal_sort_key, index_name)
+    if settings.journal_table_name:
+        return JournalPlace(settings.journal_table_name, settings.journal_partition_key_name, sort_key="")
+    return JournalPlace(settings.table_name, partition_key, sort_key, settings.journal_sort_key, index_name)
 
 
-def find_journal(settings: ControlSettings) -> JournalPlace:
+def find_journal(settings: Settings) -> JournalPlace:
     """Build the place of the routing items of the table that the settings describe."""
-    keys = settings.keys
-    names = keys.partition_key_name, keys.sort_key_name
-    return build_journal_place(settings.store, settings.journal, *names, index_name=keys.routing_index_name)
+    names = settings.partition_key_name, settings.sort_key_name
+    return build_journal_place(settings, *names, index_name=settings.routing_index_name)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from hotpartition.control.ends import ControlEnds
-from hotpartition.core.closes import WARM_SHARE
+from hotpartition.core.closes import TIMES, WARM_SHARE, CloseTimes
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -22,7 +22,7 @@ from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.calls import open_calls
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.ends import connect_redis
-from hotpartition.runtime.settings import ConsumerSettings, OperateSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.thresholds import build_thresholds
 
 if TYPE_CHECKING:
@@ -32,77 +32,79 @@ if TYPE_CHECKING:
     from hotpartition.control.reconcile import Reconciler
 
 
-def open_consumer(settings: ConsumerSettings, telemetry: Telemetry) -> Consumer:
+def open_consumer(settings: Settings, telemetry: Telemetry, times: CloseTimes = TIMES) -> Consumer:
     """Build the stream consumer's job."""
-    ends = _open_ends(settings, telemetry, connect_redis(settings.registry, telemetry, "detection", is_patient=True))
-    return build_consumer(ends, settings)
+    ends = _open_ends(settings, telemetry, connect_redis(settings, telemetry, "detection", is_patient=True))
+    return build_consumer(ends, settings, times=times)
 
 
-def build_consumer(ends: ControlEnds, settings: ConsumerSettings, kind: type[Consumer] | None = None) -> Consumer:
+def build_consumer(
+    ends: ControlEnds, settings: Settings, kind: type[Consumer] | None = None, times: CloseTimes = TIMES
+) -> Consumer:
     """Build a consumer on any ends; a test breaks the protocol on purpose by another `kind`."""
     from hotpartition.control.consumer import Consumer  # noqa: PLC0415 - see this module's docstring
     from hotpartition.control.cooling import CoolingLimits  # noqa: PLC0415 - as above
 
-    heat, detection, times = settings.heat, settings.detection, find_close_times(settings.leases, settings.closing)
+    close_times = find_close_times(settings, times)
     cooling = None
-    if times is not None and settings.keys.has_positions:
-        close_after_ms = round(settings.closing.close_after_seconds * 1000)
-        cooling = CoolingLimits(heat.hot_sustained_wcu * WARM_SHARE, close_after_ms, times)
+    if close_times is not None and settings.has_positions:
+        close_after_ms = round(settings.close_after_seconds * 1000)
+        cooling = CoolingLimits(settings.hot_sustained_wcu * WARM_SHARE, close_after_ms, close_times)
     return (kind or Consumer)(
         ends,
-        thresholds=build_thresholds(settings.load, settings.size, heat),
+        thresholds=build_thresholds(settings),
         read_thresholds=ReadThresholds(
-            hot_at_once_rcu=detection.hot_at_once_rcu,
-            hot_sustained_rcu=heat.hot_sustained_rcu,
-            cooled_rcu=detection.cooled_rcu,
-            pages_per_copy=detection.pages_per_copy,
+            hot_at_once_rcu=settings.hot_at_once_rcu,
+            hot_sustained_rcu=settings.hot_at_once_rcu / 1.5,
+            cooled_rcu=settings.hot_at_once_rcu / 3,
+            pages_per_copy=settings.hot_at_once_rcu * 40 / 3,
         ),
-        stream_partitions=settings.reports.stream_partitions,
-        max_raises_per_hour=detection.max_raises_per_hour if settings.raising.is_raising else 0,
+        stream_partitions=settings.stream_partitions,
+        max_raises_per_hour=settings.max_raises_per_hour if settings.is_raising else 0,
         cooling=cooling,
     )
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
     """Build the jobs of the operations function."""
-    return open_operations(OperateSettings.from_env(environ), telemetry)
+    return open_operations(Settings.from_env(environ, "operate"), telemetry)
 
 
-def open_operations(settings: OperateSettings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
+def open_operations(settings: Settings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function from its settings."""
     from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - see this module's docstring
     from hotpartition.redis.listing import RedisRegistryListing  # noqa: PLC0415 - as above
 
-    connection = connect_redis(settings.registry, telemetry, "operations", is_patient=True)
+    connection = connect_redis(settings, telemetry, "operations", is_patient=True)
     ends = _open_ends(settings, telemetry, connection)
-    listing = RedisRegistryListing(connection, settings.store.table_name)
+    listing = RedisRegistryListing(connection, settings.table_name)
     return build_operations(ends, settings), Reconciler(ends, listing)
 
 
-def build_operations(ends: ControlEnds, settings: OperateSettings) -> Operations:
+def build_operations(
+    ends: ControlEnds, settings: Settings, *, consumers: int = 1, times: CloseTimes = TIMES
+) -> Operations:
     """Build the operations job, on any ends."""
     from hotpartition.control.hot_keys import ReportedHeat, ReportLimits  # noqa: PLC0415 - see above
     from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - see above
 
     reports = ReportLimits(
-        stream_partitions=settings.reports.stream_partitions,
-        consumers=settings.consumers,
-        hot_sustained_wcu=settings.heat.hot_sustained_wcu,
-        hot_sustained_rcu=settings.heat.hot_sustained_rcu,
+        stream_partitions=settings.stream_partitions,
+        consumers=consumers,
+        hot_sustained_wcu=settings.hot_sustained_wcu,
+        hot_sustained_rcu=settings.hot_at_once_rcu / 1.5,
     )
     limits = OperationsLimits(
-        max_shard_count=settings.size.max_shard_count,
-        route_cache_seconds=settings.routes.route_cache_seconds,
-        has_positions=settings.keys.has_positions,
-        close_times=find_close_times(settings.leases, settings.closing),
+        max_shard_count=settings.max_shard_count,
+        route_cache_seconds=settings.route_cache_seconds,
+        has_positions=settings.has_positions,
+        close_times=find_close_times(settings, times),
     )
     return Operations(ends, ReportedHeat(ends, reports), limits)
 
 
-def _open_ends(
-    settings: ConsumerSettings | OperateSettings, telemetry: Telemetry, connection: RedisConnection
-) -> ControlEnds:
-    calls, place, name = open_calls(settings.store), find_journal(settings), settings.store.table_name
+def _open_ends(settings: Settings, telemetry: Telemetry, connection: RedisConnection) -> ControlEnds:
+    calls, place, name = open_calls(settings), find_journal(settings), settings.table_name
     return ControlEnds(
         source=RedisReportSource(connection, name, telemetry),
         journal=DynamoDBJournal(calls, place),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Journal, LoadItems, Telemetry
 from hotpartition.core.route import MAX_CHOICES
@@ -19,9 +20,10 @@ from hotpartition.engine.in_band import RAISE_BUDGET_MS, InBandCounting
 from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raiser
+from hotpartition.engine.route_cache import MAX_ROUTES
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.building_leases import build_leases, find_close_times
-from hotpartition.runtime.settings import InBandWriterSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.thresholds import build_thresholds
 
 
@@ -42,37 +44,38 @@ def open_in_band(calls: DynamoDBCalls, place: JournalPlace, telemetry: Telemetry
     return InBandEnds(DynamoDBJournal(calls, place), loads, store_clock, telemetry, clock)
 
 
-def build_in_band_routes(ends: InBandEnds, *, max_entries: int) -> JournalRoutes:
+def build_in_band_routes(ends: InBandEnds) -> JournalRoutes:
     """Build the source of routes."""
     return JournalRoutes(
-        journal=ends.journal, telemetry=ends.telemetry, random=ends.clock.random, max_entries=max_entries
+        journal=ends.journal, telemetry=ends.telemetry, random=ends.clock.random, max_entries=MAX_ROUTES
     )
 
 
 def build_in_band_writer(
     ends: InBandEnds,
     routes: JournalRoutes,
-    settings: InBandWriterSettings,
+    settings: Settings,
     *,
     form: KeyForm,
     budget_ms: float | None = None,
     choices: int = MAX_CHOICES,
     counting: type[InBandCounting] = InBandCounting,
     closing: bool = True,
+    times: CloseTimes = TIMES,
 ) -> Writer:
     """Build a writer that raises hot keys; a test finds them sooner, or breaks the protocol, by `counting`.
 
-    `budget_ms` and `closing` are as `build_writer` takes them.
+    `budget_ms`, `closing` and `times` are as `build_writer` takes them.
     """
     clock, leases, cooling = ends.clock, None, None
     if closing:
-        cooling = _build_cooling(ends, settings)
+        cooling = _build_cooling(ends, settings, times)
         leases = build_leases(
-            settings.leases,
+            settings,
             journal=ends.journal,
             telemetry=ends.telemetry,
             now_ms=clock.now_ms,
-            max_entries=settings.requests.route_cache_entries,
+            times=times,
         )
     if leases is not None and cooling is not None:
         leases.on_renewed = cooling.renewed
@@ -85,8 +88,8 @@ def build_in_band_writer(
         store_clock=ends.store_clock,
         telemetry=ends.telemetry,
         clock=clock,
-        thresholds=build_thresholds(settings.load, settings.size),
-        is_raising=settings.raising.is_raising,
+        thresholds=build_thresholds(settings, is_sustained=False),
+        is_raising=settings.is_raising,
         cooling=cooling,
     )
     return Writer(
@@ -94,27 +97,27 @@ def build_in_band_writer(
         counting=counts,
         telemetry=ends.telemetry,
         clock=clock,
-        budget_ms=settings.requests.request_budget_ms if budget_ms is None else budget_ms,
+        budget_ms=settings.request_budget_ms if budget_ms is None else budget_ms,
         form=form,
         choices=choices,
         leases=leases,
     )
 
 
-def _build_cooling(ends: InBandEnds, settings: InBandWriterSettings) -> InBandCooling | None:
+def _build_cooling(ends: InBandEnds, settings: Settings, times: CloseTimes) -> InBandCooling | None:
     """Build the part that closes cooled keys; None: nothing is closed."""
-    times = find_close_times(settings.leases, settings.closing)
-    if times is None:
+    close_times = find_close_times(settings, times)
+    if close_times is None:
         return None
     raiser = Raiser(
         journal=ends.journal, registry=None, telemetry=ends.telemetry, clock=ends.clock, budget_ms=RAISE_BUDGET_MS
     )
     return InBandCooling(
         loads=ends.loads,
-        closer=Closer(journal=ends.journal, raiser=raiser, telemetry=ends.telemetry, times=times),
+        closer=Closer(journal=ends.journal, raiser=raiser, telemetry=ends.telemetry, times=close_times),
         store_clock=ends.store_clock,
         telemetry=ends.telemetry,
         clock=ends.clock,
-        key_wcu=settings.load.hot_at_once_wcu,
-        close_after_ms=round(settings.closing.close_after_seconds * 1000),
+        key_wcu=settings.hot_at_once_wcu,
+        close_after_ms=round(settings.close_after_seconds * 1000),
     )

@@ -7,17 +7,17 @@ from typing import Any
 from hotpartition.core.page_freshness import PageLimits
 from hotpartition.core.ports import PageStore
 from hotpartition.core.sampler import ReadSampler
-from hotpartition.engine.page_cache import PageCache, PageCodec, PageT
+from hotpartition.engine.page_cache import MAX_BYTES, MAX_ENTRIES, PageCache, PageCodec, PageT
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.runtime.building import Ends
-from hotpartition.runtime.settings import PageSettings
+from hotpartition.runtime.settings import Settings
 
 
-def build_read_counting(ends: Ends, pages: PageSettings) -> ReadCounting:
-    """Build the counting of read pages."""
+def build_read_counting(ends: Ends, settings: Settings) -> ReadCounting:
+    """Build the counting of read settings."""
     sampler = ReadSampler(
         environment_id=ends.environment_id,
-        sampling_distance_rcu=pages.read_sampling_distance_rcu,
+        sampling_distance_rcu=settings.read_sampling_distance_rcu,
         random=ends.clock.random,
     )
     return ReadCounting(sampler=sampler, reports=ends.reports, telemetry=ends.telemetry, now_ms=ends.clock.now_ms)
@@ -25,14 +25,14 @@ def build_read_counting(ends: Ends, pages: PageSettings) -> ReadCounting:
 
 def build_page_cache(
     ends: Ends,
-    pages: PageSettings,
+    settings: Settings,
     store: PageStore,
     codec: PageCodec[PageT],
     *,
     kind: type[PageCache[Any]] = PageCache,
 ) -> PageCache[PageT]:
     """Build the page cache of an environment."""
-    limits = PageLimits(ttl_ms=pages.page_ttl_seconds * 1000, bound_ms=pages.page_staleness_seconds * 1000)
+    limits = PageLimits(ttl_ms=settings.page_ttl_seconds * 1000, bound_ms=settings.page_staleness_seconds * 1000)
     return kind(
         store=store,
         codec=codec,
@@ -41,6 +41,6 @@ def build_page_cache(
         clock=ends.clock,
         timer=ends.timer,
         environment_id=ends.environment_id,
-        max_entries=pages.page_l1_entries,
-        max_bytes=pages.page_l1_bytes,
+        max_entries=MAX_ENTRIES,
+        max_bytes=MAX_BYTES,
     )

@@ -5,13 +5,16 @@ from __future__ import annotations
 from hotpartition.core.hedging import HedgePolicy
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.clients import open_boto3, open_curl
-from hotpartition.runtime.settings import QuerySettings, StoreSettings
+from hotpartition.runtime.settings import Settings
 
 
-def open_calls(store: StoreSettings, queries: QuerySettings | None = None) -> DynamoDBCalls:
-    """Open the client of DynamoDB, which connects with its first request; rounds of queries need `queries`."""
-    parallel, quantile = (queries.fan_out_threads, queries.hedge_quantile) if queries else (1, 0.0)
+def open_calls(settings: Settings, *, sends_rounds: bool = False) -> DynamoDBCalls:
+    """Open the client of DynamoDB, which connects with its first request.
+
+    `sends_rounds`: whether queries are sent several at a time.
+    """
+    parallel, quantile = (settings.fan_out_threads, settings.hedge_quantile) if sends_rounds else (1, 0.0)
     policy = HedgePolicy(quantile=quantile) if quantile else None
-    if store.dynamodb_client == "curl":
-        return open_curl(endpoint=store.dynamodb_endpoint, parallel=parallel, policy=policy)
+    if settings.dynamodb_client == "curl":
+        return open_curl(endpoint=settings.dynamodb_endpoint, parallel=parallel, policy=policy)
     return open_boto3(parallel=parallel, policy=policy)

@@ -1,4 +1,4 @@
-"""Declares settings: one line each, with its meaning, default and allowed values.
+"""Declares settings: one line each, with its meaning, default, allowed values, and which functions use it.
 
 Plain classes: each cold start pays for its settings, and pydantic's models took 8 ms of it.
 """
@@ -6,30 +6,53 @@ Plain classes: each cold start pays for its settings, and pydantic's models took
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, Self, TypeVar, cast, get_type_hints
+from typing import Any, Self, TypeVar, cast
 
 from hotpartition.core.errors import SettingsError
 
 PREFIX = "HOTPARTITION_"
+
+Functions = frozenset[str]
+"""Names of functions."""
 
 NumberT = TypeVar("NumberT", int, float)
 
 _TRUTH: Mapping[str, bool] = {"true": True, "false": False}
 
 
-class Setting(NamedTuple):
-    """One setting: its meaning, allowed values, default (None: it has to be given), and the reader of its value.
+class Setting:
+    """One setting: its meaning, allowed values, default (None: it has to be given), users, and the reader of its value.
 
     `read` raises `ValueError` or `TypeError` for a value that is not allowed.
     """
 
-    description: str
-    allowed: str
-    default: object
-    read: Callable[[object], object]
+    name = ""
+
+    def __init__(
+        self,
+        description: str,
+        allowed: str,
+        default: object,
+        used_by: Functions,
+        read: Callable[[object], object],
+    ) -> None:
+        self.description = description
+        self.allowed = allowed
+        self.default = default
+        self.used_by = used_by
+        self.read = read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, settings: Declared | None, kind: type) -> Setting:
+        """Return the declaration, from the class; an instance has values of its own for what its function uses."""
+        if settings is None:
+            return self
+        raise AttributeError(f"{self.name} is not a setting of {settings.function}")
 
 
-def text(description: str, default: str | None = None, *, choices: Sequence[str] = ()) -> str:
+def text(description: str, default: str | None = None, *, used_by: Functions, choices: Sequence[str] = ()) -> str:
     """Declare a text. It may be empty where its default is."""
 
     def read(given: object) -> object:
@@ -38,28 +61,37 @@ def text(description: str, default: str | None = None, *, choices: Sequence[str]
         return given
 
     allowed = "a text" if default == "" else "a text that is not empty"
-    return cast("str", Setting(description, f"one of {', '.join(choices)}" if choices else allowed, default, read))
+    allowed = f"one of {', '.join(choices)}" if choices else allowed
+    return cast("str", Setting(description, allowed, default, used_by, read))
 
 
-def flag(description: str, *, default: bool) -> bool:
+def flag(description: str, *, default: bool, used_by: Functions) -> bool:
     """Declare a setting that is either true or false."""
 
     def read(given: object) -> object:
         return given if isinstance(given, bool) else _TRUTH[str(given).lower()]
 
-    return cast("bool", Setting(description, "true or false", default, read))
+    return cast("bool", Setting(description, "true or false", default, used_by, read))
 
 
-def whole(description: str, default: int, *, least: int, most: int) -> int:
+def whole(description: str, default: int, least: int, most: int, *, used_by: Functions) -> int:
     """Declare a whole number."""
     allowed = f"a whole number, between {least} and {most}"
-    return cast("int", Setting(description, allowed, default, lambda given: _read_number(int, given, least, most)))
+
+    def read(given: object) -> object:
+        return _read_number(int, given, least, most)
+
+    return cast("int", Setting(description, allowed, default, used_by, read))
 
 
-def number(description: str, default: float, *, least: float, most: float) -> float:
+def number(description: str, default: float, least: float, most: float, *, used_by: Functions) -> float:
     """Declare a number."""
     allowed = f"a number, between {least} and {most}"
-    return cast("float", Setting(description, allowed, default, lambda given: _read_number(float, given, least, most)))
+
+    def read(given: object) -> object:
+        return _read_number(float, given, least, most)
+
+    return cast("float", Setting(description, allowed, default, used_by, read))
 
 
 def _read_number(kind: type[NumberT], given: object, least: NumberT, most: NumberT) -> NumberT:
@@ -86,17 +118,19 @@ def unknown(name: str, known: Iterable[str]) -> str:
     return f"{name} is unknown; allowed are {', '.join(names)}" + (f". Did you mean {near[0]}?" if near else "")
 
 
-class Settings:
-    """Settings of one subject, or groups of them. Frozen.
+class Declared:
+    """The settings of one function. Frozen.
 
-    A setting is an attribute that `text`, `flag`, `whole` or `number` declares; a group is an annotated attribute whose
-    type is another class of settings. A setting has the same name in all groups, which is its environment variable, in
-    capitals and behind `HOTPARTITION_`.
+    A setting is an attribute that `text`, `flag`, `whole` or `number` declares. Its name, in capitals and behind
+    `HOTPARTITION_`, is its environment variable.
     """
 
-    def __init__(self, values: Mapping[str, object]) -> None:
+    def __init__(self, function: str, values: Mapping[str, object]) -> None:
         """Take values that `read` has checked."""
-        vars(self).update(values)
+        vars(self).update(values, function=function)
+
+    function: str
+    """The function's name."""
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"settings are frozen: {name}")
@@ -112,63 +146,28 @@ class Settings:
         return ()
 
     @classmethod
-    def declared(cls) -> dict[str, Setting]:
-        """List the settings by name, those of the groups first."""
-        groups = [group.declared() for group in cls._groups().values()]
-        return {name: setting for each in (*groups, cls._own()) for name, setting in each.items()}
+    def declared(cls, function: str) -> dict[str, Setting]:
+        """List a function's settings by name."""
+        classes = reversed(cls.__mro__)
+        every = [value for each in classes for value in vars(each).values() if isinstance(value, Setting)]
+        return {setting.name: setting for setting in every if function in setting.used_by}
 
     @classmethod
-    def read(cls, values: Mapping[str, object], name_of: Callable[[str], str] = variable_name) -> Self:
+    def read(cls, values: Mapping[str, object], function: str, name_of: Callable[[str], str] = variable_name) -> Self:
         """Read values by name; missing ones have their default.
 
         Args:
             values: texts, numbers, true and false.
+            function: whose settings they are.
             name_of: how a person calls a setting.
 
         Raises:
             SettingsError: naming every setting that is unknown, missing, malformed or out of range.
         """
-        known = cls.declared()
+        known = cls.declared(function)
         problems = [unknown(name_of(name), known) for name in values if name not in known]
-        settings = cls.collect(values, name_of, problems)
-        if problems:
-            raise SettingsError(list(dict.fromkeys(problems)))
-        return settings
-
-    @classmethod
-    def from_env(cls, environ: Mapping[str, str], **given: object) -> Self:
-        """Read the settings, once, at cold start; values given in code come first.
-
-        Raises:
-            SettingsError: naming every variable that is missing, malformed or out of range.
-        """
-        variables = {name: variable_name(name) for name in cls.declared()}
-        found = {name: environ[variable] for name, variable in variables.items() if variable in environ}
-        return cls.read({**found, **given})
-
-    @classmethod
-    def defaults(cls, name_of: Callable[[str], str] = variable_name, /, **values: object) -> Self:
-        """Build settings in code; missing ones have their default, and a table or a Redis need not be named."""
-        required = {name: "-" for name, setting in cls.declared().items() if setting.default is None}
-        return cls.read({**required, **values}, name_of)
-
-    @classmethod
-    def _own(cls) -> dict[str, Setting]:
-        classes = reversed(cls.__mro__)
-        return {name: value for each in classes for name, value in vars(each).items() if isinstance(value, Setting)}
-
-    @classmethod
-    def _groups(cls) -> dict[str, type[Settings]]:
-        return get_type_hints(cls)
-
-    @classmethod
-    def collect(cls, values: Mapping[str, object], name_of: Callable[[str], str], problems: list[str]) -> Self:
-        """Read this group's values; add their mistakes to the problems."""
-        before = len(problems)
-        found: dict[str, object] = {
-            name: group.collect(values, name_of, problems) for name, group in cls._groups().items()
-        }
-        for name, setting in cls._own().items():
+        found: dict[str, object] = {}
+        for name, setting in known.items():
             given = values.get(name, setting.default)
             if given is None:
                 problems.append(f"{name_of(name)} is missing ({setting.description})")
@@ -177,27 +176,48 @@ class Settings:
                 found[name] = setting.read(given)
             except (KeyError, OverflowError, TypeError, ValueError):
                 problems.append(f"{name_of(name)} should be {setting.allowed}, not {given!r}")
-        settings = cls(found)
-        if len(problems) == before:
+        settings = cls(function, found)
+        if not problems:
             problems.extend(settings.check(name_of))
+        if problems:
+            raise SettingsError(problems)
         return settings
 
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], function: str, **given: object) -> Self:
+        """Read a function's settings, once, at cold start; values given in code come first.
 
-def build_environment(settings: type[Settings], values: Mapping[str, str]) -> dict[str, str]:
-    """Build a function's environment from values by name; a setting that is not named keeps its default.
+        Raises:
+            SettingsError: naming every variable that is missing, malformed or out of range.
+        """
+        variables = {name: variable_name(name) for name in cls.declared(function)}
+        found = {name: environ[variable] for name, variable in variables.items() if variable in environ}
+        return cls.read({**found, **given}, function)
 
-    Values are texts because at synthesis some of them are only known as CloudFormation references.
+    @classmethod
+    def defaults(cls, function: str, name_of: Callable[[str], str] = variable_name, /, **values: Any) -> Self:
+        """Build settings in code; missing ones have their default, and a table or a Redis need not be named."""
+        required = {name: "-" for name, setting in cls.declared(function).items() if setting.default is None}
+        return cls.read({**required, **values}, function, name_of)
 
-    Raises:
-        SettingsError: when a required setting is not among the values, or a name is unknown.
-    """
-    known = settings.declared()
-    problems = [
-        f"{name} is missing for {settings.__name__}"
-        for name, setting in known.items()
-        if setting.default is None and name not in values
-    ]
-    problems += [unknown(name, known) for name in values if name not in known]
-    if problems:
-        raise SettingsError(problems)
-    return {variable_name(name): value for name, value in values.items()}
+    @classmethod
+    def select(cls, function: str, values: Mapping[str, str]) -> dict[str, str]:
+        """Select the values, by name, that a function has settings for."""
+        known = cls.declared(function)
+        return {name: text for name, text in values.items() if name in known}
+
+    @classmethod
+    def build_environment(cls, function: str, values: Mapping[str, str]) -> dict[str, str]:
+        """Build a function's environment from values by name; a setting that is not named keeps its default.
+
+        Values are texts because at synthesis some of them are only known as CloudFormation references. Those that the
+        function has no setting for are left out.
+
+        Raises:
+            SettingsError: a required setting is not among the values.
+        """
+        known = cls.declared(function).items()
+        missing = [name for name, setting in known if setting.default is None and name not in values]
+        if missing:
+            raise SettingsError([f"{name} is missing for {function}" for name in missing])
+        return {variable_name(name): value for name, value in cls.select(function, values).items()}

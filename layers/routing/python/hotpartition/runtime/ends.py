@@ -24,15 +24,17 @@ from hotpartition.redis.reports import RedisReportSink
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
-from hotpartition.runtime.settings import EngineSettings, RegistrySettings
+from hotpartition.runtime.settings import Settings
 
+COOLDOWN_MS = 1_000
+"""How long Redis is left alone after it failed to respond."""
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, outside a request's path: the consumer reads thousands of
 entries at a time, and were connecting always a little too slow for it, nothing would be detected."""
 
 
 def open_ends(
-    settings: EngineSettings,
+    settings: Settings,
     telemetry: Telemetry,
     connection: RedisConnection,
     *,
@@ -46,12 +48,12 @@ def open_ends(
     `repairs`: the engine's user in Redis may repair routes. `pause` waits after each sending of reports, which have a
     background of their own then.
     """
-    clock, name = clock or system_clock(), settings.store.table_name
+    clock, name = clock or system_clock(), settings.table_name
     background = BackgroundThread()
     reports = RedisReportSink(
         connection,
         name,
-        partitions=settings.reports.stream_partitions,
+        partitions=settings.stream_partitions,
         background=BackgroundThread() if pause else background,
         now_ms=clock.now_ms,
         pause=pause or (lambda: None),
@@ -72,7 +74,7 @@ def open_ends(
 
 
 def connect_redis(
-    settings: RegistrySettings, telemetry: Telemetry, purpose: str, *, is_patient: bool = False
+    settings: Settings, telemetry: Telemetry, purpose: str, *, is_patient: bool = False
 ) -> RedisConnection:
     """Build the connection of a function; nothing is opened yet.
 
@@ -102,19 +104,19 @@ def connect_redis(
         on_connect=note_connected,
         connect_timeout_ms=max(least_connect_ms, settings.registry_connect_timeout_ms),
         command_timeout_ms=max(least_command_ms, settings.registry_command_timeout_ms),
-        cooldown_ms=settings.registry_rest_ms,
+        cooldown_ms=COOLDOWN_MS,
         now_ms=lambda: time.monotonic() * 1000,
     )
 
 
-def _find_certificates(settings: RegistrySettings) -> Certificates:
+def _find_certificates(settings: Settings) -> Certificates:
     """Find the trusted authorities: as DynamoDB's client does, unless a file is named."""
     if settings.registry_ca_file:
         return Certificates(file=settings.registry_ca_file)
     return find_certificates(os.environ) if settings.registry_tls else Certificates()
 
 
-def _find_credentials(settings: RegistrySettings) -> CredentialProvider | None:
+def _find_credentials(settings: Settings) -> CredentialProvider | None:
     match settings.registry_authentication:
         case "iam":
             from hotpartition.redis.credentials import IamCredentials  # noqa: PLC0415 - see this module's docstring

@@ -10,6 +10,7 @@ from hotpartition.control.hot_keys import LoadItemHeat, RunAll
 from hotpartition.control.operations import Operations, OperationsLimits
 from hotpartition.control.reconcile import JournalCheck
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
@@ -20,7 +21,7 @@ from hotpartition.runtime.building import build_key_form, find_journal
 from hotpartition.runtime.building_in_band import open_in_band
 from hotpartition.runtime.building_leases import find_close_times
 from hotpartition.runtime.clocks import system_clock
-from hotpartition.runtime.settings import InBandOperateSettings, InBandSettings
+from hotpartition.runtime.settings import Settings
 
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
@@ -28,15 +29,15 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operati
     # Imports libcurl, which the command line need not have.
     from hotpartition.runtime.calls import open_calls  # noqa: PLC0415
 
-    settings = InBandOperateSettings.from_env(environ)
+    settings = Settings.from_env(environ, "in-band operate")
     return open_in_band_operations(
-        open_calls(settings.store),
+        open_calls(settings),
         find_journal(settings),
         telemetry,
         system_clock(),
         settings,
         form=build_key_form(settings),
-        has_positions=settings.keys.has_positions,
+        has_positions=settings.has_positions,
     )
 
 
@@ -45,11 +46,12 @@ def open_in_band_operations(
     place: JournalPlace,
     telemetry: Telemetry,
     clock: Clock,
-    settings: InBandOperateSettings | InBandSettings,
+    settings: Settings,
     *,
     form: KeyForm,
     has_positions: bool = False,
     run_all: RunAll = map,
+    times: CloseTimes = TIMES,
 ) -> tuple[Operations, JournalCheck]:
     """Build the jobs over a client of DynamoDB.
 
@@ -63,13 +65,11 @@ def open_in_band_operations(
         clock=clock,
         form=form,
     )
-    hot_keys = LoadItemHeat(
-        ends, opened.loads, opened.store_clock, key_wcu=settings.load.hot_at_once_wcu, run_all=run_all
-    )
+    hot_keys = LoadItemHeat(ends, opened.loads, opened.store_clock, key_wcu=settings.hot_at_once_wcu, run_all=run_all)
     limits = OperationsLimits(
-        max_shard_count=settings.size.max_shard_count,
+        max_shard_count=settings.max_shard_count,
         route_cache_seconds=REFRESH_SECONDS,
         has_positions=has_positions,
-        close_times=find_close_times(settings.leases, settings.closing),
+        close_times=find_close_times(settings, times),
     )
     return Operations(ends, hot_keys, limits), JournalCheck(ends)

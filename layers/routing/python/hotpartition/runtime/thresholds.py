@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from hotpartition.core.detector import Thresholds
-from hotpartition.runtime.settings import HeatSettings, LoadSettings, SizeSettings
+from hotpartition.runtime.settings import Settings
 
 
-def build_thresholds(load: LoadSettings, size: SizeSettings, heat: HeatSettings | None = None) -> Thresholds:
-    """Take the decision's numbers from the settings; without `heat`, the load that one key serves is the only limit."""
+def build_thresholds(settings: Settings, *, is_sustained: bool = True) -> Thresholds:
+    """Take the decision's numbers from the settings; unless `is_sustained`, the load of a second is the only limit."""
     return Thresholds(
-        hot_at_once_wcu=load.hot_at_once_wcu,
-        hot_sustained_wcu=heat.hot_sustained_wcu if heat else load.hot_at_once_wcu,
-        target_shard_wcu=load.target_shard_wcu,
-        max_shard_count=size.max_shard_count,
+        hot_at_once_wcu=settings.hot_at_once_wcu,
+        hot_sustained_wcu=settings.hot_sustained_wcu if is_sustained else settings.hot_at_once_wcu,
+        target_shard_wcu=settings.target_shard_wcu,
+        max_shard_count=settings.max_shard_count,
     )

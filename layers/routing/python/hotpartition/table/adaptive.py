@@ -15,9 +15,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.core.ports import JournalReading, Telemetry
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -32,7 +33,7 @@ from hotpartition.runtime.building_in_band import (
     open_in_band,
 )
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
-from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table.cached_queries import CachedQueries, QueryCodec
 from hotpartition.table.routes import (
     LoggedTelemetry,
@@ -48,8 +49,6 @@ REPORTS_PAUSE_SECONDS = 0.025
 """Between two sendings of reports: alone, each would take a fifth of a put's CPU. With it they still arrive within the
 detector's `REPORT_DELAY_MS`."""
 
-SettingsT = TypeVar("SettingsT", AdaptiveSettings, InBandSettings)
-
 
 @dataclass(frozen=True)
 class _ByLoad:
@@ -61,14 +60,14 @@ class _ByLoad:
     settings: Mapping[str, object] = field(default_factory=dict)
     closing: bool = False
 
-    def read_settings(self, kind: type[SettingsT], table_name: str) -> SettingsT:
-        """Read the settings of a table.
+    def read_settings(self, way: str, table_name: str) -> Settings:
+        """Read the settings of a table; `way` is the function that the owner called.
 
         Raises:
             SettingsError: naming every setting that is missing or out of range.
         """
         environ = os.environ if self.environ is None else self.environ
-        return kind.from_env(environ, **{**self.settings, "table_name": table_name})
+        return Settings.from_env(environ, way, **{**self.settings, "table_name": table_name})
 
 
 @dataclass(frozen=True)
@@ -82,13 +81,13 @@ class Adaptive(_ByLoad):
         # Only a table that adapts needs redis-py.
         from hotpartition.runtime.ends import connect_redis, open_ends  # noqa: PLC0415
 
-        settings = self.read_settings(AdaptiveSettings, table.name)
+        settings = self.read_settings("adaptive()", table.name)
         telemetry = self.telemetry or LoggedTelemetry()
         place = find_place(settings, schema, "adaptive")
         ends = open_ends(
             settings,
             telemetry,
-            connect_redis(settings.registry, telemetry, "table"),
+            connect_redis(settings, telemetry, "table"),
             repairs=True,
             clock=clock,
             pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
@@ -113,7 +112,7 @@ class InBand(_ByLoad):
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
         """Build the routes of a boto3 `Table`."""
-        settings = self.read_settings(InBandSettings, table.name)
+        settings = self.read_settings("in_band()", table.name)
         place = find_place(settings, schema, "in_band")
         ends = open_in_band(open_calls(table), place, self.telemetry or LoggedTelemetry(), clock)
         return InBandRoutes(
@@ -140,7 +139,7 @@ def adaptive(
             times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
         telemetry: gets metrics and events; by default events are logged.
         environ: read instead of the process's own variables.
-        settings: those of `AdaptiveSettings`, by name.
+        settings: those that docs/configuration.md lists for `adaptive()`, by name.
 
     Raises:
         ValueError: `choices` is out of range.
@@ -174,8 +173,8 @@ def in_band(
             times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
         telemetry: gets metrics and events; by default events are logged.
         environ: read instead of the process's own variables.
-        settings: those of `InBandSettings`, by name: `journal_table_name` for routing and load items in a table of
-            their own, `max_shard_count` for the largest N.
+        settings: those that docs/configuration.md lists for `in_band()`, by name: `journal_table_name` for routing
+                and load items in a table of their own, `max_shard_count` for the largest N.
 
     Raises:
         ValueError: `choices` is out of range.
@@ -199,7 +198,7 @@ class AdaptiveRoutes(TableRoutes):
     def __init__(
         self,
         ends: Ends,
-        settings: AdaptiveSettings,
+        settings: Settings,
         *,
         journal: JournalReading,
         place: JournalPlace,
@@ -207,6 +206,7 @@ class AdaptiveRoutes(TableRoutes):
         choices: int,
         budget_ms: float,
         closing: bool = False,
+        times: CloseTimes = TIMES,
     ) -> None:
         """Start knowing nothing; `journal` confirms routes from Redis for writers."""
         self.choices = choices
@@ -219,9 +219,9 @@ class AdaptiveRoutes(TableRoutes):
             telemetry=ends.telemetry,
             now_ms=ends.clock.now_ms,
         )
-        if ends.page_store is not None and settings.pages.page_cache:
-            pages = build_page_cache(ends, settings.pages, ends.page_store, QueryCodec())
-            self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings.pages), ends.clock.now_ms)
+        if ends.page_store is not None and settings.page_cache:
+            pages = build_page_cache(ends, settings, ends.page_store, QueryCodec())
+            self.cached = CachedQueries(reading, pages, build_read_counting(ends, settings), ends.clock.now_ms)
         self.writer = build_writer(
             ends,
             settings,
@@ -231,6 +231,7 @@ class AdaptiveRoutes(TableRoutes):
             budget_ms=budget_ms,
             sampler=SharedSampler,
             closing=closing,
+            times=times,
         )
 
 
@@ -242,7 +243,7 @@ class InBandRoutes(JournalReads, TableRoutes):
     def __init__(
         self,
         ends: InBandEnds,
-        settings: InBandSettings,
+        settings: Settings,
         *,
         place: JournalPlace,
         schema: Schema,
@@ -250,11 +251,12 @@ class InBandRoutes(JournalReads, TableRoutes):
         budget_ms: float,
         counting: type[InBandCounting] = InBandCounting,
         closing: bool = False,
+        times: CloseTimes = TIMES,
     ) -> None:
         """Start knowing nothing; `counting` finds hot keys."""
         self.choices = choices
         self.journal = place
-        routes = build_in_band_routes(ends, max_entries=settings.requests.route_cache_entries)
+        routes = build_in_band_routes(ends)
         super().__init__(routes, ends.telemetry, ends.clock.now_ms)
         self.writer = build_in_band_writer(
             ends,
@@ -265,4 +267,5 @@ class InBandRoutes(JournalReads, TableRoutes):
             choices=choices,
             counting=counting,
             closing=closing,
+            times=times,
         )

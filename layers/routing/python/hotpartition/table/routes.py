@@ -22,7 +22,7 @@ from hotpartition.engine.read_repair import ReadRepair
 from hotpartition.engine.write_counting import Uncounted
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.building import build_journal_place
-from hotpartition.runtime.settings import AdaptiveSettings, InBandSettings, JournalSettings
+from hotpartition.runtime.settings import Settings
 from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import SHARDS, Schema, attributes_size_bytes
 
@@ -86,7 +86,7 @@ class FixedRoutes(TableRoutes):
         self.choices = shards.choices
         self.has_base = shards.has_base
         self.is_folding = bool(shards.route) and not shards.written
-        self.left_sort_key = JournalSettings.defaults().journal_sort_key if self.is_folding else None
+        self.left_sort_key = Settings.defaults("in_band()").journal_sort_key if self.is_folding else None
         self._written = shards.written
         self._route = shards.route
         self._lock = Lock()
@@ -236,22 +236,22 @@ def check_choices(choices: int) -> None:
         raise ValueError(f"choices={choices}: should be from 1 to {MAX_CHOICES}")
 
 
-def find_place(settings: AdaptiveSettings | InBandSettings, schema: Schema, way: str) -> JournalPlace:
+def find_place(settings: Settings, schema: Schema, way: str) -> JournalPlace:
     """Find the place of a table's routing items; `way` is the function that the owner called.
 
     Raises:
         NotImplementedError: the table's keys leave none.
     """
-    place = build_journal_place(settings.store, settings.journal, schema.partition, schema.sort)
+    place = build_journal_place(settings, schema.partition, schema.sort)
     if schema.sort_type != "S" and not place.is_apart:
         raise NotImplementedError(
-            f"the sort key of {settings.store.table_name} ({schema.sort}) is no string, so no routing item can lie "
+            f"the sort key of {settings.table_name} ({schema.sort}) is no string, so no routing item can lie "
             f"beside its items. Give the routing items a table of their own: {way}(journal_table_name=...)"
         )
     taken = sorted({*ROUTING_ATTRIBUTES, "collections"} & {schema.partition, schema.sort})
     if taken and not place.is_apart:
         raise NotImplementedError(
-            f"{taken[0]}, a key of {settings.store.table_name}, is an attribute of routing items as well. Give those a "
+            f"{taken[0]}, a key of {settings.table_name}, is an attribute of routing items as well. Give those a "
             f"table of their own: {way}(journal_table_name=...)"
         )
     return place
