@@ -1,4 +1,4 @@
-"""The local DynamoDB, seen through boto3. The partition model's clock is the test's."""
+"""The local DynamoDB through boto3: prices, limits, faults, timeline. The partition model's clock is the test's."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from support.tables import define_table
+from tools.limits import Demand, Kind
 from tools.local.dynamodb import LocalDynamoDB, Moto
 from tools.local.dynamodb_process import creation_request
-from tools.local.faults import FaultPolicy
-from tools.local.metering import Meter, PartitionModel, Timeline
+from tools.local.faults import FaultPolicy, FaultRuleError, Injection, build_refusal, parse_rules
+from tools.local.metering import Meter, PartitionModel, Timeline, TimelineRow
 
 pytestmark = pytest.mark.slow
 
@@ -328,3 +329,114 @@ def test_a_cancelled_transaction_leaves_its_token_free(proxy: Proxy) -> None:
 def _throttle_key(proxy: Proxy, key: str) -> None:
     for number in range(10):
         proxy.client.put_item(TableName="t", Item=_item(key, str(number), 100))
+
+
+RESOURCE = PartitionModel().resource(ARN)
+REASON = "TableWriteAccountLimitExceeded"
+
+
+def test_keys_share_a_given_number_of_partitions() -> None:
+    """With one partition for all, a key's neighbour uses up what is left; an index has partitions of its own."""
+    model = PartitionModel(write_limit_wcu=3, partitions=1)
+    table, index = model.resource(ARN), model.resource(f"{ARN}/index/i", is_index=True)
+    assert table.write("hot", 3, 0.0) is None
+    assert model.resource(ARN).write("cold", 1, 0.0) is not None
+    assert index.write("03", 3, 0.0) is None
+
+
+def test_the_timeline_counts_by_slot_and_key_and_drops_its_oldest_slots() -> None:
+    """Rows are aligned to 250 ms and filtered by their start; their number is bounded."""
+    timeline = Timeline(max_rows=10)
+    for kind, key, units, at_ms, is_refused in (
+        (Kind.WRITE, "hot", 2, 1_000, False),
+        (Kind.WRITE, "hot", 1, 1_249, False),
+        (Kind.WRITE, "hot", 3, 1_250, True),
+        (Kind.READ, "cold", 0.5, 1_300, False),
+    ):
+        timeline.note(Demand(RESOURCE, kind, key, units), at_ms, is_refused=is_refused)
+    assert timeline.rows_since(1_250) == [
+        TimelineRow(1_250, "hot", table="t", throttled_writes=1, throttled_wcu=3),
+        TimelineRow(1_250, "cold", table="t", reads=1, read_rcu=0.5),
+    ]
+    assert timeline.rows_since(0)[0] == TimelineRow(1_000, "hot", table="t", writes=2, write_wcu=3)
+    for number in range(100):
+        timeline.note(Demand(RESOURCE, Kind.WRITE, "hot", 1), number * 250)
+    assert [row.at_ms // 250 for row in timeline.rows_since(0)] == list(range(90, 100))
+
+
+def _policy(*rules: dict[str, Any], seed: int = 1) -> FaultPolicy:
+    return FaultPolicy(Random(seed), parse_rules(list(rules)))
+
+
+def _rule(fault: str, operation: str = "PutItem", **more: Any) -> dict[str, Any]:
+    return {"operation": operation, "fault": fault, **more}
+
+
+def test_a_request_meets_all_rules_of_its_operation_until_one_refuses_it() -> None:
+    """Delays add up and come with other faults; what was refused was not carried out, so its response arrives."""
+    late = _rule("late_answer", "UpdateItem", delay_ms=800)
+    faults = _policy(_rule("delay", delay_ms=100), _rule("delay", delay_ms=50), _rule("lose_answer"), late)
+    assert faults.choose("GetItem") == Injection()
+    assert faults.choose("PutItem") == Injection(delay_ms=150, is_response_lost=True)
+    assert faults.choose("UpdateItem") == Injection(response_delay_ms=800)
+    assert faults.injected == {"delay": 2, "lose_answer": 1, "late_answer": 1}
+    never, throttle = _rule("error", probability=0.0), _rule("throttle", reason=REASON)
+    faults = _policy(_rule("lose_answer"), never, throttle, _rule("error"))
+    assert faults.choose("PutItem") == Injection(refusal=faults.rules[2])
+    assert faults.injected == {"throttle": 1}
+
+
+def test_a_probability_is_met_and_a_seed_repeats_it() -> None:
+    """About the share that was asked for, and the same requests with the same seed."""
+    first, second = (_policy(_rule("lose_answer", probability=0.3)) for _ in range(2))
+    lost = [first.choose("PutItem").is_response_lost for _ in range(2_000)]
+    assert lost == [second.choose("PutItem").is_response_lost for _ in range(2_000)]
+    assert 500 < sum(lost) < 700
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({}, "the body should be a list of rules"),
+        ([_rule("error", delay_ms=1)], "rule 0: .*no other fault, have a delay_ms"),
+        ([_rule("error", probability=1.1)], "rule 0: probability: .* less than"),
+        ([_rule("error", "Put")], "rule 0: operation: Input should be 'PutItem', "),
+        ([_rule("error", often=1)], "rule 0: often: Unexpected"),
+        ([_rule("delay")], "rule 0: .*delay and late_answer, .* have a delay_ms"),
+        ([_rule("delay", delay_ms=60_001)], "rule 0: delay_ms: .* equal to 60000"),
+        ([_rule("throttle", "Query", reason=REASON)], "Query and throttle should be IndexRead"),
+        ([_rule("throttle", "BatchWriteItem")], "BatchWriteItem and throttle should be none"),
+    ],
+)
+def test_a_rule_that_would_do_nothing_is_refused(value: Any, message: str) -> None:
+    """A trial would count it as survived."""
+    with pytest.raises(FaultRuleError, match=message):
+        parse_rules(value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "status", "code", "member"),
+    [
+        (_rule("error"), 500, "InternalServerError", None),
+        (_rule("deny"), 400, "AccessDeniedException", None),
+        *(
+            (_rule("throttle", reason=f"{target}Write{limit}"), 400, code, member)
+            for target in ("Table", "Index")
+            for limit, code, member in (
+                ("ProvisionedThroughputExceeded", "ProvisionedThroughputExceededException", "ThrottlingReasons"),
+                ("AccountLimitExceeded", "RequestLimitExceeded", "ThrottlingReasons"),
+                ("KeyRangeThroughputExceeded", "ThrottlingException", "throttlingReasons"),
+                ("MaxOnDemandThroughputExceeded", "ThrottlingException", "throttlingReasons"),
+            )
+        ),
+    ],
+)
+def test_a_refusal_is_what_aws_sends(rule: dict[str, Any], status: int, code: str, member: str | None) -> None:
+    """The reason in the member that its exception spells; a denial names the right that is missing, and on what."""
+    (parsed,) = parse_rules([rule])
+    error = build_refusal(parsed, ARN)
+    assert (error.status, error.code) == (status, code)
+    if member:
+        assert error.body[member] == [{"reason": rule["reason"], "resource": ARN}]
+    if rule["fault"] == "deny":
+        assert f"dynamodb:PutItem on resource: {ARN}" in error.body["Message"]

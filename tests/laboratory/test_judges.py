@@ -1,0 +1,289 @@
+"""What each judge of the player passes and fails on: its bars at their edges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tools.history import Acknowledged, Read, Seen, Verdict
+from tools.local.metering import TimelineRow
+from tools.play import detect, read, soak
+from tools.play.client import Recorder
+from tools.play.devices import DEVICES, HOT_SITE
+from tools.play.example import EveryView
+from tools.play.faults import KINDS, FaultInjector
+from tools.play.readers import Asked
+from tools.play.rig import Heat
+from tools.play.scale import choose_scale
+from tools.play.verdict import (
+    Bars,
+    Condition,
+    Hot,
+    Summary,
+    Throttles,
+    bars_for,
+    count_taken_by_one_key,
+    count_throttles,
+    first_raise_after,
+    judge,
+    measure_machine,
+)
+from tools.play.watch import Raise
+from tools.play.workload import Offer, Workload, generate_workload
+
+GOOD = Summary(
+    **dict.fromkeys(("rejected", "raises", "throttled_before_raise", "throttled_after_raise", "environments"), 0),
+    **dict.fromkeys(("hot_threshold_wcu", "partition_limit_wcu", "sampling_distance_wcu"), 20.0),
+    hot_conversation="hot",
+    onset_to_raise_seconds=3.0,
+    max_n=4,
+    duration_seconds=90.0,
+)
+NO_FAULTS = dict.fromkeys(("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified"), 0)
+FAULTLESS = Verdict(acknowledged=5000, conversations=50, reads=200, examples=(), **NO_FAULTS)
+FALLING = Throttles(before_raise=10, after_raise=3, in_first_second=10, in_last_third=9)
+LATE = {"onset_to_raise_seconds": 9.0, "max_n": 3}
+FEW = {"acknowledged": 4000}
+
+
+def reasons(summary=None, history=None, throttles=None, **more):
+    """Judge a run that just reaches every bar, but for what is changed."""
+    return judge(
+        summary=replace(GOOD, **summary or {}),
+        history=replace(FAULTLESS, **history or {}),
+        throttles=replace(FALLING, **throttles or {}),
+        bars=Bars(),
+        **more,
+    ).reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"summary": {"max_n": 3}}, "largest N: 3, at least 4 needed"),
+        ({"summary": {"onset_to_raise_seconds": 3.001}}, "onset to raise: 3.00 s, at most 3 s allowed"),
+        ({"summary": {"onset_to_raise_seconds": None}}, "onset to raise: N was never raised after the onset"),
+        ({"history": {"acknowledged": 4999}}, "messages acknowledged: 4999, at least 5000 needed"),
+        ({"history": {"conversations": 49}}, "conversations: 49, at least 50 needed"),
+        ({"history": {"missing": 1}}, "no message missing: 1 of 5000 acknowledged"),
+        ({"history": {"duplicated": 1}}, "no message duplicated: 1 of 5000"),
+        ({"history": {"out_of_order": 1}}, "no message out of order: 1 of 5000"),
+        ({"history": {"altered": 1}}, "no message altered: 1 of 5000"),
+        ({"history": {"phantom": 1}, "item": "reading"}, "no reading from nowhere: 1 of 5000"),
+        ({"history": {"stale": 1}}, "no page beyond the staleness bound: 1 of 5000"),
+        ({"history": {"unverified": 1}}, "every message looked for: 4999 of 5000"),
+        ({"throttles": {"in_last_third": 10}}, "throttles fall: 10 in the last third"),
+        ({"throttles": {"in_first_second": 0, "in_last_third": 0}}, "throttles fall: 0 in the last third"),
+        ({"unexpected": ("read of c answered 502",)}, "no unexpected response: 1 noted, the first: read of c"),
+        ({"closes_in_heat": 1, "kept_up": False}, "not closed in the heat: 1 closes while it was hot"),
+        ({"summary": LATE, "history": FEW, "kept_up": False, "busiest_second": 61}, "largest N: 3, at least 4"),
+        ({"summary": LATE, "history": {"missing": 1}, "kept_up": False}, "no message missing: 1"),
+    ],
+)
+def test_a_demonstration_fails_for_each_bar_alone(changes, reason):
+    """It says which. On a machine that has not kept up, the promises and closes are judged all the same."""
+    assert reasons() == ()
+    (found,) = reasons(**changes)
+    assert found.startswith(reason)
+
+
+def test_a_load_that_was_not_offered_in_time_is_not_judged():
+    """Nothing that depends on time, and N only by what DynamoDB saw."""
+    judgement = judge(
+        summary=replace(GOOD, **LATE),
+        history=replace(FAULTLESS, **FEW),
+        throttles=replace(FALLING, in_last_third=10),
+        bars=Bars(),
+        kept_up=False,
+        busiest_second=60,
+    )
+    assert judgement.verdict == "pass"
+    assert judgement.not_judged == ("messages acknowledged", "onset to raise", "throttles fall")
+
+
+@pytest.mark.parametrize(("queued_long", "late", "kept_up"), [(0, 0, True), (5, 5, True), (6, 0, False), (0, 6, False)])
+def test_a_machine_keeps_up_while_few_messages_wait_for_it(queued_long, late, kept_up):
+    """At most one in twenty waits more than 50 ms for an environment, or is offered late; 50 ms are not long."""
+    waits = [0.05] * (100 - queued_long) + [0.2] * queued_long
+    machine = measure_machine(waits, [0.25] * (100 - late) + [0.3] * late)
+    assert machine.kept_up is kept_up
+    assert f"{queued_long} of 100 write requests" in machine.describe()
+
+
+def test_throttles_are_counted_by_when_and_where_they_were():
+    """Only the hot conversation's own keys count, the onset's bucket belongs to the first second."""
+    rows = (9_500, "hot", 1), (10_000, "hot", 2), (11_000, "hot", 4), (11_250, "hot#3", 8), (11_250, "hotter", 100)
+    later = (11_250, "quiet", 100), (18_000, "hot", 16), (19_250, "hot#0", 32), (22_250, "hot", 64)
+    timeline = [TimelineRow(at_ms, key, writes=1, throttled_writes=count) for at_ms, key, count in rows + later]
+    counted = count_throttles(timeline, conversation_id="hot", raised_at=11.25, hot=Hot(begins=10.2, ends=22.2))
+    assert counted == Throttles(before_raise=7, after_raise=120, in_first_second=6, in_last_third=32)
+    never = count_throttles(timeline, conversation_id="hot", raised_at=None, hot=Hot(begins=10.2, ends=22.2))
+    assert (never.before_raise, never.after_raise) == (127, 0)
+
+
+def test_the_raise_of_an_onset_is_the_first_after_it():
+    """A raise before the onset was for something else."""
+    raises = [Raise(5.0, 4, 0), Raise(12.0, 16, 0), Raise(11.0, 8, 0)]
+    assert first_raise_after(raises, 10.0) == Raise(11.0, 8, 0)
+    assert first_raise_after(raises, 13.0) is None
+
+
+def test_a_small_workload_is_held_to_what_it_has():
+    """Bars shrink to it; the generated workload of a machine at its usual speed has no excuse."""
+    assert bars_for(generate_workload(seed=1, scale=choose_scale(cores=2))) == Bars()
+    offers = tuple(Offer(0.0, f"c{number % 3}", "s", "b") for number in range(100))
+    times = {"onset_seconds": 0.0, "hot_end_seconds": 1.0, "duration_seconds": 1.0}
+    held = bars_for(Workload(offers=offers, hot_conversation="c0", description="", **times))
+    assert held == Bars(acknowledged=95, conversations=3)
+
+
+@pytest.mark.parametrize(("speed", "hot", "quiet"), [(1.0, 60.0, 45.0), (0.5, 30.0, 22.5), (0.01, 12.0, 9.0)])
+def test_a_slow_machine_plays_the_same_story_smaller(speed, hot, quiet):
+    """As much slower as the machine, and never so slow that it would not be hot: three times what a partition takes."""
+    scale = choose_scale(cores=2, speed=speed)
+    assert (scale.hot_writes_per_second, scale.quiet_writes_per_second) == (hot, quiet)
+    assert scale.partition_write_limit_wcu == hot / 3
+
+
+def test_one_key_takes_what_its_partition_does():
+    """Two seconds of thirty writes each, at a limit of 20: what was saved before them, and 20 a second."""
+    moments = [1_700_000_000 + at / 30 for at in range(60)]
+    assert count_taken_by_one_key(moments, 20.0) == pytest.approx(60, abs=1)
+    assert count_taken_by_one_key([*moments, *moments], 20.0) == pytest.approx(60, abs=1)
+    assert count_taken_by_one_key([], 20.0) == 0
+
+
+def heat(after=1.0, shard_counts=(4,), share=0.05):
+    return Heat(raised_after_seconds=after, shard_counts=shard_counts, environments=50, largest_share=share)
+
+
+@pytest.mark.parametrize(
+    ("odd", "words"),
+    [
+        ([heat(after=2.0), heat(after=2.5), heat(shard_counts=(3, 8), share=0.1), heat(shard_counts=(3, 8))], None),
+        ([heat(after=2.01)] * 2, "18 of 20 raised within 2 s"),
+        ([heat(after=None, shard_counts=())] * 2, "18 of 20 raised within 2 s"),
+        ([heat(shard_counts=(3, 8))] * 3, "17 of 20 took one raise"),
+        ([heat(share=0.11)], "one environment offered 11.0%"),
+    ],
+)
+def test_detection_is_judged_over_all_trials(odd, words):
+    """19 of 20 in time, 18 of 20 in one raise, no environment above a tenth; and it says which bar was missed."""
+    faults = detect.judge([heat()] * (20 - len(odd)) + odd)
+    assert any(words in fault for fault in faults) if words else not faults
+
+
+def soaked(changes):
+    injector = FaultInjector()
+    for kind in KINDS:
+        injector.injected[kind.name] = 0 if kind.name == changes.get("not_injected") else 1
+        injector.met[kind.name] = 0 if kind.name == changes.get("not_met") else 5
+    counts = {"acknowledged": 50_000, "spread": 15, "killed_in_request": 2, "promise": 0, **changes}
+    return soak.judge_soak(
+        promise=[Condition("no message missing", holds=not counts["promise"], figures=str(counts["promise"]))],
+        acknowledged=counts["acknowledged"],
+        kept_up=True,
+        needed=50_000,
+        spread=counts["spread"],
+        rushes=30,
+        injector=injector,
+        killed_in_request=counts["killed_in_request"],
+        killed=2,
+    ).reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"promise": 1}, "no message missing: 1"),
+        ({"acknowledged": 49_999}, "messages acknowledged: 49999, at least 50000 needed"),
+        ({"spread": 14}, "conversations spread: 14, at least 15 needed"),
+        ({"not_injected": "redis-paused"}, "every kind of fault injected: not redis-paused"),
+        ({"not_met": "dynamodb-slow"}, "every fault of DynamoDB met by requests: not dynamodb-slow"),
+        ({"killed_in_request": 3}, "only killed environments failed: 3 requests answered 500 by the gateway, 2 enviro"),
+    ],
+)
+def test_a_soak_fails_for_each_bar_alone(changes, reason):
+    """The promise kept, 50,000 acknowledged, every fault tried, no failure but of killed environments."""
+    assert soaked({}) == ()
+    (found,) = soaked(changes)
+    assert found.startswith(reason)
+
+
+def test_a_soak_counts_what_was_spread_and_what_a_kill_excuses():
+    """Base keys are no shards, two shards are one conversation; of failures only the gateway's own are excused."""
+    assert soak.count_spread(["rush-001", "rush-002#0", "rush-002#11", "rush-002", "room-001"]) == 1
+    recorder = soak.SoakRecorder()
+    recorder.note(f"write to c {soak.GATEWAY_FAILURE}")
+    recorder.note("read of c answered 500: {'type': 'urn:hotpartition:unreadable-route'}")
+    assert (recorder.killed_in_request, len(recorder.notes), recorder.counts.unexpected) == (1, 1, 1)
+
+
+FOUND, LATER = 100.0, 110.0
+MESSAGE = "0" * 26
+SEEN = Read(
+    conversation_id="c",
+    order="newest",
+    consistency="strong",
+    started_at=LATER,
+    messages=(Seen(MESSAGE, "d"),),
+    complete=True,
+)
+DIED = Asked(LATER, LATER + 0.1, 500)
+REFUSED = Asked(LATER, LATER + 2.1, 503, None, "DynamoDB did not respond (curl error 28)")
+BEFORE = Asked(FOUND - 0.5, FOUND - 0.4, 503)
+
+
+def page(age=0.3):
+    return Asked(LATER, LATER + 0.01, 200, LATER - age)
+
+
+@pytest.mark.parametrize(
+    ("asked", "kills", "changes", "words"),
+    [
+        ((page(), DIED), (True,), {}, None),  # with the process that served it
+        ((page(), REFUSED), (True,), {}, None),  # the machine stood still
+        ((page(), BEFORE), (True,), {}, None),  # it is what the cache is for
+        ((page(), DIED, DIED), (True,), {}, "2 requests died, of 1 processes that were killed with one each"),
+        ((Asked(LATER, LATER, 503, None, "busy"),), (True,), {}, "a page was refused with 503: busy"),
+        ((page(age=3.1),), (True,), {}, "a page was 3.10 s old, at most 3 s allowed"),
+        ((page(),), (True, False), {}, "1 of 2 kills hit a holder, 2 needed"),
+        ((page(),), (True,), {"found": None}, "the conversation was not found read-hot within 15 s"),
+    ],
+)
+def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, changes, words):
+    """Refusals, pages beyond the bound, and kills that tried nothing are named."""
+    acknowledged = Acknowledged(conversation_id="c", message_id=MESSAGE, digest="d", acknowledged_at=1.0)
+    run = read.Run(
+        began=FOUND - 1.0,
+        found=FOUND,
+        asked=list(asked),
+        kills=[read.Kill(LATER, 0.05, hit_holder=hit) for hit in kills],
+        recorder=Recorder(acknowledged=[acknowledged], reads=[SEEN]),
+    )
+    run = replace(run, **changes)
+    assert read.judge(run, len(kills)) == ([words] if words else [])
+    run.recorder.reads.append(replace(SEEN, consistency="eventual", messages=(), bound_seconds=3.0))
+    assert run.found is None or read.judge(run, len(kills))[-1].startswith(f"stale: {MESSAGE}")
+
+
+@pytest.mark.parametrize(
+    ("lost", "words"), [("nothing", "each of them once"), ("a reading", "1 missing"), ("a view", "1 unverified")]
+)
+def test_every_view_of_the_example_is_judged(lost, words):
+    """A reading that a device's view, or the hourly one, does not show is missed; so is a view that was not read."""
+    variant = EveryView([HOT_SITE])
+    ids = [f"2027-01-15T08:00:00.250Z#dev-{number:02}" for number in range(DEVICES)]
+    variant.recorder().acknowledged.extend(
+        Acknowledged(conversation_id=HOT_SITE, message_id=id_, digest="d", acknowledged_at=1.0) for id_ in ids
+    )
+    devices = [f"{HOT_SITE}/devices/dev-{number:02}" for number in range(DEVICES)]
+    for view in [f"{HOT_SITE}/hourly", *devices]:
+        shown = tuple(Seen(id_, "d") for id_ in ids if view.endswith(("/hourly", id_.partition("#")[2])))
+        shown = () if view == devices[3] and lost == "a reading" else shown
+        if view != devices[3] or lost != "a view":
+            variant._read.reads.append(replace(SEEN, conversation_id=view, order="oldest", messages=shown))
+    hourly, of_device = (variant._judge_views(kind, views) for kind, views in variant._views.items())
+    assert (hourly.holds, of_device.holds) == (True, lost == "nothing")
+    assert of_device.figures.endswith(words)
