@@ -49,13 +49,13 @@ def test_every_copy_expires_when_its_page_says(contract):
     """As it was stored; a copy that was not written is not there. The age is the time since the lease."""
     leased_at_ms = contract.store.take_lease("c", "newest-50", 300)
     page = page_of(leased_at_ms)
-    contract.store.put("c", "newest-50", page, copies=3)
+    contract.store.put("c", "newest-50", page)
     found = [contract.store.get("c", "newest-50", copy) for copy in range(4)]
     assert [each and each[0] for each in found] == [page, page, page, None]
     assert all(0 <= age_ms < 60_000 for _, age_ms in found[:3])
     assert contract.store.get("c", "newest-200", 0) is None
     assert contract.store.get("d", "newest-50", 0) is None
-    contract.store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=50), copies=3)
+    contract.store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=50))
     contract.wait(0.1)
     assert [contract.store.get("c", "newest-50", copy) for copy in range(4)] == [None] * 4
 
@@ -63,14 +63,14 @@ def test_every_copy_expires_when_its_page_says(contract):
 def test_a_page_that_arrives_after_its_end_is_not_there(contract):
     """However late it comes, it expires when it should have; one that was there before is gone as well or newer."""
     now_ms = contract.store.take_lease("c", "newest-50", 300)
-    contract.store.put("c", "newest-50", page_of(now_ms - 5_000, keep_ms=4_000), copies=1)
+    contract.store.put("c", "newest-50", page_of(now_ms - 5_000, keep_ms=4_000))
     assert contract.store.get("c", "newest-50", 0) is None
 
 
 def test_the_age_is_the_stores_own(contract):
     """It counts from the lease, whenever the page arrived."""
     leased_at_ms = contract.store.take_lease("c", "newest-50", 300)
-    contract.store.put("c", "newest-50", page_of(leased_at_ms - 2_000), copies=1)
+    contract.store.put("c", "newest-50", page_of(leased_at_ms - 2_000))
     _, age_ms = contract.store.get("c", "newest-50", 0)
     assert 2_000 <= age_ms < 60_000
 
@@ -80,7 +80,7 @@ def test_redis_is_asked_for_its_time_now_and_then(redis_server, connect, table_n
     now_ms = [0.0]
     pages = RedisPageStore(connect(redis_server.port), table_name, FakeTelemetry(), lambda: now_ms[0] / 1000)
     leased_at_ms = pages.take_lease("c", "v", 300)
-    pages.put("c", "v", page_of(leased_at_ms), copies=1)
+    pages.put("c", "v", page_of(leased_at_ms))
     with redis_server.admin as admin:
         admin.config_resetstat()
         ages = []
@@ -95,9 +95,9 @@ def test_redis_is_asked_for_its_time_now_and_then(redis_server, connect, table_n
 def test_a_newer_page_takes_the_place_and_the_time_of_an_older_one(contract):
     """Nothing of either is left."""
     leased_at_ms = contract.store.take_lease("c", "newest-50", 300)
-    contract.store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=100), copies=1)
+    contract.store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=100))
     newer = page_of(leased_at_ms + 1, payload="ü")
-    contract.store.put("c", "newest-50", newer, copies=1)
+    contract.store.put("c", "newest-50", newer)
     contract.wait(0.15)
     assert contract.store.get("c", "newest-50", 0)[0] == newer
 
@@ -127,7 +127,7 @@ def test_what_is_no_page_is_said_to_be_none(redis_server, connect, table_name, g
     with pytest.raises(MalformedPageError):
         store.get("c", "v", 0)
     page = page_of(store.take_lease("c", "v", 300))
-    store.put("c", "v", page, copies=1)
+    store.put("c", "v", page)
     assert store.get("c", "v", 0)[0] == page
 
 
@@ -137,7 +137,7 @@ def test_a_page_of_another_type_stays_until_it_is_removed(redis_server, connect,
     store = RedisPageStore(connect(redis_server.port), table_name, telemetry, time.monotonic)
     with redis_server.admin as admin:
         admin.set(key, "foreign")
-        for call in (lambda: store.get("c", "v", 0), lambda: store.put("c", "v", page_of(1), copies=1)):
+        for call in (lambda: store.get("c", "v", 0), lambda: store.put("c", "v", page_of(1))):
             with pytest.raises(RegistryForeignError):
                 call()
         assert admin.get(key) == "foreign"
@@ -172,7 +172,7 @@ def test_an_absent_redis_is_the_one_error(connect):
         store = RedisPageStore(connect(port), "t", FakeTelemetry(), time.monotonic)
         for call in (
             lambda: store.get("c", "v", 0),
-            lambda: store.put("c", "v", page_of(1), copies=1),
+            lambda: store.put("c", "v", page_of(1)),
             lambda: store.take_lease("c", "v", 300),
         ):
             with pytest.raises(RegistryUnavailableError):
@@ -183,11 +183,11 @@ def test_a_full_redis_serves_what_is_there(own_redis_server, connect):
     """No reader can take a lease or store a page."""
     store = RedisPageStore(connect(own_redis_server.port), "t", FakeTelemetry(), time.monotonic)
     page = page_of(store.take_lease("c", "v", 300))
-    store.put("c", "v", page, copies=1)
+    store.put("c", "v", page)
     with own_redis_server.admin as admin:
         admin.config_set("maxmemory", "1")
     assert store.get("c", "v", 0)[0] == page
-    for call in (lambda: store.put("c", "v", page, copies=1), lambda: store.take_lease("d", "v", 300)):
+    for call in (lambda: store.put("c", "v", page), lambda: store.take_lease("d", "v", 300)):
         with pytest.raises(RegistryUnavailableError, match="maxmemory"):
             call()
 

@@ -187,7 +187,7 @@ def _allowed(connection, table_name):
         "latest": source.latest_start_ms,
         "list": lambda: RedisRegistryListing(connection, table_name).page(None),
         "get_page": lambda: pages.get("c", "v", 0),
-        "put_page": lambda: pages.put("c", "v", page, copies=1),
+        "put_page": lambda: pages.put("c", "v", page),
         "take_lease": lambda: pages.take_lease("c", "v", 10),
     }
     allowed = set()

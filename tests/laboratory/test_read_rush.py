@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hotpartition.engine.page_cache import PageCache
+from hotpartition.engine.read_cache import ReadCache
 from tools.scenarios.read_rush import ReadRush, judge, run_rush
 from tools.world.product import Parts
 
@@ -53,14 +53,14 @@ def test_the_same_seed_gives_the_same_run(cached):
     assert run_rush(SMALL, 1) == cached
 
 
-class OldPages(PageCache):
+class OldPages(ReadCache):
     """A page cache that takes no notice of ages: what it has once read it serves for ever."""
 
-    def get_page(self, collection, variant, copies, fill, *, remaining_ms=float("inf")):
+    def get(self, key, load, **limits):
         read_once = self.__dict__.setdefault("read_once", {})
-        if variant not in read_once:
-            read_once[variant] = super().get_page(collection, variant, copies, fill, remaining_ms=remaining_ms)
-        return read_once[variant]
+        if key not in read_once:
+            read_once[key] = super().get(key, load, **limits)
+        return read_once[key]
 
 
 def test_pages_beyond_the_bound_are_found_out():

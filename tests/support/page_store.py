@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hotpartition.core.errors import RegistryUnavailableError
+from hotpartition.core.freshness import COPIES
 from hotpartition.core.ports import StoredPage
 
 
@@ -34,9 +35,9 @@ class FakePageStore:
         age_ms = 0 if page is None else int(self.now_ms()) - page.leased_at_ms
         return None if page is None or age_ms >= page.keep_ms else (page, age_ms)
 
-    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int) -> None:
+    def put(self, collection: str, variant: str, page: StoredPage) -> None:
         self._call("put", writes=True)
-        for copy in range(copies):
+        for copy in range(COPIES):
             self.pages[collection, variant, copy] = page
 
     def take_lease(self, collection: str, variant: str, lease_ms: int) -> int | None:

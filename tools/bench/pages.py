@@ -20,8 +20,8 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.dynamodb.boto3_client import create_client
+from hotpartition.engine.read_cache import ReadCache
 from hotpartition.redis.cluster import read_hot_key, route_key
-from hotpartition.runtime import building_pages
 from hotpartition.runtime.calls import open_calls
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages import Message
@@ -256,7 +256,7 @@ def measure_l1(setup: Setup) -> Measured:
 
 def measure_redis(setup: Setup) -> Measured:
     """Read every conversation from Redis: one page only is kept, so that each is another one."""
-    with patch.object(building_pages, "MAX_ENTRIES", 1):
+    with patch.dict(ReadCache.__init__.__kwdefaults__, max_entries=1):
         return _compare_cached(setup, MetricName.PAGES_FROM_REDIS, at_most=0.35)
 
 

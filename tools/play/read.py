@@ -25,7 +25,7 @@ from typing import Any
 
 from redis import Redis
 
-from hotpartition.core.page_freshness import LEASE_MS
+from hotpartition.core.freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.history import check_history

@@ -17,7 +17,7 @@ from typing import Any
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.route import Generation
-from hotpartition.engine.page_cache import CachedPage, Origin, PageCache, PageT
+from hotpartition.engine.read_cache import Cached, Key, Origin, ReadCache, ValueT
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest, PageResult
@@ -221,32 +221,28 @@ class Tally:
         return self.seconds[min(max(0, int(time - ONSET)), len(self.seconds) - 1)]
 
 
-def observed(cache: type[PageCache[PageT]], tally: Tally) -> type[PageCache[PageT]]:
-    """Build a page cache that is counted by where its pages come from."""
+def observed(cache: type[ReadCache[ValueT]], tally: Tally) -> type[ReadCache[ValueT]]:
+    """Build a cache that is counted by where its pages come from."""
 
     class ObservedCache(cache):  # type: ignore[misc,valid-type]  # mypy knows no class that comes as an argument
-        def get_page(
-            self, collection: str, variant: str, copies: int, fill: Callable[[], tuple[PageT, float]], **limits: float
-        ) -> CachedPage[PageT]:
+        def get(self, key: Key, load: Callable[[], tuple[ValueT, float]], **limits: Any) -> Cached[ValueT]:
             began = tally.engine.now
 
-            def counted() -> tuple[PageT, float]:
+            def counted() -> tuple[ValueT, float]:
                 read_at = tally.engine.now
                 tally.at(read_at).fills += 1
-                page, units = fill()
+                page, units = load()
                 tally.read_at[_content(page)] = read_at
                 return page, units
 
-            cached: CachedPage[PageT] = super().get_page(collection, variant, copies, counted, **limits)
+            cached: Cached[ValueT] = super().get(key, counted, **limits)
             second = tally.at(began)
             match cached.origin:
                 case Origin.L1:
                     second.l1 += 1
                 case Origin.REDIS:
                     second.redis += 1
-                case Origin.WAITED:
-                    second.waited += 1
-            tally.ages_ms.append((tally.engine.now - tally.read_at[_content(cached.page)]) * 1000)
+            tally.ages_ms.append((tally.engine.now - tally.read_at[_content(cached.value)]) * 1000)
             return cached
 
     return ObservedCache

@@ -35,8 +35,8 @@ from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.journal_routes import JournalReads, JournalRoutes
-from hotpartition.engine.page_cache import PageCache
 from hotpartition.engine.raising import Raiser
+from hotpartition.engine.read_cache import ReadCache
 from hotpartition.engine.route_cache import MAX_ROUTES, RouteSource
 from hotpartition.engine.writer import Writer
 from hotpartition.redis.cluster import route_key
@@ -83,7 +83,7 @@ class Parts:
     gatherer: type[Gatherer[str, Message]] = Gatherer
     consumer: type[Consumer] = Consumer
     changer: type[MessageChanger] = MessageChanger
-    page_cache: type[PageCache[Any]] = PageCache
+    page_cache: type[ReadCache[Any]] = ReadCache
     store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
     message: type[Message] = Message
     adder: type[Adder] = Adder
@@ -340,7 +340,7 @@ class _RememberingCodec(MessagePageCodec):
     """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
 
     def decode(self, text: str) -> Page[str, Message]:
-        """Implement `PageCodec.decode`."""
+        """Implement `Codec.decode`."""
         return _decode_page(text)
 
 

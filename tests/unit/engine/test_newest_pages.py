@@ -173,10 +173,10 @@ def test_a_page_of_another_format_is_read_anew():
     """Deployed side by side, versions write over each other's pages; each reads its own."""
     world = filled()
     world.reader(environment="a").read_page(NEWEST)
-    key = ("c", "newest-50", 0)
-    stored = world.pages.pages[key]
+    keys = list(world.pages.pages)
     for payload in ("{}", "[]", "", "null", '{"items": [{}], "hidden": [], "has_more": false, "last": null}'):
-        world.pages.pages[key] = stored._replace(payload=payload)
+        for key in keys:
+            world.pages.pages[key] = world.pages.pages[key]._replace(payload=payload)
         world.pages.leases.clear()
         assert len(bodies(world.reader(environment="b").read_page(NEWEST))) == 30
     assert world.telemetry.counts["PagesMalformed"] == 5

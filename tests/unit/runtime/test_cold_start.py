@@ -82,7 +82,7 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function, environment
     assert imported & unwanted == set()
     of_redis = {name for name in imported if name == "redis" or name.startswith(("redis.", "hotpartition.redis"))}
     assert bool(of_redis) == (environment is ENVIRONMENT)
-    assert ("hotpartition.engine.page_cache" in imported) <= (environment is ENVIRONMENT)
+    assert ("hotpartition.engine.read_cache" in imported) <= (environment is ENVIRONMENT)
 
 
 def test_operators_of_a_stack_without_redis_do_not_import_it():

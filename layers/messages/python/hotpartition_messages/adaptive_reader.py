@@ -10,7 +10,7 @@ from hotpartition.core.ports import ItemStore, Telemetry
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.newest_pages import NewestPages
-from hotpartition.engine.page_cache import PageCache, PageCodec
+from hotpartition.engine.read_cache import Codec, ReadCache
 from hotpartition.runtime.building import Ends, build_gatherer, build_routes
 from hotpartition.runtime.building_pages import build_page_cache, build_read_counting
 from hotpartition.runtime.calls import open_calls
@@ -40,8 +40,8 @@ def build_message_reader(
     settings: MessageSettings,
     store: ItemStore[str, Message],
     *,
-    codec: PageCodec[Page[str, Message]] | None = None,
-    page_cache: type[PageCache[Any]] = PageCache,
+    codec: Codec[Page[str, Message]] | None = None,
+    page_cache: type[ReadCache[Any]] = ReadCache,
 ) -> MessageReader:
     """Build the job that reads messages."""
     routes, counting = build_routes(ends, settings), build_read_counting(ends, settings)

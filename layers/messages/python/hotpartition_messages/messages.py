@@ -200,10 +200,10 @@ class Message:
 
 
 class MessagePageCodec:
-    """`PageCodec` of pages of messages: JSON of the stored items, without their partition keys."""
+    """`Codec` of pages of messages: JSON of the stored items, without their partition keys."""
 
     def encode(self, page: Page[str, Message]) -> str:
-        """Implement `PageCodec.encode`."""
+        """Implement `Codec.encode`."""
         document = {
             "items": [message.to_attributes() for message in page.items],
             "hidden": [message.to_attributes() for message in page.hidden],
@@ -213,7 +213,7 @@ class MessagePageCodec:
         return json.dumps(document, separators=(",", ":"))
 
     def decode(self, text: str) -> Page[str, Message]:
-        """Implement `PageCodec.decode`."""
+        """Implement `Codec.decode`."""
         try:
             document = json.loads(text)
             return Page(
@@ -225,6 +225,14 @@ class MessagePageCodec:
             )
         except (ValueError, KeyError, TypeError) as error:
             raise MalformedPageError(f"no page of messages: {error!r}") from error
+
+    def copy(self, page: Page[str, Message]) -> Page[str, Message]:
+        """Implement `Codec.copy`: no message changes."""
+        return page
+
+    def size_bytes(self, page: Page[str, Message]) -> int:
+        """Implement `Codec.size_bytes`."""
+        return len(self.encode(page))
 
 
 _LATER_TEXTS = ("edited_at", "first_content", "deleted_at")

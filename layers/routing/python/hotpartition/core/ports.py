@@ -257,7 +257,7 @@ class PageStore(Protocol):
             MalformedPageError: the value there is not a page.
         """
 
-    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int) -> None:
+    def put(self, collection: str, variant: str, page: StoredPage) -> None:
         """Store all copies of a page, in place of whatever is there. Tries each; raises if one failed."""
 
     def take_lease(self, collection: str, variant: str, lease_ms: int) -> int | None:

@@ -8,7 +8,7 @@ from typing import Generic
 
 from hotpartition.core.merge import ItemT, Page, PageRange, cut_page, narrow_newest
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.page_cache import Origin, PageCache
+from hotpartition.engine.read_cache import Origin, ReadCache
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteSource
 
@@ -33,7 +33,7 @@ class NewestPages(Generic[ItemT]):
         gatherer: Gatherer[str, ItemT],
         *,
         routes: RouteSource,
-        cache: PageCache[Page[str, ItemT]],
+        cache: ReadCache[Page[str, ItemT]],
         limits: Sequence[int],
         now_ms: Callable[[], int],
         counting: ReadCounting | None = None,
@@ -93,12 +93,10 @@ class NewestPages(Generic[ItemT]):
             page = gather_fitting(cached_limit, self._now_ms())
             return page, page.units
 
-        cached = self._cache.get_page(
-            collection, f"newest-{cached_limit}", known.copies, fill, remaining_ms=remaining_ms
-        )
-        if self._counting is not None and cached.origin is not Origin.DYNAMODB:
+        cached = self._cache.get((collection, f"newest-{cached_limit}"), fill, remaining_ms=remaining_ms)
+        if self._counting is not None and cached.origin is not Origin.LOADED:
             self._counting.count(collection, cached.units)
         now_ms = self._now_ms()
-        page = narrow_newest(cached.page, limit, lambda item: is_shown_at(item, now_ms))
-        age_ms = None if cached.origin is Origin.DYNAMODB else cached.age_ms
+        page = narrow_newest(cached.value, limit, lambda item: is_shown_at(item, now_ms))
+        age_ms = None if cached.origin is Origin.LOADED else cached.age_ms
         return NewestPage(page, now_ms - cached.age_ms, age_ms)

@@ -11,6 +11,7 @@ from math import ceil
 from typing import Any
 
 from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
+from hotpartition.core.freshness import COPIES
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import StoredPage, Telemetry
 from hotpartition.redis.cluster import RedisConnection, lease_key, page_key
@@ -75,12 +76,12 @@ class RedisPageStore:
         now_ms = redis_ms + (asked_at_ms - known_at_ms) * (1 + DRIFT)
         return page, max(0, ceil(now_ms - page.leased_at_ms))
 
-    def put(self, collection: str, variant: str, page: StoredPage, *, copies: int) -> None:
+    def put(self, collection: str, variant: str, page: StoredPage) -> None:
         """Implement `PageStore.put`."""
         text = f"{FORMAT} {page.leased_at_ms} {page.keep_ms} {page.cost_ms} {page.units} {page.payload}"
         expires_at_ms = page.leased_at_ms + page.keep_ms
         failure: RegistryUnavailableError | None = None
-        for copy in range(copies):
+        for copy in range(COPIES):
             key = page_key(self._table_name, collection, variant, copy)
             try:
                 self._connection.call(key, lambda client: client.hsetex(key, _PAGE, text, pxat=expires_at_ms))  # noqa: B023 - called here

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from hotpartition.core.page_freshness import PageLimits
+from hotpartition.core.freshness import CacheLimits
 from hotpartition.core.ports import PageStore
 from hotpartition.core.sampler import ReadSampler
-from hotpartition.engine.page_cache import MAX_BYTES, MAX_ENTRIES, PageCache, PageCodec, PageT
+from hotpartition.engine.read_cache import Codec, ReadCache, ValueT
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.runtime.building import Ends
 from hotpartition.runtime.settings import Settings
@@ -27,12 +27,12 @@ def build_page_cache(
     ends: Ends,
     settings: Settings,
     store: PageStore,
-    codec: PageCodec[PageT],
+    codec: Codec[ValueT],
     *,
-    kind: type[PageCache[Any]] = PageCache,
-) -> PageCache[PageT]:
+    kind: type[ReadCache[Any]] = ReadCache,
+) -> ReadCache[ValueT]:
     """Build the page cache of an environment."""
-    limits = PageLimits(ttl_ms=settings.page_ttl_seconds * 1000, bound_ms=settings.page_staleness_seconds * 1000)
+    limits = CacheLimits(ttl_ms=settings.page_ttl_seconds * 1000, bound_ms=settings.page_staleness_seconds * 1000)
     return kind(
         store=store,
         codec=codec,
@@ -41,6 +41,4 @@ def build_page_cache(
         clock=ends.clock,
         timer=ends.timer,
         environment_id=ends.environment_id,
-        max_entries=MAX_ENTRIES,
-        max_bytes=MAX_BYTES,
     )

@@ -13,7 +13,7 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.calls import Response
-from hotpartition.engine.page_cache import Origin, PageCache
+from hotpartition.engine.read_cache import Origin, ReadCache
 from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import RouteSource
 
@@ -31,7 +31,7 @@ class CachedQueries:
     def __init__(
         self,
         routes: RouteSource,
-        cache: PageCache[Document],
+        cache: ReadCache[Document],
         counting: ReadCounting,
         now_ms: Callable[[], int],
     ) -> None:
@@ -54,8 +54,7 @@ class CachedQueries:
             self._counting.count(collection, units)
             return response
 
-        copies = self._routes.get_for_reading(collection, self._now_ms()).copies
-        if not copies:
+        if not self._routes.get_for_reading(collection, self._now_ms()).copies:
             return count(*gather())
         metadata: Response = {}
 
@@ -64,27 +63,35 @@ class CachedQueries:
             metadata.update(response.pop("ResponseMetadata", {}))
             return _store(response), units
 
-        page = self._cache.get_page(collection, _variant_of(request), copies, fill)
-        if page.origin is not Origin.DYNAMODB:
+        page = self._cache.get((collection, _variant_of(request)), fill)
+        if page.origin is not Origin.LOADED:
             metadata = {"HTTPStatusCode": 200, "HTTPHeaders": {"age": str(ceil(page.age_ms / 1000))}}
-        return count({**_show(page.page), "ResponseMetadata": metadata}, page.units)
+        return count({**_show(page.value), "ResponseMetadata": metadata}, page.units)
 
 
 class QueryCodec:
-    """`PageCodec` of responses."""
+    """`Codec` of responses."""
 
     def encode(self, page: Document) -> str:
-        """Implement `PageCodec.encode`."""
+        """Implement `Codec.encode`."""
         return json.dumps(page, default=_of_bytes, separators=(",", ":"))
 
     def decode(self, text: str) -> Document:
-        """Implement `PageCodec.decode`."""
+        """Implement `Codec.decode`."""
         try:
             page: Document = json.loads(text, object_hook=_to_bytes)
             _show(page)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise MalformedPageError(f"no response to a query: {error!r}") from error
         return page
+
+    def copy(self, page: Document) -> Document:
+        """Implement `Codec.copy`: what is shown is built anew from it each time."""
+        return page
+
+    def size_bytes(self, page: Document) -> int:
+        """Implement `Codec.size_bytes`."""
+        return len(self.encode(page))
 
 
 def _store(response: Response) -> Document:

@@ -4,13 +4,13 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.page_freshness import PageLimits, choose_page_copy, freshness_of_copy, freshness_of_read
+from hotpartition.core.freshness import COPIES, CacheLimits, choose_copy, freshness_of_copy, freshness_of_load
 
-LIMITS = PageLimits(ttl_ms=1_000, bound_ms=3_000)
+LIMITS = CacheLimits(ttl_ms=1_000, bound_ms=3_000)
 
 
 def freshness(*, cost_ms=0, random=lambda: 0.0):
-    return freshness_of_read(LIMITS, read_at_ms=10_000, cost_ms=cost_ms, random=random)
+    return freshness_of_load(LIMITS, read_at_ms=10_000, cost_ms=cost_ms, random=random)
 
 
 def test_a_page_is_fresh_for_its_ttl_and_usable_up_to_the_bound():
@@ -51,12 +51,11 @@ def test_a_page_from_redis_is_no_longer_fresh_than_its_age_allows():
 
 def test_a_lease_is_no_longer_than_the_ttl():
     """A quarter of a second at most."""
-    assert [PageLimits(ttl_ms, 3 * ttl_ms).lease_ms for ttl_ms in (100.0, 1_000.0)] == [100, 250]
+    assert [CacheLimits(ttl_ms, 3 * ttl_ms).lease_ms for ttl_ms in (100.0, 1_000.0)] == [100, 250]
 
 
 def test_environments_spread_over_the_copies_and_keep_theirs():
     """Evenly, by their ids alone."""
-    chosen = [choose_page_copy(f"environment-{index}", 8) for index in range(8_000)]
-    assert chosen == [choose_page_copy(f"environment-{index}", 8) for index in range(8_000)]
-    assert all(900 < chosen.count(copy) < 1_100 for copy in range(8))
-    assert choose_page_copy("environment-0", 1) == 0
+    chosen = [choose_copy(f"environment-{index}") for index in range(8_000)]
+    assert chosen == [choose_copy(f"environment-{index}") for index in range(8_000)]
+    assert all(2_500 < chosen.count(copy) < 2_834 for copy in range(COPIES))

@@ -1,0 +1,457 @@
+"""Values that are read far more often than they change: kept in the process and, where there is Redis, for the fleet.
+
+A value is a page, an item, or whatever a user loads. Within a process one thread loads it and the others wait for it.
+Within a fleet one process takes a lease, loads the value and stores it for all; the others serve the last one while it
+is within the staleness bound, or wait a little, or load for themselves. Redis away, full or filled with garbage costs
+loads, never an error. No value is served that is older than the bound, and no age is reported that is too small,
+whatever wall clocks say and however late a value reaches Redis (`core/freshness.py`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from threading import Event, Lock
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError, RetryLaterError
+from hotpartition.core.freshness import CacheLimits, Freshness, choose_copy, freshness_of_copy, freshness_of_load
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import PageStore, StoredPage, Telemetry
+
+WAIT_MS = 100.0
+"""How long a process that has no value waits for another's load, before it loads for itself. Without this, 473 of 1,000
+environments loaded a page of 50,000 requests a second when it was first asked for; with it, one did."""
+WAIT_STEP_MS = 20.0
+"""Mean time between two looks while it waits."""
+REFUSED_MS = 1_000.0
+"""For how long after DynamoDB refused a load a process loads the value only with the lease: loads by all processes
+would keep the partitions busy and so refuse the one that holds the lease."""
+MAX_REMEMBERED = 1_000
+"""Keys of which a refusal, or a change, is remembered."""
+MAX_SHARED_BYTES = 1_048_576
+"""A larger value stays out of Redis, whose other keys share the node's network: each process loads it for itself."""
+MAX_ENTRIES = 200
+"""Values that a process keeps: the least recently used ones go first."""
+MAX_BYTES = 16_000_000
+"""Bytes of those values, as JSON or as its codec estimates; in memory they are larger."""
+
+ValueT = TypeVar("ValueT")
+Key = tuple[str, str]
+"""Of a value: the collection that it belongs to, and which value of it."""
+
+
+class Codec(Protocol[ValueT]):
+    """What the cache has to know about values."""
+
+    def encode(self, value: ValueT) -> str:
+        """Write a value as text, for Redis."""
+
+    def decode(self, text: str) -> ValueT:
+        """Read a value.
+
+        Raises:
+            MalformedPageError: `encode` did not write this text.
+        """
+
+    def copy(self, value: ValueT) -> ValueT:
+        """Return a value that its caller may change: the same one where it cannot be changed."""
+
+    def size_bytes(self, value: ValueT) -> int:
+        """Estimate how much memory a value takes."""
+
+
+class Origin(StrEnum):
+    """Where a value came from."""
+
+    L1 = "l1"
+    REDIS = "redis"
+    LOADED = "dynamodb"
+
+
+@dataclass(frozen=True, slots=True)
+class Cached(Generic[ValueT]):
+    """A value as it is served.
+
+    `age_ms` is how long ago its load began, at most; `units` is what loading it costs (RCU, for reads of a table).
+    """
+
+    value: ValueT
+    origin: Origin
+    age_ms: int
+    units: float
+
+
+class _Entry(NamedTuple, Generic[ValueT]):
+    value: ValueT
+    leased_at_ms: int | None
+    """When the lease to load it was taken, by Redis's clock: two values of one key have different ones. None: it was
+    loaded without a lease."""
+    units: float
+    size: int
+    freshness: Freshness
+
+    def is_newer_than(self, other: _Entry[ValueT], now_ms: float) -> bool:
+        """Say whether it should be kept rather than another; one that cannot be served any more should not."""
+        if self.leased_at_ms is not None and self.leased_at_ms == other.leased_at_ms:
+            return False  # the same value, looked at later
+        return self.freshness.read_at_ms > other.freshness.read_at_ms and self.freshness.is_usable_at(now_ms)
+
+
+class _Refusal(NamedTuple):
+    """The error of a refused load, and until when the value is not loaded without the lease."""
+
+    error: RetryLaterError
+    until_ms: float
+
+
+@dataclass(eq=False, slots=True)
+class _Flight(Generic[ValueT]):
+    """One load within the process, and what came of it: an entry, an error, or neither where its thread died."""
+
+    began_ms: float
+    landed: Event
+    entry: _Entry[ValueT] | None = None
+    error: Exception | None = None
+
+
+class _Memory(Generic[ValueT]):
+    """The values that a process keeps: bounded in number and in bytes, least recently used ones go first."""
+
+    def __init__(self, max_entries: int, max_bytes: int) -> None:
+        self._max_entries = max_entries
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._entries: OrderedDict[Key, _Entry[ValueT]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Key) -> _Entry[ValueT] | None:
+        with self._lock:
+            entry = self._entries.get(key)
+            if entry is not None:
+                self._entries.move_to_end(key)
+            return entry
+
+    def put(self, key: Key, entry: _Entry[ValueT]) -> None:
+        with self._lock:
+            before = self._entries.pop(key, None)
+            self._bytes -= before.size if before else 0
+            if entry.size > self._max_bytes:
+                return
+            self._entries[key] = entry
+            self._bytes += entry.size
+            while self._bytes > self._max_bytes or len(self._entries) > self._max_entries:
+                _, oldest = self._entries.popitem(last=False)
+                self._bytes -= oldest.size
+
+
+@dataclass(slots=True)
+class _Changes:
+    """When this process changed values last: what was loaded before is not served by it any more."""
+
+    keep_ms: float
+    at_ms: dict[Key, float] = field(default_factory=dict)
+    all_at_ms: float = float("-inf")
+    """Every value counts as changed then: there were too many changes to remember each."""
+
+    def note(self, key: Key, now_ms: float) -> None:
+        if len(self.at_ms) >= MAX_REMEMBERED:
+            recent = {each: at_ms for each, at_ms in list(self.at_ms.items()) if at_ms > now_ms - self.keep_ms}
+            if len(recent) >= MAX_REMEMBERED:
+                recent, self.all_at_ms = {}, now_ms
+            self.at_ms = recent
+        self.at_ms[key] = now_ms
+
+    def is_behind(self, key: Key, read_at_ms: float) -> bool:
+        """Say whether a load that began then may lack a change."""
+        return read_at_ms <= max(self.at_ms.get(key, self.all_at_ms), self.all_at_ms)
+
+
+class ReadCache(Generic[ValueT]):
+    """Serves values that were loaded a moment ago. One per process. Safe under threads."""
+
+    def __init__(
+        self,
+        *,
+        codec: Codec[ValueT],
+        limits: CacheLimits,
+        telemetry: Telemetry,
+        clock: Clock,
+        timer: Callable[[], float],
+        store: PageStore | None = None,
+        environment_id: str = "",
+        excused: tuple[type[Exception], ...] = (RetryLaterError,),
+        max_entries: int = MAX_ENTRIES,
+        max_bytes: int = MAX_BYTES,
+        new_event: Callable[[], Event] = Event,
+    ) -> None:
+        """Start empty.
+
+        Args:
+            codec: how values are written, copied and measured.
+            limits: the TTL and the staleness bound.
+            telemetry: gets counts of hits, loads and ages.
+            clock: waits and draws.
+            timer: a monotonic clock in seconds.
+            store: the fleet's values; None where each process keeps its own alone.
+            environment_id: unique in the fleet; decides which copy in Redis is read.
+            excused: errors of a load after which the last value is served, up to the bound.
+            max_entries: how many values the process keeps.
+            max_bytes: how large they are together, as written in Redis or as `codec` estimates.
+            new_event: what waiting threads wait on.
+        """
+        self._store = store
+        self._codec = codec
+        self._limits = limits
+        self._telemetry = telemetry
+        self._clock = clock
+        self._timer = timer
+        self._copy = choose_copy(environment_id)
+        self._excused = excused
+        self._new_event = new_event
+        self._memory: _Memory[ValueT] = _Memory(max_entries, max_bytes)
+        self._refusals: dict[Key, _Refusal] = {}
+        self._changes = _Changes(limits.bound_ms)
+        self._flights: dict[Key, _Flight[ValueT]] = {}
+        self._lock = Lock()
+
+    def get(
+        self,
+        key: Key,
+        load: Callable[[], tuple[ValueT, float]],
+        *,
+        is_shared: bool = True,
+        remaining_ms: float = float("inf"),
+    ) -> Cached[ValueT]:
+        """Return a value that is at most as old as the bound, or load it.
+
+        `load` returns it, and what that cost. `is_shared`: whether the fleet shares it, where there is Redis. A thread
+        waits for another one's load no longer than `remaining_ms`, the time its caller has left, and then loads itself.
+
+        Raises:
+            Exception: `load` raised it, and there is no value within the bound. All threads that wait get it.
+        """
+        while True:
+            held = self._held(key)
+            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+                return self._serve(held, Origin.L1)
+            mine: _Flight[ValueT] = _Flight(self._now_ms(), self._new_event())
+            with self._lock:
+                flight = self._flights.get(key)
+                if flight is None or self._changes.is_behind(key, flight.began_ms):
+                    flight = self._flights[key] = mine
+            if flight is mine:
+                return self._serve(*self._fly(key, mine, load, is_shared=is_shared, remaining_ms=remaining_ms))
+            if held is not None and held.freshness.is_usable_at(self._now_ms()):
+                return self._serve(held, Origin.L1)
+            if not flight.landed.wait(None if remaining_ms == float("inf") else remaining_ms / 1000):
+                return self._serve(*self._obtain(key, load, held, is_shared=is_shared, remaining_ms=0.0))
+            if flight.error is not None:
+                raise flight.error.with_traceback(None)
+            if flight.entry is not None:
+                return self._serve(flight.entry, Origin.L1)
+            remaining_ms -= self._now_ms() - mine.began_ms  # its thread died: one of those that waited loads
+
+    def forget(self, key: Key) -> None:
+        """Serve nothing any more that was loaded before: this process changed the value.
+
+        Call it before the change is sent and after it returned, so that a load in between is not served either.
+        """
+        now_ms = self._now_ms()
+        with self._lock:
+            self._changes.note(key, now_ms)
+
+    def _held(self, key: Key) -> _Entry[ValueT] | None:
+        held = self._memory.get(key)
+        return None if held is None or self._changes.is_behind(key, held.freshness.read_at_ms) else held
+
+    def _fly(
+        self,
+        key: Key,
+        flight: _Flight[ValueT],
+        load: Callable[[], tuple[ValueT, float]],
+        *,
+        is_shared: bool,
+        remaining_ms: float,
+    ) -> tuple[_Entry[ValueT], Origin]:
+        """Obtain the value for all threads of this process that ask meanwhile."""
+        try:
+            held = self._held(key)  # another load may have ended just before this one began
+            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+                flight.entry, origin = held, Origin.L1
+            else:
+                flight.entry, origin = self._obtain(
+                    key, load, held, is_shared=is_shared, remaining_ms=remaining_ms, flight=flight
+                )
+        except Exception as error:
+            flight.error = error
+            raise
+        else:
+            return flight.entry, origin
+        finally:
+            self._land(key, flight)
+
+    def _land(self, key: Key, flight: _Flight[ValueT]) -> None:
+        with self._lock:
+            if self._flights.get(key) is flight:
+                del self._flights[key]
+        flight.landed.set()
+
+    def _obtain(
+        self,
+        key: Key,
+        load: Callable[[], tuple[ValueT, float]],
+        held: _Entry[ValueT] | None,
+        *,
+        is_shared: bool,
+        remaining_ms: float,
+        flight: _Flight[ValueT] | None = None,
+    ) -> tuple[_Entry[ValueT], Origin]:
+        if self._store is not None and is_shared and (held is None or held.size <= MAX_SHARED_BYTES):
+            try:
+                return self._share(key, self._store, load, held, flight, self._now_ms() + min(WAIT_MS, remaining_ms))
+            except RegistryUnavailableError as error:
+                self._count_failure(error)
+        return self._load(key, load, held)
+
+    def _share(
+        self,
+        key: Key,
+        store: PageStore,
+        load: Callable[[], tuple[ValueT, float]],
+        held: _Entry[ValueT] | None,
+        flight: _Flight[ValueT] | None,
+        deadline_ms: float,
+    ) -> tuple[_Entry[ValueT], Origin]:
+        """Take the fleet's value, or load it for the fleet, or for this process where another's load takes long.
+
+        Raises:
+            RegistryUnavailableError: Redis did not respond.
+            RetryLaterError: DynamoDB refused a moment ago, another process loads, and there is no value to serve.
+        """
+        while True:
+            found = self._ask(key, store, held)
+            now_ms = self._now_ms()
+            if found is not None and (held is None or not held.is_newer_than(found, now_ms)):
+                held = found
+                self._memory.put(key, found)
+            origin = Origin.REDIS if held is found else Origin.L1
+            if held is not None and held.freshness.is_fresh_at(now_ms):
+                return held, origin
+            if (leased_at_ms := store.take_lease(*key, self._limits.lease_ms)) is not None:
+                return self._load(key, load, held, store=store, leased_at_ms=leased_at_ms, flight=flight)
+            now_ms = self._now_ms()
+            if held is not None and held.freshness.is_usable_at(now_ms):
+                return held, origin
+            pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
+            if now_ms + pause_ms >= deadline_ms:
+                if (refusal := self._refusals.get(key)) is not None and now_ms < refusal.until_ms:
+                    raise refusal.error.with_traceback(None)
+                return self._load(key, load, held)
+            self._clock.sleep(pause_ms / 1000)
+
+    def _ask(self, key: Key, store: PageStore, held: _Entry[ValueT] | None) -> _Entry[ValueT] | None:
+        """Read this process's copy in Redis; None where it is missing, cannot be read, or is behind a change."""
+        asked_at_ms = self._now_ms()
+        try:
+            found = store.get(*key, self._copy)
+            if found is None:
+                return None
+            stored, age_ms = found
+            size = len(stored.payload)
+            is_held = held is not None and (held.leased_at_ms, held.size) == (stored.leased_at_ms, size)
+            value = held.value if held is not None and is_held else self._codec.decode(stored.payload)
+        except MalformedPageError:
+            self._telemetry.count(MetricName.PAGES_MALFORMED)
+            return None
+        freshness = freshness_of_copy(
+            self._limits, asked_at_ms=asked_at_ms, age_ms=age_ms, cost_ms=stored.cost_ms, random=self._clock.random
+        )
+        if self._changes.is_behind(key, freshness.read_at_ms):
+            return None
+        return _Entry(value, stored.leased_at_ms, stored.units, size, freshness)
+
+    def _load(
+        self,
+        key: Key,
+        load: Callable[[], tuple[ValueT, float]],
+        held: _Entry[ValueT] | None,
+        *,
+        store: PageStore | None = None,
+        leased_at_ms: int | None = None,
+        flight: _Flight[ValueT] | None = None,
+    ) -> tuple[_Entry[ValueT], Origin]:
+        """Load the value, for all with a lease; where that fails, take the last one."""
+        read_at_ms = self._now_ms()
+        try:
+            value, units = load()
+        except self._excused as error:
+            if isinstance(error, RetryLaterError):
+                self._remember_refusal(key, error)
+            if leased_at_ms is not None:
+                self._telemetry.count(MetricName.PAGE_FILLS_FAILED)
+            if (last := self._find_usable(key, store, held)) is None:
+                raise
+            return last, Origin.L1 if last is held else Origin.REDIS
+        cost_ms = round(self._now_ms() - read_at_ms)
+        freshness = freshness_of_load(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
+        payload = None if leased_at_ms is None else self._codec.encode(value)
+        size = self._codec.size_bytes(value) if payload is None else len(payload)
+        entry = _Entry(value, leased_at_ms, units, size, freshness)
+        self._memory.put(key, entry)
+        if flight is not None:  # the other threads do not wait for Redis
+            flight.entry = entry
+            self._land(key, flight)
+        if store is not None and payload is not None and leased_at_ms is not None:
+            self._store_for_all(key, store, StoredPage(payload, leased_at_ms, self._limits.keep_ms, cost_ms, units))
+        return entry, Origin.LOADED
+
+    def _find_usable(self, key: Key, store: PageStore | None, held: _Entry[ValueT] | None) -> _Entry[ValueT] | None:
+        """Find a value within the bound: the one at hand or, since trying to load took its time, Redis's once more."""
+        if held is not None and held.freshness.is_usable_at(self._now_ms()):
+            return held
+        if store is None:
+            return None
+        try:
+            found = self._ask(key, store, held)
+        except RegistryUnavailableError as error:
+            self._count_failure(error)
+            return None
+        return found if found is not None and found.freshness.is_usable_at(self._now_ms()) else None
+
+    def _remember_refusal(self, key: Key, error: RetryLaterError) -> None:
+        if len(self._refusals) >= MAX_REMEMBERED:
+            self._refusals.clear()
+        self._refusals[key] = _Refusal(error, self._now_ms() + REFUSED_MS)
+
+    def _store_for_all(self, key: Key, store: PageStore, stored: StoredPage) -> None:
+        self._telemetry.count(MetricName.PAGE_FILLS)
+        if len(stored.payload) > MAX_SHARED_BYTES:
+            return
+        try:
+            store.put(*key, stored)
+        except RegistryUnavailableError as error:
+            self._count_failure(error)
+
+    def _count_failure(self, error: RegistryUnavailableError) -> None:
+        if not isinstance(error, RegistryForeignError):  # the store has logged it
+            self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
+
+    def _serve(self, entry: _Entry[ValueT], origin: Origin) -> Cached[ValueT]:
+        age_ms = round(self._now_ms() - entry.freshness.read_at_ms)
+        self._telemetry.count(_METRICS[origin])
+        self._telemetry.count(MetricName.PAGE_AGE_MS, age_ms)
+        return Cached(self._codec.copy(entry.value), origin, age_ms, entry.units)
+
+    def _now_ms(self) -> float:
+        return self._timer() * 1000
+
+
+_METRICS = {
+    Origin.L1: MetricName.PAGES_FROM_L1,
+    Origin.REDIS: MetricName.PAGES_FROM_REDIS,
+    Origin.LOADED: MetricName.PAGES_FROM_DYNAMODB,
+}
