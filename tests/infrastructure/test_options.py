@@ -9,7 +9,7 @@ from hotpartition_cdk.options import list_options, override
 from hotpartition_cdk.settings import check_shares
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, LITE, PROD
-from infrastructure.template import AUTHORIZER, BOUNDARY, FUNCTIONS, KEY, ONCALL, RUNBOOK_URL, short_name
+from infrastructure.template import AUTHORIZER, FUNCTIONS, ONCALL, short_name
 
 TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
 
@@ -203,87 +203,14 @@ def test_two_stacks_of_an_environment_fit_into_a_region(staging, prod):
         assert not [made[name] for template in (prod, staging) for made in template.all(type_) if name in made]
 
 
-def test_ceilings_and_what_is_watched_are_options(changed, prod):
-    """One limit over all routes of a function, no way around a domain, metrics of routes, no dashboard, a runbook."""
-    assert changed.function("write_message")["ReservedConcurrentExecutions"] == 50
-    assert "ReservedConcurrentExecutions" not in changed.function("read_messages")
-    assert changed.only("AWS::ApiGatewayV2::Api")["DisableExecuteApiEndpoint"] is True
-    assert changed.body["Outputs"]["ApiUrl"]["Value"] == "https://chat.example.com"
-    assert changed.only("AWS::ApiGatewayV2::Stage")["DefaultRouteSettings"]["DetailedMetricsEnabled"] is True
-    assert changed.of_type("AWS::CloudWatch::Dashboard") == {}
-    assert all(f" See {RUNBOOK_URL}#" in alarm["AlarmDescription"] for alarm in changed.all("AWS::CloudWatch::Alarm"))
-    assert "DisableExecuteApiEndpoint" not in prod.only("AWS::ApiGatewayV2::Api")
-    assert "DetailedMetricsEnabled" not in prod.only("AWS::ApiGatewayV2::Stage")["DefaultRouteSettings"]
-
-
-def test_what_an_organisation_asks_for_is_on_everything(changed):
-    """Tags on what takes tags, a boundary around every role, the user's key for what is stored."""
-    tagged = [changed.only(type_)["Tags"] for type_ in ("AWS::DynamoDB::Table", "AWS::ElastiCache::ReplicationGroup")]
-    expected = [("environment", "prod"), ("project", "feed"), ("team", "chat")]
-    assert [[(tag["Key"], tag["Value"]) for tag in tags] for tags in tagged] == [expected] * 2
-    assert {role.get("PermissionsBoundary") for role in changed.all("AWS::IAM::Role")} == {BOUNDARY}
-    assert changed.only("AWS::DynamoDB::Table")["SSESpecification"] == {
-        "KMSMasterKeyId": KEY,
-        "SSEEnabled": True,
-        "SSEType": "KMS",
-    }
-    assert changed.only("AWS::ElastiCache::ReplicationGroup")["KmsKeyId"] == KEY
-    assert {group.get("KmsKeyId") for group in changed.all("AWS::Logs::LogGroup")} == {KEY}
-    for folder in FUNCTIONS:
-        allowed = {s for s in changed.statements(changed.role_id(folder)) if s.action.startswith("kms:")}
-        assert {s.action for s in allowed} == {"kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey"}
-        assert {s.resource for s in allowed} == {KEY}
-        # Through DynamoDB only: a function cannot use the key by itself.
-        assert all("kms:ViaService" in s.condition and "dynamodb." in s.condition for s in allowed)
-
-
-def test_options_reach_the_template(changed):
-    """Numbers, authorizer, origins, limits and receivers of a changed environment are in its template."""
-    table = changed.only("AWS::DynamoDB::Table")
-    assert table["OnDemandThroughput"] == {"MaxWriteRequestUnits": 40_000, "MaxReadRequestUnits": 80_000}
-    assert table["WarmThroughput"] == {"WriteUnitsPerSecond": 9000}
-    registry = changed.only("AWS::ElastiCache::ReplicationGroup")
-    assert (registry["CacheNodeType"], registry["NumNodeGroups"]) == ("cache.r7g.large", 6)
-    assert changed.function("write_message")["MemorySize"] == 3008
-    assert changed.variables("write_message")["HOTPARTITION_RETENTION_DAYS"] == "30"
-    assert changed.variables("consume_reports")["HOTPARTITION_MAX_SHARD_COUNT"] == "64"
-    check_api(changed)
-    check_snapshots(changed)
-    egress = changed.all("AWS::EC2::SecurityGroupEgress")
-    assert [rule["DestinationPrefixListId"] for rule in egress if rule["FromPort"] == 443] == ["pl-6da54004"]
-    open_rules = [g.get("SecurityGroupEgress") for g in changed.all("AWS::EC2::SecurityGroup")]
-    assert "0.0.0.0/0" not in str(open_rules)
-    zones = [subnet["AvailabilityZone"] for subnet in changed.all("AWS::EC2::Subnet")]
-    assert zones == ["eu-west-1a", "eu-west-1c", "eu-west-1b"]
-    assert "ReservedConcurrentExecutions" not in changed.function("consume_reports")
-    days = {g["RetentionInDays"] for g in changed.all("AWS::Logs::LogGroup")}
-    assert days == {400}
-
-
-def check_api(template):
-    """Every route asks for a token, a page of that origin may call, and what differs from the stage has own limits."""
-    authorizer = template.only("AWS::ApiGatewayV2::Authorizer")
-    assert authorizer["JwtConfiguration"] == {"Issuer": "https://login.example.com/", "Audience": ["chat"]}
-    routes = template.all("AWS::ApiGatewayV2::Route")
-    assert {route["AuthorizationType"] for route in routes} == {"JWT"}
-    assert {(route["RouteKey"].split()[0], *route["AuthorizationScopes"]) for route in routes} == {
-        ("POST", "messages.write", "messages.all"),
-        ("PATCH", "messages.change"),
-        ("DELETE", "messages.change"),
-        ("GET", "messages.read"),
-    }
-    assert template.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "sub"
-    cors = template.only("AWS::ApiGatewayV2::Api")["CorsConfiguration"]
-    assert cors["AllowOrigins"] == ["https://chat.example.com"]
-    assert cors["AllowMethods"] == ["GET", "POST", "PATCH", "DELETE"]
-    stage = template.only("AWS::ApiGatewayV2::Stage")
-    limits = {
-        key.split()[0]: (limit["ThrottlingRateLimit"], limit["ThrottlingBurstLimit"])
-        for key, limit in stage["RouteSettings"].items()
-    }
-    writes = dict.fromkeys(("POST", "PATCH", "DELETE"), (700, 2500))
-    assert limits == {**writes, "GET": (5000, 900)}
-    assert "$context.authorizer.claims.sub" in stage["AccessLogSettings"]["Format"]
+def test_the_context_comes_before_the_file(staging):
+    """It has the last word over the file, and the file over the code; a setting goes to the functions that know it."""
+    assert staging.function("consume_reports")["ReservedConcurrentExecutions"] == 2 * 4
+    assert {group["RetentionInDays"] for group in staging.all("AWS::Logs::LogGroup")} == {30}
+    variables = {folder: staging.variables(folder) for folder in FUNCTIONS}
+    assert variables["consume_reports"]["HOTPARTITION_MAX_SHARD_COUNT"] == "32"
+    known = {folder: found.get("HOTPARTITION_SAMPLING_DISTANCE_WCU") for folder, found in variables.items()}
+    assert known == {"write_message": "2", "read_messages": None, "consume_reports": None, "operate": None}
 
 
 def test_a_lambda_authorizer_of_ones_own(staging):
@@ -298,21 +225,10 @@ def test_a_lambda_authorizer_of_ones_own(staging):
         "IdentitySource": ["$request.header.Authorization", "$context.routeKey"],
     }
     assert AUTHORIZER in short_name(authorizer["AuthorizerUri"])
-    for route in staging.all("AWS::ApiGatewayV2::Route"):
-        assert route["AuthorizationType"] == "CUSTOM"
-        assert route["AuthorizerId"] == {"Ref": id_}
+    routes = staging.all("AWS::ApiGatewayV2::Route")
+    assert {(route["AuthorizationType"], route["AuthorizerId"]["Ref"]) for route in routes} == {("CUSTOM", id_)}
     (permission,) = [p for p in staging.all("AWS::Lambda::Permission") if p["FunctionName"] == AUTHORIZER]
     assert permission["Principal"] == "apigateway.amazonaws.com"
     assert short_name(permission["SourceArn"]).endswith(f"/authorizers/${{{id_}}}")
     assert staging.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "user"
     assert "$context.authorizer.user" in staging.only("AWS::ApiGatewayV2::Stage")["AccessLogSettings"]["Format"]
-
-
-def check_snapshots(template):
-    """Writer and reader start from a snapshot, and the API invokes the version that has one."""
-    for folder, expected in (("write_message", True), ("read_messages", True), ("consume_reports", False)):
-        assert ("SnapStart" in template.function(folder)) is expected
-    aliases = template.of_type("AWS::Lambda::Alias")
-    assert [alias["Properties"]["Name"] for alias in aliases.values()] == ["live", "live"]
-    targets = {i["IntegrationUri"]["Ref"] for i in template.all("AWS::ApiGatewayV2::Integration")}
-    assert targets == set(aliases)

@@ -2,16 +2,57 @@
 
 from __future__ import annotations
 
+import json
+import platform
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
+from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
 from infrastructure.apps import findings
 from infrastructure.short_form import write_difference, write_short_form
+from infrastructure.template import FUNCTIONS
 from support.golden import assert_all_tested, assert_golden
+from support.tables import TABLE_SCHEMA
 
 PINNED = Path(__file__).parent / "templates"
 WHOLE = ("prod", "lite", "five", "in_band")
+ALL = ("dev", "prod", "lite", "local", "local-lite", "changed", "staging")
+
+STATEFUL = {
+    "ApiGatewayV2::Api": {"ApiHttpApi4C294DC0"},
+    "DynamoDB::Table": {"Table"},
+    "EC2::SecurityGroup": {"NetworkFunctions0F81B4F4", "NetworkRegistryNodesECE37F11"},
+    "EC2::Subnet": {"NetworkVpcisolatedSubnet1Subnet188D06DD", "NetworkVpcisolatedSubnet2Subnet811E27B8"},
+    "EC2::VPC": {"NetworkVpc7FB7348F"},
+    "ElastiCache::ParameterGroup": {"ValkeyParameters76A20572"},
+    "ElastiCache::ReplicationGroup": {"Registry"},
+    "ElastiCache::SubnetGroup": {"ValkeySubnetsCD20AA30"},
+    "ElastiCache::User": {
+        "RedisUserconsumer5f3fe3a9",
+        "RedisUseroperator22c1a096",
+        "RedisUserreader5929ca24",
+        "RedisUserwriter4fbfe109",
+    },
+    "ElastiCache::UserGroup": {"RedisUserse8535c57"},
+    "Logs::LogGroup": {
+        "AccessLogD598EBE9",
+        "ConsumeReportsLogsEB998F40",
+        "NetworkRefusedTrafficLogAA392462",
+        "OperateLogs5F9C50A4",
+        "ReadMessagesLogsBFB46D65",
+        "WriteMessageLogs5BFAF20B",
+    },
+    "SNS::Topic": {"MonitoringTopic2EDA8B02"},
+    "SQS::Queue": {"DetectionFailures85417064"},
+}
+"""What a moved construct would replace: with its data, or with the address that clients and people have."""
+
+STORES = ("AWS::S3", "AWS::RDS", "AWS::EFS", "AWS::Kinesis", "AWS::SecretsManager", "AWS::DynamoDB", "AWS::SSM")
+WAYS_OUT = ("InternetGateway", "NatGateway", "EgressOnlyInternetGateway", "VPCGatewayAttachment", "EIP", "Route")
+BESIDE_THE_TABLE = ("AWS::EC2::", "AWS::ElastiCache::", "AWS::Scheduler::", "AWS::SQS::", "AWS::CloudWatch::Dashboard")
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -34,3 +75,109 @@ def test_every_text_has_its_template():
 def test_nothing_is_found(request, name):
     """By cdk-nag, errors and warnings alike; what is meant is acknowledged beside its resource."""
     assert findings(request.getfixturevalue(name)) == []
+
+
+@pytest.fixture(scope="session", params=ALL)
+def any_template(request, templates):
+    return templates[request.param]
+
+
+def test_has_no_way_out(any_template):
+    """Nothing in the VPC reaches the internet or is reached from there, and no function has an address of its own."""
+    made = {resource["Type"] for resource in any_template.body["Resources"].values()}
+    assert not made & {*(f"AWS::EC2::{way}" for way in WAYS_OUT), "AWS::Lambda::Url"}
+    assert not any(subnet["MapPublicIpOnLaunch"] for subnet in any_template.all("AWS::EC2::Subnet"))
+
+
+def test_what_holds_something_stays_where_it_is(dev, prod):
+    """Whatever the code is cut into: data, logs, network, queue and the API's address keep their logical ids."""
+    for template in (dev, prod):
+        # Ids of users hold the stack's name.
+        expected = {type_: ids for type_, ids in STATEFUL.items() if template is prod or "User" not in type_}
+        assert {type_: set(template.of_type(f"AWS::{type_}")) for type_ in expected} == expected
+
+
+def test_nothing_else_is_stateful(any_template):
+    """A store that is added needs its identity pinned above."""
+    kept = [r["Type"] for r in any_template.body["Resources"].values() if r["Type"].startswith(STORES)]
+    assert kept == ["AWS::DynamoDB::Table"]
+
+
+def test_the_table_is_that_of_the_adapters_tests(any_template):
+    """On demand, with their keys and index; restored to any second."""
+    table = any_template.only("AWS::DynamoDB::Table")
+    for index in (indexes := [dict(index) for index in table["GlobalSecondaryIndexes"]]):
+        # What is watched has no part in how a table behaves.
+        index.pop("ContributorInsightsSpecification", None)
+    assert {name: table[name] for name in TABLE_SCHEMA} | {"GlobalSecondaryIndexes": indexes} == TABLE_SCHEMA
+    assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
+
+
+def test_what_outlives_the_stack(prod, dev, local):
+    """Production keeps table and logs, but for a creation that fails; the registry is a copy, and would be left."""
+    for template, expected in ((prod, "RetainExceptOnCreate"), (dev, "Delete"), (local, "Delete")):
+        kept = [*template.of_type("AWS::Logs::LogGroup").values(), template.body["Resources"]["Table"]]
+        assert {resource["DeletionPolicy"] for resource in kept} == {expected}
+        assert template.body["Resources"]["Registry"]["DeletionPolicy"] == "Delete"
+
+
+@pytest.mark.parametrize("folder", FUNCTIONS)
+def test_a_functions_environment_parses(any_template, folder):
+    """What is synthesized is what the function's own settings read, without surplus variables."""
+    is_in_band = not any_template.of_type("AWS::ElastiCache::ReplicationGroup")
+    if is_in_band and folder == "consume_reports":
+        return
+    by_name = {"write_message": "write", "read_messages": "read", "consume_reports": "consumer", "operate": "operate"}
+    settings = (IN_BAND_SETTINGS if is_in_band else FUNCTION_SETTINGS)[by_name[folder]]
+    variables = any_template.variables(folder)
+    assert settings.from_env(variables).store.table_name == "hotpartition-table"
+    ours = {f"HOTPARTITION_{name.upper()}" for name in settings.declared()}
+    assert {name for name in variables if not name.startswith("POWERTOOLS_")} <= ours
+    assert any("REGISTRY" in name for name in variables) is not is_in_band
+
+
+def test_the_access_log_names_no_conversation(any_template):
+    """The route, and not the path; and no stage names a route that a failed deployment may take away."""
+    stage = any_template.only("AWS::ApiGatewayV2::Stage")
+    assert "$context.path" not in stage["AccessLogSettings"]["Format"]
+
+
+def test_lite_has_nothing_beside_the_table(templates):
+    """No VPC, no ElastiCache, no schedule, no queue, and no dashboard, which would cost most of it all."""
+    for name in ("lite", "local-lite"):
+        types = {resource["Type"] for resource in templates[name].body["Resources"].values()}
+        assert [type_ for type_ in types if type_.startswith(BESIDE_THE_TABLE)] == []
+
+
+def test_local_is_dev_on_this_machine(dev, local):
+    """The same resources, but for the registry's users; its functions take the interpreter and processor here."""
+    # Ids of security group rules hold the stack's name, and those of layers follow their content.
+    other = ("AWS::EC2::SecurityGroup", "AWS::ElastiCache::User", "AWS::Lambda::LayerVersion")
+    ids, others = (
+        [id_ for id_, resource in template.body["Resources"].items() if not resource["Type"].startswith(other)]
+        for template in (dev, local)
+    )
+    assert ids == others
+    architecture = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64"}[platform.machine()]
+    functions = local.all("AWS::Lambda::Function")
+    assert {(f["Runtime"], *f["Architectures"]) for f in functions} == {
+        (f"python3.{sys.version_info.minor}", architecture)
+    }
+    assert {local.variables(folder)["HOTPARTITION_REGISTRY_TLS"] for folder in FUNCTIONS} == {"false"}
+    assert local.of_type("AWS::ElastiCache::User") == {}
+
+
+def test_without_bundling_nothing_can_be_deployed(dev):
+    """The assembly carries an error, at which the CDK's command line stops before it asks AWS for anything."""
+    artifact = json.loads((dev.folder / "manifest.json").read_text())["artifacts"]["hotpartition-dev"]
+    metadata = json.loads((dev.folder / artifact["additionalMetadataFile"]).read_text())
+    errors = [entry["data"] for entries in metadata.values() for entry in entries if entry["type"] == "aws:cdk:error"]
+    assert ["bundling=off" in error for error in errors] == [True]
+    assert len([path for path in dev.folder.glob("asset.*") if (path / "requirements.txt").is_file()]) == 1
+
+
+def test_the_page_of_costs_names_every_type_of_resource(dev, prod, lite, root):
+    """With what of it costs, or as free."""
+    section = (root / "docs/costs.md").read_text().split("## Every resource of the template")[1]
+    made = {resource["Type"] for template in (dev, prod, lite) for resource in template.body["Resources"].values()}
+    assert sorted(re.findall(r"`(AWS::\w+::\w+)`", section)) == sorted(made)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.fleet_load import Cell
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
@@ -18,6 +19,7 @@ from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition_messages.keys import parse_conversation_id
 from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from infrastructure.template import FUNCTIONS, Statement, short_name
 
@@ -53,6 +55,18 @@ PUT_MESSAGE = Statement("dynamodb:PutItem", TABLE, only(MESSAGE_ATTRIBUTES))
 UPDATE_JOURNAL = Statement("dynamodb:UpdateItem", TABLE, only(("pk", "sk", *ROUTING_ATTRIBUTES)))
 LIST_ROUTING_ITEMS = Statement("dynamodb:Query", INDEX)
 
+COUNT_LOADS = Statement(
+    "dynamodb:UpdateItem",
+    TABLE,
+    json.dumps(
+        {
+            "ForAllValues:StringLike": {"dynamodb:LeadingKeys": [f"{LOAD_PREFIX}*"]},
+            "Null": {"dynamodb:LeadingKeys": "false"},
+        },
+        sort_keys=True,
+    ),
+)
+
 DATA = {
     # Cannot query or delete an item, change any, nor put one that is a route.
     "write_message": {READ_ITEM, READ_ITEMS, PUT_MESSAGE},
@@ -61,6 +75,13 @@ DATA = {
     "consume_reports": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
     "operate": {READ_ITEM, UPDATE_JOURNAL, LIST_ROUTING_ITEMS},
 }
+
+IN_BAND_DATA = {
+    "write_message": DATA["write_message"] | {UPDATE_JOURNAL, COUNT_LOADS},
+    "read_messages": DATA["read_messages"],
+    "operate": DATA["operate"],
+}
+"""Where writers raise by themselves."""
 
 
 def expected_of(template, folder):
@@ -89,6 +110,21 @@ def registry_of(template, folder):
 def test_function(template, folder):
     """A function's role may do what is written above, and nothing else."""
     assert set(template.statements(template.role_id(folder))) == expected_of(template, folder)
+
+
+@pytest.mark.parametrize("folder", IN_BAND_DATA)
+@pytest.mark.parametrize("name", ["lite", "local-lite"])
+def test_function_in_band(templates, name, folder):
+    """Likewise where nothing stands beside the table."""
+    template = templates[name]
+    granted = set(template.statements(template.role_id(folder)))
+    assert granted == IN_BAND_DATA[folder] | template.observing(folder)
+
+
+def test_no_conversation_has_the_key_of_a_load_item():
+    """So what the writer may change there is no message."""
+    with pytest.raises(InvalidRequestError):
+        parse_conversation_id(f"{LOAD_PREFIX}0")
 
 
 def test_other_roles(template):
