@@ -189,8 +189,8 @@ wheel: .venv-build/.installed ## Build the package that others install, into out
 wheel-check: wheel .venv/.tool node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
 	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
-synth: setup ## Synthesize dev, prod, lite and large, and have cdk-nag and cfn-lint judge them
-	@for name in dev prod lite large; do \
+synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint judge them
+	@for name in dev prod lite; do \
 	  $(BIN)/python -m infra.bundle --environment $$name; \
 	  rm -rf out/synth/$$name; \
 	  $(BIN)/python app.py -c environment=$$name -c options='{"alarms": {"is_silent": true}}' -o out/synth/$$name; \
@@ -202,7 +202,7 @@ synth: setup ## Synthesize dev, prod, lite and large, and have cdk-nag and cfn-l
 	done
 
 # A first deployment goes without deletion protection: a failed one is then taken back, and can be repeated.
-deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod|lite|large)
+deploy: build node_modules/.installed ## Look at the account, deploy to AWS with the CDK, and check the stack (ENVIRONMENT=dev|prod|lite)
 	@found=$$($(BIN)/python -m infra.account --environment $(ENVIRONMENT)); \
 	set -- $$found; \
 	deploy="npx cdk deploy --require-approval never --context environment=$(ENVIRONMENT)"; \

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from hotpartition_cdk.configuration import (
     CONSUMER,
     IN_BAND,
-    LARGE,
     PRODUCTION,
     SMALL,
     Host,
@@ -33,7 +32,6 @@ _CONSTRUCTS = {"HotPartition": "hot_partition", "Network": "network", "Registry"
 __all__ = [
     "CONSUMER",
     "IN_BAND",
-    "LARGE",
     "PRODUCTION",
     "SMALL",
     "ConfigurationError",

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.shares import list_shares
 
 RUNBOOK = "docs/runbook.md"
 
@@ -30,7 +29,7 @@ class Watched:
     With `name` the names of alarms begin, and it is the namespace of the functions' own metrics: two stacks in one
     account and region do not ring each other's alarms. The one dimension of those metrics is `service`, the folder.
 
-    Without an index the routing items have the journal to themselves; without consumers there is no Redis.
+    Without an index the routing items have the journal to themselves; without a consumer there is no Redis.
     """
 
     name: str
@@ -38,15 +37,13 @@ class Watched:
     journal: str
     index: str
     functions: Mapping[str, str]
-    consumers: int = 0
-    queue: str = ""
+    has_consumer: bool = False
     nodes: Sequence[str] = ()
     api: str = ""
 
-    def own(self, metric: MetricName, folder: str, statistic: str = "Sum", **dimensions: str) -> Metric:
+    def own(self, metric: MetricName, folder: str, statistic: str = "Sum") -> Metric:
         """Name a function's own metric."""
-        dimensions = {"service": folder, **dimensions}
-        return Metric(namespace=self.name, name=str(metric), statistic=statistic, dimensions=dimensions)
+        return Metric(namespace=self.name, name=str(metric), statistic=statistic, dimensions={"service": folder})
 
 
 class Severity(StrEnum):
@@ -114,8 +111,7 @@ def list_alarms(watched: Watched, *, slow_request_ms: int = 0) -> tuple[Alarm, .
         _of_index(watched) if watched.index else _of_journal(watched),
         _of_limits(watched.table),
         *(_of_api(watched.api, slow_request_ms) if watched.api else ()),
-        *((*_of_consumers(watched), *_of_detection(watched)) if watched.consumers else ()),
-        _of_raises(watched),
+        *(_of_detection(watched) if watched.has_consumer else ()),
         _of_routing_items(watched),
         *_of_functions(watched.functions.values()),
         *_of_registry(watched.nodes),
@@ -204,21 +200,15 @@ def _of_api(api: str, slow_request_ms: int) -> Iterator[Alarm]:
     )
 
 
-def _of_consumers(watched: Watched) -> Iterator[Alarm]:
-    """Watch each consumer by itself: among others, one that is missing would not be noticed."""
-    for share in list_shares(watched.consumers):
-        dimensions = {} if share.is_whole else {"share": str(share.index)}
-        yield Alarm(
-            name=f"ConsumerMissing{share.index + 1 if share.index else ''}",
-            meaning="No stream consumer has started for five minutes: hot keys stay throttled.",
-            metrics=(watched.own(MetricName.CONSUMER_STARTED, "consume_reports", **dimensions),),
-            severity=Severity.WAKE,
-            is_lack=True,
-            period_minutes=5,
-        )
-
-
 def _of_detection(watched: Watched) -> Iterator[Alarm]:
+    yield Alarm(
+        name="ConsumerMissing",
+        meaning="No stream consumer has started for five minutes: hot keys stay throttled.",
+        metrics=(watched.own(MetricName.CONSUMER_STARTED, "consume_reports"),),
+        severity=Severity.WAKE,
+        is_lack=True,
+        period_minutes=5,
+    )
     yield Alarm(
         name="ConsumerBehind",
         meaning="The stream consumer has decided on reports more than five seconds old for three minutes.",
@@ -226,15 +216,6 @@ def _of_detection(watched: Watched) -> Iterator[Alarm]:
         threshold=5000,
         periods=3,
     )
-    if WRITER in watched.functions:
-        yield Alarm(
-            name="ReportsLost",
-            meaning="Writers could not send a hundred reports of load in five minutes: detection sees less than there"
-            " is.",
-            metrics=(watched.own(MetricName.REPORTS_DROPPED, WRITER),),
-            threshold=100,
-            period_minutes=5,
-        )
     yield Alarm(
         name="RegistryUnreachable",
         meaning="Calls to Redis have failed in each of five minutes: routes come from the journal, no heat is seen.",
@@ -243,20 +224,13 @@ def _of_detection(watched: Watched) -> Iterator[Alarm]:
         periods=5,
     )
     yield Alarm(
-        name="RegistryRefilled",
-        meaning="Redis, or a node of it, was empty and was filled again from the journal.",
-        metrics=(watched.own(MetricName.REGISTRY_REBUILT, "consume_reports"),),
-    )
-    yield Alarm(
-        name="RaiseAtCap",
-        meaning="A partition key is hot and has max_shard_count shards already: it stays throttled.",
-        metrics=(watched.own(MetricName.DECISION_AT_CAP, "consume_reports"),),
-        severity=Severity.WAKE,
-    )
-    yield Alarm(
         name="RaisesLimited",
-        meaning="An hour had max_raises_per_hour raises: what gets hot until it is over is not raised.",
-        metrics=(watched.own(MetricName.DECISION_TOO_MANY, "consume_reports"),),
+        meaning="A partition key is hot and is not raised: it has max_shard_count shards, or the hour had"
+        " max_raises_per_hour raises.",
+        metrics=tuple(
+            watched.own(metric, "consume_reports")
+            for metric in (MetricName.DECISION_AT_CAP, MetricName.DECISION_TOO_MANY)
+        ),
         severity=Severity.WAKE,
     )
     if READER in watched.functions:
@@ -266,31 +240,6 @@ def _of_detection(watched: Watched) -> Iterator[Alarm]:
             metrics=(watched.own(MetricName.REGISTRY_AHEAD_OF_JOURNAL, READER),),
             severity=Severity.WAKE,
         )
-    yield Alarm(
-        name="DeadLetters",
-        meaning="Starts of the stream consumer failed and lie in the dead-letter queue.",
-        metrics=(
-            Metric(
-                namespace="AWS/SQS",
-                name="ApproximateNumberOfMessagesVisible",
-                statistic="Maximum",
-                dimensions={"QueueName": watched.queue},
-            ),
-        ),
-    )
-
-
-def _of_raises(watched: Watched) -> Alarm:
-    detector = "consume_reports" if "consume_reports" in watched.functions else WRITER
-    return Alarm(
-        name="ManyRaises",
-        meaning="A hundred raises within an hour: a large event, or somebody who makes many keys dear to read.",
-        metrics=tuple(
-            watched.own(MetricName.RAISES, folder) for folder in watched.functions if folder in (detector, "operate")
-        ),
-        threshold=100,
-        period_minutes=60,
-    )
 
 
 def _of_routing_items(watched: Watched) -> Alarm:
@@ -324,16 +273,17 @@ def _of_functions(functions: Iterable[str]) -> Iterator[Alarm]:
 
 
 def _of_registry(nodes: Sequence[str]) -> Iterator[Alarm]:
-    """Watch all nodes: one alarm of each kind for each ten of them."""
+    """Watch all nodes: one alarm of each kind for as many of them as one alarm takes."""
     for alarm in _OF_A_NODE:
-        (metric,) = alarm.metrics
-        for number, first in enumerate(range(0, len(nodes), MAX_METRICS)):
+        at_once = MAX_METRICS // len(alarm.metrics)
+        for number, first in enumerate(range(0, len(nodes), at_once)):
             yield replace(
                 alarm,
                 name=f"{alarm.name}{number + 1 if number else ''}",
                 metrics=tuple(
-                    replace(metric, dimensions={"CacheClusterId": node, **metric.dimensions})
-                    for node in nodes[first : first + MAX_METRICS]
+                    replace(metric, dimensions={"CacheClusterId": node})
+                    for node in nodes[first : first + at_once]
+                    for metric in alarm.metrics
                 ),
             )
 
@@ -342,8 +292,8 @@ def _dynamodb(name: str, **dimensions: str) -> Metric:
     return Metric(namespace="AWS/DynamoDB", name=name, statistic="Sum", dimensions=dimensions)
 
 
-def _node(name: str, statistic: str, **dimensions: str) -> Metric:
-    return Metric(namespace="AWS/ElastiCache", name=name, statistic=statistic, dimensions=dimensions)
+def _node(name: str, statistic: str) -> Metric:
+    return Metric(namespace="AWS/ElastiCache", name=name, statistic=statistic)
 
 
 _OF_A_NODE = (
@@ -364,25 +314,9 @@ _OF_A_NODE = (
         periods=5,
     ),
     Alarm(
-        name="RegistryEvictions",
-        meaning="Redis evicted keys, which its policy noeviction rules out: a routing table must never be evicted.",
-        metrics=(_node("Evictions", "Sum"),),
-    ),
-    Alarm(
         name="RegistryRefusals",
-        meaning="Redis refused a client that gave no valid token.",
-        metrics=(_node("AuthenticationFailures", "Sum"),),
-    ),
-    Alarm(
-        name="RegistryCommandsRefused",
-        meaning="A user of Redis tried a command that it may not run: a function and its user do not fit together.",
-        metrics=(_node("CommandAuthorizationFailures", "Sum"),),
-    ),
-    Alarm(
-        name="RegistryLoginsThrottled",
-        meaning="ElastiCache refused to check tokens (IAM) because there were too many at a time: connections fail.",
-        # There is no such metric without the node's own id, which is the same in each of a group's clusters.
-        metrics=(_node("IamAuthenticationThrottling", "Sum", CacheNodeId="0001"),),
+        meaning="Redis refused a client without a valid token, or a command that a user may not run.",
+        metrics=(_node("AuthenticationFailures", "Sum"), _node("CommandAuthorizationFailures", "Sum")),
     ),
 )
-"""The alarms of the registry's nodes, each with the metric of one node."""
+"""The alarms of the registry's nodes, each with the metrics of one node."""

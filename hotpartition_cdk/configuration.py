@@ -6,7 +6,6 @@ This module and `bundle` import no CDK, so that building a layer does not start 
 from __future__ import annotations
 
 import platform
-import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -44,8 +43,8 @@ ENGINE_VERSION = "9.0"
 """The first version that can be durable; ElastiCache takes no patch level here."""
 
 PARAMETER_FAMILY = "valkey9"
-"""Not named in the pages of the ElastiCache guide we could read; as used by public templates that run 9.0. The look at
-the account compares it with `aws elasticache describe-cache-engine-versions --engine valkey`."""
+"""Not named in the pages of the ElastiCache guide we could read; as used by public templates that run 9.0. `aws
+elasticache describe-cache-engine-versions --engine valkey` lists what a region has."""
 
 LONGEST_NAME = 31
 """Of the name after which alarms, Redis users, dashboard and metrics are called."""
@@ -87,7 +86,6 @@ TopicArn = Annotated[str, arn_field("sns", r"\S+", "oncall")]
 Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+[a-z]$", examples=["eu-west-1a"])]
 WebPage = Annotated[str, Field(pattern=r"^https?://[^\s#]+$", examples=["https://wiki.example.com/runbook"])]
 KeyArn = Annotated[str, arn_field("kms", r"key/[\w-]+", "key/1234abcd-12ab-34cd-56ef-1234567890ab")]
-PrefixList = Annotated[str, Field(pattern=r"^pl-[0-9a-f]+$", examples=["pl-6da54004"])]
 
 _MACHINES: dict[str, Architecture] = {
     "aarch64": "arm64",
@@ -104,11 +102,6 @@ ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]
 def user_prefix(name: str) -> str:
     """Shorten a name to the prefix of the ids of its Redis users."""
     return name[:_USER_PREFIX].rstrip("-")
-
-
-def is_user_of(user_id: str, name: str) -> bool:
-    """Whether a Redis user's id could be one of a name's."""
-    return re.fullmatch(rf"{re.escape(user_prefix(name))}-[0-9a-f]{{4}}-[a-z]+", user_id) is not None
 
 
 class FunctionSize(Options):
@@ -166,13 +159,6 @@ class AlarmOptions(Options):
         default=None, description="address that gets alarms by a topic of the stack; it must be confirmed once"
     )
     topic_arn: TopicArn | None = Field(default=None, description="an SNS topic of yours that gets them instead")
-    tomorrow_email: EmailAddress | None = Field(
-        default=None,
-        description="address that gets the alarms that can wait, by a second topic; the first then has the others",
-    )
-    tomorrow_topic_arn: TopicArn | None = Field(
-        default=None, description="an SNS topic of yours that gets those instead"
-    )
     is_silent: bool = Field(default=False, description="whether alarms may reach nobody although data is retained")
     runbook_url: WebPage | None = Field(
         default=None, description="address of the runbook that alarms name; null: its place in this project"
@@ -181,25 +167,14 @@ class AlarmOptions(Options):
     @model_validator(mode="after")
     def check(self) -> Self:
         """Refuse two receivers of the same alarms."""
-        for prefix, email, topic_arn in (
-            ("", self.email, self.topic_arn),
-            ("tomorrow_", self.tomorrow_email, self.tomorrow_topic_arn),
-        ):
-            if email is not None and topic_arn is not None:
-                raise ValueError(
-                    f"option alarms.{prefix}email is for a topic of the stack; give it or alarms.{prefix}topic_arn,"
-                    " not both"
-                )
+        if self.email is not None and self.topic_arn is not None:
+            raise ValueError("option alarms.email is for a topic of the stack; give it or alarms.topic_arn, not both")
         return self
 
 
 class NetworkOptions(Options):
-    """How narrow the functions' way out is."""
+    """Where the VPC stands."""
 
-    dynamodb_prefix_list: PrefixList | None = Field(
-        default=None,
-        description="id of the region's prefix list of DynamoDB: the functions' security group then admits it alone",
-    )
     availability_zones: ListOf[Zone] = Field(
         default=(),
         description="two to six zones that have the Redis node type; none: the account's first two. Fixed at creation",
@@ -269,7 +244,7 @@ class HotPartitionOptions(CommonOptions):
     """What is deployed beside a table.
 
     Example:
-        >>> HotPartition(stack, "Large", table=readings, options=SMALL.changed({"consumers": 2}))
+        >>> HotPartition(stack, "Large", table=readings, options=SMALL.changed({"log_retention_days": 30}))
     """
 
     consumer: FunctionSize
@@ -278,13 +253,7 @@ class HotPartitionOptions(CommonOptions):
         # of which none can be reserved.
         ge=0,
         le=100,
-        description="concurrency that is reserved for each consumer, whose runs overlap: at least 4; 0 reserves none",
-    )
-    consumers: int = Field(
-        default=1,
-        ge=1,
-        le=64,
-        description="stream consumers that share the report streams; at most `stream_partitions`",
+        description="concurrency that is reserved for the consumer, whose runs overlap: at least 4; 0 reserves none",
     )
     registry: RegistrySize
     network: NetworkOptions = NetworkOptions()
@@ -299,11 +268,6 @@ class HotPartitionOptions(CommonOptions):
             >>> PRODUCTION.changed({"registry": {"node_type": "cache.r7g.large"}})
         """
         return override(self, changes)
-
-    @property
-    def consumers_concurrency(self) -> int:
-        """Count the concurrency reserved for all consumers together."""
-        return self.consumers * self.consumer_concurrency
 
     @model_validator(mode="after")
     def check_concurrency(self) -> Self:
@@ -362,29 +326,6 @@ Example:
     >>> PRODUCTION.registry.shard_count, PRODUCTION.is_data_retained
     (1, True)
 """
-
-LARGE = PRODUCTION.model_copy(
-    update={
-        # One thread reads, parses and sums the reports of the whole fleet: a whole CPU is all that it can use.
-        "consumer": FunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=180),
-        "registry": PRODUCTION.registry.model_copy(
-            update={
-                # The smallest current family that may be durable.
-                "node_type": "cache.m7g.large",
-                # Two, so that a failover leaves half of the routes and report streams untouched.
-                "shard_count": 2,
-                "is_durable": True,
-            }
-        ),
-    }
-)
-"""For more load than `PRODUCTION` carries (the page of costs has both): a whole CPU, and durable nodes.
-
-Example:
-    >>> LARGE.registry.shard_count, LARGE.registry.is_durable
-    (2, True)
-"""
-
 
 OptionsT = TypeVar("OptionsT", bound=CommonOptions)
 

@@ -18,10 +18,10 @@ class ConfigurationError(Exception):
 
     Example:
         >>> try:
-        ...     SMALL.changed({"consumers": 0})
+        ...     SMALL.changed({"has_dashboard": "no"})
         ... except ConfigurationError as error:
         ...     print(error)
-        option consumers should be a whole number, between 1 and 64, not 0
+        option has_dashboard should be true or false, not 'no'
     """
 
     def __str__(self) -> str:

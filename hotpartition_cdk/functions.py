@@ -30,9 +30,6 @@ HANDLERS = next(
 )
 """The code of the construct's own functions: beside this package in a checkout, in it where it was installed."""
 
-LIVE = "live"
-"""Alias of the version that starts from a snapshot."""
-
 NETWORK_INTERFACE_ACTIONS = [
     "ec2:AssignPrivateIpAddresses",
     "ec2:CreateNetworkInterface",
@@ -79,7 +76,6 @@ class FunctionFactory:
         user: str,
         reserved_concurrency: int | None = None,
         more_layers: Sequence[lambda_.ILayerVersion] = (),
-        is_snap_started: bool = False,
     ) -> lambda_.Function:
         """Make the function whose handler lies in a folder, which names it; its settings know it as `known_as`.
 
@@ -106,7 +102,6 @@ class FunctionFactory:
             # Lambda's own lines as JSON, like those of the functions.
             logging_format=lambda_.LoggingFormat.JSON,
             tracing=lambda_.Tracing.ACTIVE,
-            snap_start=lambda_.SnapStartConf.ON_PUBLISHED_VERSIONS if is_snap_started else None,
             **_place_in(self.network),
         )
         if self.users is not None:
@@ -130,11 +125,6 @@ class FunctionFactory:
             "POWERTOOLS_METRICS_NAMESPACE": self.namespace,
             "POWERTOOLS_LOG_LEVEL": "INFO",
         }
-
-
-def publish(function: lambda_.Function, *, is_snap_started: bool) -> lambda_.IFunction:
-    """Choose the target of calls: the function, or its newest version's alias, which alone starts from a snapshot."""
-    return function.add_alias(LIVE) if is_snap_started else function
 
 
 def wire_table(scope: Construct, table: dynamodb.ITable, journal: Journal) -> dict[str, str]:

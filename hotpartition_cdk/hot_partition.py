@@ -28,7 +28,7 @@ from hotpartition_cdk.names import unique_name
 from hotpartition_cdk.network import Network
 from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.registry import Registry
-from hotpartition_cdk.settings import TABLE_FUNCTIONS, check_limits, check_shares, limit_run, read_overrides
+from hotpartition_cdk.settings import TABLE_FUNCTIONS, check_limits, limit_run, read_overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ _OURS: Mapping[str, Sequence[Role]] = {role: (role,) for role in (Role.CONSUMER,
 class HotPartition(Construct):
     """Raises the hot partition keys of a table, and lets functions use it through `ShardedTable(…, adaptive())`.
 
-    Makes a registry (ElastiCache for Valkey), a stream consumer with its schedule and dead letters, an operations
-    function, the journal's table, alarms and a dashboard. In the table itself nothing is changed.
+    Makes a registry (ElastiCache for Valkey), a stream consumer with its schedule, an operations function, the
+    journal's table, alarms and a dashboard. In the table itself nothing is changed.
 
     With `detection=IN_BAND` it makes nothing, and has no attribute but `table`: functions that use the table through
     `ShardedTable(…, in_band())` get rights and settings.
@@ -136,7 +136,6 @@ class HotPartition(Construct):
             return
         self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
         given = {**use.settings, **read_overrides(settings or {}, TABLE_FUNCTIONS)}
-        check_shares(self.options, given)
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
         check_name(self.name, self.node.path)
@@ -253,8 +252,7 @@ class HotPartition(Construct):
             journal=self.journal.table.table_name,
             index=self.journal.index_name,
             functions={folder: made.function_name for folder, made in self.functions.made.items()},
-            consumers=self.options.consumers,
-            queue=self.detection.failures.queue_name,
+            has_consumer=True,
             nodes=self.registry.nodes_to_watch(),
         )
 

@@ -20,9 +20,7 @@ from hotpartition_cdk.alarms import (
     Alarm,
     Combination,
     Metric,
-    Severity,
     Watched,
-    base_name,
     list_alarms,
 )
 from hotpartition_cdk.configuration import AlarmOptions, CommonOptions
@@ -32,9 +30,6 @@ _WIDTH = 12
 """Two graphs stand beside each other: a dashboard is 24 wide."""
 
 _CONSUMER = ("consume_reports",)
-_EVERYONE = ()
-"""Stands for all functions that there are."""
-
 _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ...] = (
     (
         "Messages",
@@ -68,7 +63,6 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
             )
         },
     ),
-    ("Cached pages: age, in ms", "Maximum", {(READER,): (MetricName.PAGE_AGE_MS,)}),
     (
         "Decisions",
         "Sum",
@@ -77,7 +71,6 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
                 MetricName.RAISES,
                 MetricName.CLOSES,
                 MetricName.DECISION_RAISED,
-                MetricName.DECISION_UNLUCKY_PARTITION,
                 MetricName.DECISION_AT_CAP,
                 MetricName.DECISION_TOO_MANY,
                 MetricName.DECISION_READ_HOT,
@@ -85,32 +78,7 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
             )
         },
     ),
-    (
-        "Reports",
-        "Sum",
-        {
-            (READER, WRITER): (MetricName.REPORTS_DROPPED,),
-            _CONSUMER: (MetricName.REPORTS_MALFORMED, MetricName.REPORTS_OUT_OF_WINDOW),
-        },
-    ),
     ("Stream consumer: age of what it decides on, in ms", "Maximum", {_CONSUMER: (MetricName.CONSUMER_LAG_MS,)}),
-    (
-        "Registry",
-        "Sum",
-        {
-            _EVERYONE: (MetricName.REGISTRY_UNAVAILABLE,),
-            _CONSUMER: (MetricName.REGISTRY_REBUILT,),
-            (READER,): (MetricName.REGISTRY_BEHIND_JOURNAL, MetricName.REGISTRY_AHEAD_OF_JOURNAL),
-        },
-    ),
-    (
-        "Journal",
-        "Sum",
-        {
-            _CONSUMER: (MetricName.JOURNAL_READ_FAILED, MetricName.JOURNAL_UPDATE_RETRIED),
-            _EVERYONE: (MetricName.JOURNAL_MALFORMED,),
-        },
-    ),
 )
 """The functions' own metrics: title, statistic, and which functions count which."""
 
@@ -128,12 +96,12 @@ class Monitoring(Construct):
         super().__init__(scope, id_)
         self._watched = watched
         self._runbook = options.alarms.runbook_url or RUNBOOK
-        receivers = self._receivers(options.alarms)
+        receiver = actions.SnsAction(self._topic(options.alarms))
         alarms = list_alarms(watched, slow_request_ms=slow_request_ms)
         self._made = {alarm.name: self._make(alarm) for alarm in alarms}
-        for alarm in alarms:
-            self._made[alarm.name].add_alarm_action(receivers[alarm.severity])
-            self._made[alarm.name].add_ok_action(receivers[alarm.severity])
+        for made in self._made.values():
+            made.add_alarm_action(receiver)
+            made.add_ok_action(receiver)
         self._dashboard = self._make_dashboard(alarms) if options.has_dashboard else None
 
     def follow_names(self) -> None:
@@ -143,20 +111,12 @@ class Monitoring(Construct):
         if self._dashboard is not None:
             follow_name(self._dashboard.node.default_child, "Dashboard", self._watched.name)
 
-    def _receivers(self, options: AlarmOptions) -> Mapping[Severity, cloudwatch.IAlarmAction]:
-        """Make the topic, and a second one where a receiver is named for what can wait."""
-        first = actions.SnsAction(self._topic("", options.email, options.topic_arn))
-        if options.tomorrow_email is None and options.tomorrow_topic_arn is None:
-            return dict.fromkeys(Severity, first)
-        second = self._topic("Tomorrow", options.tomorrow_email, options.tomorrow_topic_arn)
-        return {Severity.WAKE: first, Severity.LOOK: actions.SnsAction(second)}
-
-    def _topic(self, prefix: str, email: str | None, topic_arn: str | None) -> sns.ITopic:
-        if topic_arn is not None:
-            return sns.Topic.from_topic_arn(self, f"{prefix}Told", topic_arn)
+    def _topic(self, options: AlarmOptions) -> sns.ITopic:
+        if options.topic_arn is not None:
+            return sns.Topic.from_topic_arn(self, "Told", options.topic_arn)
         # Not encrypted with a key: AWS's own for SNS keeps CloudWatch out, and another would cost more each month than
         # it guards. An alarm names the stack and a number, no conversation.
-        topic = sns.Topic(self, f"{prefix}Topic", display_name="hotpartition alarms", enforce_ssl=True)
+        topic = sns.Topic(self, "Topic", display_name="hotpartition alarms", enforce_ssl=True)
         # This policy replaces the default one, by which CloudWatch was admitted.
         topic.add_to_resource_policy(
             iam.PolicyStatement(
@@ -166,8 +126,8 @@ class Monitoring(Construct):
                 conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}},
             )
         )
-        if email is not None:
-            topic.add_subscription(subscriptions.EmailSubscription(email))
+        if options.email is not None:
+            topic.add_subscription(subscriptions.EmailSubscription(options.email))
         return topic
 
     def _make(self, alarm: Alarm) -> cloudwatch.Alarm:
@@ -240,7 +200,7 @@ class Monitoring(Construct):
             for folders, names in counted.items()
             for name in names
             for folder in sorted(self._watched.functions)
-            if folder in folders or folders == _EVERYONE
+            if folder in folders
         ]
 
 
@@ -259,17 +219,11 @@ def _is_of(alarm: Alarm, namespace: str) -> bool:
     return any(metric.namespace == namespace for metric in alarm.metrics)
 
 
-def _is_load(alarm: Alarm) -> bool:
-    return alarm.combination is Combination.MAXIMUM
-
-
 _WATCHED: tuple[tuple[str, Callable[[Alarm], bool]], ...] = (
-    ("Stream consumer: starts in five minutes", lambda alarm: base_name(alarm) == "ConsumerMissing"),
     ("API: 5xx, %", lambda alarm: alarm.name == "ApiFailing"),
     ("API: p99 latency, ms", lambda alarm: alarm.name == "ApiSlow"),
     ("DynamoDB: throttles of one partition", lambda alarm: _is_of(alarm, "AWS/DynamoDB")),
     ("Functions: errors and throttles", lambda alarm: _is_of(alarm, "AWS/Lambda")),
-    ("Redis: memory and CPU, %", _is_load),
-    ("Redis: evictions and refusals", lambda alarm: _is_of(alarm, "AWS/ElastiCache") and not _is_load(alarm)),
+    ("Redis: memory and CPU, %", lambda alarm: alarm.combination is Combination.MAXIMUM),
 )
 """Graphs of the watched metrics: title, and of which alarms. A graph without lines is left out."""

@@ -58,7 +58,7 @@ class Network(Construct):
             self._dynamodb = self.vpc.add_gateway_endpoint(
                 "DynamoDb", service=ec2.GatewayVpcEndpointAwsService.DYNAMODB
             )
-        self._allow_traffic(options)
+        self._allow_traffic()
         if vpc is None:
             self._log_refused_traffic(log_keeping or LogKeeping())
 
@@ -104,18 +104,15 @@ class Network(Construct):
     def _security_group(self, id_: str, description: str) -> ec2.SecurityGroup:
         return ec2.SecurityGroup(self, id_, vpc=self.vpc, description=description, allow_all_outbound=False)
 
-    def _allow_traffic(self, options: NetworkOptions) -> None:
+    def _allow_traffic(self) -> None:
         # Adds both halves: the functions' way out and the registry's way in.
         self.function_security_group.connections.allow_to(
             self.registry_security_group, ec2.Port.tcp(REGISTRY_PORT), "functions to registry"
         )
-        # The endpoint's prefix list is only known by asking AWS, or by option. In subnets whose one route outwards is
-        # that endpoint, "any address" is DynamoDB.
-        prefix_list = options.dynamodb_prefix_list
+        # The endpoint's prefix list is only known by asking AWS. In subnets whose one route outwards is that endpoint,
+        # "any address" is DynamoDB.
         self.function_security_group.add_egress_rule(
-            ec2.Peer.prefix_list(prefix_list) if prefix_list else ec2.Peer.any_ipv4(),
-            ec2.Port.tcp(_HTTPS_PORT),
-            "DynamoDB through the gateway endpoint",
+            ec2.Peer.any_ipv4(), ec2.Port.tcp(_HTTPS_PORT), "DynamoDB through the gateway endpoint"
         )
 
     def _log_refused_traffic(self, log_keeping: LogKeeping) -> None:

@@ -67,16 +67,6 @@ def read_overrides(
     return texts
 
 
-def check_shares(options: HotPartitionOptions, overrides: Mapping[str, str]) -> None:
-    """Check that each consumer has a stream to read."""
-    streams = Settings.defaults("consumer", **Settings.select("consumer", overrides)).stream_partitions
-    if options.consumers > streams:
-        raise ConfigurationError(
-            f"option consumers should be at most {streams}, the number of report streams (setting stream_partitions),"
-            f" not {options.consumers}"
-        )
-
-
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
     """A setting that a function's timeout bounds: its value, the limit, and why that is lower than the timeout."""

@@ -16,20 +16,16 @@ from typing import Any
 import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
-from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, PARAMETER_FAMILY, ZONES, is_user_of
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infra.config import load_environment
-from infra.environments import DEFAULT_ENVIRONMENT, AdaptiveEnvironment, Environment
+from infra.environments import DEFAULT_ENVIRONMENT, Environment
 
 BOOTSTRAP_VERSION = 6
 """The version that the template of this CDK requires (`requiresBootstrapStackVersion`)."""
 LEAST_UNRESERVED = 10
 MOST_UNRESERVED = 100
 """Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: no call says which before it refuses."""
-DEFAULT_VPCS = 5
-"""VPCs of an account and region by default (VPC quota `L-F678F1CE`)."""
-
 FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
 """States of a stack whose creation or deletion failed: it can only be deleted."""
 _REMOVALS = {
@@ -76,13 +72,6 @@ def look(environment: Environment, client: Client, *, qualifier: str) -> Finding
     name = environment.stack_name
     _try(findings, "the stack", lambda: _look_at_stack(findings, client("cloudformation"), name))
     _try(findings, "Lambda's concurrency", lambda: _look_at_concurrency(findings, client, environment))
-    if not isinstance(environment, AdaptiveEnvironment):
-        return findings
-    _try(findings, "the availability zones", lambda: _look_at_zones(findings, client("ec2"), environment))
-    _try(findings, "ElastiCache's offer", lambda: _look_at_cache(findings, client("elasticache"), environment))
-    if findings.is_new:
-        _try(findings, "the VPCs", lambda: _look_at_vpcs(findings, client))
-        _try(findings, "ElastiCache's users", lambda: _look_at_users(findings, client("elasticache"), name))
     return findings
 
 
@@ -172,59 +161,6 @@ def _say_what_is_left(findings: Findings, cloudformation: Any, name: str, status
         f"stack {name} is in {status}, and left {remains} behind; if nothing of that is wanted, these remove it:"
         + "".join(f"\n  {command}" for command in commands)
     )
-
-
-def _look_at_vpcs(findings: Findings, client: Client) -> None:
-    used = sum(len(page["Vpcs"]) for page in client("ec2").get_paginator("describe_vpcs").paginate())
-    if used < DEFAULT_VPCS:
-        return
-    quota = client("service-quotas").get_service_quota(ServiceCode="vpc", QuotaCode="L-F678F1CE")["Quota"]["Value"]
-    if used >= quota:
-        findings.missing.append(
-            f"this account has {used} VPCs here, as many as its quota allows: ask for a higher one (Service Quotas,"
-            " VPCs per Region)"
-        )
-
-
-def _look_at_users(findings: Findings, elasticache: Any, name: str) -> None:
-    """Look for the users of an earlier stack of this name, whose ids cannot be had twice."""
-    pages = elasticache.get_paginator("describe_users").paginate(Engine=ENGINE)
-    taken = [user["UserId"] for page in pages for user in page["Users"] if is_user_of(user["UserId"], name)]
-    if taken:
-        findings.missing.append(
-            f"ElastiCache has users of an earlier {name}: {', '.join(sorted(taken))}; delete each with"
-            " `aws elasticache delete-user --user-id ID`"
-        )
-
-
-def _look_at_zones(findings: Findings, ec2: Any, environment: AdaptiveEnvironment) -> None:
-    found = ec2.describe_availability_zones(Filters=[{"Name": "zone-type", "Values": ["availability-zone"]}])
-    names = sorted(zone["ZoneName"] for zone in found["AvailabilityZones"] if zone["State"] == "available")
-    asked = environment.network.availability_zones
-    unknown = [zone for zone in asked if zone not in names]
-    if unknown:
-        findings.missing.append(
-            f"network.availability_zones names {', '.join(unknown)}, and this account has {', '.join(names)} here"
-        )
-    elif len(names) < ZONES:
-        findings.missing.append(f"this account has {len(names)} availability zones here, and {ZONES} are needed")
-
-
-def _look_at_cache(findings: Findings, elasticache: Any, environment: AdaptiveEnvironment) -> None:
-    node_type = environment.registry.node_type
-    versions = elasticache.describe_cache_engine_versions(Engine=ENGINE, EngineVersion=ENGINE_VERSION)
-    families = {version["CacheParameterGroupFamily"] for version in versions["CacheEngineVersions"]}
-    if not families:
-        findings.missing.append(f"ElastiCache has no Valkey {ENGINE_VERSION} in this region")
-    elif PARAMETER_FAMILY not in families:
-        findings.missing.append(
-            f"Valkey {ENGINE_VERSION} takes parameter groups of the family {', '.join(sorted(families))} in this"
-            f" region, and the stack's is of {PARAMETER_FAMILY} (hotpartition_cdk/configuration.py)"
-        )
-    # The only call that lists node types. A type could be there and have no reservations.
-    offered = elasticache.describe_reserved_cache_nodes_offerings(CacheNodeType=node_type, MaxRecords=20)
-    if not offered["ReservedCacheNodesOfferings"]:
-        findings.doubts.append(f"ElastiCache may not have {node_type} in this region (registry.node_type)")
 
 
 def main(arguments: Sequence[str]) -> int:

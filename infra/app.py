@@ -15,10 +15,9 @@ from hotpartition_cdk.checks import check_receiver
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.layers import CACHE_KEY
 from hotpartition_cdk.options import override
-from hotpartition_cdk.settings import check_shares
 from infra.bundle import CACHE, ROOT
 from infra.config import Changes, read_environment, read_object
-from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, AdaptiveEnvironment, Environment
+from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, Environment
 from infra.settings import check_times, read_overrides
 from infra.stack import HotPartitionStack
 
@@ -93,8 +92,6 @@ def _configure(app: cdk.App) -> tuple[Environment, Mapping[str, str]]:
     overrides = read_overrides({**file.settings, **context.settings}, environment)
     check_times(environment, overrides)
     check_receiver(environment, environment.stack_name)
-    if isinstance(environment, AdaptiveEnvironment):
-        check_shares(environment, overrides)
     return environment, overrides
 
 

@@ -45,7 +45,7 @@ _OWN_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 class Changes(Options):
     """Changes to one environment."""
 
-    base: Literal["dev", "prod", "lite", "large"] | None = Field(
+    base: Literal["dev", "prod", "lite"] | None = Field(
         default=None, description="which environment one of your own begins as"
     )
     options: Mapping[str, object] = Field(default_factory=dict, description="of the environment")
@@ -111,7 +111,7 @@ def _check_section(called: str, name: str, changes: Changes) -> list[str]:
         return [f"{called} has a base, which only environments of another name have"] if changes.base else []
     if changes.base is None:
         known = ", ".join(ENVIRONMENT_NAMES)
-        return [f"{called} is not one of {known}; an environment of your own needs a base, dev, prod, lite or large"]
+        return [f"{called} is not one of {known}; an environment of your own needs a base, dev, prod or lite"]
     if not _OWN_NAME.fullmatch(name):
         return [f"{called} should be called by small letters and digits, with single hyphens between"]
     return []

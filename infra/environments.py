@@ -1,4 +1,4 @@
-"""The environments `dev`, `prod`, `lite`, `large` and the local ones, and every number that differs between them.
+"""The environments `dev`, `prod`, `lite` and the local ones, and every number that differs between them.
 
 Each number is an option (`hotpartition_cdk/options.py`) with its unit and its reason; those of what is beside the
 table are in `hotpartition_cdk/configuration.py`. A file or a context overrides it (`config.py`).
@@ -16,7 +16,6 @@ from pydantic import Field, model_validator
 from hotpartition.runtime.declaring import unknown
 from hotpartition_cdk.configuration import (
     FULL_CPU_MB,
-    LARGE,
     LONGEST_NAME,
     PRODUCTION,
     SMALL,
@@ -34,7 +33,7 @@ from hotpartition_cdk.options import Options
 
 DEFAULT_ENVIRONMENT = "dev"
 
-ENVIRONMENT_NAMES = ("dev", "prod", "lite", "large", "local", "local-lite")
+ENVIRONMENT_NAMES = ("dev", "prod", "lite", "local", "local-lite")
 
 PROJECT = "hotpartition"
 """The prefix of every stack's name."""
@@ -186,11 +185,6 @@ class Environment(CommonOptions):
     region: Region | None = Field(default=None, description="the region that `make deploy` may deploy to; null: any")
     writer: RequestFunctionSize
     reader: RequestFunctionSize
-    is_snap_started: bool = Field(
-        description=(
-            "whether writer and reader start from a snapshot (SnapStart), which costs for its cache and each restore"
-        )
-    )
     retention_days: int | None = Field(
         default=None,
         ge=1,
@@ -239,8 +233,8 @@ class AdaptiveEnvironment(Environment, HotPartitionOptions):
 
     @property
     def reserved_concurrency(self) -> int:
-        """Count the concurrency reserved for all functions together, consumers included."""
-        return super().reserved_concurrency + self.consumers_concurrency
+        """Count the concurrency reserved for all functions together, the consumer included."""
+        return super().reserved_concurrency + self.consumer_concurrency
 
 
 DEV = AdaptiveEnvironment(
@@ -250,31 +244,26 @@ DEV = AdaptiveEnvironment(
     writer=RequestFunctionSize(memory_mb=1024, timeout_seconds=10),
     # A page of a raised conversation parses the responses of many queries: it takes a whole CPU.
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
-    is_snap_started=False,
     table=TableOptions(),
     # Enough to make one conversation hot many times over, and little enough for a mistake to stay cheap.
     api=ApiOptions(write_rate=500, write_burst=250, read_rate=500, read_burst=250),
 )
 
-LARGE_ENVIRONMENT = AdaptiveEnvironment(
-    # A request's own budget is 300 ms; beyond a second, one in a hundred waits for something else.
-    **dict(LARGE, alarms=ApiAlarmOptions(slow_ms=1000), is_protected=True),
-    name="large",
+PROD = AdaptiveEnvironment(
+    **dict(
+        PRODUCTION,
+        # A request's own budget is 300 ms; beyond a second, one in a hundred waits for something else.
+        alarms=ApiAlarmOptions(slow_ms=1000),
+        is_protected=True,
+        # Redis with an append-only file was required. The smallest current family that may be durable.
+        registry=PRODUCTION.registry.model_copy(update={"node_type": "cache.m7g.large", "is_durable": True}),
+    ),
+    name="prod",
     writer=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=10),
     reader=RequestFunctionSize(memory_mb=FULL_CPU_MB, timeout_seconds=15),
-    is_snap_started=False,
     table=TableOptions(),
     # Half of an account's default quota, so that one stack cannot take all of it.
     api=ApiOptions(write_rate=5000, write_burst=2500, read_rate=5000, read_burst=2500),
-)
-
-PROD = LARGE_ENVIRONMENT.model_copy(
-    update={
-        "name": "prod",
-        "consumer": PRODUCTION.consumer,
-        # Durable, as in `large`: Redis with an append-only file was required.
-        "registry": LARGE.registry.model_copy(update={"shard_count": 1}),
-    }
 )
 
 _BESIDE_THE_TABLE = frozenset(HotPartitionOptions.model_fields) - frozenset(CommonOptions.model_fields)
@@ -303,7 +292,7 @@ def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) 
     Raises:
         ConfigurationError: when there is no such environment; names those that are allowed.
     """
-    for environment in (DEV, PROD, LITE, LARGE_ENVIRONMENT):
+    for environment in (DEV, PROD, LITE):
         if environment.name == name:
             return environment
     match name:

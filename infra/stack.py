@@ -12,7 +12,7 @@ from constructs import Construct
 
 from hotpartition.redis.acl import Role
 from hotpartition_cdk.alarms import Watched
-from hotpartition_cdk.functions import FunctionFactory, publish, wire_table
+from hotpartition_cdk.functions import FunctionFactory, wire_table
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping
@@ -66,8 +66,8 @@ class HotPartitionStack(cdk.Stack):
         api = MessageApi(
             self,
             "Api",
-            writer=publish(writer, is_snap_started=environment.is_snap_started),
-            reader=publish(reader, is_snap_started=environment.is_snap_started),
+            writer=writer,
+            reader=reader,
             options=environment.api,
             access_log=self._functions.log_keeping.make_group(self, "AccessLog", name=self._vended_log_name("access")),
         )
@@ -147,7 +147,6 @@ class HotPartitionStack(cdk.Stack):
             reserved_concurrency=environment.writer.reserved_concurrency,
             user=Role.WRITER,
             more_layers=[self._messages_layer],
-            is_snap_started=environment.is_snap_started,
         )
         # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice, and
         # where all copies of one lie that is edited or deleted. Both of these are puts.
@@ -169,7 +168,6 @@ class HotPartitionStack(cdk.Stack):
             reserved_concurrency=environment.reader.reserved_concurrency,
             user=Role.READER,
             more_layers=[self._messages_layer],
-            is_snap_started=environment.is_snap_started,
         )
         grant_table(reader, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"])
         return reader

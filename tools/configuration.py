@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hotpartition_cdk.configuration import LARGE, PRODUCTION, SMALL
+from hotpartition_cdk.configuration import PRODUCTION, SMALL
 from hotpartition_cdk.mistakes import describe
 from hotpartition_cdk.options import Options, list_options
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
-from infra.environments import DEV, LARGE_ENVIRONMENT, LITE, PROD
+from infra.environments import DEV, LITE, PROD
 
 KNOWING = (*FUNCTIONS, "adaptive()", "in_band()")
 """What has settings: the functions, and any `ShardedTable`."""
@@ -16,12 +16,12 @@ KNOWING = (*FUNCTIONS, "adaptive()", "in_band()")
 
 def options_table() -> str:
     """Build the table of a deployment's options, with what they are in each environment."""
-    return _options_table(("dev", DEV), ("prod", PROD), ("lite", LITE), ("large", LARGE_ENVIRONMENT))
+    return _options_table(("dev", DEV), ("prod", PROD), ("lite", LITE))
 
 
 def construct_options_table() -> str:
     """Build the table of the options of a `HotPartition` of anybody's."""
-    return _options_table(("SMALL", SMALL), ("PRODUCTION", PRODUCTION), ("LARGE", LARGE))
+    return _options_table(("SMALL", SMALL), ("PRODUCTION", PRODUCTION))
 
 
 def _options_table(first: tuple[str, Options], *others: tuple[str, Options]) -> str:

@@ -20,7 +20,6 @@ FUNCTIONS = {
 
 ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
 RUNBOOK_URL = "https://wiki.example.com/runbook"
-TEAM = "arn:aws:sns:eu-west-1:123456789012:team"
 BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
 KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
 AUTHORIZER = "arn:aws:lambda:eu-west-1:123456789012:function:who-calls"
@@ -31,10 +30,9 @@ base = "prod"
 
 [staging.options]
 name_suffix = "anna"
-consumers = 2
 consumer_concurrency = 6
 log_retention_days = 30
-alarms = {{ email = "oncall@example.com", tomorrow_email = "team@example.com" }}
+alarms = {{ email = "oncall@example.com" }}
 api = {{ authorizer_arn = "{AUTHORIZER}", sender_claim = "user", authorizer_cache_seconds = 60 }}
 
 [staging.settings]
@@ -42,12 +40,12 @@ max_shard_count = 16
 sampling_distance_wcu = 2
 stream_partitions = 8
 """
-"""An environment of a file, with two consumers and a Lambda authorizer."""
+"""An environment of a file, with a Lambda authorizer."""
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"environment": name} for name in ("dev", "lite", "local")},
     "local-lite": {"environment": "local-lite", "options": {"log_retention_days": 30}},
-    **{name: {"environment": name, "options": {"alarms": {"is_silent": True}}} for name in ("prod", "large")},
+    **{name: {"environment": name, "options": {"alarms": {"is_silent": True}}} for name in ("prod",)},
     "changed": {
         "environment": "prod",
         "options": {
@@ -71,12 +69,10 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
                 "has_route_metrics": True,
             },
             "network": {
-                "dynamodb_prefix_list": "pl-6da54004",
                 "availability_zones": ["eu-west-1a", "eu-west-1c", "eu-west-1b"],
             },
             "consumer_concurrency": 0,
-            "alarms": {"topic_arn": ONCALL, "tomorrow_topic_arn": TEAM, "runbook_url": RUNBOOK_URL},
-            "is_snap_started": True,
+            "alarms": {"topic_arn": ONCALL, "runbook_url": RUNBOOK_URL},
             "tags": {"team": "chat", "project": "feed"},
             "permissions_boundary": BOUNDARY,
             "kms_key_arn": KEY,

@@ -9,7 +9,7 @@ import pytest
 
 from hotpartition.core.metrics import MetricName
 from hotpartition_cdk.alarms import MAX_METRICS, RUNBOOK, Watched, list_alarms
-from infrastructure.template import FUNCTIONS, ONCALL, TEAM, short_name
+from infrastructure.template import FUNCTIONS, short_name
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def severities(root):
 
 def test_each_alarm_is_on_the_operations_page_with_its_severity(prod, severities):
     """Those of a table whose routes lie in it, and apart. Mail can be sorted by the first words."""
-    names = {"name": "n", "table": "t", "journal": "j", "index": "", "queue": "q", "nodes": "n", "api": "a"}
-    apart = list_alarms(Watched(**names, functions=dict.fromkeys(FUNCTIONS, "f"), consumers=1), slow_request_ms=1)
+    names = {"name": "n", "table": "t", "journal": "j", "index": "", "nodes": "n", "api": "a"}
+    apart = list_alarms(Watched(**names, functions=dict.fromkeys(FUNCTIONS, "f"), has_consumer=True), slow_request_ms=1)
     made = {alarm.name: alarm.describe() for alarm in apart}
     made |= {name: alarm["AlarmDescription"] for name, alarm in prod.alarms().items()}
     words = {"Wake somebody": "wake", "Look tomorrow": "tomorrow"}
@@ -41,21 +41,6 @@ def test_all_publish_and_say_which_section_to_open(template):
         assert alarm["AlarmDescription"].endswith(f"See {RUNBOOK}#{name.lower()}")
 
 
-@pytest.mark.parametrize(("variant", "topics"), [("staging", 2), ("changed", 0)], ids=["own topics", "given topics"])
-def test_two_severities_can_have_two_receivers(templates, variant, topics):
-    """What can wait goes to a topic of its own, made or given; what wakes stays with the first one."""
-    template = templates[variant]
-    assert len(template.of_type("AWS::SNS::Topic")) == topics
-    addresses = {short_name(s["TopicArn"]): s["Endpoint"] for s in template.all("AWS::SNS::Subscription")}
-    addresses |= {ONCALL: "oncall@example.com", TEAM: "team@example.com"}
-    receivers = {True: set(), False: set()}
-    for alarm in template.all("AWS::CloudWatch::Alarm"):
-        (action,) = alarm["AlarmActions"]
-        assert alarm["OKActions"] == [action]
-        receivers[alarm["AlarmDescription"].startswith("Wake")].add(addresses[short_name(action)])
-    assert receivers == {True: {"oncall@example.com"}, False: {"team@example.com"}}
-
-
 def stats_of(alarm):
     """What a synthesized alarm watches."""
     return [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
@@ -69,7 +54,7 @@ def test_own_metrics_are_the_stack_s_alone(template):
     own = [s for s in stats if not s["Namespace"].startswith("AWS/")]
     assert {s["Namespace"] for s in own} == {stack}
     # Under the one dimension that Powertools gives: any other alarm would never ring.
-    assert len({s["MetricName"] for s in own}) > 7
+    assert len({s["MetricName"] for s in own}) > 5
     assert {s["MetricName"] for s in own} <= set(MetricName)
     dimensions = [(each["Name"], each["Value"]) for s in own for each in s["Dimensions"]]
     assert len(dimensions) == len(own)
@@ -83,10 +68,9 @@ def metrics_in(alarm):
 
 
 def test_dimensions_name_the_stack_s_own_resources(prod):
-    """Table, index, API, queue, functions and each node of the registry, by what CloudFormation calls them."""
+    """Table, index, API, functions and each node of the registry, by what CloudFormation calls them."""
     made = {name: metrics_in(alarm) for name, alarm in prod.alarms().items()}
     (api,) = prod.of_type("AWS::ApiGatewayV2::Api")
-    (queue,) = prod.of_type("AWS::SQS::Queue")
     table = {"TableName": "${Table}"}
     stage = {"ApiId": f"${{{api}}}", "Stage": "$default"}
     index = {**table, "GlobalSecondaryIndexName": "routing-index"}
@@ -95,14 +79,12 @@ def test_dimensions_name_the_stack_s_own_resources(prod):
     assert made["TableWritesThrottled"] == [("WriteKeyRangeThroughputThrottleEvents", table)]
     assert ("ReadKeyRangeThroughputThrottleEvents", index) in made["IndexThrottled"]
     assert made["ApiFailing"] == [("5xx", stage), ("Count", stage)]
-    assert made["DeadLetters"] == [("ApproximateNumberOfMessagesVisible", {"QueueName": f"${{{queue}.QueueName}}"})]
     assert made["FunctionErrors"] == [("Errors", function) for function in functions]
-    assert made["RegistryEvictions"] == [("Evictions", {"CacheClusterId": node}) for node in nodes]
-    refused = [("CommandAuthorizationFailures", {"CacheClusterId": node}) for node in nodes]
-    assert made["RegistryCommandsRefused"] == refused
-    # This one exists only under both dimensions.
-    throttled = [("IamAuthenticationThrottling", {"CacheClusterId": node, "CacheNodeId": "0001"}) for node in nodes]
-    assert made["RegistryLoginsThrottled"] == throttled
+    assert made["RegistryRefusals"] == [
+        (f"{kind}Failures", {"CacheClusterId": node})
+        for node in nodes
+        for kind in ("Authentication", "CommandAuthorization")
+    ]
 
 
 def test_silence_of_the_consumer_rings(prod):
@@ -110,13 +92,6 @@ def test_silence_of_the_consumer_rings(prod):
     missing = {name: alarm["TreatMissingData"] for name, alarm in prod.alarms().items()}
     assert {name for name, treatment in missing.items() if treatment == "breaching"} == {"ConsumerMissing"}
     assert set(missing.values()) == {"breaching", "notBreaching"}
-
-
-def test_any_eviction_rings(dev):
-    """One evicted key is enough: a routing table must never be evicted."""
-    alarm = dev.alarms()["RegistryEvictions"]
-    assert (alarm["Threshold"], alarm["DatapointsToAlarm"]) == (1, 1)
-    assert alarm["ComparisonOperator"] == "GreaterThanOrEqualToThreshold"
 
 
 def test_expressions_count_missing_data_as_none(prod):
@@ -127,12 +102,14 @@ def test_expressions_count_missing_data_as_none(prod):
 
 
 def test_no_alarm_watches_more_than_cloudwatch_takes(changed):
-    """Twelve nodes are two alarms, which share their section."""
+    """Twelve nodes are two alarms of one metric and three of two, which share their section."""
     alarms = changed.alarms()
     assert max(len(stats_of(alarm)) for alarm in alarms.values()) == MAX_METRICS
-    assert [len(stats_of(alarms[name])) for name in ("RegistryEvictions", "RegistryEvictions2")] == [10, 2]
-    sections = {alarms[name]["AlarmDescription"].rpartition("#")[2] for name in alarms if "Evictions" in name}
-    assert sections == {"registryevictions"}
+    watched = {name: len(stats_of(alarm)) for name, alarm in alarms.items()}
+    assert [watched[name] for name in ("RegistryMemory", "RegistryMemory2")] == [10, 2]
+    assert [watched[f"RegistryRefusals{number}"] for number in ("", 2, 3)] == [10, 10, 4]
+    sections = {alarms[name]["AlarmDescription"].rpartition("#")[2] for name in alarms if "Refusals" in name}
+    assert sections == {"registryrefusals"}
 
 
 def rows_of(root, header):

@@ -50,13 +50,12 @@ def environment_of(template, properties):
 
 class TestFiveLines:
     def test_make_all_that_is_promised(self, five):
-        """Registry, consumer with schedule and dead letters, operations function, layers, alarms and dashboard."""
+        """Registry, consumer with its schedule, operations function, layers, alarms and dashboard."""
         counts = {
             "AWS::ElastiCache::ReplicationGroup": 1,
             "AWS::ElastiCache::UserGroup": 1,
             "AWS::EC2::VPC": 1,
             "AWS::Scheduler::Schedule": 1,
-            "AWS::SQS::Queue": 1,
             "AWS::Lambda::Function": 3,
             "AWS::Lambda::LayerVersion": 4,
             "AWS::CloudWatch::Dashboard": 1,
@@ -65,8 +64,6 @@ class TestFiveLines:
         assert {type_: len(five.of_type(type_)) for type_ in counts} == counts
         schedule, consumer = five.only("AWS::Scheduler::Schedule"), five.function_id("consume_reports")
         assert schedule["Target"]["Arn"] == {"Fn::GetAtt": [consumer, "Arn"]}
-        (queue,) = five.of_type("AWS::SQS::Queue")
-        assert schedule["Target"]["DeadLetterConfig"]["Arn"] == {"Fn::GetAtt": [queue, "Arn"]}
 
     def test_change_nothing_of_the_table(self, five):
         """It is imported; the one table that is made is the journal, which outlives the stack as the given one does."""
@@ -153,8 +150,8 @@ class TestFiveLines:
     def test_watch_the_table_and_the_journal(self, five):
         """Alarms and dashboard begin with the construct's name; nothing speaks of an index or an API."""
         names = set(five.alarms())
-        assert {"TableWritesThrottled", "JournalThrottled", "ConsumerMissing", "DeadLetters", "FunctionErrors"} <= names
-        assert not {"IndexThrottled", "ApiFailing", "ReportsLost"} & names
+        assert {"TableWritesThrottled", "JournalThrottled", "ConsumerMissing", "FunctionErrors"} <= names
+        assert not {"IndexThrottled", "ApiFailing", "RegistryAhead"} & names
         name = five.only("AWS::CloudWatch::Dashboard")["DashboardName"]
         namespace = five.function("operate")["Environment"]["Variables"]["POWERTOOLS_METRICS_NAMESPACE"]
         assert name == namespace
@@ -261,7 +258,7 @@ def shared(tmp_path_factory):
         readers=[make_function(stack, "Show", vpc=vpc, architecture=arm, handler="show.handler")],
         indexes=["by-time"],
         vpc=vpc,
-        options=constructs.PRODUCTION.changed({"consumers": 2, "alarms": {"is_silent": True}}),
+        options=constructs.PRODUCTION.changed({"alarms": {"is_silent": True}}),
         settings={"max_shard_count": 16, "has_positions": True},
     )
     image = make_function(
@@ -342,7 +339,7 @@ class TestSharing:
             if v["POWERTOOLS_SERVICE_NAME"] == "consume_reports"
         }
         assert given == {("true", "16"), ("false", None)}
-        assert len(shared.of_type("AWS::Scheduler::Schedule")) == 3
+        assert len(shared.of_type("AWS::Scheduler::Schedule")) == 2
 
     def test_the_journal_goes_when_its_table_does(self, shared):
         """That of the imported table stays; that of the one which is deleted with the stack is deleted, too."""

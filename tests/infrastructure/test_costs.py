@@ -73,8 +73,8 @@ def price_standing(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, floa
 @pytest.fixture(scope="module")
 def resources(templates, tmp_path_factory):
     """The stacks, and the construct in each size."""
-    found = {name: templates[name].body["Resources"] for name in ("lite", "dev", "prod", "large")}
-    for name in ("SMALL", "PRODUCTION", "LARGE"):
+    found = {name: templates[name].body["Resources"] for name in ("lite", "dev", "prod")}
+    for name in ("SMALL", "PRODUCTION"):
         app = App(tmp_path_factory.mktemp(name))
         stack = app.stack(name)
         options = getattr(constructs, name).changed({"alarms": {"is_silent": True}})

@@ -6,7 +6,6 @@ import pytest
 
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import list_options, override
-from hotpartition_cdk.settings import check_shares
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, LITE, PROD
 from infrastructure.template import AUTHORIZER, FUNCTIONS, ONCALL, short_name
@@ -26,8 +25,8 @@ TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
         ("writer.memory_mb", {"writer": {"memory_mb": "2 GB"}}),
         ("writer.memory_mb", {"writer": {"memory_mb": True}}),
         ("writer.memory_mb", {"writer": {"memory_mb": 512.0}}),
-        ("is_snap_started", {"is_snap_started": "yes"}),
-        ("is_snap_started", {"is_snap_started": 1}),
+        ("has_dashboard", {"has_dashboard": "yes"}),
+        ("has_dashboard", {"has_dashboard": 1}),
         ("log_retention_days", {"log_retention_days": 8}),
         ("target.python_version", {"target": {"python_version": "3.12"}}),
         ("registry.node_type", {"registry": {"node_type": "m7g.large"}}),
@@ -48,7 +47,6 @@ TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
         ("api.sender_claim", {"api": {**TOKENS, "sender_claim": ""}}),
         ("api.authorizer_arn", {"api": {"authorizer_arn": "who"}}),
         ("alarms.email", {"alarms": {"email": "a@b", "topic_arn": ONCALL}}),
-        ("alarms.tomorrow_email", {"alarms": {"tomorrow_email": "a@b", "tomorrow_topic_arn": ONCALL}}),
         ("reader.timeout_seconds", {"reader": {"timeout_seconds": 30}}),
         ("is_multi_az", {"registry": {"replicas_per_shard": 0}}),
         ("is_encrypted_in_transit", {"registry": {"is_encrypted_in_transit": False}}),
@@ -85,20 +83,11 @@ def test_lite_has_no_options_of_what_it_has_not():
     assert mine < theirs
     assert {path.partition(".")[0].partition("_")[0] for path in theirs - mine} == {
         "consumer",
-        "consumers",
         "network",
         "registry",
     }
     with pytest.raises(ConfigurationError, match=r"^option registry is unknown; allowed are target"):
         override(LITE, {"registry": {"shard_count": 2}})
-
-
-def test_each_consumer_has_a_stream():
-    """More consumers than streams would start some that have nothing to read."""
-    environment = override(PROD, {"consumers": 8})
-    with pytest.raises(ConfigurationError, match=r"^option consumers should be at most 4"):
-        check_shares(environment, {})
-    check_shares(environment, {"stream_partitions": "8"})
 
 
 def test_all_mistakes_are_reported_at_once():
@@ -205,7 +194,7 @@ def test_two_stacks_of_an_environment_fit_into_a_region(staging, prod):
 
 def test_the_context_comes_before_the_file(staging):
     """It has the last word over the file, and the file over the code; a setting goes to the functions that know it."""
-    assert staging.function("consume_reports")["ReservedConcurrentExecutions"] == 2 * 4
+    assert staging.function("consume_reports")["ReservedConcurrentExecutions"] == 4
     assert {group["RetentionInDays"] for group in staging.all("AWS::Logs::LogGroup")} == {30}
     variables = {folder: staging.variables(folder) for folder in FUNCTIONS}
     assert variables["consume_reports"]["HOTPARTITION_MAX_SHARD_COUNT"] == "32"

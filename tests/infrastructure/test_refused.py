@@ -67,7 +67,6 @@ WRONG = [
         (lambda _, name=name: {"name": name}, f"Refused/Hot has the name {name!r}, after which Redis users are called:")
         for name in ("a" * 32, "MyTable_Prod", "9lives", "a--b", "hot-", "Hot")
     ),
-    (lambda _: {"options": {"consumers": 5}}, "option consumers should be at most 4, the number of report streams"),
     (lambda _: {"settings": {"table_name": "x"}}, "setting table_name is set by the stack itself and cannot be"),
     (lambda _: {"settings": {"max_shard_count": 1}}, "setting max_shard_count should be a whole number, between 2"),
     (lambda _: {"settings": {"run_seconds": 180}}, "setting run_seconds should be at most 170 in Refused/Hot"),
@@ -76,7 +75,7 @@ WRONG = [
         lambda _: {**IN_BAND, "options": {}},
         "Refused/Hot finds hot keys in band, and makes nothing for",
     ),
-    (lambda _: {**IN_BAND, "settings": {"consumers": 2}}, "setting consumers is set by the stack itself"),
+    (lambda _: {**IN_BAND, "settings": {"registry_host": "r"}}, "setting registry_host is set by the stack itself"),
     (lambda _: {**IN_BAND, "settings": {"run_seconds": 9}}, "setting run_seconds is unknown; allowed are"),
     (lambda stack: {"table": make_table(stack, sort=None)}, "Refused/Table has no sort key, so each of its partition"),
     (lambda stack: {"table": make_table(stack, partition="N")}, "the partition key Id of Refused/Table is of type N"),
@@ -150,7 +149,7 @@ def test_what_fits_is_taken(stack, table):
     key = dynamodb.Attribute(name="Hour", type=dynamodb.AttributeType.STRING)
     made.add_global_secondary_index(index_name="by-hour", partition_key=key)
     constructs.HotPartition(stack, "Hot", table=made, indexes=["by-hour"])
-    constructs.HotPartition(stack, "Quiet", table=table, options=quiet(constructs.LARGE))
+    constructs.HotPartition(stack, "Quiet", table=table, options=quiet(constructs.PRODUCTION))
 
 
 @pytest.mark.parametrize("place", ["eu-west-1:210987654321", "us-east-1:123456789012"])

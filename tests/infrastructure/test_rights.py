@@ -87,12 +87,7 @@ IN_BAND_DATA = {
 def expected_of(template, folder):
     """All that a function's role may do."""
     joining = {Statement(action, "*") for action in JOINING_A_VPC}
-    failures = set()
-    if folder == "consume_reports":
-        (queue,) = template.of_type("AWS::SQS::Queue")
-        actions = ("GetQueueAttributes", "GetQueueUrl", "SendMessage")
-        failures = {Statement(f"sqs:{action}", f"${{{queue}.Arn}}") for action in actions}
-    return DATA[folder] | template.observing(folder) | joining | failures | registry_of(template, folder)
+    return DATA[folder] | template.observing(folder) | joining | registry_of(template, folder)
 
 
 def registry_of(template, folder):
@@ -128,16 +123,14 @@ def test_no_conversation_has_the_key_of_a_load_item():
 
 
 def test_other_roles(template):
-    """The schedule starts the consumer and leaves dead letters; the VPC writes its log."""
+    """The schedule starts the consumer; the VPC writes its log."""
     roles = set(template.of_type("AWS::IAM::Role")) - {template.role_id(folder) for folder in FUNCTIONS}
-    (queue,) = template.of_type("AWS::SQS::Queue")
     flow_log = template.only("AWS::EC2::FlowLog")
     flow_role = flow_log["DeliverLogsPermissionArn"]["Fn::GetAtt"][0]
     flow_group = f"${{{flow_log['LogGroupName']['Ref']}.Arn}}"
     (schedule_role,) = roles - {flow_role}
     assert set(template.statements(schedule_role)) == {
         Statement("lambda:InvokeFunction", f"${{{template.function_id('consume_reports')}.Arn}}"),
-        Statement("sqs:SendMessage", f"${{{queue}.Arn}}"),
     }
     assert set(template.statements(flow_role)) == {
         Statement("logs:CreateLogStream", flow_group),
@@ -199,11 +192,10 @@ def test_the_documents_policy_admits_one_conversation(template):
 
 
 def test_resources_admit_who_must_get_in(template):
-    """Queue and topic turn away what is not TLS; alarms of this account may publish, and nothing else is named."""
-    for policy in (template.only("AWS::SQS::QueuePolicy"), template.only("AWS::SNS::TopicPolicy")):
-        statements = policy["PolicyDocument"]["Statement"]
-        denied = [s for s in statements if s["Effect"] == "Deny"]
-        assert [s["Condition"] for s in denied] == [{"Bool": {"aws:SecureTransport": "false"}}]
+    """The topic turns away what is not TLS; alarms of this account may publish, and nothing else is named."""
+    statements = template.only("AWS::SNS::TopicPolicy")["PolicyDocument"]["Statement"]
+    denied = [s for s in statements if s["Effect"] == "Deny"]
+    assert [s["Condition"] for s in denied] == [{"Bool": {"aws:SecureTransport": "false"}}]
     (allowed,) = [s for s in statements if s["Effect"] == "Allow"]
     assert (allowed["Principal"], allowed["Action"]) == ({"Service": "cloudwatch.amazonaws.com"}, "sns:Publish")
     assert allowed["Condition"] == {"StringEquals": {"aws:SourceAccount": {"Ref": "AWS::AccountId"}}}

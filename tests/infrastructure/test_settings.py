@@ -100,7 +100,7 @@ def test_unknown_machine():
 @pytest.mark.parametrize("name", ["", "Prod", None, 3])
 def test_unknown_environment(name):
     """Only these names are environments."""
-    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod, lite, large, local, local-lite"):
+    with pytest.raises(ConfigurationError, match="is unknown; allowed are dev, prod, lite, local, local-lite"):
         choose_environment(name, SERVER)
 
 

@@ -46,13 +46,12 @@ STATEFUL = {
         "WriteMessageLogs5BFAF20B",
     },
     "SNS::Topic": {"MonitoringTopic2EDA8B02"},
-    "SQS::Queue": {"DetectionFailures85417064"},
 }
 """What a moved construct would replace: with its data, or with the address that clients and people have."""
 
 STORES = ("AWS::S3", "AWS::RDS", "AWS::EFS", "AWS::Kinesis", "AWS::SecretsManager", "AWS::DynamoDB", "AWS::SSM")
 WAYS_OUT = ("InternetGateway", "NatGateway", "EgressOnlyInternetGateway", "VPCGatewayAttachment", "EIP", "Route")
-BESIDE_THE_TABLE = ("AWS::EC2::", "AWS::ElastiCache::", "AWS::Scheduler::", "AWS::SQS::", "AWS::CloudWatch::Dashboard")
+BESIDE_THE_TABLE = ("AWS::EC2::", "AWS::ElastiCache::", "AWS::Scheduler::", "AWS::CloudWatch::Dashboard")
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -90,7 +89,7 @@ def test_has_no_way_out(any_template):
 
 
 def test_what_holds_something_stays_where_it_is(dev, prod):
-    """Whatever the code is cut into: data, logs, network, queue and the API's address keep their logical ids."""
+    """Whatever the code is cut into: data, logs, network and the API's address keep their logical ids."""
     for template in (dev, prod):
         # Ids of users hold the stack's name.
         expected = {type_: ids for type_, ids in STATEFUL.items() if template is prod or "User" not in type_}
@@ -143,7 +142,7 @@ def test_the_access_log_names_no_conversation(any_template):
 
 
 def test_lite_has_nothing_beside_the_table(templates):
-    """No VPC, no ElastiCache, no schedule, no queue, and no dashboard, which would cost most of it all."""
+    """No VPC, no ElastiCache, no schedule, and no dashboard, which would cost most of it all."""
     for name in ("lite", "local-lite"):
         types = {resource["Type"] for resource in templates[name].body["Resources"].values()}
         assert [type_ for type_ in types if type_.startswith(BESIDE_THE_TABLE)] == []
