@@ -311,7 +311,7 @@ class TestSharing:
         """It gets no layer, and all the rest; and it joins the VPC, in which it was not."""
         (image,) = [each for each in shared.all("AWS::Lambda::Function") if each.get("PackageType") == "Image"]
         assert "Layers" not in image
-        assert Settings.from_env(environment_of(shared, image), "adaptive()").registry.registry_user.endswith("-table")
+        assert Settings.from_env(environment_of(shared, image), "adaptive()").registry_user.endswith("-table")
         assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
     def test_a_reader_writes_nothing(self, shared):

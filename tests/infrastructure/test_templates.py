@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hotpartition_messages.settings import FUNCTION_SETTINGS, IN_BAND_SETTINGS
+from hotpartition_messages.settings import MessageSettings
 from infrastructure.apps import findings
 from infrastructure.short_form import write_difference, write_short_form
 from infrastructure.template import FUNCTIONS
@@ -126,11 +126,10 @@ def test_a_functions_environment_parses(any_template, folder):
     is_in_band = not any_template.of_type("AWS::ElastiCache::ReplicationGroup")
     if is_in_band and folder == "consume_reports":
         return
-    by_name = {"write_message": "write", "read_messages": "read", "consume_reports": "consumer", "operate": "operate"}
-    settings = (IN_BAND_SETTINGS if is_in_band else FUNCTION_SETTINGS)[by_name[folder]]
+    known_as = f"in-band {FUNCTIONS[folder]}" if is_in_band else FUNCTIONS[folder]
     variables = any_template.variables(folder)
-    assert settings.from_env(variables).store.table_name == "hotpartition-table"
-    ours = {f"HOTPARTITION_{name.upper()}" for name in settings.declared()}
+    assert MessageSettings.from_env(variables, known_as).table_name == "hotpartition-table"
+    ours = {f"HOTPARTITION_{name.upper()}" for name in MessageSettings.declared(known_as)}
     assert {name for name in variables if not name.startswith("POWERTOOLS_")} <= ours
     assert any("REGISTRY" in name for name in variables) is not is_in_band
 
