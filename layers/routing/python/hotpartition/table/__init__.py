@@ -10,7 +10,7 @@
 from hotpartition.table.adaptive import adaptive, in_band
 from hotpartition.table.coalescing import CoalescingCounter
 from hotpartition.table.counters import ShardedCounter
-from hotpartition.table.guarded import guard
+from hotpartition.table.guard import guard
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets
 from hotpartition.table.requests import curl
 from hotpartition.table.routes import fixed

@@ -6,7 +6,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from functools import partial
@@ -22,6 +22,7 @@ from hotpartition.table.guarded import NO_PARTIQL, Guarded, GuardedClient
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets, bind
 from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
+from hotpartition.table.parts import Parts
 from hotpartition.table.plain_table import PlainTable
 from hotpartition.table.requests import Boto3Table, ClientTable, Transport
 from hotpartition.table.routes import Shards
@@ -125,16 +126,6 @@ REAL_CLOCK = Clock(now_ms=lambda: int(time.time() * 1000), sleep=time.sleep, ran
 
 class RefusedMethodError(NotImplementedError, AttributeError):
     """A method that cannot be honoured. As an `AttributeError` it lets `hasattr` say False, as of boto3's `Table`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """Carries out the calls."""
-
-    items: ItemCalls
-    pages: PageCalls
-    batches: Batches
-    is_sharded: bool = True
 
 
 class ShardedTable(Described):
@@ -382,7 +373,7 @@ class ShardedTable(Described):
     def meta(self) -> DynamoDBResourceMeta:
         """As of boto3's `Table`; its `client`'s calls about items of this table go through the shards."""
         meta: Any = self._table.meta
-        guarded: Any = Guarded(meta, client=GuardedClient(meta.client, [self]))
+        guarded: Any = Guarded(meta, client=GuardedClient(meta.client, {self.name: self._open}))
         return cast("DynamoDBResourceMeta", guarded)
 
     if not TYPE_CHECKING:  # for type checkers, refused names do not exist
