@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hotpartition.core.merge import NO_LIMIT, EachOnce, PageMerge, PageRange, QueryResponse
+from hotpartition.core.merge import NO_LIMIT, PageMerge, PageRange, QueryResponse
 from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Route, choose_placement
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import first_message_id_at
@@ -31,8 +31,8 @@ def test_two_copies_that_differ_are_one_entry_always_the_same():
 class Shelf:
     """Messages on keys of their own choice, as plain lists: what DynamoDB would return, and what that costs."""
 
-    def __init__(self, page_range, keys):
-        self.range, self.keys = page_range, keys
+    def __init__(self, page_range, keys, item_bytes=200):
+        self.range, self.keys, self.item_bytes = page_range, keys, item_bytes
         self.rounds, self.items, self.known = [], 0, set()
 
     def lies_within(self, identifier, bounds):
@@ -48,7 +48,8 @@ class Shelf:
 
         `cut` says how many of a response's messages are passed on; `before_round` is given the queries.
         """
-        merge, routes = PageMerge(self.range, KEY_FORM, position_of, present=present), [*routes]
+        merge = PageMerge(self.range, KEY_FORM, position_of, present=present, item_bytes=self.item_bytes)
+        routes = [*routes]
         while (queries := [*merge.next_queries(routes[0])]) or len(routes) > 1:
             assert len(self.rounds) < 50
             self.rounds.append(queries)
@@ -163,14 +164,16 @@ def test_the_newest_page_costs_little_at_every_n(shards, items, queries):
 
 
 def test_a_first_round_asks_the_base_key_for_its_newest_and_the_shards_for_a_share():
-    """Two deviations of slack where that is little, or the shards too many; else what two and a half pages allow."""
-    for shards, shares in ((2, {36}), (4, {20}), (16, {7}), (64, {2, 1}), (200, {2}), (1000, {1})):
-        base, *queries = PageMerge(PageRange("c", newest_first=True, limit=50), KEY_FORM, position_of).next_queries(
-            route_of((shards, 0))
-        )
-        assert (base.partition_key, base.limit) == ("c", 1)
-        assert {query.limit for query in queries} == shares
-        assert sum(query.limit for query in queries) <= (125 - shards / 4 if shards <= 100 else 2 * shards)
+    """A deviation of slack, or two where those take no more read units; at most what two and a half pages allow."""
+    few = ((2, {31}), (4, {17}), (16, {5}), (64, {2, 1}), (200, {1}), (1000, {1}))
+    many = ((2, {36}), (4, {20}), (16, {7}), (64, {2, 1}), (200, {2}), (1000, {1}))
+    for item_bytes, expected in ((100, many), (300, ((4, {20}), (16, {7}))), (1500, ((4, {19}),)), (16_000, few)):
+        for shards, shares in expected:
+            merge = PageMerge(PageRange("c", newest_first=True, limit=50), KEY_FORM, position_of, item_bytes=item_bytes)
+            base, *queries = merge.next_queries(route_of((shards, 0)))
+            assert (base.partition_key, base.limit) == ("c", 1)
+            assert {query.limit for query in queries} == shares
+            assert sum(query.limit for query in queries) <= (125 - shards / 4 if shards <= 100 else 2 * shards)
 
 
 def test_one_shard_or_none_is_asked_for_the_whole_page():
@@ -254,25 +257,47 @@ def test_a_page_of_keys_asked_once_is_exact_across_eras(count, members, newest_f
     """As queries without a limit are read: each page is what one sorted list begins with, and they end."""
     messages = [build_message(random.randint(0, 40), tail) for tail in range(count)]
     keys, route = fill_by_eras(messages, *members, random), Route(*members)
+    pages, _ = walk_without_a_limit(keys, route, newest_first=newest_first, size=size, present=present)
     expected = sorted({m.sort_key for m in messages}, reverse=newest_first)
-    read, after = [], None
+    assert [identifier for page in pages for identifier in page] == expected
+
+
+def walk_without_a_limit(keys, route, *, newest_first, size, present=None):
+    """Read pages whose responses have no more messages than a size; return the pages, and how many were read."""
+    pages, items, after = [], 0, None
     while True:
         page_range = PageRange("c", newest_first, NO_LIMIT, after=after)
-        once, shelf = EachOnce(page_range, KEY_FORM, position_of, present=present), Shelf(page_range, keys)
-        while queries := once.next_queries(route):
+        merge, shelf = PageMerge(page_range, KEY_FORM, position_of, present=present), Shelf(page_range, keys)
+        while queries := merge.next_queries(route):
             for query in queries:
                 stored = sorted(keys.get(query.partition_key, {}), reverse=newest_first)
                 taken = [i for i in stored if shelf.lies_within(i, query)]
                 told = taken[:size]
+                items += len(told)
                 response = tuple(keys[query.partition_key][i] for i in told)
-                once.add(query, QueryResponse(response, len(told) == len(taken), told[-1] if told else None))
-        page = once.page()
-        read += [m.sort_key for m in page.items]
+                merge.add(query, QueryResponse(response, len(told) == len(taken), told[-1] if told else None))
+        page = merge.page()
+        pages.append([m.sort_key for m in page.items])
         if not page.has_more:
-            break
+            return pages, items
         assert after != page.last
         after = page.last
-    assert read == expected
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize(("at_base", "most"), [(0.0, 1.3), (0.25, 1.35), (0.9, 1.5)])
+def test_a_walk_without_a_limit_goes_on_with_the_key_that_is_behind(newest_first, at_base, most):
+    """What its pages read of other keys is not read again and again, and a page stays bounded."""
+    random = Random(7)
+    keys = {"c": {}, **{f"c#{shard}": {} for shard in range(16)}}
+    for time_ms in range(6_000):
+        message = build_message(time_ms, time_ms)
+        key = "c" if random.random() < at_base else f"c#{random.randrange(16)}"
+        keys[key][message.sort_key] = message
+    pages, items = walk_without_a_limit(keys, route_of((16, 0)), newest_first=newest_first, size=50)
+    assert sum(map(len, pages)) == 6_000
+    assert items <= most * 6_000
+    assert max(map(len, pages)) <= 2 * 17 * 50
 
 
 def raised_and_closed(before, behind, *, shards=16):

@@ -5,15 +5,12 @@ from boto3.dynamodb.conditions import Attr, Key
 
 from hotpartition.table.expressions import (
     Comparison,
+    Conditions,
     KeyCondition,
     UnreadableExpressionError,
     enclose,
-    find_equality,
     project_also,
-    read_key_condition,
     with_key_condition,
-    without_key_condition,
-    write_conditions,
 )
 
 VALUES = {":p": "room", ":a": "1", ":b": "2"}
@@ -44,7 +41,7 @@ def text(expression: str, **names: str) -> dict:
     ],
 )
 def test_key_conditions_are_read(request_, expected):
-    assert read_key_condition(write_conditions(request_), "PK", "SK") == KeyCondition("room", expected)
+    assert Conditions.parse(request_).read_key("PK", "SK") == KeyCondition("room", expected)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +53,7 @@ def test_key_conditions_are_read(request_, expected):
 def test_what_is_no_key_condition_is_not_guessed_at(expression):
     """DynamoDB says what is wrong with it."""
     with pytest.raises(UnreadableExpressionError):
-        read_key_condition(text(expression), "PK", "SK")
+        Conditions.parse(text(expression)).read_key("PK", "SK")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,7 @@ def test_equalities_are_found_where_every_item_must_fulfil_them(expression, expe
         "ExpressionAttributeNames": {"#d": "device"},
         "ExpressionAttributeValues": VALUES,
     }
-    assert find_equality(write_conditions(request), "device") == expected
+    assert Conditions.parse(request).find_equality("device") == expected
 
 
 @pytest.mark.parametrize(
@@ -126,7 +123,9 @@ def test_a_key_condition_is_exchanged_with_its_placeholders():
         "ExpressionAttributeNames": {"#p": "PK", "#s": "SK", "#s2": "x", "#unused": "y"},
         "ExpressionAttributeValues": {":p": "room", ":a": 1},
     }
-    rest = without_key_condition(request)
+    asked = Conditions.parse(request)
+    rest = asked.rest
+    assert asked.names_in("FilterExpression") >= {"x"}
     assert rest == {
         "FilterExpression": "#s2 = :a",
         "ExpressionAttributeNames": {"#s2": "x", "#unused": "y"},

@@ -1,11 +1,13 @@
 """Pages over several partition keys: what they ask, what they cost, and what happens meanwhile."""
 
+import sys
+
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
 from hotpartition.core.route import choose_shards
-from hotpartition.table import ShardedTable, by_attribute, fixed
+from hotpartition.table import ShardedTable, by_attribute, fixed, in_band
 from support.fakes import FakeClock
 
 from .conftest import put_all
@@ -103,3 +105,23 @@ def test_a_batch_of_keys_goes_on_where_dynamodb_stopped(plain, watched):
     watched.responds = give_three
     put_all(table, (item(number) for number in range(10)))
     assert asked_for == [20, 17, 14, 11, 8, 5, 2]
+
+
+@pytest.mark.parametrize("shards", [fixed(0), in_band(environ={})], ids=["fixed", "in band"])
+def test_a_query_is_few_calls_away_from_the_client(plain, watched, shards):
+    """Whoever follows one has twelve functions to read."""
+    depths = []
+
+    def count_frames(operation, _):
+        frame, depth = sys._getframe(), 0
+        while frame is not None:
+            depth += "/layers/routing/" in frame.f_code.co_filename
+            frame = frame.f_back
+        depths.append((operation, depth))
+
+    table = ShardedTable(plain, shards=shards)
+    table.query(**ROOM)
+    watched.refuses = count_frames
+    table.query(**ROOM, ScanIndexForward=False, Limit=5)
+    ((operation, depth),) = depths
+    assert (operation, depth) <= ("Query", 12)

@@ -10,17 +10,23 @@ the keys that turned out to hold more, and only for what may still be on the pag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
 from typing import Any, Generic, Protocol, Self, TypeVar
 
+from hotpartition.core.capacity import READ_UNIT_BYTES
 from hotpartition.core.items import KeyT, Ordered
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import MAX_CHOICES, Route, keys_of_hashed
 
-SLACK_DEVIATIONS = 2.0
-"""Slack of a first question, in standard deviations of a shard's share: a shard that holds more is asked again."""
+LEAST_SLACK, MOST_SLACK = 1.0, 2.0
+"""Slack of a first question, in standard deviations of a shard's share: a shard that holds more is asked again. The
+larger one where it takes no more read units."""
+TYPICAL_ITEM_BYTES = 1024.0
+"""Taken for the size of items until some were read."""
+KEPT_PART = 0.75
+"""A page without a limit keeps about so much of what its keys returned."""
 MOST_PAGES = 2.5
 """How much all shards together may read for one page, in pages, on average. Many shards have uneven shares: slack for
 each would sum up to far more than it saves in second questions."""
@@ -119,6 +125,18 @@ class Page(Generic[KeyT, ItemT]):
     units: float = field(default=0.0, compare=False)
 
 
+class ItemSizes:
+    """The size of a table's items, as its pages show it. Threads may share one: a lost update changes little."""
+
+    def __init__(self) -> None:
+        """Start with a guess."""
+        self.mean_bytes = TYPICAL_ITEM_BYTES
+
+    def learn(self, size_bytes: int) -> None:
+        """Take in the size of one item."""
+        self.mean_bytes += (max(1, size_bytes) - self.mean_bytes) / 8
+
+
 class Plan(Protocol[KeyT, ItemT]):
     """The queries of a read, round by round."""
 
@@ -133,8 +151,20 @@ class Plan(Protocol[KeyT, ItemT]):
 
 
 @dataclass(slots=True)
-class _Planned(Generic[KeyT]):
-    """The range that a plan is about, and the keys that can hold its items."""
+class _KeyState(Generic[KeyT]):
+    reached: KeyT | None = None
+    is_exhausted: bool = False
+    asked: int = 0
+    rounds: int = 0
+
+
+@dataclass(slots=True)
+class PageMerge(Generic[KeyT, ItemT]):
+    """The state of one page while its queries run. Not safe for use by several threads at once.
+
+    A page of `NO_LIMIT`, a filtered one, and one of which a response was cut ask each key once, and end where the first
+    of them was read to: nothing past it is certain yet.
+    """
 
     range: PageRange[KeyT]
     form: KeyForm
@@ -145,105 +175,17 @@ class _Planned(Generic[KeyT]):
     """With `hashed`: how many shards may hold an item under one N."""
     present: int | None = None
     """Where about the newest items lie, if that is known: a guess, which only saves queries."""
-
-    def _keys_between(self, route: Route, first: KeyT | None, last: KeyT | None) -> tuple[str, ...]:
-        """List the keys that can hold items of a range; without closes, where it begins does not matter."""
-        until = None if last is None else self.position_of(last)
-        since = None if first is None or not route.closes else self.position_of(first)
-        return self._keys_of(route, since, until)
-
-    def _newest_keys(self, route: Route, last: KeyT | None) -> tuple[str, ...]:
-        """List the keys that the newest items of a range probably lie under: those of the last eras up to its end."""
-        until = None if last is None else self.position_of(last)
-        since = until if until is None or self.present is None else min(until, self.present)
-        return self._keys_of(route, self.present if since is None else since, until)
-
-    def _keys_of(self, route: Route, since: int | None, until: int | None) -> tuple[str, ...]:
-        page_range, choices = self.range, self.choices
-        return keys_of_hashed(
-            route, page_range.collection, self.hashed, until, self.form, choices=choices, from_position=since
-        )
-
-    def _query(self, key: str, limit: int) -> KeyQuery[KeyT]:
-        """Build a query of all that a key holds of the range."""
-        page_range = self.range
-        return KeyQuery(key, page_range.newest_first, limit, page_range.first, page_range.last, page_range.after)
-
-
-@dataclass(slots=True)
-class EachOnce(_Planned[KeyT], Generic[KeyT, ItemT]):
-    """Asks each key once, and ends the page where the first of them was read to: nothing past it is certain yet."""
-
-    limits: Mapping[str, int] | None = None
-    """The keys to ask, and for how many items each; None: all that can hold items of the range, for its limit."""
-    read: dict[str, QueryResponse[KeyT, ItemT]] = field(default_factory=dict)
-    """The responses of each key."""
-
-    def keys(self, route: Route) -> tuple[str, ...]:
-        """List the keys that can hold items of the page, as far as that is known by now."""
-        page_range = self.range
-        if not page_range.newest_first:
-            return self._keys_between(route, page_range.after or page_range.first, page_range.last)
-        last = page_range.after or page_range.last
-        if not self.read:
-            return self._newest_keys(route, last)
-        ends = self._ends()
-        return self._keys_between(route, max(ends) if ends else page_range.first, last)
-
-    def next_queries(self, route: Route) -> list[KeyQuery[KeyT]]:
-        """Implement `Plan.next_queries`."""
-        limits = dict.fromkeys(self.keys(route), self.range.limit) if self.limits is None else self.limits
-        return [self._query(key, limit) for key, limit in limits.items() if key not in self.read]
-
-    def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
-        """Implement `Plan.add`; a later response of a key is appended to the earlier one."""
-        before = self.read.get(query.partition_key)
-        items = response.items if before is None else before.items + response.items
-        self.read[query.partition_key] = replace(response, items=items)
-
-    def forget(self, key: str) -> None:
-        """Implement `Plan.forget`."""
-        self.read.pop(key, None)
-
-    def page(self) -> Page[KeyT, ItemT]:
-        """Build the page, of no more items than its limit."""
-        newest_first, limit = self.range.newest_first, self.range.limit
-        found: dict[KeyT, list[ItemT]] = {}
-        for response in self.read.values():
-            for item in response.items:
-                found.setdefault(item.sort_key, []).append(item)
-        ends = self._ends()
-        sort_keys = sorted(found, reverse=newest_first)
-        end: KeyT | None = None
-        if ends:
-            end = max(ends) if newest_first else min(ends)
-            sort_keys = [key for key in sort_keys if (key >= end if newest_first else key <= end)]
-        if len(sort_keys) > limit:
-            sort_keys = sort_keys[:limit]
-            end = sort_keys[-1]
-        items = tuple([choose_copy(found[key]) for key in sort_keys])
-        return Page(items, has_more=end is not None, divergent=0, last=end)
-
-    def _ends(self) -> list[KeyT]:
-        """List how far the keys were read that have more."""
-        return [each.reached for each in self.read.values() if each.reached is not None and not each.is_exhausted]
-
-
-@dataclass(slots=True)
-class _KeyState(Generic[KeyT]):
-    reached: KeyT | None = None
-    is_exhausted: bool = False
-    asked: int = 0
-    rounds: int = 0
-
-
-@dataclass(slots=True)
-class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
-    """The state of one page while its queries run. Not safe for use by several threads at once."""
-
+    item_bytes: float = TYPICAL_ITEM_BYTES
+    """About how large an item is: a guess, too."""
     is_shown: Callable[[ItemT], bool] | None = None
     """Says whether an item belongs on a page; of several copies, whether the chosen one does. None: all do."""
+    is_filtered: bool = False
+    """Whether the store leaves out items that the limit counts."""
+    looks_ahead: bool = True
+    """Whether a key that is alone is asked for one item more than the page holds, so that its end is known."""
     _has_hidden: bool = False
+    _is_cut: bool = False
+    _asks_once: bool = False
     _keys: dict[str, _KeyState[KeyT]] = field(default_factory=dict)
     _found: dict[KeyT, list[ItemT]] = field(default_factory=dict)
 
@@ -252,6 +194,15 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
 
         Call it again with a larger route when the journal turns out to know more: fetched items stay of use.
         """
+        self._asks_once = self.is_filtered or self._is_cut or self.range.limit == NO_LIMIT
+        if self._asks_once or not self.looks_ahead:
+            keys = self._keys_of_all(route)
+            self._asks_once |= len(keys) == 1
+        if self._asks_once:
+            asked = [key for key in keys if key not in self._keys]
+            if not asked and self.range.limit == NO_LIMIT:
+                asked = self._list_behind()
+            return [self._next_query(key, None, self.range.limit) for key in asked]
         edge = self._edge()
         needed = self._needed(route, edge)
         live = [key for key in needed if key not in self._keys or not self._keys[key].is_exhausted]
@@ -267,6 +218,7 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
     def add(self, query: KeyQuery[KeyT], response: QueryResponse[KeyT, ItemT]) -> None:
         """Implement `Plan.add`."""
         items, is_exhausted = response.items, response.is_exhausted
+        self._is_cut |= response.is_cut
         state = self._keys.setdefault(query.partition_key, _KeyState())
         state.asked = query.limit
         state.rounds += 1
@@ -290,7 +242,11 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
     def page(self) -> Page[KeyT, ItemT]:
         """Build the page. REQUIRES: `next_queries` has nothing left to ask."""
         sort_keys = self._sorted_keys()
+        reached = self._end_of_each() if self._asks_once else None
+        if reached is not None:
+            sort_keys = [sort_key for sort_key in sort_keys if self._precedes(sort_key, reached)]
         end = self._find_edge(sort_keys)
+        last = sort_keys[:end][-1] if sort_keys[:end] else None
         chosen = [self._found[sort_key] for sort_key in sort_keys[:end]]
         items = [choose_copy(copies) for copies in chosen]
         hidden: list[ItemT] = []
@@ -299,11 +255,52 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
             items = [item for item in items if self.is_shown(item)]
         return Page(
             items=tuple(items),
-            has_more=end is not None,
+            has_more=end is not None or reached is not None,
             divergent=sum(1 for copies in chosen if len(copies) > 1 and not _is_same(copies)),
-            last=sort_keys[:end][-1] if sort_keys[:end] else None,
+            last=reached if end is None and reached is not None else last,
             hidden=tuple(hidden),
         )
+
+    def _keys_between(self, route: Route, first: KeyT | None, last: KeyT | None) -> tuple[str, ...]:
+        """List the keys that can hold items of a range; without closes, where it begins does not matter."""
+        until = None if last is None else self.position_of(last)
+        since = None if first is None or not route.closes else self.position_of(first)
+        return self._keys_of(route, since, until)
+
+    def _newest_keys(self, route: Route, last: KeyT | None) -> tuple[str, ...]:
+        """List the keys that the newest items of a range probably lie under: those of the last eras up to its end."""
+        until = None if last is None else self.position_of(last)
+        since = until if until is None or self.present is None else min(until, self.present)
+        return self._keys_of(route, self.present if since is None else since, until)
+
+    def _keys_of(self, route: Route, since: int | None, until: int | None) -> tuple[str, ...]:
+        collection, choices = self.range.collection, self.choices
+        return keys_of_hashed(route, collection, self.hashed, until, self.form, choices=choices, from_position=since)
+
+    def _keys_of_all(self, route: Route) -> tuple[str, ...]:
+        """List the keys that can hold items of the page, as far as that is known by now, if each is asked once."""
+        if self.range.newest_first:
+            return self._needed(route, self._end_of_each())
+        return self._keys_between(route, self.range.after or self.range.first, self.range.last)
+
+    def _end_of_each(self) -> KeyT | None:
+        """Return where the first of the keys that have more was read to."""
+        ends = [each.reached for each in self._keys.values() if each.reached is not None and not each.is_exhausted]
+        if not ends:
+            return None
+        return max(ends) if self.range.newest_first else min(ends)
+
+    def _list_behind(self) -> list[str]:
+        """List the keys that would end a page early which has no limit: what others returned would be read again.
+
+        They are asked again, but never more often than all keys were together.
+        """
+        sort_keys = self._sorted_keys()
+        if not sort_keys or sum(state.rounds for state in self._keys.values()) >= 2 * len(self._keys):
+            return []
+        goal = sort_keys[int(len(sort_keys) * KEPT_PART)]
+        states = self._keys.items()
+        return [key for key, state in states if not state.is_exhausted and not self._is_read_up_to(key, goal)]
 
     @property
     def _want(self) -> int:
@@ -378,7 +375,10 @@ class PageMerge(_Planned[KeyT], Generic[KeyT, ItemT]):
         want, base_key = self._want, self.range.collection
         spread = [key for key in needed if key != base_key or not self.range.newest_first] or list(needed)
         fair = want / len(spread)
-        most = min(want, ceil(fair + SLACK_DEVIATIONS * sqrt(fair))) if len(spread) > 1 else want
+        least, most = (min(want, ceil(fair + slack * sqrt(fair))) for slack in (LEAST_SLACK, MOST_SLACK))
+        # As many as the read units of `least` hold anyway.
+        paid = int(ceil(least * self.item_bytes / READ_UNIT_BYTES) * READ_UNIT_BYTES / self.item_bytes)
+        most = min(most, max(least, paid)) if len(spread) > 1 else want
         at_first = MOST_PAGES * max(self.range.limit, SMALL_PAGE) - SECOND_ROUND_ITEMS * len(spread)
         each, left = divmod(max(0, int(at_first)), len(spread))
         if not each:

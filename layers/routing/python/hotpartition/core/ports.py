@@ -40,13 +40,14 @@ class Fetched(Generic[KeyT, ItemT]):
     """The outcome of one round of queries, in their order; a failed one is there as its error.
 
     `journal` is None where it was not asked for. `hedged` is how many slow queries were sent twice. `units` is the RCU
-    of the successful ones, each counted once.
+    of the successful ones, each counted once. `item_bytes` is the size of one of the items, 0 where there is none.
     """
 
     responses: tuple[QueryResponse[KeyT, ItemT] | RetryLaterError, ...]
     journal: JournalEntry | RetryLaterError | None = None
     hedged: int = 0
     units: float = 0.0
+    item_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,7 +184,7 @@ class DynamoDBItemStore(Generic[ItemT]):
             response, entry = self._read_response(query, outcome, with_journal=query is carrier)
             responses.append(response)
             journal = entry if query is carrier else journal
-        return Fetched(tuple(responses), journal, hedged, units)
+        return Fetched(tuple(responses), journal, hedged, units, _size_of_one(outcomes))
 
     def get(self, places: Sequence[tuple[str, str]], *, is_strong: bool, journals_of: Sequence[str] = ()) -> Got[ItemT]:
         """Implement `ItemStore.get`."""
@@ -259,6 +259,14 @@ class DynamoDBItemStore(Generic[ItemT]):
 
 def _is_empty_part(outcome: Outcome) -> bool:
     return not isinstance(outcome, RetryLaterError) and outcome.get("Items") == [] and "LastEvaluatedKey" in outcome
+
+
+def _size_of_one(outcomes: Sequence[Outcome]) -> int:
+    """Return the size of one of the items in bytes; 0 where there is none."""
+    for outcome in outcomes:
+        if not isinstance(outcome, RetryLaterError) and outcome.get("Items"):
+            return item_size_bytes(outcome["Items"][-1])
+    return 0
 
 
 def _units_of(outcome: Outcome, least: float) -> float:

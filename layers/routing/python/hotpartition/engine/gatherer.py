@@ -17,7 +17,17 @@ from hotpartition.core.capacity import read_units
 from hotpartition.core.errors import MalformedGenerationError, RetryLaterError
 from hotpartition.core.items import ItemKey, KeyT
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import ItemT, KeyQuery, Page, PageMerge, PageRange, Plan, PositionOf, QueryResponse
+from hotpartition.core.merge import (
+    ItemSizes,
+    ItemT,
+    KeyQuery,
+    Page,
+    PageMerge,
+    PageRange,
+    Plan,
+    PositionOf,
+    QueryResponse,
+)
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry, report_unreadable
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
@@ -79,15 +89,18 @@ class Gatherer(Generic[KeyT, ItemT]):
         has_journal: bool = True,
         budget_from_refusal: bool = False,
         counting: ReadCounting | None = None,
+        sizes: ItemSizes | None = None,
     ) -> None:
         """Start with nothing read.
 
         Without `has_journal`, no routing items say where items lie, and `routes` learn it from the items.
         `budget_from_refusal`: the budget counts from the first refusal, not from the call. `counting` gets each page
         and its cost; None: pages are not counted. Single items never are, since no cache of pages would help them.
+        `sizes` learn from what is read; None: only this gatherer needs them.
         """
         self._store = store
         self._counting = counting
+        self._sizes = sizes or ItemSizes()
         self.routes = routes
         self._telemetry = telemetry
         self._clock = clock
@@ -208,7 +221,8 @@ class Gatherer(Generic[KeyT, ItemT]):
         self, page_range: PageRange[KeyT], is_shown: Callable[[ItemT], bool] | None
     ) -> PageMerge[KeyT, ItemT]:
         present = self._clock.now_ms()
-        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown, present=present)
+        size = self._sizes.mean_bytes
+        return PageMerge(page_range, self._form, self._position_of, is_shown=is_shown, present=present, item_bytes=size)
 
     @contextmanager
     def _naming_unreadable_routes(self, collection: str) -> Iterator[None]:
@@ -258,6 +272,8 @@ class Gatherer(Generic[KeyT, ItemT]):
                 queries, is_strong=is_strong, journal_of=reading.collection if wants_journal else None
             )
             reading.units += fetched.units
+            if fetched.item_bytes:
+                self._sizes.learn(fetched.item_bytes)
             if fetched.hedged:
                 self._telemetry.count(MetricName.QUERIES_HEDGED, fetched.hedged)
             failures: list[RetryLaterError] = []

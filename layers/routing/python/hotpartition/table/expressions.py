@@ -82,47 +82,91 @@ def with_placeholders(
     return completed
 
 
-Word = re.Match[str]
-"""A word or sign of an expression, its group 1."""
-
-
-def read_words(text: str) -> list[Word]:
-    """Split an expression into its words, placeholders and signs, with their places."""
-    return list(_TOKEN.finditer(text))
-
-
 def split(text: str) -> list[str]:
     """Split an expression into its words, placeholders and signs."""
     return _TOKEN.findall(text)
 
 
-def read_key_condition(
-    request: Mapping[str, Any], partition: str, sort: str, others: Sequence[str] = ()
-) -> KeyCondition:
-    """Read the text of a query's `KeyConditionExpression`.
+_READ = ("KeyConditionExpression", "FilterExpression", "ProjectionExpression")
+"""The expressions of a query."""
 
-    Args:
-        request: the query.
-        partition: the partition key.
-        sort: the sort key that it may name: the table's or that of an index.
-        others: the other keys of an index that has more.
 
-    Raises:
-        UnreadableExpressionError: it is not a condition on these keys.
+@dataclass(frozen=True, slots=True)
+class Conditions:
+    """The conditions of a query: each text is split into words once."""
+
+    request: Attributes
+    """The query, with its conditions as text."""
+    rest: Attributes
+    """The query without its key condition, and without the placeholders that nothing else uses.
+
+    What no expression uses at all stays: DynamoDB refuses it, here as there.
     """
-    expression = request.get("KeyConditionExpression")
-    names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
-    if not isinstance(expression, str):
-        raise UnreadableExpressionError("there is no key condition")
-    parts = [_read_comparison([word[1] for word in part], names, values) for part in conjuncts(read_words(expression))]
-    comparisons = {part.attribute: part for part in parts}
-    if len(comparisons) < len(parts):
-        raise UnreadableExpressionError("it has two conditions on one key")
-    whole, rest = comparisons.pop(partition, None), comparisons.pop(sort, None)
-    more = tuple(comparisons.pop(name) for name in others if name in comparisons)
-    if comparisons or whole is None or whole.operator != "=":
-        raise UnreadableExpressionError("it does not say which partition key")
-    return KeyCondition(whole.operands[0], rest, more)
+    _words: Mapping[str, Sequence[str]]
+    """Those of each of its expressions."""
+
+    @classmethod
+    def parse(cls, request: Mapping[str, Any]) -> Conditions:
+        """Read a query of the owner's."""
+        written = write_conditions(request)
+        words = {name: split(written[name]) for name in _READ if isinstance(written.get(name), str)}
+        elsewhere = {word for name in words if name != _READ[0] for word in words[name]}
+        gone = set(words.get(_READ[0], ())) - elsewhere
+        rest = {name: value for name, value in written.items() if name != _READ[0]}
+        for parameter in ("ExpressionAttributeNames", "ExpressionAttributeValues") if gone else ():
+            if parameter in rest:
+                left = {word: value for word, value in rest.pop(parameter).items() if word not in gone}
+                rest |= {parameter: left} if left else {}
+        return cls(written, rest, words)
+
+    def read_key(self, partition: str, sort: str, others: Sequence[str] = ()) -> KeyCondition:
+        """Read the key condition.
+
+        Args:
+            partition: the partition key.
+            sort: the sort key that it may name: the table's or that of an index.
+            others: the other keys of an index that has more.
+
+        Raises:
+            UnreadableExpressionError: it is not a condition on these keys.
+        """
+        words = self._words.get("KeyConditionExpression")
+        if words is None:
+            raise UnreadableExpressionError("there is no key condition")
+        parts = [_read_comparison(part, self._names, self._values) for part in conjuncts(words)]
+        comparisons = {part.attribute: part for part in parts}
+        if len(comparisons) < len(parts):
+            raise UnreadableExpressionError("it has two conditions on one key")
+        whole, rest = comparisons.pop(partition, None), comparisons.pop(sort, None)
+        more = tuple(comparisons.pop(name) for name in others if name in comparisons)
+        if comparisons or whole is None or whole.operator != "=":
+            raise UnreadableExpressionError("it does not say which partition key")
+        return KeyCondition(whole.operands[0], rest, more)
+
+    def find_equality(self, attribute: str) -> Any:
+        """Find the value that the filter demands of an attribute; None where it demands no single one.
+
+        Only what every item must fulfil counts: parts joined by AND, not by OR, and not under NOT.
+        """
+        names, values = self._names, self._values
+        for part in conjuncts(self._words.get("FilterExpression", ())):
+            if len(part) == 3 and part[1] == "=":  # name and value, in either order
+                name, _, value = part if part[2] in values else part[::-1]
+                if names.get(name, name) == attribute and value in values:
+                    return values[value]
+        return None
+
+    def names_in(self, parameter: str) -> frozenset[str]:
+        """List the attribute names that an expression mentions, placeholders resolved."""
+        return frozenset(self._names.get(word, word) for word in self._words.get(parameter, ()))
+
+    @property
+    def _names(self) -> Mapping[str, str]:
+        return self.request.get("ExpressionAttributeNames") or {}
+
+    @property
+    def _values(self) -> Mapping[str, Any]:
+        return self.request.get("ExpressionAttributeValues") or {}
 
 
 def _read_comparison(told: Sequence[str], names: Mapping[str, str], values: Mapping[str, Any]) -> Comparison:
@@ -138,24 +182,6 @@ def _read_comparison(told: Sequence[str], names: Mapping[str, str], values: Mapp
     if not set(operands) <= values.keys():
         raise UnreadableExpressionError("a value is missing")
     return Comparison(names.get(name, name), operator, tuple([values[token] for token in operands]))
-
-
-def find_equality(request: Mapping[str, Any], attribute: str) -> Any:
-    """Find the value that a `FilterExpression` demands of an attribute; None where it demands no single one.
-
-    Only what every item must fulfil counts: parts joined by AND, not by OR, and not under NOT.
-    """
-    expression = request.get("FilterExpression")
-    names, values = request.get("ExpressionAttributeNames") or {}, request.get("ExpressionAttributeValues") or {}
-    if not isinstance(expression, str):
-        return None
-    for part in conjuncts(read_words(expression)):
-        told = [word[1] for word in part]
-        if len(told) == 3 and told[1] == "=":  # name and value, in either order
-            name, _, value = told if told[2] in values else told[::-1]
-            if names.get(name, name) == attribute and value in values:
-                return values[value]
-    return None
 
 
 class Update(NamedTuple):
@@ -190,14 +216,13 @@ _DEPTHS: Mapping[str, int] = {"(": 1, ")": -1}
 """How a sign changes the depth of parentheses."""
 
 
-def conjuncts(words: Sequence[Word]) -> list[list[Word]]:
+def conjuncts(words: Sequence[str]) -> list[list[str]]:
     """Split at the ANDs, in parentheses too; parts joined by OR, or denied, stay together."""
-    parts: list[list[Word]] = [[]]
+    parts: list[list[str]] = [[]]
     depth, is_range = 0, False
     for word in words:
-        text = word[1]
-        depth += _DEPTHS.get(text, 0)
-        joint = "" if depth else text.upper()
+        depth += _DEPTHS.get(word, 0)
+        joint = "" if depth else word.upper()
         if joint == "OR":
             return [list(words)]
         if joint == "AND" and not is_range:
@@ -205,10 +230,9 @@ def conjuncts(words: Sequence[Word]) -> list[list[Word]]:
         else:
             parts[-1].append(word)
         is_range = joint == "BETWEEN" or (is_range and joint != "AND")
-    found: list[list[Word]] = []
+    found: list[list[str]] = []
     for part in parts:
-        inside = part[:1] and part[0][1] == "(" and is_enclosed([word[1] for word in part])
-        found += conjuncts(part[1:-1]) if inside else [part]
+        found += conjuncts(part[1:-1]) if is_enclosed(part) else [part]
     return found
 
 
@@ -270,27 +294,6 @@ def project_also(request: Mapping[str, Any], wanted: Iterable[str]) -> tuple[Att
     placeholders = {f"#hp{position}": name for position, name in enumerate(added)}
     completed = {**request, "ProjectionExpression": ", ".join([expression, *placeholders])}
     return with_placeholders(completed, placeholders), frozenset(added)
-
-
-_EXPRESSIONS = ("FilterExpression", "ProjectionExpression", "ConditionExpression", "UpdateExpression")
-
-
-def without_key_condition(request: Mapping[str, Any]) -> Attributes:
-    """Take the key condition out of a query, with the placeholders that nothing else uses.
-
-    What no expression uses at all stays: DynamoDB refuses it, here as there.
-    """
-    rest = {name: value for name, value in request.items() if name != "KeyConditionExpression"}
-    condition = request.get("KeyConditionExpression")
-    if not isinstance(condition, str):
-        return rest
-    elsewhere = {token for name in _EXPRESSIONS if isinstance(rest.get(name), str) for token in split(rest[name])}
-    gone = set(split(condition)) - elsewhere
-    for parameter in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
-        if parameter in rest:
-            left = {token: value for token, value in rest.pop(parameter).items() if token not in gone}
-            rest |= {parameter: left} if left else {}
-    return rest
 
 
 def with_key_condition(request: Mapping[str, Any], names: Sequence[str], condition: KeyCondition) -> Attributes:

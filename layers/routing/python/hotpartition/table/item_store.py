@@ -19,7 +19,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
 from hotpartition.table.requests import Requests
-from hotpartition.table.schema import CHANGES, SHARDS, Index, Place, Schema, order_of
+from hotpartition.table.schema import CHANGES, SHARDS, Index, Place, Schema, attributes_size_bytes, order_of
 from hotpartition.table.sharding import Sharding, Target
 
 GENERATIONS = "generations"
@@ -222,7 +222,9 @@ class TableStore:
             filled = response if routing_item is None else self._fill_place(query, response)
             responses.append(filled)
             journal = filled if query is carrier and isinstance(filled, RetryLaterError) else journal
-        return Fetched(tuple(responses), journal)
+        item = next((each.items[-1] for each in responses if isinstance(each, QueryResponse) and each.items), None)
+        size = 0 if item is None else attributes_size_bytes(item.attributes)
+        return Fetched(tuple(responses), journal, item_bytes=size)
 
     def get(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str] = ()

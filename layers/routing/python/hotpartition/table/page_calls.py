@@ -9,21 +9,18 @@ from typing import Any
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import (
     Comparison,
+    Conditions,
     UnreadableExpressionError,
     compares,
-    find_equality,
-    names_in,
     project_also,
-    read_key_condition,
     refuse_parameters,
-    without_key_condition,
     write_conditions,
 )
 from hotpartition.table.gathering import REACHED, read_page
 from hotpartition.table.indexes import BucketIndex, HashIndex
 from hotpartition.table.item_store import Query, Ties
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
-from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Index, text_of
+from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Index, Schema, text_of
 from hotpartition.table.sharding import Sharding
 
 Request = Mapping[str, Any]
@@ -42,56 +39,41 @@ NEWEST_PAGE = frozenset(
 
 
 class PageCalls:
-    """Carries them out. Safe under threads."""
+    """Queries of a table and of its indexes, and scans. Safe under threads."""
 
     def __init__(self, table: Boto3Table, sharding: Sharding) -> None:
         self._table = table
-        self._kept: dict[str, BucketCalls | ValueCalls] = {}
-        for index in sharding.indexes:
-            if isinstance(index, BucketIndex):
-                self._kept[index.buckets.index] = BucketCalls(table, sharding, index)
-            else:
-                self._kept[index.index.index] = ValueCalls(table, sharding, index)
         self._sharding = sharding
         self._schema = sharding.schema
+        self._kinds: dict[str | None, _OwnKeys | _ValueKeys | _BucketKeys] = {
+            None: _OwnKeys(sharding, Index(self._schema.partition, self._schema.sort))
+        }
+        for name, index in self._schema.indexes.items():
+            if index.partition == self._schema.partition:
+                self._kinds[name] = _OwnKeys(sharding, index)
+        for kept in sharding.indexes:
+            if isinstance(kept, BucketIndex):
+                self._kinds[kept.buckets.index] = _BucketKeys(sharding, kept)
+            else:
+                self._kinds[kept.index.index] = _ValueKeys(sharding, kept)
 
     def query(self, request: Request, *, cache: bool = False) -> Any:
         """Carry out `query`; with `cache`, a newest page of a read-hot key may be a cached one."""
         refuse_parameters("query", request)
-        owners, request = request, write_conditions(request)
-        if (kept := self._kept.get(request.get("IndexName", ""))) is not None:
-            self._refuse_partition_key("query", request, "FilterExpression")
-            return kept.query(owners, request, self._hashed(request))
-        index = self._index(request)
-        if index.partition != self._schema.partition:
-            if self._schema.partition in index.names:
-                self._refuse_partition_key("query", request, "KeyConditionExpression")
-                self._refuse_partition_key("query", request, "FilterExpression")
-            return self._pass_on("query", owners)
+        kind = self._kinds.get(request.get("IndexName"))
+        if kind is None:
+            return self._query_other(request)
+        asked = Conditions.parse(request)
         try:
-            others = (*index.also_hashed, *index.also_sorted)
-            condition = read_key_condition(request, self._schema.partition, index.sort or "", others)
+            wanted = kind.build(asked)
         except UnreadableExpressionError as error:
-            return self._table.let_refuse("query", owners, error)
-        if not self._is_plain(request, condition.partition, index):
-            return self._table.let_refuse("query", owners)
-        wanted = _build_query(
-            request,
-            self._schema.form.check(condition.partition),
-            condition.sort,
-            index,
-            others=condition.others,
-            start=request.get("ExclusiveStartKey"),
-            hashed=self._hashed(request),
-        )
-        cached = self._sharding.routes.cached if cache and _is_newest_page(owners, wanted) else None
-
-        def gather() -> tuple[Attributes, float]:
-            requests = self._table.requests(request)
-            return read_page(self._sharding, requests, wanted), requests.units
-
+            return self._table.let_refuse("query", request, error)
+        requests = self._table.requests(request)
+        cached = self._sharding.routes.cached if cache and _is_newest_page(request, wanted) else None
         with as_boto3_raises():
-            return gather()[0] if cached is None else cached.read(wanted.collection, owners, gather)
+            if cached is None:
+                return kind.read(requests, wanted)
+            return cached.read(wanted.collection, request, lambda: (kind.read(requests, wanted), requests.units))
 
     def scan(self, request: Request) -> Any:
         """Carry out `scan`.
@@ -102,36 +84,12 @@ class PageCalls:
         refuse_parameters("scan", request)
         return self._pass_on("scan", request)
 
-    def _refuse_partition_key(self, method: str, request: Request, parameter: str) -> None:
-        """Refuse an expression that looks at the partition key."""
-        name = self._schema.partition
-        if name in names_in(request, parameter):
-            raise NotImplementedError(
-                f"{method}({parameter}=…): it looks at {name}, which differs on shards. Use query of the table itself"
-            )
-
-    def _hashed(self, request: Request) -> str | None:
-        """Return the text that chose the shards of all wanted items, where the call gives it."""
-        wanted, attribute = request.get("Hashed"), self._sharding.hashing.attribute
-        if wanted is None and attribute is not None:
-            wanted = find_equality(request, attribute)
-            if isinstance(wanted, bool) or not isinstance(wanted, SCALARS):
-                return None  # no item that has such a value could be put
-        return None if wanted is None else text_of(wanted)
-
-    def _is_plain(self, request: Request, partition: Any, index: Index) -> bool:
-        """Say whether a query can be sent to several places; DynamoDB describes the mistakes of others best."""
-        start, limit = request.get("ExclusiveStartKey"), request.get("Limit", 1)
-        names = {*self._schema.key, *index.names}
-        is_start_right = start is None or (start.keys() == names and start[self._schema.partition] == partition)
-        is_limit_right = isinstance(limit, int) and limit > 0
-        return self._schema.is_partition_value(partition) and is_start_right and is_limit_right
-
-    def _index(self, request: Request) -> Index:
-        """Return the keys of the query's table or index; DynamoDB refuses an unknown index."""
-        own = Index(self._schema.partition, self._schema.sort)
-        name = request.get("IndexName")
-        return own if name is None else self._schema.indexes.get(name, Index("", None))
+    def _query_other(self, request: Request) -> Attributes:
+        """Carry out `query` of an index that is not sharded; DynamoDB refuses one that there is not."""
+        index = self._schema.indexes.get(request["IndexName"])
+        if index is not None and self._schema.partition in index.names:
+            refuse_partition_key(Conditions.parse(request), self._schema, "KeyConditionExpression", "FilterExpression")
+        return self._pass_on("query", request)
 
     def _pass_on(self, method: str, request: Request) -> Attributes:
         """Read a page that is not of one partition key, and show its items as their owner knows them."""
@@ -161,45 +119,91 @@ class PageCalls:
         return without(response, "Items") if is_counted else response
 
 
-class ValueCalls:
-    """Queries of a `ShardedIndex`: all shards of a value, merged by the index's range key. Safe under threads.
+def refuse_partition_key(asked: Conditions, schema: Schema, *parameters: str) -> None:
+    """Refuse a query in whose expressions the table's partition key occurs.
+
+    Raises:
+        NotImplementedError: naming the parameter.
+    """
+    for parameter in parameters:
+        if schema.partition in asked.names_in(parameter):
+            raise NotImplementedError(
+                f"query({parameter}=…): it looks at {schema.partition}, which differs on shards. Use query of the "
+                "table itself"
+            )
+
+
+class _OwnKeys:
+    """Queries of the table, or of an index with its partition key: a key and its shards, merged by the sort key."""
+
+    def __init__(self, sharding: Sharding, index: Index) -> None:
+        self._sharding = sharding
+        self._schema = sharding.schema
+        self._index = index
+
+    def build(self, asked: Conditions) -> Query:
+        """Build the query of a page.
+
+        Raises:
+            UnreadableExpressionError: it cannot be sent to several places; DynamoDB describes such mistakes best.
+            InvalidRequestError: its partition key is not allowed.
+        """
+        index, start = self._index, asked.request.get("ExclusiveStartKey")
+        condition = asked.read_key(index.partition, index.sort or "", (*index.also_hashed, *index.also_sorted))
+        names = {*self._schema.key, *index.names}
+        if start is not None and (start.keys() != names or start[index.partition] != condition.partition):
+            raise UnreadableExpressionError("ExclusiveStartKey is not a key of it")
+        return _build_query(
+            asked,
+            _check_collection(self._schema, condition.partition),
+            condition.sort,
+            index,
+            others=condition.others,
+            start=start,
+            hashed=_find_hashed(asked, self._sharding),
+        )
+
+    def read(self, requests: Requests, wanted: Query) -> Attributes:
+        """Read a page."""
+        return read_page(self._sharding, requests, wanted)
+
+
+class _ValueKeys:
+    """Queries of a `ShardedIndex`: all shards of a value, merged by the index's range key. Methods as of `_OwnKeys`.
 
     `LastEvaluatedKey` says how far each shard was read: items with the same range key come in no order that a single
     key could name. It is for going on, not for reading.
     """
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, index: HashIndex) -> None:
-        self._table = table
+    def __init__(self, sharding: Sharding, index: HashIndex) -> None:
         self._index = index
         self._schema = index.build_schema(sharding.schema)
         routes = index.build_routes(self._schema, sharding.clock, sharding.budget_ms)
         self._sharding = replace(sharding, schema=self._schema, routes=routes, position=None, indexes=())
         self._form = self._schema.form
 
-    def query(self, owners: Request, request: Request, hashed: str | None) -> Any:
-        """Read a page of one value's items; `request` is the owner's with its conditions as text.
+    def build(self, asked: Conditions) -> Query:
+        """Build the query of a page.
 
         Raises:
             ValueError: `ExclusiveStartKey` is not a `LastEvaluatedKey` of such a query.
         """
-        del hashed  # it selects shards of the table
+        refuse_partition_key(asked, self._index.schema, "FilterExpression")
         names, hash_name = self._index.names, self._index.index.hash
-        try:
-            condition = read_key_condition(request, hash_name, names.sort or "")
-        except UnreadableExpressionError as error:
-            return self._table.let_refuse("query", owners, error)
-        limit = request.get("Limit", 1)
-        if not self._schema.is_partition_value(condition.partition) or not isinstance(limit, int) or limit < 1:
-            return self._table.let_refuse("query", owners)
-        ties = Ties(names, self._index.schema, newest_first=not request.get("ScanIndexForward", True))
-        wanted = _build_query(request, self._form.check(condition.partition), condition.sort, names, ties=ties)
-        if "ProjectionExpression" in request and hash_name not in names_in(request, "ProjectionExpression"):
-            wanted = replace(wanted, hidden=frozenset({hash_name}))
-        ties.starts |= self._starts(wanted.collection, request.get("ExclusiveStartKey"))
-        with as_boto3_raises():
-            page = read_page(self._sharding, self._table.requests(request), wanted)
+        condition = asked.read_key(hash_name, names.sort or "")
+        collection = _check_collection(self._schema, condition.partition)
+        ties = Ties(names, self._index.schema, newest_first=not asked.request.get("ScanIndexForward", True))
+        ties.starts |= self._starts(collection, asked.request.get("ExclusiveStartKey"))
+        is_asked_for = hash_name in asked.names_in("ProjectionExpression")
+        hidden = frozenset({hash_name} if "ProjectionExpression" in asked.request and not is_asked_for else ())
+        return _build_query(asked, collection, condition.sort, names, ties=ties, hidden=hidden)
+
+    def read(self, requests: Requests, wanted: Query) -> Attributes:
+        """Read a page of one value's items."""
+        page = read_page(self._sharding, requests, wanted)
         if "LastEvaluatedKey" in page:
-            page["LastEvaluatedKey"] = {hash_name: wanted.collection, names.partition: self._told(page)}
+            told = self._told(page)
+            page["LastEvaluatedKey"] = {self._index.index.hash: wanted.collection, self._index.names.partition: told}
         return page
 
     def _starts(self, collection: str, start: Any) -> dict[str, Attributes]:
@@ -224,47 +228,55 @@ class ValueCalls:
         }
 
 
-class BucketCalls:
-    """Queries of `TimeBuckets`, bucket by bucket. Safe under threads."""
+class _BucketKeys:
+    """Queries of `TimeBuckets`, bucket by bucket. Methods as of `_OwnKeys`."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, index: BucketIndex) -> None:
-        self._table = table
+    def __init__(self, sharding: Sharding, index: BucketIndex) -> None:
         self._sharding = sharding
         self._schema = sharding.schema
         self._index = index
 
-    def query(self, owners: Request, request: Request, hashed: str | None) -> Any:
+    def build(self, asked: Conditions) -> Query:
+        """Build the query of a range of time.
+
+        Raises:
+            NotImplementedError: it asks for consistency, or leaves an end open.
+            ValueError: `ExclusiveStartKey` is not a key of the table.
+        """
+        name = self._index.buckets.index
+        refuse_partition_key(asked, self._schema, "FilterExpression")
+        if asked.request.get("ConsistentRead"):
+            raise NotImplementedError(
+                f"query(IndexName={name!r}, ConsistentRead=True): an index is filled a moment after its table. Query "
+                "the table"
+            )
+        collection, first, last = self._read_range(asked)
+        start = asked.request.get("ExclusiveStartKey")
+        if start is not None and start.keys() != self._schema.key:
+            raise ValueError(
+                f"ExclusiveStartKey should have {' and '.join(sorted(self._schema.key))}, as LastEvaluatedKey"
+            )
+        between = Comparison(self._index.names.sort or "", "BETWEEN", (first, last))
+        collection, hashed = self._schema.form.check(collection), _find_hashed(asked, self._sharding)
+        return _build_query(asked, collection, between, self._index.names, start=start, hashed=hashed)
+
+    def read(self, requests: Requests, wanted: Query) -> Attributes:
         """Read a page of a range of time, across the edges of buckets; `ConsistentRead` in it says False.
 
         A page ends where `Limit` ends it. Without one, it ends with the first bucket that has something.
 
         Raises:
-            NotImplementedError: it asks for consistency, or leaves an end open.
             ValueError: the range has too many buckets.
         """
-        del owners
-        name = self._index.buckets.index
-        if request.get("ConsistentRead"):
-            raise NotImplementedError(
-                f"query(IndexName={name!r}, ConsistentRead=True): an index is filled a moment after its table. Query "
-                "the table"
-            )
-        collection, first, last = self._read_range(request)
-        start = request.get("ExclusiveStartKey")
-        if start is not None and start.keys() != self._schema.key:
-            raise ValueError(
-                f"ExclusiveStartKey should have {' and '.join(sorted(self._schema.key))}, as LastEvaluatedKey"
-            )
-        cursor = None if start is None else start[self._schema.sort]
-        between = Comparison(self._index.names.sort or "", "BETWEEN", (first, last))
-        wanted = _build_query(request, self._schema.form.check(collection), between, self._index.names, hashed=hashed)
+        assert wanted.condition is not None  # noqa: S101  a range has two ends
+        first, last = wanted.condition.operands
+        cursor = None if wanted.start is None else wanted.start[self._schema.sort]
         buckets = self._buckets(first, last, cursor, newest_first=wanted.newest_first)
-        with as_boto3_raises():
-            return self._gather(self._table.requests(request), wanted, buckets, cursor)
+        return self._gather(requests, wanted, buckets, cursor)
 
-    def _read_range(self, request: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    def _read_range(self, asked: Conditions) -> tuple[str, Any, Any]:
         try:
-            condition = read_key_condition(request, self._schema.partition, self._schema.sort)
+            condition = asked.read_key(self._schema.partition, self._schema.sort)
         except UnreadableExpressionError:
             condition = None
         if condition is None or condition.sort is None or condition.sort.operator not in {"BETWEEN", "="}:
@@ -325,17 +337,46 @@ class BucketCalls:
 _OF_THE_PAGE = ("Hashed", "Limit", "ExclusiveStartKey", "ReturnConsumedCapacity")
 
 
-def _build_query(request: Request, collection: str, condition: Comparison | None, names: Index, **more: Any) -> Query:
-    """Build the gathered query; `more` as of `Query`."""
+def _build_query(asked: Conditions, collection: str, condition: Comparison | None, names: Index, **more: Any) -> Query:
+    """Build the gathered query; `more` as of `Query`.
+
+    Raises:
+        UnreadableExpressionError: its limit is none.
+    """
+    limit = asked.request.get("Limit")
+    if "Limit" in asked.request and not (isinstance(limit, int) and limit > 0):
+        raise UnreadableExpressionError("Limit should be a whole number from 1 on")
     return Query(
         collection=collection,
         condition=condition,
         names=names,
-        request=without(without_key_condition(request), *_OF_THE_PAGE),
-        limit=request.get("Limit"),
-        newest_first=not request.get("ScanIndexForward", True),
+        request=without(asked.rest, *_OF_THE_PAGE),
+        limit=limit,
+        newest_first=not asked.request.get("ScanIndexForward", True),
         **more,
     )
+
+
+def _check_collection(schema: Schema, partition: Any) -> str:
+    """Return the partition key that a query names.
+
+    Raises:
+        UnreadableExpressionError: it cannot be that of an item.
+        InvalidRequestError: it is not allowed.
+    """
+    if not schema.is_partition_value(partition):
+        raise UnreadableExpressionError("it names no partition key")
+    return schema.form.check(partition)
+
+
+def _find_hashed(asked: Conditions, sharding: Sharding) -> str | None:
+    """Return the text that chose the shards of all wanted items, where the call gives it."""
+    wanted, attribute = asked.request.get("Hashed"), sharding.hashing.attribute
+    if wanted is None and attribute is not None:
+        wanted = asked.find_equality(attribute)
+        if isinstance(wanted, bool) or not isinstance(wanted, SCALARS):
+            return None  # no item that has such a value could be put
+    return None if wanted is None else text_of(wanted)
 
 
 def _is_newest_page(request: Request, wanted: Query) -> bool:

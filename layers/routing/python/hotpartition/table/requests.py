@@ -114,7 +114,12 @@ class Requests:
         if len(calls) > 1 and isinstance(self.client, AtOnce):
             sent = self.client.send_at_once([call._replace(request={**call.request, **self._report}) for call in calls])
             return [_attempt(partial(self._take, each)) for each in sent]
-        sends = [partial(self.send_many, call.operation, **call.request) for call in calls]
+        sends = [
+            partial(
+                self._take, partial(getattr(self.client, xform_name(call.operation)), **call.request, **self._report)
+            )
+            for call in calls
+        ]
         if executor is None or len(sends) == 1:
             return [_attempt(send) for send in sends]
         return [future.result() for future in [executor.submit(_attempt, send) for send in sends]]

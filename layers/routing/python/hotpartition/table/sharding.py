@@ -5,13 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.items import ItemKey
-from hotpartition.core.merge import ItemT
+from hotpartition.core.merge import ItemSizes, ItemT
 from hotpartition.core.ports import ItemStore
 from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.python_values import Attributes
@@ -186,6 +186,7 @@ class Sharding:
     """How long one call may try again what DynamoDB refused."""
     executor: Executor
     """Runs the queries of one page at the same time."""
+    sizes: ItemSizes = field(default_factory=ItemSizes)
 
     def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:
         """Build the gatherer over a store, for one call."""
@@ -199,6 +200,7 @@ class Sharding:
             choices=self.routes.choices,
             has_journal=self.routes.journal is not None,
             budget_from_refusal=True,
+            sizes=self.sizes,
         )
 
     def is_journal(self, item: Mapping[str, Any]) -> bool:
