@@ -276,8 +276,8 @@ class ShardedTable(Described):
     def query(self, *, cache: bool = False, **request: Unpack[Query]) -> QueryOutputTableTypeDef:
         """Read a page of one partition key's items, from all its shards, by sort key: as boto3's `query`.
 
-        A page ends where `Limit` ends it, or where the first of its shards has read 1 MB. Without `Limit`, shards that are
-        behind are read further: a page may hold two megabytes for each shard.
+        A page ends where `Limit` ends it, or where the first of its shards has read 1 MB. Without `Limit`, shards that
+        are behind are read further: a page may hold two megabytes for each shard.
 
         Args:
             cache: whether the newest page of a partition key that is read-hot may be a cached one, a few seconds old:
