@@ -43,6 +43,14 @@ OUTSIDE = {
     "How it works": [ROOT / "tools/limits/README.md"],
     "The project": [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
 }
+FIRST = {"hotpartition": ["ShardedTable", "fixed", "in_band", "adaptive"], "hotpartition_cdk": ["HotPartition"]}
+"""What a reference begins with; all else follows by its name."""
+STYLE = """\
+.md-grid { max-width: 76rem; }
+.md-typeset pre > code { white-space: pre-wrap; overflow-wrap: anywhere; }
+"""
+"""The repository's lines of code are wider than the theme's column: they are wrapped where they would be cut."""
+PORT = 8001
 LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"#]+)")
 
 
@@ -70,14 +78,14 @@ def stage(pages: list[Path]) -> None:
 
 
 def list_public(package: str) -> list[str]:
-    """Read the public names of a package, without importing it."""
+    """Read the public names of a package, without importing it, in the order of its reference."""
     tree = ast.parse((PACKAGES[package] / "__init__.py").read_text())
     (names,) = [
         ast.literal_eval(node.value)
         for node in tree.body
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__"
     ]
-    return list(names)
+    return [*FIRST[package], *(name for name in names if name not in FIRST[package])]
 
 
 def find_home(package: str, name: str) -> str:
@@ -113,20 +121,20 @@ def write_tool_map() -> None:
     targets = re.findall(r"^([a-z-]+):.*?## (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     rows = "\n".join(f"| `make {name}` | {text.replace('|', '&#124;')} |" for name, text in sorted(targets))
     folders = (ROOT / "docs/repository.md").read_text().split("## Laboratory")[1].split("\n## ")[0]
-    page = f"# Map of the tools\n\n## Targets\n\n| Type | What it does |\n|---|---|\n{rows}\n\n## Folders{folders}"
+    page = f"# Commands and tools\n\n## Targets\n\n| Type | What it does |\n|---|---|\n{rows}\n\n## Folders{folders}"
     (PAGES / "docs/tools.md").write_text(page)
 
 
 def build_nav() -> list[object]:
-    """Build the list of pages: by subject, then the decisions; a page that no list names is an error of MkDocs."""
+    """Build the list of pages: by subject, decisions folded; a page that no list names is an error of MkDocs."""
+    folder = ROOT / "docs/decisions"
+    indexed = sorted(folder.glob("*.md"), key=lambda page: (page.name != "README.md", page.name))
+    decisions = {"Decisions": [str(page.relative_to(ROOT)) for page in indexed]}
     nav: list[object] = [{"Start": "README.md"}]
     for section, names in list_sections().items():
         own = [f"docs/{name.removeprefix('*')}.md" for name in names]
-        nav.append({section: own + [str(page.relative_to(ROOT)) for page in OUTSIDE.get(section, ())]})
-    folder = ROOT / "docs/decisions"
-    indexed = sorted(folder.glob("*.md"), key=lambda page: (page.name != "README.md", page.name))
-    decisions = [str(page.relative_to(ROOT)) for page in indexed]
-    nav.append({"Decisions": decisions})
+        outside = [str(page.relative_to(ROOT)) for page in OUTSIDE.get(section, ())]
+        nav.append({section: [*own, *outside, *([decisions] if section == "How it works" else [])]})
     return nav
 
 
@@ -173,9 +181,10 @@ def main() -> None:
         .read_text()
         .replace("        python:\n", f"        python:\n          paths: [{json.dumps(str(SOURCES))}]\n")
     )
-    folders = {"docs_dir": str(PAGES), "site_dir": str(HTML), "nav": build_nav()}
+    (PAGES / "style.css").write_text(STYLE)
+    added = {"docs_dir": str(PAGES), "site_dir": str(HTML), "nav": build_nav(), "extra_css": ["style.css"]}
     # JSON is YAML.
-    config += "".join(f"{name}: {json.dumps(value)}\n" for name, value in folders.items())
+    config += "".join(f"{name}: {json.dumps(value)}\n" for name, value in added.items())
     (OUT / "mkdocs.yml").write_text(config)
     command = [str(Path(sys.executable).with_name("mkdocs")), "build", "--strict", "-f", str(OUT / "mkdocs.yml")]
     # Its warning is of MkDocs 2, which is not used.
@@ -185,7 +194,8 @@ def main() -> None:
         raise SystemExit(f"the site is not built:\n{done.stdout}{done.stderr}")
     check_reference()
     write_llms()
-    print(f"{HTML / 'index.html'}: {len(list(HTML.rglob('*.html')))} pages")
+    print(f"{len(list(HTML.rglob('*.html')))} pages. To read them, with their search, at http://127.0.0.1:{PORT}:")
+    print(f"  python3 -m http.server --bind 127.0.0.1 --directory {HTML.relative_to(ROOT)} {PORT}")
 
 
 if __name__ == "__main__":
