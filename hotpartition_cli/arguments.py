@@ -206,7 +206,6 @@ def _build_parser() -> _Parser:
         "--all", action="store_true", help="with --table: look through all stored keys for shards that no route names"
     )
 
-    add("rebuild-registry", "put every route of the journal into the registry", "rebuild-registry", target)
     _add_repairs(add, key)
 
     watch = add("watch", "`hot`, renewed until you press Ctrl-C", "watch --every 5", target, table, rows)

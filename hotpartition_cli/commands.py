@@ -36,8 +36,6 @@ def ask(call: Caller, options: argparse.Namespace, progress: Progress, *, by: st
             return _judge_hot(call({"command": "hot", "limit": options.limit}))
         case "verify":
             return _verify(call, progress, repairs=options.mend)
-        case "rebuild-registry":
-            return _rebuild_registry(call, progress)
     command = {"command": options.command, "conversation_id": options.conversation_id}
     match options.command:
         case "raise":
@@ -105,16 +103,6 @@ def _verify(call: Caller, progress: Progress, *, repairs: bool) -> Outcome:
     readers = f"fixed(0, readable={max(unrouted.values(), default=0)})"
     complaint = f"the journal was lost: fold each of these keys, with readers on {readers}" if unrouted else None
     return Outcome(document, Status.FINE if is_fine else Status.FINDING, complaint)
-
-
-def _rebuild_registry(call: Caller, progress: Progress) -> Outcome:
-    """Fill the registry from the journal, part by part."""
-    routes, malformed = 0, list[str]()
-    for part in _parts(call, {"command": "rebuild-registry"}):
-        routes += part["routes"]
-        malformed += part["malformed"]
-        progress(f"{routes:,} routes put into the registry")
-    return Outcome({"routes": routes, "malformed": malformed}, Status.FINDING if malformed else Status.FINE)
 
 
 def _parts(call: Caller, command: Mapping[str, object]) -> Iterator[dict[str, Any]]:

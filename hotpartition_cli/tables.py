@@ -11,7 +11,7 @@ from typing import Any
 
 from hotpartition.control.commands import respond
 from hotpartition.control.operations import Operations
-from hotpartition.control.reconcile import JournalCheck
+from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.errors import SettingsError
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
@@ -37,7 +37,7 @@ class TableCaller:
     """Serves commands instead of the operations function."""
 
     operations: Operations
-    check: JournalCheck
+    check: Reconciler
     subject: Subject
     region: str
     stored: StoredKeys

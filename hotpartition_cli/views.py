@@ -154,13 +154,6 @@ def view_verification(document: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def view_rebuild(document: Mapping[str, Any]) -> RenderableType:
-    """Show the routes put into the registry."""
-    parts: list[RenderableType] = [Text(f"{document['routes']:,} routes of the journal are in the registry.", "green")]
-    parts += [Text(f"{id_}: its routing item cannot be read", "red") for id_ in document["malformed"]]
-    return Group(*parts)
-
-
 def view_plan(document: Mapping[str, Any]) -> RenderableType:
     """Show a plan beside the present state."""
     n = document["shard_count"]
@@ -244,7 +237,6 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "raise": view_raise,
     "close": view_close,
     "verify": view_verification,
-    "rebuild-registry": view_rebuild,
     "fold": view_fold,
     "copy-back": view_copies,
     "plan": view_plan,

@@ -12,8 +12,9 @@ from typing import Any
 from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
-from hotpartition.control.commands import Check, respond
+from hotpartition.control.commands import respond
 from hotpartition.control.operations import Operations
+from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.metrics import MetricName
 from hotpartition.runtime.settings import is_in_band
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
@@ -28,7 +29,7 @@ metrics = Metrics()
 
 
 @cache
-def _jobs() -> tuple[Operations, Check]:
+def _jobs() -> tuple[Operations, Reconciler]:
     return open_jobs(os.environ, PowertoolsTelemetry(logger, metrics))
 
 

@@ -7,6 +7,7 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 
+from hotpartition.control.reconcile import Agreement
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.registry import RedisRegistry
@@ -87,12 +88,12 @@ def test_load_alone_raises_a_table_of_anybodys(request, deployment, deciding, op
 
 
 def test_a_raise_by_hand_holds_for_all_items(deployment, deciding):
-    """Of a table without positions; operators see it, and the registry is filled from either place."""
+    """Of a table without positions; operators see it, and the registry has it."""
     operations, check = open_operations(Settings.read(deciding, "operate"), FakeTelemetry())
     done = operations.raise_by_hand("dev|7", 4)
     assert (done.is_changed, done.generation.since_ms, done.is_in_registry) == (True, 0, True)
     assert [row.collection for row in operations.list_routes(None, 10).rows] == ["dev|7"]
-    assert check.rebuild(None, budget_ms=60_000).routes == 1
+    assert check.compare_all(None, repairs=False, budget_ms=60_000).counts[Agreement.EQUAL] == 1
     plain = boto3.resource("dynamodb").Table("readings")
     table = ShardedTable(plain, shards=adaptive(environ={}, **deployment))
     table.put_item(Item={"Sensor": "dev|7", "At": "1"})

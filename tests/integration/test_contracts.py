@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from hotpartition.core.errors import InvalidRequestError, RegistryUnavailableError
+from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, ReadRoute
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import WHOLE, list_shares
-from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
-from support.builders import build_message, message_id, route_of, walk
+from support.builders import build_message, message_id, route_of
 from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable
 from support.redis_process import report_sink
 from support.unreachable import closed_port
@@ -139,43 +138,6 @@ def dead_connection(request, connect):
         yield connect(port) if request.param == "redis" else None
 
 
-class TestRegistryListing:
-    @pytest.fixture
-    def registry(self, connection, table_name):
-        """A registry, and the listing of it."""
-        if connection is None:
-            registry = FakeRegistry()
-            return registry, registry
-        # Whatever else there is, under this prefix or another one, belongs to others.
-        RedisReportSource(connection, table_name).announce(1)
-        RedisRegistry(connection, f"{table_name}-other").add("elsewhere", [FOUR])
-        return RedisRegistry(connection, table_name), RedisRegistryListing(connection, table_name)
-
-    def test_all_conversations_are_listed(self, registry):
-        """None before the first; then each at least once."""
-        registry, listing = registry
-        assert listing.page(None) == ([], None)
-        expected = {f"room:{i}.@x" for i in range(1_200)}
-        for conversation_id in expected:
-            registry.add(conversation_id, [FOUR])
-        registry.mark_whole()
-        pages = list(walk(listing.page))
-        assert set().union(*pages) == expected
-        assert len(pages) > 1
-
-    @pytest.mark.parametrize("cursor", ["", "nobody", "[]", '["a"]', '["a", -1]', "[1, 2]"])
-    def test_a_foreign_cursor_is_refused(self, registry, cursor):
-        """Rather than list from somewhere."""
-        with pytest.raises(InvalidRequestError, match="cursor"):
-            registry[1].page(cursor)
-
-
-def test_a_listing_of_an_absent_redis_is_the_one_error(connect):
-    """The one that its users handle."""
-    with closed_port() as port, pytest.raises(RegistryUnavailableError):
-        RedisRegistryListing(connect(port), "t").page(None)
-
-
 class TestRegistry:
     @pytest.fixture
     def registry(self, connection, table_name):
@@ -230,13 +192,6 @@ class TestRegistry:
         """Each count includes the raise itself."""
         assert [registry.count_raise() for _ in range(3)] == [1, 2, 3]
 
-    def test_whole_is_what_is_marked_whole(self, registry):
-        """Not by itself, and not by holding routes."""
-        registry.add("c", [FOUR])
-        assert not registry.is_whole()
-        registry.mark_whole()
-        assert registry.is_whole()
-
     def test_away_is_one_error(self, dead_registry):
         """Every method raises the error that its users handle."""
         for call in (
@@ -249,8 +204,6 @@ class TestRegistry:
             lambda: dead_registry.is_warm("c"),
             dead_registry.closing_cursor,
             lambda: dead_registry.keep_closing_cursor("x"),
-            dead_registry.is_whole,
-            dead_registry.mark_whole,
         ):
             with pytest.raises(RegistryUnavailableError):
                 call()

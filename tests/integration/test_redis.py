@@ -15,13 +15,11 @@ from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.shares import Share
 from hotpartition.redis.cluster import (
-    SENTINEL_COUNT,
     consumer_key,
     raises_key,
     read_hot_key,
     reports_key,
     route_key,
-    sentinel_keys,
     warm_key,
 )
 from hotpartition.redis.registry import RedisRegistry
@@ -92,11 +90,9 @@ def registry(connection, table_name):
 
 class TestRegistry:
     def test_a_route_never_expires(self, registry, admin, table_name):
-        """No key has a TTL: what would vanish by itself would cost readers a second wave."""
+        """Its key has no TTL: what would vanish by itself would cost readers a second wave."""
         registry.add("c", [FOUR])
-        registry.mark_whole()
-        for key in (route_key(table_name, "c"), *sentinel_keys(table_name)):
-            assert admin.ttl(key) == -1
+        assert admin.ttl(route_key(table_name, "c")) == -1
 
     def test_a_mark_lasts_a_minute(self, registry, admin, table_name):
         """A consumer that is gone leaves nothing read-hot for long."""
@@ -125,22 +121,6 @@ class TestRegistry:
         """Ids are hash tags as they are; none of their characters means anything to Redis."""
         registry.add(conversation_id, [FOUR])
         assert registry.get(conversation_id).generations == {FOUR}
-
-    def test_whole_until_one_sentinel_is_gone(self, registry, admin, table_name):
-        """Whole after it was said to be, and not once any part of the slots lost its keys."""
-        assert not registry.is_whole()
-        registry.mark_whole()
-        assert registry.is_whole()
-        for key in (sentinel_keys(table_name)[0], sentinel_keys(table_name)[-1]):
-            admin.delete(key)
-            assert not registry.is_whole()
-            registry.mark_whole()
-            assert registry.is_whole()
-
-    def test_each_sentinel_guards_a_part_of_the_slots(self, admin):
-        """A node that owns a 64th of the slots holds one."""
-        slots = sorted(admin.execute_command("CLUSTER KEYSLOT", key) for key in sentinel_keys("t"))
-        assert [slot * SENTINEL_COUNT // 16384 for slot in slots] == list(range(SENTINEL_COUNT))
 
 
 class TestReports:
@@ -347,7 +327,6 @@ class TestConnection:
             admin.config_set("appendfsync", "always")
         connection = connect(own_redis_server.port)
         registry = RedisRegistry(connection, "t")
-        registry.mark_whole()
         registry.add("c", [FOUR])
         sink = report_sink(connection, "t", 1)
         sink.send(report())
@@ -358,7 +337,6 @@ class TestConnection:
         assert sink.take_dropped() == 1
         own_redis_server.start()
         assert look_up(registry).generations == {FOUR}
-        assert registry.is_whole()
         sink.send(report(value=20.0))
         entries = RedisReportSource(connection, "t").read(0, "0-0", 10)
         assert [WriteReport.decode(entry.text).value_wcu for entry in entries] == [10.0, 20.0]
@@ -539,15 +517,6 @@ class TestForeignData:
         _, source = told
         admin.zadd(consumer_key(table_name), {"latest": score})
         assert source.latest_start_ms() is None
-
-    def test_a_sentinel_of_another_type_is_one(self, told, admin, table_name):
-        """It is there, so nothing was emptied."""
-        registry, _ = told
-        registry.mark_whole()
-        admin.delete(sentinel_keys(table_name)[3])
-        admin.sadd(sentinel_keys(table_name)[3], NOISE)
-        assert registry.is_whole()
-        registry.mark_whole()
 
     def test_a_route_of_thousands_of_members_costs_no_time(self, told, admin, table_name, telemetry):
         """It is none of ours: a part of it is read, in one command, and the rest stays unread."""

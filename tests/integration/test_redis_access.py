@@ -25,7 +25,6 @@ from hotpartition.core.route import Generation
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition.redis.cluster import _trust
 from hotpartition.redis.credentials import PasswordFile
-from hotpartition.redis.listing import RedisRegistryListing
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSource
@@ -133,13 +132,13 @@ def test_functions_may_do_nothing_else(guarded, command):
 
 
 LOOK_UPS = {"get", "get_for_reading"}
-REGISTRY = {"add", "mark_read_hot", "is_whole", "mark_whole"}
+REGISTRY = {"add", "mark_read_hot"}
 COOLING = {"mark_warm", "is_warm", "closing_cursor", "keep_closing_cursor"}
 USES = {
     Role.WRITER: {"get", "send"},
     Role.READER: LOOK_UPS | {"add", "send", "get_page", "put_page", "take_lease", "closing_cursor"},
     Role.CONSUMER: LOOK_UPS | REGISTRY | {"read", "announce", "latest", "count_raise"} | COOLING,
-    Role.OPERATOR: LOOK_UPS | REGISTRY | COOLING | {"read", "latest", "list"},
+    Role.OPERATOR: LOOK_UPS | REGISTRY | COOLING | {"read", "latest"},
 }
 """What each function does."""
 
@@ -153,7 +152,7 @@ def test_each_function_may_do_its_own_work_and_no_other(guarded, admin, connect_
     admin.execute_command("ACL", "SETUSER", user, "reset", "on", ">only", *rights)
     connection = connect_guarded(credentials=PasswordFile(user=user, path=path))
     assert _allowed(connection, table_name) == USES[role]
-    assert _allowed(connection, f"{table_name}-other") <= {"list"}  # which only sees names
+    assert _allowed(connection, f"{table_name}-other") == set()
 
 
 def _allowed(connection, table_name):
@@ -174,8 +173,6 @@ def _allowed(connection, table_name):
         "get_for_reading": lambda: registry.get_for_reading("c"),
         "mark_read_hot": lambda: registry.mark_read_hot("c", 2),
         "add": lambda: registry.add("c", [FOUR]),
-        "is_whole": registry.is_whole,
-        "mark_whole": registry.mark_whole,
         "count_raise": registry.count_raise,
         "mark_warm": lambda: registry.mark_warm("c", 1),
         "is_warm": lambda: registry.is_warm("c"),
@@ -185,7 +182,6 @@ def _allowed(connection, table_name):
         "read": lambda: source.read(0, "0-0", 1),
         "announce": lambda: source.announce(1),
         "latest": source.latest_start_ms,
-        "list": lambda: RedisRegistryListing(connection, table_name).page(None),
         "get_page": lambda: pages.get("c", "v", 0),
         "put_page": lambda: pages.put("c", "v", page),
         "take_lease": lambda: pages.take_lease("c", "v", 10),

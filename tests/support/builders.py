@@ -198,7 +198,7 @@ class World:
         return build_operations(self.control_ends(), settings, consumers=self.consumers)
 
     def reconciler(self) -> Reconciler:
-        return Reconciler(self.control_ends(), self.registry)
+        return Reconciler(self.control_ends())
 
     def raise_to(self, shard_count: int, since_ms: int, *, conversation_id: str = "c", in_redis: bool = True) -> None:
         """Add a generation as a raiser does: to the journal, then (unless it crashed) to Redis."""

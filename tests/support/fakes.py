@@ -237,7 +237,6 @@ class FakeRegistry:
         self.warm_until_ms: dict[str, int] = {}
         self.cursor: str | None = None
         self.now_ms: Callable[[], int] = lambda: 0
-        self.whole = False
         self.is_down = False
         self.reads = 0
 
@@ -281,22 +280,6 @@ class FakeRegistry:
         self._check()
         self.raises += 1
         return self.raises
-
-    def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """List two at a time, as `RegistryListing`."""
-        self._check()
-        if cursor is not None and cursor not in self.routes:
-            raise InvalidRequestError.of("cursor", "should be the cursor of the last response")
-        rest = [name for name in sorted(self.routes) if cursor is None or name > cursor]
-        return rest[:2], rest[1] if len(rest) > 2 else None
-
-    def is_whole(self) -> bool:
-        self._check()
-        return self.whole
-
-    def mark_whole(self) -> None:
-        self._check()
-        self.whole = True
 
 
 class FakeReports:

@@ -180,11 +180,10 @@ class _FedClock:
 def _build_consumer(settings: Settings, clock: _FedClock) -> Consumer:
     connection = connect_redis(settings, LoggedTelemetry(), "bench")
     registry = RedisRegistry(connection, TABLE)
-    registry.mark_whole()
     ends = ControlEnds(
         source=RedisReportSource(connection, TABLE),
         journal=_MemoryJournal(),
-        routing_items=Unasked(),  # the registry is whole
+        routing_items=Unasked(),
         registry=registry,
         telemetry=LoggedTelemetry(),
         clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),

@@ -219,15 +219,6 @@ class TestCommands:
         assert tool("verify", "--mend")[0] == Status.FINE
         assert tool("verify")[0] == Status.FINE
 
-    def test_rebuild_registry(self, tool, world):
-        """What cannot be read is named, and a finding."""
-        world.raise_to(4, 5, in_redis=False)
-        assert tool("rebuild-registry")[0] == Status.FINE
-        assert world.registry.routes["c"] == route_of((4, 5))
-        world.routing_items.unreadable["broken"] = ("x",)
-        status, out, _ = tool("rebuild-registry")
-        assert (status, "broken" in out) == (Status.FINDING, True)
-
     def test_watch_ends_with_control_c(self, tool, world):
         """And that is no error; where nobody looks at a terminal, each look is a line for a program."""
         looks = []

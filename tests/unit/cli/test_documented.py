@@ -27,7 +27,6 @@ ARGUMENTS = {
     "raise": ["c", "--n", "8"],
     "close": ["c", "--dry-run"],
     "verify": [],
-    "rebuild-registry": [],
     "plan": ["--rate", "5000", "--item-bytes", "1024"],
     "check": ["--wait", "0"],
 }

@@ -193,7 +193,6 @@ class TestMistakes:
             (["hot", "--table", "readings", "--url", "http://u"], Status.USAGE, "neither --function nor --url"),
             (["hot", "--journal-table", "routes"], Status.USAGE, "give --table as well"),
             (["fold", "c"], Status.USAGE, "the following arguments are required: --table"),
-            (["rebuild-registry", "--table", "readings"], Status.USAGE, "unrecognized arguments"),
             (["hot", "--table", "counted"], Status.USAGE, "name it with --journal-table"),
             (["hot", "--table", "single"], Status.USAGE, "no sort key"),
             (["hot", "--table", "counted", "--journal-table", "readings"], Status.USAGE, "no table for routing items"),

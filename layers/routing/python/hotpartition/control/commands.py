@@ -8,7 +8,6 @@
 | `raise` | `conversation_id`, `shard_count`, `since_ms`, `by` | what it changed |
 | `close` | `conversation_id`, `dry_run`, `timed`, `by` | from when on N is down again, or why not |
 | `verify` | `mend`, `cursor` | registry against journal, a part |
-| `rebuild-registry` | `cursor` | a part of the journal's routes put into the registry |
 
 A `cursor` in a response that is not null asks for the next part. What cannot be done is a response as well:
 `{"error": {"kind", "message", "fields"}}`, `fields` naming the wrong ones of the command.
@@ -22,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hotpartition.control.hot_keys import HotList, RouteRow
 from hotpartition.control.operations import Operations, RaiseByHand, RoutePage
-from hotpartition.control.reconcile import JournalCheck, Reconciler, RouteState, Verification
-from hotpartition.control.registry_fill import RebuildPart
+from hotpartition.control.reconcile import Reconciler, RouteState, Verification
 from hotpartition.core.errors import (
     HotPartitionError,
     InvalidRequestError,
@@ -43,9 +41,6 @@ PART_MS = 15_000
 """How long one part of a long command works, so that the operator sees progress."""
 STOP_MARGIN_MS = 10_000
 """Time kept before the timeout for a part's last page of routes, should every item need a second try."""
-
-
-Check = Reconciler | JournalCheck
 
 
 class _Command(BaseModel):
@@ -106,18 +101,11 @@ class VerifyCommand(_Command):
     cursor: Cursor | None = None
 
 
-class RebuildCommand(_Command):
-    """The registry, filled from the journal."""
-
-    command: Literal["rebuild-registry"]
-    cursor: Cursor | None = None
-
-
-Command = HotCommand | RoutesCommand | RouteCommand | RaiseCommand | CloseCommand | VerifyCommand | RebuildCommand
+Command = HotCommand | RoutesCommand | RouteCommand | RaiseCommand | CloseCommand | VerifyCommand
 _COMMANDS: TypeAdapter[Command] = TypeAdapter(Annotated[Command, Field(discriminator="command")])
 
 
-def respond(event: object, operations: Operations, check: Check, *, remaining_ms: float) -> dict[str, Any]:
+def respond(event: object, operations: Operations, check: Reconciler, *, remaining_ms: float) -> dict[str, Any]:
     """Carry a command out, or say why not."""
     try:
         command = _COMMANDS.validate_python(event)
@@ -130,7 +118,7 @@ def respond(event: object, operations: Operations, check: Check, *, remaining_ms
         return _explain(error)
 
 
-def _carry_out(command: Command, operations: Operations, check: Check, budget_ms: float) -> dict[str, Any]:
+def _carry_out(command: Command, operations: Operations, check: Reconciler, budget_ms: float) -> dict[str, Any]:
     match command:
         case HotCommand():
             return _render_hot(operations.list_hot(command.limit))
@@ -152,8 +140,6 @@ def _carry_out(command: Command, operations: Operations, check: Check, budget_ms
             )
         case VerifyCommand():
             return _render_verification(check.compare_all(command.cursor, repairs=command.mend, budget_ms=budget_ms))
-        case RebuildCommand():
-            return _render_rebuild(check.rebuild(command.cursor, budget_ms=budget_ms))
         case _:
             assert_never(command)
 
@@ -308,10 +294,6 @@ def _render_verification(part: Verification) -> dict[str, Any]:
         "mended": part.mended,
         "cursor": part.cursor,
     }
-
-
-def _render_rebuild(part: RebuildPart) -> dict[str, Any]:
-    return {"routes": part.routes, "malformed": part.malformed, "cursor": part.cursor}
 
 
 def _time(time_ms: int | None) -> str | None:

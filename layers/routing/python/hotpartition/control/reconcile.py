@@ -1,7 +1,8 @@
-"""Reconcile the registry with the journal: compare all routes, repair differences, or fill the registry anew.
+"""Reconcile the registry with the journal: compare all routes of the journal, and repair differences.
 
-For operators. Thousands of routes take longer than one request may, so each method does a part: it ends when its time
-is used up and returns the cursor that the next part begins with. A repair only adds, so nothing can be lost by it.
+For operators. Thousands of routes take longer than one request may, so one call does a part: it ends when its time is
+used up and returns the cursor that the next part begins with. A repair only adds, so nothing can be lost by it. A route
+that only Redis has is found by the next read of its key (`RegistryAheadOfJournal`).
 """
 
 from __future__ import annotations
@@ -11,16 +12,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 
-from hotpartition.control.ends import ControlEnds, JournalEnds
-from hotpartition.control.registry_fill import RebuildPart, fill_page
+from hotpartition.control.ends import JournalEnds
 from hotpartition.core.errors import (
-    InvalidCollectionError,
     InvalidRequestError,
     RegistryForeignError,
     RegistryUnavailableError,
 )
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import RegistryListing, RoutingItem, report_unreadable
+from hotpartition.core.ports import RoutingItem, report_unreadable
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.route_history import AHEAD_OF_JOURNAL, Cause
 
@@ -66,83 +65,42 @@ class Verification:
 
 
 class Reconciler:
-    """Compares, repairs and fills, a part at a time."""
+    """Compares and repairs, a part at a time."""
 
-    def __init__(self, ends: ControlEnds, listing: RegistryListing) -> None:
+    def __init__(self, ends: JournalEnds) -> None:
         self._ends = ends
         self._registry = ends.registry
-        self._listing = listing
         self._telemetry = ends.telemetry
         self._clock = ends.clock
         self._raiser = ends.build_raiser()
 
     def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
-        """Compare a part of all routes: first those of the journal, then those that only the registry has.
+        """Compare a part of all routes of the journal; without a registry, look whether each can be read.
 
-        `cursor` is that of the last part; None begins. With `repairs`, each gets the routes that only the other has; a
-        malformed route is left to a person. The part ends after `budget_ms`.
+        `cursor` is that of the last part; None begins. With `repairs`, each of both places gets the generations that
+        only the other has; a malformed route is left to a person. The part ends after `budget_ms`.
 
         Raises:
-            InvalidRequestError: the cursor is not valid.
+            InvalidRequestError: the cursor is not valid, or a repair was requested without a registry.
             RegistryUnavailableError: Redis did not respond.
             RetryLaterError: the journal could not be read.
         """
+        if repairs and self._registry is None:
+            raise InvalidRequestError.of("mend", "should be false: without a registry there is nothing to copy")
         deadline_ms = self._clock.now_ms() + budget_ms
-        part = Verification()
-        phase, _, place = (cursor or "journal:").partition(":")
-        if phase not in {"journal", "registry"}:
-            raise InvalidRequestError.of("cursor", "should be the cursor of the last response")
+        part = Verification(cursor=cursor)
         while True:
-            if phase == "journal":
-                following = self._check_journal_page(part, place or None, repairs=repairs)
-                phase, place = ("journal", following) if following is not None else ("registry", "")
-            else:
-                following = self._check_registry_page(part, place or None, repairs=repairs)
-                if following is None:
-                    return part
-                place = following
-            if self._clock.now_ms() >= deadline_ms or len(part.differences) >= MAX_DIFFERENCES:
-                part.cursor = f"{phase}:{place}"
+            items, part.cursor = self._ends.retry(partial(self._ends.routing_items.page, part.cursor, PAGE_ITEMS))
+            self._check_items(part, items, repairs=repairs)
+            is_over = self._clock.now_ms() >= deadline_ms or len(part.differences) >= MAX_DIFFERENCES
+            if part.cursor is None or is_over:
                 return part
 
-    def rebuild(self, cursor: str | None, *, budget_ms: float) -> RebuildPart:
-        """Put every route of the journal into the registry, a part at a time, and at the end state that it is whole.
-
-        Raises:
-            InvalidRequestError: the cursor is not valid.
-            RegistryUnavailableError: Redis did not respond; routes put there already stay.
-            RetryLaterError: the journal could not be read.
-        """
-        deadline_ms = self._clock.now_ms() + budget_ms
-        part = RebuildPart(cursor=cursor)
-        while True:
-            page = self._ends.retry(partial(fill_page, self._ends, part.cursor, PAGE_ITEMS))
-            part.routes += page.routes
-            part.malformed += page.malformed
-            part.cursor = page.cursor
-            is_over = self._clock.now_ms() >= deadline_ms or len(part.malformed) >= MAX_DIFFERENCES
-            if page.cursor is None or is_over:
-                return part
-
-    def _check_journal_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
-        items, following = self._ends.retry(lambda: self._ends.routing_items.page(cursor, PAGE_ITEMS))
-        differing = [
-            item.collection
-            for item in items
-            if compare(item, self._get_registry(item.collection)) is not Agreement.EQUAL
-        ]
+    def _check_items(self, part: Verification, items: Sequence[RoutingItem], *, repairs: bool) -> None:
+        differing = [item.collection for item in items if self._compare(item).agreement is not Agreement.EQUAL]
         part.counts[Agreement.EQUAL] += len(items) - len(differing)
         # The index may lag behind, so differences from it are checked against the item itself.
         self._note_states(part, self._settled_states(differing), repairs=repairs)
-        return following
-
-    def _check_registry_page(self, part: Verification, cursor: str | None, *, repairs: bool) -> str | None:
-        """Look for routes of which the journal knows nothing; all others were compared already."""
-        collections, following = self._listing.page(cursor)
-        known = {c for c in collections if self._is_collection(c)}
-        unknown_to_journal = sorted(c for c in known if self._read(c) is None)
-        self._note_states(part, self._settled_states(unknown_to_journal), repairs=repairs)
-        return following
 
     def _settled_states(self, collections: Sequence[str]) -> list[RouteState]:
         """Compare routes, and those again after a moment that a raise may be under way for."""
@@ -152,17 +110,22 @@ class Reconciler:
         self._clock.sleep(SETTLE_SECONDS)
         return [self._read_both(s.collection) if _may_be_on_its_way(s) else s for s in states]
 
-    def _get_registry(self, collection: str) -> Route:
+    def _read_both(self, collection: str) -> RouteState:
+        item = self._ends.retry(lambda: self._ends.routing_items.read(collection))
+        return self._compare(item or RoutingItem(collection, EMPTY_ROUTE))
+
+    def _compare(self, item: RoutingItem) -> RouteState:
+        registry = self._find_in_registry(item)
+        return RouteState(item.collection, item, registry, compare(item, registry), self._clock.now_ms())
+
+    def _find_in_registry(self, item: RoutingItem) -> Route:
         """Read the registry's route: empty, where foreign data is in its place, which an operator has to remove."""
+        if self._registry is None:
+            return item.route or EMPTY_ROUTE
         try:
-            return self._registry.get(collection)
+            return self._registry.get(item.collection)
         except RegistryForeignError:
             return EMPTY_ROUTE
-
-    def _read_both(self, collection: str) -> RouteState:
-        registry = self._get_registry(collection)
-        item = self._read(collection)
-        return RouteState(collection, item, registry, compare(item, registry), self._clock.now_ms())
 
     def _note_states(self, part: Verification, states: Sequence[RouteState], *, repairs: bool) -> None:
         for state in states:
@@ -206,48 +169,6 @@ class Reconciler:
             generations=sorted(known.encode()),
         )
         return not foreign
-
-    def _is_collection(self, text: str) -> bool:
-        try:
-            self._ends.form.check(text)
-        except InvalidCollectionError:
-            return False
-        return True
-
-    def _read(self, collection: str) -> RoutingItem | None:
-        return self._ends.retry(lambda: self._ends.routing_items.read(collection))
-
-
-class JournalCheck:
-    """The check that is left without a registry, a part at a time: that every route of the journal can be read."""
-
-    def __init__(self, ends: JournalEnds) -> None:
-        self._ends = ends
-
-    def compare_all(self, cursor: str | None, *, repairs: bool, budget_ms: float) -> Verification:
-        """Read a part of all routes. A malformed one is left to a person.
-
-        Raises:
-            InvalidRequestError: the cursor is not valid, or a repair was requested.
-            RetryLaterError: the journal could not be read.
-        """
-        if repairs:
-            raise InvalidRequestError.of("mend", "should be false: without a registry there is nothing to copy")
-        deadline_ms = self._ends.clock.now_ms() + budget_ms
-        part = Verification(cursor=cursor)
-        while True:
-            items, part.cursor = self._ends.retry(partial(self._ends.routing_items.page, part.cursor, PAGE_ITEMS))
-            malformed = [(item.collection, Agreement.MALFORMED) for item in items if item.route is None]
-            part.counts[Agreement.MALFORMED] += len(malformed)
-            part.counts[Agreement.EQUAL] += len(items) - len(malformed)
-            part.differences += malformed
-            is_over = self._ends.clock.now_ms() >= deadline_ms or len(part.differences) >= MAX_DIFFERENCES
-            if part.cursor is None or is_over:
-                return part
-
-    def rebuild(self, cursor: str | None, *, budget_ms: float) -> RebuildPart:  # noqa: ARG002  as `Reconciler` has it
-        """Refuse: there is no registry."""
-        raise InvalidRequestError.of("command", "should be another one: there is no registry to rebuild")
 
 
 def _may_be_on_its_way(state: RouteState) -> bool:

@@ -224,12 +224,6 @@ class Registry(Protocol):
     def count_raise(self) -> int:
         """Count a raise; return how many were counted in the present hour, by Redis's clock, this one included."""
 
-    def is_whole(self) -> bool:
-        """Say whether Redis still holds all of its data: False once any part of it was emptied."""
-
-    def mark_whole(self) -> None:
-        """State that every route of the journal is in Redis."""
-
 
 class StoredPage(NamedTuple):
     """A cached page as text, and its read units.
@@ -302,19 +296,6 @@ class RoutingItems(Protocol):
 
     def newest(self, limit: int) -> Sequence[RoutingItem]:
         """List the routes that grew last, newest first, from the sparse index."""
-
-
-class RegistryListing(Protocol):
-    """The collections that have a route in Redis. Raises `RegistryUnavailableError`."""
-
-    def page(self, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """List some collections, possibly one of them twice, and the cursor of the next page.
-
-        Whatever is in Redis during the whole listing is listed. None as cursor: the first page, and after the last.
-
-        Raises:
-            InvalidRequestError: the cursor is not valid.
-        """
 
 
 class ReportSink(Protocol):

@@ -1,8 +1,8 @@
 """The rights of each function in Redis, as rules of its access control list, for AWS and the local run. Pure.
 
 A function has a user of its own: the writer cannot touch routes, and none of them can
-delete a key, or read or write one outside this table's prefix. What the rules cannot say: `SCAN`, which only the
-operations function may use, lists the names of all keys, whatever their prefix.
+delete a key, or read or write one outside this table's prefix. None may list the
+names of keys.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ COMMANDS: dict[Role, tuple[str, ...]] = {
     Role.WRITER: ("sscan", "xadd"),
     # Asks for routes and whether they are read-hot, repairs them, sends reports; reads and writes cached pages.
     Role.READER: ("getrange", "hget", "hpexpiretime", "hpttl", "hsetex", "sadd", "sscan", "xadd"),
-    # Reads reports, raises routes and counts raises, marks read-hot keys, rebuilds the registry, announces itself.
+    # Reads reports, raises routes and counts raises, marks read-hot keys, announces itself.
     Role.CONSUMER: ("exists", "getrange", "incr", "pexpire", "sadd", "set", "sscan", "xread", "zadd", "zscore"),
-    # Compares and rebuilds the registry, raises routes by hand, reads reports, looks for the consumer.
-    Role.OPERATOR: ("exists", "getrange", "sadd", "scan", "set", "sscan", "xread", "zscore"),
+    # Compares and repairs the registry, raises routes by hand, reads reports, looks for the consumer.
+    Role.OPERATOR: ("exists", "getrange", "sadd", "set", "sscan", "xread", "zscore"),
 }
 """The commands of each role's code, as the modules of this folder send them."""
 

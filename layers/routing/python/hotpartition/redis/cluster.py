@@ -23,8 +23,6 @@ hints about reads have a TTL, and the server's eviction policy is `noeviction`. 
     may be closed too early, which costs the next rush another raise.
 `hp:<table>:closing`, string: up to where routing items were looked through for what has cooled
     Written and read by the consumer. If it vanishes, that begins with the first.
-`hp:<table>:whole:{<tag>}`, string `1`, one in each 64th of the slots
-    Written and read by the consumer. If one vanishes, the registry is rebuilt from the journal.
 `hp:<table>:reports:{<partition>}`, stream of what `reports.py` describes, trimmed to the last 60 s
     Written by writers and readers, read by the consumer. If it vanishes, a raise comes a little later.
 `hp:<table>:consumer`, sorted set: member `latest`, score the start of the latest consumer (Unix ms)
@@ -44,7 +42,6 @@ from typing import Any, NamedTuple, TypeVar
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
 from redis.connection import Connection, SSLConnection
-from redis.crc import key_slot
 from redis.credentials import CredentialProvider
 from redis.exceptions import (
     AuthenticationError,
@@ -76,8 +73,6 @@ ACCESS = build_rights(Role, "*")
 """The rights of one user for all functions, as ACL SETUSER and ElastiCache's access strings write them."""
 
 SLOT_COUNT = 16384
-SENTINEL_COUNT = 64
-"""A node that owns a 64th of the slots in one piece holds a sentinel of its own, so its loss alone is noticed."""
 
 
 def route_key(table_name: str, collection: str) -> str:
@@ -123,17 +118,6 @@ def warm_key(table_name: str, collection: str) -> str:
 def closing_key(table_name: str) -> str:
     """Build the key that says how far the consumer has looked for what has cooled."""
     return f"hp:{table_name}:closing"
-
-
-def sentinel_keys(table_name: str) -> list[str]:
-    """Build the keys whose absence says that Redis, or one node of it, was emptied: spread evenly over the slots."""
-    tags: dict[int, str] = {}
-    candidate = 0
-    while len(tags) < SENTINEL_COUNT:
-        tag = str(candidate)
-        tags.setdefault(key_slot(tag.encode()) * SENTINEL_COUNT // SLOT_COUNT, tag)
-        candidate += 1
-    return [f"hp:{table_name}:whole:{{{tags[part]}}}" for part in range(SENTINEL_COUNT)]
 
 
 @cache

@@ -20,7 +20,6 @@ from hotpartition.redis.cluster import (
     raises_key,
     read_hot_key,
     route_key,
-    sentinel_keys,
     warm_key,
 )
 
@@ -112,16 +111,6 @@ class RedisRegistry:
         commands = ("INCR", key), ("PEXPIRE", key, HOUR_MS, "NX")
         counted, _ = self._connection.call(key, lambda client: client.run_together(key, *commands))
         return int(counted)
-
-    def is_whole(self) -> bool:
-        """Implement `Registry.is_whole`."""
-        keys = sentinel_keys(self._table_name)
-        return all(self._connection.call(key, lambda client: client.exists(key)) for key in keys)  # noqa: B023 - called here
-
-    def mark_whole(self) -> None:
-        """Implement `Registry.mark_whole`."""
-        for key in sentinel_keys(self._table_name):
-            self._connection.call(key, lambda client: client.set(key, "1"))  # noqa: B023 - called here
 
     def _read(self, collection: str, key: str, response: Any) -> Route:
         position, members = response

@@ -26,7 +26,6 @@ from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.thresholds import build_thresholds
 
 if TYPE_CHECKING:
-    from hotpartition.control.commands import Check
     from hotpartition.control.consumer import Consumer
     from hotpartition.control.operations import Operations
     from hotpartition.control.reconcile import Reconciler
@@ -65,7 +64,7 @@ def build_consumer(
     )
 
 
-def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
+def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
     return open_operations(Settings.from_env(environ, "operate"), telemetry)
 
@@ -73,12 +72,10 @@ def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operati
 def open_operations(settings: Settings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function from its settings."""
     from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.redis.listing import RedisRegistryListing  # noqa: PLC0415 - as above
 
     connection = connect_redis(settings, telemetry, "operations", is_patient=True)
     ends = _open_ends(settings, telemetry, connection)
-    listing = RedisRegistryListing(connection, settings.table_name)
-    return build_operations(ends, settings), Reconciler(ends, listing)
+    return build_operations(ends, settings), Reconciler(ends)
 
 
 def build_operations(

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hotpartition.control.commands import Check
 from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import LoadItemHeat, RunAll
 from hotpartition.control.operations import Operations, OperationsLimits
-from hotpartition.control.reconcile import JournalCheck
+from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.core.keys import KeyForm
@@ -24,7 +23,7 @@ from hotpartition.runtime.clocks import system_clock
 from hotpartition.runtime.settings import Settings
 
 
-def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Check]:
+def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
     # Imports libcurl, which the command line need not have.
     from hotpartition.runtime.calls import open_calls  # noqa: PLC0415
@@ -52,7 +51,7 @@ def open_in_band_operations(
     has_positions: bool = False,
     run_all: RunAll = map,
     times: CloseTimes = TIMES,
-) -> tuple[Operations, JournalCheck]:
+) -> tuple[Operations, Reconciler]:
     """Build the jobs over a client of DynamoDB.
 
     `has_positions`: whether positions are times; `run_all` is as `LoadItemHeat` takes it.
@@ -72,4 +71,4 @@ def open_in_band_operations(
         has_positions=has_positions,
         close_times=find_close_times(settings, times),
     )
-    return Operations(ends, hot_keys, limits), JournalCheck(ends)
+    return Operations(ends, hot_keys, limits), Reconciler(ends)
