@@ -17,12 +17,12 @@ from math import log
 from random import Random
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from redis.crc import key_slot
+from redis.crc import REDIS_CLUSTER_HASH_SLOTS, key_slot
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from hotpartition.redis.cluster import SLOT_COUNT, ClusterClient, RedisConnection
+from hotpartition.redis.cluster import ClusterClient, RedisConnection
 from tools.world.clock import Engine, Process
 
 ResultT = TypeVar("ResultT")
@@ -217,7 +217,7 @@ class RedisServer:
         """Find the node of a key."""
         node = self._places.get(key)
         if node is None:
-            node = self._places[key] = self.nodes[key_slot(key.encode()) * len(self.nodes) // SLOT_COUNT]
+            node = self._places[key] = self.nodes[key_slot(key.encode()) * len(self.nodes) // REDIS_CLUSTER_HASH_SLOTS]
         return node
 
     def some_nodes(self, random: Random) -> list[RedisNode]:

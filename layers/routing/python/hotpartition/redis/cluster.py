@@ -72,8 +72,6 @@ _KEY_PLACES = dict.fromkeys(COMMANDS[Role.WRITER] + COMMANDS[Role.READER] + COMM
 ACCESS = build_rights(Role, "*")
 """The rights of one user for all functions, as ACL SETUSER and ElastiCache's access strings write them."""
 
-SLOT_COUNT = 16384
-
 
 def route_key(table_name: str, collection: str) -> str:
     """Build the key of a collection's route."""
