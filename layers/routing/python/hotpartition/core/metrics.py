@@ -57,7 +57,6 @@ class MetricName(StrEnum):
 
     REGISTRY_UNAVAILABLE = "RegistryUnavailable"
     REGISTRY_MALFORMED = "RegistryMalformed"
-    REGISTRY_REBUILT = "RegistryRebuilt"
     REGISTRY_BEHIND_JOURNAL = "RegistryBehindJournal"
     REGISTRY_AHEAD_OF_JOURNAL = "RegistryAheadOfJournal"
     JOURNAL_READ_FAILED = "JournalReadFailed"
