@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from hotpartition.core.errors import HotPartitionError
     from hotpartition.table import (
         CoalescingCounter,
+        ReadCache,
         ShardedCounter,
         ShardedIndex,
         ShardedTable,
@@ -35,6 +36,7 @@ __version__ = "0.1.0"
 __all__ = [
     "CoalescingCounter",
     "HotPartitionError",
+    "ReadCache",
     "ShardedCounter",
     "ShardedIndex",
     "ShardedTable",

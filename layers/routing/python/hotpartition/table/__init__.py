@@ -12,6 +12,7 @@ from hotpartition.table.coalescing import CoalescingCounter
 from hotpartition.table.counters import ShardedCounter
 from hotpartition.table.guard import guard
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets
+from hotpartition.table.read_cache import ReadCache
 from hotpartition.table.requests import curl
 from hotpartition.table.routes import fixed
 from hotpartition.table.sharded_table import ShardedTable
@@ -19,6 +20,7 @@ from hotpartition.table.sharding import at_random, by_attribute, by_sort_key
 
 __all__ = [
     "CoalescingCounter",
+    "ReadCache",
     "ShardedCounter",
     "ShardedIndex",
     "ShardedTable",

@@ -1,0 +1,110 @@
+"""`ReadCache`: values that many read and few change, loaded once for a process or for a fleet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hotpartition.core.freshness import CacheLimits
+from hotpartition.core.ports import Telemetry
+from hotpartition.engine.read_cache import Cached, Codec, Origin
+from hotpartition.runtime.build_cache import build_value_cache
+from hotpartition.table.cached_values import ValueCodec
+from hotpartition.table.routes import LoggedTelemetry
+
+ValueT = TypeVar("ValueT")
+
+STALE_TIMES = 3.0
+"""The staleness bound, in TTLs, where none is given."""
+
+
+class ReadCache:
+    """Serves values that were loaded a moment ago: a product, a page, a configuration.
+
+    Within a process one thread loads a value and the others wait for it. With `redis`, one process loads for the fleet.
+    Each caller gets a value of its own, which it may change. Errors are not kept; None is. While loading fails, the
+    last value is served up to `stale_seconds`. Redis that is down, full or filled with garbage costs loads, never an
+    error. Safe under threads.
+
+    Example:
+        >>> cache = ReadCache(seconds=1)
+        >>> cache.get("product:42", load=lambda: {"name": "a lamp", "price": 19})
+        {'name': 'a lamp', 'price': 19}
+    """
+
+    def __init__(
+        self,
+        *,
+        seconds: float = 1.0,
+        stale_seconds: float | None = None,
+        redis: str | None = None,
+        name: str = "cache",
+        codec: Codec[Any] | None = None,
+        max_entries: int = 10_000,
+        max_bytes: int = 64_000_000,
+        telemetry: Telemetry | None = None,
+    ) -> None:
+        """Start empty. Nothing is opened yet.
+
+        Args:
+            seconds: how long a value is fresh. It is shortened at random by up to a fifth. 0 reuses nothing.
+            stale_seconds: how old a value may be when it is served, at most; at least twice `seconds`, by default three
+                times. It counts from before the load began.
+            redis: address of a Redis cluster (Redis 8, Valkey 9) that the fleet shares:
+                `rediss://user:password@host:6379`. Without it each process loads for itself.
+            name: what keys in Redis begin with: caches of one name share values, so their keys must mean the same.
+            codec: writes, copies and measures values. The default takes those of JSON and of DynamoDB.
+            max_entries: how many values this process keeps; the least recently used ones go first.
+            max_bytes: how large they are together, by estimate.
+            telemetry: gets metrics and events; by default events are logged.
+
+        Raises:
+            ValueError: a number is out of range, or `redis` is not an address.
+        """
+        stale = STALE_TIMES * seconds if stale_seconds is None else stale_seconds
+        if seconds < 0:
+            raise ValueError(f"seconds is {seconds}, and must be at least 0")
+        if stale < 2 * seconds:
+            raise ValueError(f"stale_seconds is {stale}, and must be at least twice seconds, {2 * seconds}")
+        if max_entries < 1 or max_bytes < 1:
+            raise ValueError("max_entries and max_bytes must be at least 1")
+        self._cache = build_value_cache(
+            codec or ValueCodec(),
+            CacheLimits(ttl_ms=seconds * 1000, bound_ms=stale * 1000),
+            telemetry or LoggedTelemetry(),
+            redis=redis,
+            name=name,
+            max_entries=max_entries,
+            max_bytes=max_bytes,
+        )
+        self._reuses = seconds > 0
+
+    def get(self, key: str, load: Callable[[], ValueT], *, wait_seconds: float = float("inf")) -> ValueT:
+        """Return the value of a key, at most `stale_seconds` old, or load it.
+
+        Args:
+            key: names the value; at most 1,024 characters.
+            load: returns it; called by one thread at a time in this process.
+            wait_seconds: how long to wait for another thread's or process's load, before loading it here.
+
+        Raises:
+            TypeError: the codec cannot write the value for other processes.
+            Exception: `load` raised it, and no value is within the bound. All threads that wait get it.
+        """
+        return self.fetch((key, "value"), lambda: (load(), 0.0), remaining_ms=wait_seconds * 1000).value
+
+    def forget(self, key: str) -> None:
+        """Serve this process nothing of a key that was loaded before now: call it when the value was changed.
+
+        Other processes serve the old value up to `stale_seconds`.
+        """
+        self._cache.forget((key, "value"))
+
+    def fetch(
+        self, key: tuple[str, str], load: Callable[[], tuple[ValueT, float]], *, remaining_ms: float = float("inf")
+    ) -> Cached[ValueT]:
+        """Do as `get`, for a table: a key has two parts, `load` returns units, too, and so does this, with the age."""
+        if not self._reuses:
+            value, units = load()
+            return Cached(value, Origin.LOADED, 0, units)
+        return self._cache.get(key, load, remaining_ms=remaining_ms)
