@@ -42,7 +42,7 @@ def short_step(after=2400.0):
         seconds=10.0,
         onset=2.0,
         other_wcu=0.0,
-        oracle_wcu=2400.0,
+        hot_wcu=2400.0,
         readers=Readers(per_second=5.0, strong_share=0.5, limits=(10,)),
     )
 
@@ -98,7 +98,7 @@ def test_everything_goes_wrong_and_nothing_is_lost():
     assert run.safety.acknowledged > 300
     assert run.safety.reads > 100
     assert run.raises
-    assert dict(run.faults)["dynamodb changes of several copies"] > 0
+    assert dict(run.faults)["dynamodb transactions of several items"] > 0
     assert dict(run.faults)["dynamodb removals of expired items"] > 0
 
 
@@ -148,34 +148,25 @@ def test_the_strategies_differ_as_they_should(strategies):
     runs = strategies
     unrelieved = {name for name, run in runs.items() if run.relieved_seconds is None}
     # In band, a process learns of a raise with its next refusal, and a thousand of them write little each.
-    assert unrelieved - {"in_band"} == {"none", "sdk", "sources", "queue"}
+    assert unrelieved - {"in_band"} == {"none", "sources"}
     assert runs["in_band"].raised_seconds < 2.0
     assert runs["none"].writes.failed > 10 * max(1, runs["ours"].writes.failed)
     assert runs["sources"].raises == ()
     assert runs["sources"].writes.failed > 0.8 * runs["none"].writes.failed
     assert runs["ours"].raised_seconds < 2.0
     assert runs["ours"].on_shards_seconds < 4.0
-    assert runs["oracle"].writes.throttled_attempts <= runs["ours"].writes.throttled_attempts
     assert runs["static"].final_shard_count == runs["alarm"].final_shard_count == 16
     assert runs["static"].reads.queries_per_page > runs["none"].reads.queries_per_page == 1.0
     assert all(run.safety.holds for run in runs.values())
 
 
-def test_what_teams_do_without_it_has_its_price(strategies):
-    """A queue loses nothing and is read late; a person comes after minutes; the SDK's patience is the client's."""
-    phases = {name: {phase.name: phase for phase in run.phases} for name, run in strategies.items()}
-    rush = {name: phase["hot_rush"] for name, phase in phases.items()}
-    assert strategies["queue"].writes.failed == 0
-    assert rush["queue"].acknowledged_p99_ms < 50
-    assert rush["queue"].stored_p99_ms > 1_000
+def test_a_person_comes_after_minutes(strategies):
+    """By then a quarter of a rush of ten minutes is lost."""
     assert strategies["alarm"].raised_seconds == ALARM_SECONDS
     assert strategies["alarm"].prompt_seconds >= ALARM_SECONDS
     unserved = {name: run.unserved_share_of_ten_minutes for name, run in strategies.items()}
     assert unserved["ours"] < 0.05
     assert 0.25 < unserved["alarm"] < 0.75 * unserved["none"]
-    assert rush["sdk"].stored_p50_ms > 5 * rush["none"].stored_p50_ms
-    assert rush["ours"].failed_share < 0.05
-    assert rush["none"].failed_share > 0.4
     assert strategies["static"].prompt_seconds == 0.0
 
 
@@ -212,5 +203,5 @@ def test_every_scenario_can_be_built():
 
 def test_an_unknown_scenario_is_refused():
     """The refusal names those that there are."""
-    with pytest.raises(ValueError, match=r"there is no scenario 'stp'; there are backfill, compare"):
+    with pytest.raises(ValueError, match=r"there is no scenario 'stp'; there are compare, faults"):
         scenario_by_name("stp")

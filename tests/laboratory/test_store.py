@@ -21,7 +21,8 @@ from tools.limits import Partitions, Table, TableConfig
 from tools.request_tokens import RequestTokens
 from tools.world.clock import Engine
 from tools.world.meter import Meter, Phases
-from tools.world.network import Store, StoreFaults
+from tools.world.network import Network, StoreFaults
+from tools.world.product import MESSAGES
 
 TABLE = describe_table("t")
 START = 1_800_000_000_000
@@ -37,7 +38,8 @@ class Rig:
         phases = Phases("c", onset=0.0, heat_end=60.0, end=60.0)
         self.meter = Meter(self.engine, seconds=60.0, phases=phases)
         table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
-        self.table = Store(self.engine, table, table_name="t", random=Random(1), observer=self.meter)
+        self.table = Network(self.engine, random=Random(1), observer=self.meter, limits=table)
+        self.table.dynamodb.call("CreateTable", {**MESSAGES, "TableName": "t"})
         calls = ThreadedCalls(self.table.client("test").call)
         self.messages = DynamoDBItemStore(calls, TABLE, Message.from_item)
         self.journal = DynamoDBJournal(calls, TABLE.journal)
@@ -201,12 +203,12 @@ class TestCounters:
         limit = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=1.0)), Random(1))
 
         def work():
-            unlimited, rig.table.throughput = rig.table.throughput, limit
+            rig.table.limits, unlimited = limit, rig.table.limits
             while limit.write("counter", 1.0, rig.engine.now) is None:
                 """Take all that there is."""
             with pytest.raises(ThrottledError) as refused:
                 counters.add_once("counter", Addition("t", "c#07", 1))
-            rig.table.throughput = unlimited
+            rig.table.limits = unlimited
             return refused.value.reasons, counters.add_once("other", Addition("t", "c#07", 1))
 
         assert rig.run(work) == (("ThrottlingError",), elsewhere)

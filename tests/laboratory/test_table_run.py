@@ -9,21 +9,15 @@ from hotpartition.table import item_calls
 from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history import Finding
 from tools.scenarios.studies import judge_tables
-from tools.scenarios.table_faults import TableParts, build_fault_plan, open_aws, run_table
+from tools.scenarios.table_faults import TableParts, build_fault_plan, run_table
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def aws():
-    with open_aws() as aws:
-        yield aws
-
-
-@pytest.fixture(scope="module")
-def run(aws):
+def run():
     """A seed with both journal and items in one table, positions, and shards by an attribute."""
-    return run_table(aws, 1, seconds=7.0)
+    return run_table(1, seconds=7.0)
 
 
 def test_nothing_is_lost_doubled_or_undone(run):
@@ -34,9 +28,9 @@ def test_nothing_is_lost_doubled_or_undone(run):
     assert {f"dynamodb {name}" for name in struck} <= dict(run.faults).keys()
 
 
-def test_a_seed_is_the_same_each_time(aws):
+def test_a_seed_is_the_same_each_time():
     """To the last request."""
-    assert run_table(aws, 3, seconds=2.0) == run_table(aws, 3, seconds=2.0)
+    assert run_table(3, seconds=2.0) == run_table(3, seconds=2.0)
 
 
 def test_a_breach_misses_the_bar(run):
@@ -56,41 +50,41 @@ class UnverifiedRoutes(AdaptiveRoutes):
         return hint
 
 
-def test_reads_that_trust_redis_lose_items(aws):
+def test_reads_that_trust_redis_lose_items():
     """Redis loses routes and is told late."""
-    runs = (run_table(aws, seed, TableParts(routes=UnverifiedRoutes), seconds=8.0) for seed in (1, 2, 3, 4))
+    runs = (run_table(seed, TableParts(routes=UnverifiedRoutes), seconds=8.0) for seed in (1, 2, 3, 4))
     assert any(breach.fault == "missing" for run in runs for breach in run.breaches)
 
 
-def test_writes_that_trust_redis_lose_items(aws, monkeypatch):
+def test_writes_that_trust_redis_lose_items(monkeypatch):
     """They go where no reader looks: Redis invents generations."""
     monkeypatch.setattr(RouteSource, "_confirm", lambda self, collection, told, now_ms: (told, True))
     plan = build_fault_plan(redis_scribbles=4.0)
-    runs = (run_table(aws, seed, seconds=6.0, plan=plan) for seed in (2, *range(1, 9)))
+    runs = (run_table(seed, seconds=6.0, plan=plan) for seed in (2, *range(1, 9)))
     assert any(run.breaches for run in runs)
 
 
-def test_changes_that_are_not_counted_are_undone_by_late_copies(aws, monkeypatch):
+def test_changes_that_are_not_counted_are_undone_by_late_copies(monkeypatch):
     """The first attempt of a creation arrives when the second one has been changed already, at another place."""
     count = item_calls.count_change
     monkeypatch.setattr(
         item_calls, "count_change", lambda request, changes, marks: count(request, changes, {**marks, changes: 0})
     )
     plan = build_fault_plan(late_share=0.5)
-    runs = (run_table(aws, seed, seconds=6.0, plan=plan) for seed in (3, 4, 1, 2))
+    runs = (run_table(seed, seconds=6.0, plan=plan) for seed in (3, 4, 1, 2))
     assert any(breach.fault == "undone" for run in runs for breach in run.breaches)
 
 
-def test_in_band_nothing_is_lost_either(aws):
+def test_in_band_nothing_is_lost_either():
     """Environments raise what they find hot, on load items that get lost, while the journal is throttled."""
-    run = run_table(aws, 2, TableParts(is_in_band=True), seconds=8.0)
+    run = run_table(2, TableParts(is_in_band=True), seconds=8.0)
     assert not run.breaches
     assert "dynamodb refused key" in dict(run.faults)
 
 
-def test_nothing_is_lost_while_keys_are_folded(aws):
+def test_nothing_is_lost_while_keys_are_folded():
     """By two processes at a time that are killed and started again."""
-    run = run_table(aws, 4, TableParts(folds=True), seconds=6.0)
+    run = run_table(4, TableParts(folds=True), seconds=6.0)
     assert not run.breaches
     assert run.moved > 10
     assert run.folds_killed

@@ -16,19 +16,18 @@
 from __future__ import annotations
 
 import argparse
-import atexit
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tools.figures import MISSED, Bar, Distribution, at_least, at_most, say_bars
+from tools.limits import TableConfig
 from tools.scenarios.counter_faults import RushRun, TokenRun, run_rush, run_tokens
 from tools.scenarios.results import (
     OUT_DIR,
@@ -42,7 +41,7 @@ from tools.scenarios.results import (
     StepVariant,
     write_result,
 )
-from tools.scenarios.table_faults import Aws, TableParts, TableRun, open_aws, run_table
+from tools.scenarios.table_faults import TableParts, TableRun, run_table
 from tools.seeds import open_workers
 from tools.world.run import simulate
 from tools.world.scenario import STEP_VARIANTS, Scenario, scenario_by_name
@@ -232,17 +231,9 @@ class TableStudy(FaultyStudy):
     runs: tuple[TableRun, ...]
 
 
-@cache
-def _aws() -> Aws:
-    """Start moto once a process, until its end: making its clients takes as long as a seed."""
-    opened = ExitStack()
-    atexit.register(opened.close)
-    return opened.enter_context(open_aws())
-
-
 def run_tables(seed: int, *, name: str = TABLES) -> TableRun:
     """Run one seed of a study."""
-    return run_table(_aws(), seed, TABLE_PARTS[name])
+    return run_table(seed, TABLE_PARTS[name])
 
 
 def judge_tables(runs: Sequence[TableRun], *, name: str = TABLES, least_seeds: int = MOST_SEEDS) -> TableStudy:
@@ -422,8 +413,9 @@ def compare(ours: RunResult, unmitigated_failed_wcu: float) -> StepSeed:
 
 def summarize(runs: Sequence[RunResult], scenario: Scenario) -> StepVariant:
     """Sum up the seeds of one variant."""
-    partitions = scenario.table.partitions.count or 0
-    room_wcu = partitions * scenario.table.partitions.write_limit_wcu - scenario.other_wcu
+    limits = (scenario.table or TableConfig()).partitions
+    partitions = limits.count or 0
+    room_wcu = partitions * limits.write_limit_wcu - scenario.other_wcu
     return StepVariant(
         scenario=scenario.name,
         description=scenario.description,

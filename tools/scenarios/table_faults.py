@@ -1,9 +1,7 @@
 """One run of `ShardedTable` with everything failing: clients that create, change, delete and read; and raises.
 
-The library is the product's own, over boto3's client: routes, caches, journal, registry, choices, merge. Items and
-conditions are moto's, behind the simulator's network and its faults: what boto3's client would send is taken from it
-before it leaves (`before-call`), and happens at moto at one instant of the virtual clock, whatever becomes of the
-sender in the meantime.
+The library is the product's own, over boto3's client: routes, caches, journal, registry, choices, merge. What the
+client would send is taken from it before it leaves, and happens at one instant of the virtual clock.
 
 Each environment is a process that may die, with a cache of its own, so that writers are as stale as they come.
 Something raises as consumer and operators do, journal first, and dies in between now and then.
@@ -11,33 +9,29 @@ Something raises as consumer and operators do, journal first, and dies in betwee
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import cache
 from random import Random
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import boto3
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.config import Config
 from botocore.exceptions import ClientError, ReadTimeoutError
-from moto import mock_aws
 
 from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
-from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.routes import Shards, open_calls
 from hotpartition.table.sharding import Hashing
 from tools.history import Finding, Seen
-from tools.request_tokens import RequestTokenError
 from tools.world.clock import (
     Engine,
     Function,
@@ -49,13 +43,9 @@ from tools.world.clock import (
 )
 from tools.world.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand
 from tools.world.meter import Offer, Record
-from tools.world.network import Network, Observer
+from tools.world.network import LONGEST_LATENESS_SECONDS, Observer
 from tools.world.product import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, World
 from tools.world.scenario import ALL_FAULTS, FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan
-
-WRITES = frozenset({"PutItem", "UpdateItem", "DeleteItem", "TransactWriteItems", "BatchWriteItem"})
-
-Response = tuple[Any, dict[str, Any]]
 
 TABLE_NAME = "readings"
 COLLECTIONS = ("hot|1", "cold")
@@ -72,6 +62,7 @@ EXPECTED_CODES = frozenset(
         "InternalServerError",
         "ProvisionedThroughputExceededException",
         "TransactionCanceledException",
+        "TransactionConflictException",
     }
 )
 """What the faults are answered with; any other error is a bug."""
@@ -86,156 +77,14 @@ PATIENCE_SECONDS = 29.0
 """How long a client waits: longer than any call takes, so that a call without a response was one of a dead process."""
 CALM_SECONDS = 0.5
 """How long a client waits after its environment died: by then, what had been sent has happened."""
-_KEYS = [{"AttributeName": name, "AttributeType": "S"} for name in ("PK", "SK")]
 
 
-class Aws(NamedTuple):
-    """boto3 on moto: the resource of the library, the raiser's client, and one that nothing is between."""
-
-    resource: Any
-    raiser: Any
-    raw: Any
-
-
-@contextmanager
-def open_aws() -> Iterator[Aws]:
-    """Start moto, and stop it afterwards."""
-    options: dict[str, Any] = {
-        "region_name": "eu-central-1",
-        "aws_access_key_id": "simulated",
-        "aws_secret_access_key": "simulated",
-        "config": Config(retries={"total_max_attempts": 1}),
-    }
-    with mock_aws():
-        raiser, raw = (boto3.client("dynamodb", **options) for _ in range(2))
-        yield Aws(boto3.resource("dynamodb", **options), raiser, raw)
-
-
-class MotoNetwork(Network):
-    """The network in front of moto. REQUIRES: a task of the engine calls the clients."""
-
-    def __init__(self, engine: Engine, aws: Aws, place: JournalPlace, *, seed: str, observer: Observer) -> None:
-        """Stand between moto and its clients; eventually consistent reads of the journal, at `place`, lag."""
-        super().__init__(engine, random=Random(f"{seed}/network"), observer=observer, seed=seed)
-        self._aws = aws
-        self._place = place
-        self._routes: dict[str, list[tuple[float, Mapping[str, Any]]]] = {}
-        self._owner: Process | None = None
-        self._watched: list[tuple[Any, Any]] = []
-        self._watch(aws.resource.meta.client, "table", lambda: None)
-        self._watch(aws.raiser, "operator", lambda: self._owner)
-
-    def client(self, role: str, owner: Process | None = None) -> Any:
-        """Open the one client of another process than the table's: `owner`, whose updates `after_update` is told of."""
-        del role
-        self._owner = owner
-        return SimpleNamespace(call=Boto3Call(self._aws.raiser))
-
-    def close(self) -> None:
-        """Let the clients speak to moto itself again."""
-        for client, on_call in self._watched:
-            client.meta.events.unregister("before-call.dynamodb", on_call)
-
-    def error(self, code: str, status: int = 400, **facts: Any) -> Exception:
-        """Implement `Network.error`."""
-        error = {"Error": {"Code": code, "Message": "simulated"}, "ResponseMetadata": {"HTTPStatusCode": status}}
-        response: Any = {**error, **facts}
-        return ClientError(response, "simulated")
-
-    def no_response(self) -> Exception:
-        """Implement `Network.no_response`."""
-        return ReadTimeoutError(endpoint_url="simulated")
-
-    def throttle(self, reason: str) -> Exception:
-        """Implement `Network.throttle`."""
-        code = "ProvisionedThroughputExceededException"
-        return self.error(code, ThrottlingReasons=[{"reason": reason, "resource": "arn"}])
-
-    def _watch(self, client: Any, role: str, owner: Callable[[], Process | None]) -> None:
-        def on_call(model: Any, params: Mapping[str, Any], **_: Any) -> Response | None:
-            if model.name == "DescribeTable":
-                return None
-            return self._send(model.name, json.loads(params["body"]), role, owner())
-
-        client.meta.events.register("before-call.dynamodb", on_call)
-        self._watched.append((client, on_call))
-
-    def _send(self, operation: str, request: dict[str, Any], role: str, owner: Process | None) -> Response:
-        is_write = operation in WRITES
-        # A late overwriting put takes back what was written since with boto3 alone as well; a late creation finds on
-        # its place that the item is there.
-        creates = operation == "PutItem" and "attribute_not_exists" in request.get("ConditionExpression", "")
-        written = _key_of(request) if is_write else ""
-        try:
-            response = self.perform(
-                self.write_latency if is_write else self.read_latency,
-                lambda: self._happen(operation, request, owner),
-                self.counts_of(role),
-                written=written,
-                may_be_late=creates,
-            )
-        except ClientError as error:
-            return SimpleNamespace(status_code=400), dict(error.response)
-        return SimpleNamespace(status_code=200), response
-
-    def _happen(self, operation: str, request: dict[str, Any], owner: Process | None) -> dict[str, Any]:
-        """Let it happen at moto, now."""
-        if operation == "GetItem" and not request.get("ConsistentRead") and self._is_journal(request):
-            horizon = self.horizon(is_strong=False)
-            versions = self._routes.get(_key_of(request), ())
-            return next(({"Item": dict(item)} for at, item in reversed(versions) if at <= horizon), {})
-        if _key_of(request).startswith(LOAD_PREFIX) and self.strikes("load_lost"):
-            self._aws.raw.delete_item(TableName=request["TableName"], Key=request["Key"])
-        left = self._leave_out(request.get("RequestItems", {}))
-        if operation in {"Query", "Scan"} and self.strikes("short_page"):
-            request["Limit"] = min(request.get("Limit", 5), 1 + self.random.randrange(5))
-        try:
-            # Its token lets a transaction happen once; moto does not know that.
-            if not self.tokens.begin(request):
-                return {}
-        except RequestTokenError as error:
-            raise self.error(error.code) from error
-        is_done = False
-        try:
-            response: dict[str, Any] = self._aws.raw._make_api_call(operation, request)  # noqa: SLF001 - as every method of a client does
-            response["ResponseMetadata"]["HTTPHeaders"]["date"] = self.date
-            is_done = True
-        finally:
-            self.tokens.end(request, is_done=is_done)
-        if left:
-            response["UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"] = left
-        if operation == "UpdateItem" and self._is_journal(request):
-            self._routes.setdefault(_key_of(request), []).append((self.engine.now, dict(response["Attributes"])))
-            if owner is not None:
-                self.after_update(owner)
-        return response
-
-    def _leave_out(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """Take some keys or items out of a batch, at least one stays; return what is left unprocessed."""
-        left: dict[str, Any] = {}
-        for table_name, of_table in list(asked.items()):
-            is_read = isinstance(of_table, dict)
-            entries = of_table["Keys"] if is_read else of_table
-            out = [entry for entry in entries if self.strikes("unprocessed")]
-            stay = [entry for entry in entries if entry not in out]
-            if not out or not stay:
-                continue
-            left[table_name] = {**of_table, "Keys": out} if is_read else out
-            asked[table_name] = {**of_table, "Keys": stay} if is_read else stay
-        return left
-
-    def _is_journal(self, request: Mapping[str, Any]) -> bool:
-        place = self._place
-        is_at_place = not place.sort_key or request["Key"][place.sort_key]["S"] == place.routing_sort_key
-        is_load = _key_of(request).startswith(LOAD_PREFIX)
-        return request["TableName"] == place.table_name and is_at_place and not is_load
-
-
-def _key_of(request: Mapping[str, Any]) -> str:
-    """Return the partition key of what is written or read; a request for several has none."""
-    attributes = request.get("Item") or request.get("Key") or {}
-    key: dict[str, str] = attributes.get("PK") or attributes.get("collection") or {}
-    return key.get("S", "")
+@cache
+def _resource() -> Any:
+    """Make a boto3 resource once a process: that takes as long as a seed."""
+    config = Config(retries={"total_max_attempts": 1})
+    session = boto3.Session("simulated", "simulated", region_name="eu-central-1")
+    return session.resource("dynamodb", config=config)
 
 
 _HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
@@ -281,16 +130,16 @@ class TableRun:
 
 
 def run_table(
-    aws: Aws, seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, plan: FaultPlan | None = None
+    seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, plan: FaultPlan | None = None
 ) -> TableRun:
     """Run one seed, which decides everything that is left to chance."""
-    run = _Run(seed, parts or TableParts(), aws, seconds, plan or build_fault_plan())
+    run = _Run(seed, parts or TableParts(), seconds, plan or build_fault_plan())
+    unwatch = run.world.store.watch(run.table.meta.client, "table")
     try:
-        with closing(run.network), closing(run.engine):
+        with closing(run.engine):
             return run.result()
     finally:
-        for name in aws.raw.list_tables()["TableNames"]:
-            aws.raw.delete_table(TableName=name)
+        unwatch()
 
 
 @dataclass(slots=True)
@@ -327,19 +176,17 @@ class _LateObserver(Observer):
 class _Run:
     """The parts of one run, put together."""
 
-    def __init__(self, seed: int, parts: TableParts, aws: Aws, seconds: float, plan: FaultPlan) -> None:
+    def __init__(self, seed: int, parts: TableParts, seconds: float, plan: FaultPlan) -> None:
         self.seed, self.parts, self.seconds = seed, parts, seconds
         engine = self.engine = Engine()
         self.record = Record()
         self.operations = 0
         self.is_leaving = False
-        self.raw = aws.raw
-        self.place = self._create_tables(aws.raw)
-        self.table = aws.resource.Table(TABLE_NAME)
+        self.table = _resource().Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         observer = _LateObserver()
-        self.network = MotoNetwork(engine, aws, self.place, seed=str(seed), observer=observer)
-        world = self.world = World(engine, seed, replace(FAULTS, faults=plan), observer=observer, store=self.network)
+        world = self.world = World(engine, seed, replace(FAULTS, faults=plan, table=None), observer=observer)
+        self.place = self._create_tables()
         self.function: Function[Callable[[SimulatedTable], Any], Any] = Function(
             engine, ENVIRONMENTS, self._build, world.random("environments")
         )
@@ -370,21 +217,12 @@ class _Run:
         """Whether the table's sort keys are times to the library."""
         return self.seed % 5 < 4
 
-    def _create_tables(self, raw: Any) -> JournalPlace:
-        raw.create_table(
-            TableName=TABLE_NAME,
-            AttributeDefinitions=_KEYS,
-            KeySchema=[{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+    def _create_tables(self) -> JournalPlace:
+        create = self.world.store.dynamodb.call
+        create("CreateTable", _describe(TABLE_NAME, PK="HASH", SK="RANGE"))
         if self.seed % 2:
             return JournalPlace(TABLE_NAME, "PK", "SK", "~route")
-        raw.create_table(
-            TableName="routes",
-            AttributeDefinitions=[{"AttributeName": "collection", "AttributeType": "S"}],
-            KeySchema=[{"AttributeName": "collection", "KeyType": "HASH"}],
-            BillingMode="PAY_PER_REQUEST",
-        )
+        create("CreateTable", _describe("routes", collection="HASH"))
         return JournalPlace("routes", "collection", sort_key="")
 
     def result(self) -> TableRun:
@@ -406,7 +244,7 @@ class _Run:
         return TableRun(
             seed=self.seed,
             operations=operations,
-            requests=sum(counts.operations for counts in self.network.counts.values()),
+            requests=sum(counts.operations for counts in self.world.store.counts.values()),
             created=sum(len(record.acknowledged_ids(collection)) for collection in COLLECTIONS),
             changed=sum(addition.ended_at is not None for addition in record.additions),
             deleted=len({(d.conversation_id, d.message_id) for d in record.deletions if d.ended_at is not None}),
@@ -414,7 +252,7 @@ class _Run:
             raises=self.raises.count + int(self.world.counters[MetricName.RAISES]),
             confirmed_closes=self.closes.confirmed,
             void_announcements=self.closes.void,
-            sharded_items=sum("#_" in item["PK"]["S"] for item in self.raw.scan(TableName=TABLE_NAME)["Items"]),
+            sharded_items=sum("#_" in item["PK"]["S"] for item in self.world.store.dynamodb.tables[TABLE_NAME].items()),
             moved=0 if self.folds is None else self.folds.moved,
             folds_killed=0 if self.folds is None else self.folds.killed,
             faults=self.driver.all_struck(),
@@ -627,7 +465,7 @@ class _Run:
     def _delete(self, client: _Client) -> None:
         """Delete an item, again and again until it is known to be gone."""
         random, now = client.random, self.engine.now
-        found = self._known(random, lambda offer: (offer.acknowledged_at or now) < now - 3.0)
+        found = self._known(random, lambda offer: (offer.acknowledged_at or now) < now - LONGEST_LATENESS_SECONDS)
         if found is None:
             return
         for _ in range(3):
@@ -690,6 +528,15 @@ def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan
         store=replace(ALL_FAULTS.store, late=late_share, hot_keys=HOT_SHARE, load_lost=LOAD_LOST_SHARE),
         spell=replace(ALL_FAULTS.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS, load_lost=LOAD_LOST_SHARE),
     )
+
+
+def _describe(name: str, **keys: str) -> dict[str, Any]:
+    """Describe a table as `CreateTable` does; `keys`: the kind of each."""
+    return {
+        "TableName": name,
+        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"} for key in keys],
+        "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
+    }
 
 
 def _choose_collection(random: Random) -> str:

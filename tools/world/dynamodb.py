@@ -81,8 +81,8 @@ class Gate:
         del partition_key, units, is_query
         return None
 
-    def kept(self, table: Table, old: Item | None, new: Item | None) -> None:
-        """An item was written (None: it is, or was, not there)."""
+    def kept(self, table: Table, old: Item | None, new: Item | None, units: float) -> None:
+        """An item was written, for so many units (None: it is, or was, not there)."""
 
 
 class Table:
@@ -99,6 +99,8 @@ class Table:
         self.indexes = {index["IndexName"]: _keys_of(index) for index in listed}
         self.types = {each["AttributeName"]: each["AttributeType"] for each in description["AttributeDefinitions"]}
         self.collections: dict[Any, Collection] = {}
+        self._indexed: dict[str, dict[tuple[Any, Any], None]] = {name: {} for name in self.indexes}
+        """The places whose items have, or had, all keys of an index."""
 
     def place_of(self, item: Item) -> tuple[Any, Any]:
         """Return where an item lies.
@@ -126,7 +128,7 @@ class Table:
         version = None if collection is None else collection.versions.get(place[1])
         return version if version is not None and version.item is not None else None
 
-    def keep(self, place: tuple[Any, Any], item: Item | None, now: float) -> None:
+    def keep(self, place: tuple[Any, Any], item: Item | None, now: float, size_bytes: int | None = None) -> None:
         """Put an item at its place, or take it away, and remember what was there for as long as it can be seen."""
         key, sort_key = place
         collection = self.collections.setdefault(key, Collection())
@@ -138,8 +140,21 @@ class Table:
                 collection.order.append(sort_key)
         elif known.before is not None and known.before.written_at < now - HISTORY_SECONDS:
             known = known._replace(before=None)
-        size = 0 if item is None else item_size_bytes(item)
-        collection.versions[sort_key] = Version(item, size, now, known)
+        if size_bytes is None:
+            size_bytes = _size(item)
+        collection.versions[sort_key] = Version(item, size_bytes, now, known)
+        for name, (hashes, ranges) in self.indexes.items():
+            if item is not None and all(key in item for key in (*hashes, *ranges)):
+                self._indexed[name][place] = None
+
+    def indexed(self, name: str, until: float) -> Iterator[Item]:
+        """Yield the items that an index has."""
+        hashes, ranges = self.indexes[name]
+        for key, sort_key in self._indexed[name]:
+            version = self.collections[key].versions[sort_key].seen(until)
+            item = None if version is None else version.item
+            if item is not None and all(each in item for each in (*hashes, *ranges)):
+                yield item
 
     def items(self, until: float = inf) -> Iterator[Item]:
         """Yield all items, in the order of a scan."""
@@ -158,6 +173,8 @@ class _Change(NamedTuple):
     place: tuple[Any, Any]
     old: Version | None
     new: Item | None
+    size_bytes: int
+    """Of what is to be there."""
     updated: tuple[str, ...]
     failure: Response | None
     """The error's facts, if the condition does not hold."""
@@ -169,8 +186,7 @@ class _Change(NamedTuple):
 
     @property
     def units(self) -> float:
-        size = 0 if self.old is None else self.old.size_bytes
-        return float(write_units(max(size, 0 if self.new is None else item_size_bytes(self.new))))
+        return float(write_units(max(self.size_bytes, 0 if self.old is None else self.old.size_bytes)))
 
 
 class DynamoDB:
@@ -260,7 +276,7 @@ class DynamoDB:
         new, updated = self._changed(table, request, known, names, values, is_failed=failure is not None)
         if is_check:
             new = old.item if old is not None else None
-        return _Change(table, place, old, new, updated, failure, is_check)
+        return _Change(table, place, old, new, _size(new), updated, failure, is_check)
 
     def _changed(
         self, table: Table, request: Request, known: Item, names: Names, values: Values, *, is_failed: bool
@@ -281,11 +297,11 @@ class DynamoDB:
         if reason is not None:
             raise throttled(reason)
 
-    def _commit(self, change: _Change, now: float) -> None:
+    def _commit(self, change: _Change, now: float, factor: float = 1.0) -> None:
         if change.is_check or (change.old is None and change.new is None):
             return
-        change.table.keep(change.place, change.new, now)
-        self.gate.kept(change.table, None if change.old is None else change.old.item, change.new)
+        change.table.keep(change.place, change.new, now, change.size_bytes)
+        self.gate.kept(change.table, None if change.old is None else change.old.item, change.new, factor * change.units)
 
     def _write_batch(self, request: Request, now: float, seen_until: float) -> Response:
         del seen_until
@@ -317,7 +333,7 @@ class DynamoDB:
         if any(change.failure is not None for change in changes):
             raise cancelled([_reason(change.failure) for change in changes])
         for change in changes:
-            self._commit(change, now)
+            self._commit(change, now, TRANSACTION_FACTOR)
         return {}
 
     # Reads.
@@ -418,7 +434,7 @@ class DynamoDB:
         def place(item: Item) -> tuple[Any, ...]:
             return tuple(rank(item[name]) for name in (*ranges, *table.key_names))
 
-        found = [item for item in table.items(until) if all(name in item for name in keys) and _is_within(item, bounds)]
+        found = [item for item in table.indexed(request["IndexName"], until) if _is_within(item, bounds)]
         found.sort(key=place, reverse=not request.get("ScanIndexForward", True))
         if "ExclusiveStartKey" in request:
             start, is_forward = place(request["ExclusiveStartKey"]), request.get("ScanIndexForward", True)
@@ -529,6 +545,10 @@ def _reason(failure: Response | None) -> Response:
 
 def _invalid(message: str) -> DynamoDBError:
     return DynamoDBError("ValidationException", message)
+
+
+def _size(item: Item | None) -> int:
+    return 0 if item is None else item_size_bytes(item)
 
 
 def _keys_of(description: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:

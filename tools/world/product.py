@@ -57,18 +57,27 @@ from hotpartition.table.schema import Schema
 from hotpartition_messages import Message
 from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
+from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table, position_of
 from hotpartition_messages.messages import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.writing import MessageWriter
 from tools.limits import Table
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.counters import CounterReader, CounterWriter, describe_counter_table
-from tools.world.network import READER, Network, Observer, Store
+from tools.world.network import READER, Network, Observer
 from tools.world.redis import RedisServer, SimulatedConnection
 from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
+MESSAGES = {
+    "TableName": TABLE_NAME,
+    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+    "GlobalSecondaryIndexes": [
+        {"IndexName": ROUTING_INDEX, "KeySchema": [{"AttributeName": "routing_partition", "KeyType": "HASH"}]}
+    ],
+}
+"""The table of messages, as `CreateTable` describes it."""
 COUNTERS = describe_counter_table(TABLE_NAME)
 WRONG_MS = 300_000
 REDIS_NODES = 3
@@ -102,10 +111,9 @@ class World:
         *,
         observer: Observer,
         on_report: Callable[[], None] = lambda: None,
-        store: Network | None = None,
         seeds: str = "",
     ) -> None:
-        """Build everything; `store` may be another network than `Store`, `seeds` goes before the names of chance."""
+        """Build everything; `seeds` goes before the names of chance."""
         self.engine = engine
         self.seed = seed
         self.settings = scenario.settings
@@ -114,10 +122,11 @@ class World:
         """The product's metrics, summed over all environments."""
         self.is_over = False
         """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
-        self.table = Table(scenario.table, self.random(f"{seeds}table"))
-        self.store: Any = store or Store(
-            engine, self.table, table_name=TABLE_NAME, random=self.random(f"{seeds}store"), observer=observer
+        self.table = None if scenario.table is None else Table(scenario.table, self.random(f"{seeds}table"))
+        self.store = Network(
+            engine, random=self.random(f"{seeds}store"), observer=observer, seed=str(seed), limits=self.table
         )
+        self.store.dynamodb.call("CreateTable", MESSAGES)
         self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"), on_report=on_report)
         plan = scenario.faults or FaultPlan()
         self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
@@ -149,15 +158,18 @@ class World:
 
     def preset(self, conversation_id: str, generation: Generation) -> None:
         """Put a generation into the journal and into Redis as if it had always been there."""
-        self.store.preset(conversation_id, generation)
+        self.store.preset(TABLE.journal, conversation_id, generation)
         key = route_key(TABLE_NAME, conversation_id)
         self.redis.change(key, lambda data: data.sadd(key, (generation.encode(),)))
 
     def charge_others(self, wcu: float, every_seconds: float) -> None:
         """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
+        table = self.table
+        if table is None:
+            raise ValueError("a table without limits takes no other traffic")
 
         def charge() -> None:
-            self.table.write_evenly(wcu * every_seconds, self.engine.now, every_seconds)
+            table.write_evenly(wcu * every_seconds, self.engine.now, every_seconds)
             self.engine.after(every_seconds, charge)
 
         self.engine.after(every_seconds, charge)

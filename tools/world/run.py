@@ -211,7 +211,8 @@ class _Run(MessageRun):
         return (unserved + max(0.0, TEN_MINUTES - skipped - shown) * (1 - late)) / TEN_MINUTES
 
     def _charge_base_read(self) -> None:
-        self.world.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
+        if self.world.table is not None:
+            self.world.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
         wait = self.base_reads.expovariate(self.scenario.base_reads_per_second)
         if self.engine.now + wait < self.scenario.seconds:
             self.engine.after(wait, self._charge_base_read)

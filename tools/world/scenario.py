@@ -157,7 +157,8 @@ class Scenario:
     """How much longer the run goes on, beyond that, while messages wait that somebody has accepted."""
     heat_end: float = float("inf")
     """When the heat ends, if not with the workload."""
-    table: TableConfig
+    table: TableConfig | None
+    """None: it takes as much as anybody asks for."""
     other_wcu: float = 0.0
     """Write load of other keys, evenly spread over the table, which is not simulated request by request."""
     base_reads_per_second: float = 0.0
