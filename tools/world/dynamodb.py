@@ -248,7 +248,7 @@ class DynamoDB:
     def _write(self, request: Request, now: float, seen_until: float) -> Response:
         del seen_until
         change = self._prepare(request)
-        self._admit(change, 1.0)
+        self._admit(change)
         if change.failure is not None:
             raise DynamoDBError("ConditionalCheckFailedException", "The conditional request failed", **change.failure)
         self._commit(change, now)
@@ -292,8 +292,8 @@ class DynamoDB:
             return known or None, update.names
         return update.apply(known or request["Key"], values), update.names
 
-    def _admit(self, change: _Change, factor: float) -> None:
-        reason = self.gate.refuse_write(change.partition_key, factor * change.units)
+    def _admit(self, change: _Change) -> None:
+        reason = self.gate.refuse_write(change.partition_key, change.units)
         if reason is not None:
             raise throttled(reason)
 
@@ -313,7 +313,7 @@ class DynamoDB:
                 ((_, asked),) = action.items()
                 change = self._prepare({**asked, "TableName": name})
                 try:
-                    self._admit(change, 1.0)
+                    self._admit(change)
                 except DynamoDBError:
                     left.setdefault(name, []).append(action)
                 else:
@@ -329,7 +329,8 @@ class DynamoDB:
         if len({(change.table.name, change.place) for change in changes}) < len(changes):
             raise _invalid("Transaction request cannot include multiple operations on one item")
         for change in changes:
-            self._admit(change, TRANSACTION_FACTOR)
+            if self.gate.refuse_write(change.partition_key, TRANSACTION_FACTOR * change.units) is not None:
+                raise cancelled([{"Code": "ThrottlingError"}])
         if any(change.failure is not None for change in changes):
             raise cancelled([_reason(change.failure) for change in changes])
         for change in changes:

@@ -307,14 +307,9 @@ class Network(Gate):
 
     def _write(self, operation: str, request: Request) -> dict[str, Any]:
         """Write, unless a transaction is at work there, or its token says that this was done before."""
-        is_transaction = operation == "TransactWriteItems"
-        places = self._places(operation, request) if is_transaction or self._locked_until else []
-        if any(self._locked_until.get(place, 0.0) > self.engine.now for place in places):
-            self.struck["transaction conflicts"] += 1
-            if is_transaction:
-                raise cancelled([{"Code": "TransactionConflict"}])
-            raise DynamoDBError("TransactionConflictException", "Transaction is ongoing for the item")
-        if not is_transaction:
+        if operation != "TransactWriteItems":
+            if self._locked_until and self._is_locked(self._places(operation, request)):
+                raise DynamoDBError("TransactionConflictException", "Transaction is ongoing for the item")
             return self.dynamodb.call(operation, request, now=self.engine.now)
         try:
             if not self.tokens.begin(request):
@@ -324,14 +319,26 @@ class Network(Gate):
             raise DynamoDBError(error.code, "simulated") from error
         is_done = False
         try:
-            response = self.dynamodb.call(operation, request, now=self.engine.now)
+            response = self._transact(request)
             is_done = True
         finally:
             self.tokens.end(request, is_done=is_done)
+        return response
+
+    def _transact(self, request: Request) -> dict[str, Any]:
+        places = self._places("TransactWriteItems", request)
+        if self._is_locked(places):
+            raise cancelled([{"Code": "TransactionConflict"}])
+        response = self.dynamodb.call("TransactWriteItems", request, now=self.engine.now)
         self.struck["transactions of several items"] += len(places) > 1
         for place in places:
             self._locked_until[place] = self.engine.now + CONFLICT_SECONDS
         return response
+
+    def _is_locked(self, places: Sequence[tuple[str, Any]]) -> bool:
+        is_locked = any(self._locked_until.get(place, 0.0) > self.engine.now for place in places)
+        self.struck["transaction conflicts"] += is_locked
+        return is_locked
 
     def _places(self, operation: str, request: Request) -> list[tuple[str, Any]]:
         """List where the single writes of a request go."""
