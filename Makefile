@@ -81,7 +81,7 @@ check: lint types unit ## The fast part: lint, types, unit tests of what is depl
 
 # Packages as in .venv, for the functions' Python. Where it is missing, or they are not to be had, the tests go on without it.
 .venv-$(FUNCTIONS_PYTHON)/.installed: .venv/.development
-	@python=$$($(BIN)/python -m hotpartition_cdk.bytecode $(FUNCTIONS_PYTHON)); \
+	@python=$$($(BIN)/python -m infra.bundle --find $(FUNCTIONS_PYTHON)); \
 	if [ -z "$$python" ]; then echo "there is no Python $(FUNCTIONS_PYTHON) here: nothing is tried on it"; exit; fi; \
 	echo "installing what tests on Python $(FUNCTIONS_PYTHON) into $(@D): half a minute, once"; \
 	if $(BIN)/uv venv --quiet --clear --seed --python "$$python" $(@D) \
@@ -189,7 +189,7 @@ wheel: .venv-build/.installed ## Build the package that others install, into out
 wheel-check: wheel .venv/.tool node_modules/.installed ## Install the wheel in a fresh environment, and use all of it there (some minutes)
 	$(BIN)/python -m tools.wheel out/wheel/*.whl
 
-synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint judge them
+synth: .venv/.development ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint judge them
 	@for name in dev prod lite; do \
 	  $(BIN)/python -m infra.bundle --environment $$name; \
 	  rm -rf out/synth/$$name; \
@@ -198,7 +198,7 @@ synth: setup ## Synthesize dev, prod and lite, and have cdk-nag and cfn-lint jud
 	  $(BIN)/cfn-lint out/synth/$$name/*.template.json; \
 	  echo "$$name: cfn-lint found nothing"; \
 	  ls out/synth/$$name/*.template.json; \
-	  $(BIN)/python -m infra.sizes out/synth/$$name; \
+	  $(BIN)/python -m tools.sizes out/synth/$$name; \
 	done
 
 # A first deployment goes without deletion protection: a failed one is then taken back, and can be repeated.

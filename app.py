@@ -1,6 +1,6 @@
 """The CDK app: `cdk deploy -c environment=dev|prod [-c config=FILE] [-c options=JSON] [-c settings=JSON]`.
 
-`python app.py -c bundling=off -o FOLDER` writes the assembly without pip and network, from a fresh clone as well: the
+`python app.py -c bundling=off -o FOLDER` writes the assembly without uv and network, from a fresh clone as well: the
 dependency layer's place is taken by a stand-in, and the CDK's command line refuses to deploy the result.
 """
 

@@ -1,31 +1,31 @@
-"""Builds the content of the layers, for the functions' Python and architecture, without Docker.
+"""Builds the content of the layers with uv, for the functions' Python and architecture, without Docker.
 
-The dependency layer: the parts of the locked packages that functions use. The layers of sources: the library, and code
-built on it. All with bytecode where an interpreter of the functions' version is at hand. A built layer stays in a
-cache, in a folder named by everything that it depends on, with a digest of its content. An unchanged folder is used
-again, so a second synthesis needs neither network nor pip; one that was changed since is built again.
+The dependency layer: the locked packages. The layers of sources: the library, and code built on it. All with bytecode
+where an interpreter of the functions' version is at hand. A built layer stays in a cache, in a folder named by
+everything that it depends on, with a digest of its content. An unchanged folder is used again, so a second synthesis
+needs neither network nor uv; one that was changed since is built again.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
+from uv import find_uv_bin
+
 import hotpartition
-from hotpartition_cdk.bytecode import Interpreter
 from hotpartition_cdk.configuration import LayerTarget
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.pruning import PRUNING, prune, source_only_pattern
 
 LOCK = Path(__file__).resolve().parent / "dependencies" / "requirements.txt"
 """The packages that the construct's functions use, with versions and hashes."""
@@ -37,19 +37,54 @@ services, and a layer would come before it."""
 LIBRARY = Path(hotpartition.__file__).resolve().parent
 """The library's own code, wherever it is installed."""
 
-SIGN_SECONDS = 10.0
-BUNDLER_VERSION = 4
+LAYER_ROOT = "/opt"
+"""Where Lambda puts a layer's content; tracebacks name files there, on whatever machine they were compiled."""
+
+BUNDLER_VERSION = 5
 """Raise this when the same lock file shall give other content."""
 
 _DIGEST = "content.sha256"
 """File in a finished build that names its content."""
 
-PipRunner = Callable[[Sequence[str]], None]
-"""Runs pip with these arguments; raises `PipError`."""
+_OF_THE_MACHINE = (
+    ".lock",
+    "bin",
+    "**/__pycache__",
+    *(f"*.dist-info/{name}" for name in ("RECORD", "INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json")),
+)
+"""Files for the installing machine only. METADATA stays, for importlib.metadata."""
+
+_PROBE = (
+    "import importlib.util, sys;print(sys.version_info.releaselevel, importlib.util.MAGIC_NUMBER.hex(), sys.executable)"
+)
+
+Runner = Callable[[Sequence[str]], str]
+"""Runs uv with these arguments and returns what it prints; raises `UvError`."""
 
 
-class PipError(Exception):
-    """pip failed; the message is pip's."""
+class UvError(Exception):
+    """uv failed; the message is uv's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python that compiles for a version. `magic` names the form of its bytecode."""
+
+    path: str
+    magic: str
+
+    def compile(self, folder: Path) -> None:
+        """Compile a layer's modules.
+
+        Unchecked: a layer's files never change, so nothing needs to compare them at import. A hash instead of a time,
+        and no hash randomization: the same sources give the same bytes. Modules that this Python cannot read stay
+        uncompiled.
+        """
+        arguments = ["-I", "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash"]
+        arguments += ["-s", str(folder), "-p", LAYER_ROOT, str(folder)]
+        subprocess.run(  # noqa: S603 - fixed arguments
+            [self.path, *arguments], check=False, capture_output=True, env={"PYTHONHASHSEED": "0"}
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +105,6 @@ class DependencyBundle:
         """Name the content: a hash over all it depends on, the same on every machine."""
         facts = {
             "bundler": BUNDLER_VERSION,
-            "pruning": PRUNING,
             **self.target.model_dump(),
             "bytecode": self.interpreter and self.interpreter.magic,
         }
@@ -83,40 +117,38 @@ class DependencyBundle:
         python = self.target.python_version.replace(".", "")
         return self.cache / f"dependencies-{self.target.architecture}-python{python}-{self.key[:16]}"
 
-    def build(self, run_pip: PipRunner) -> Path:
+    def build(self, run: Runner) -> Path:
         """Build the layer unless it is there already, and return its folder.
 
         Raises:
-            ConfigurationError: when pip fails; nothing is left behind then.
+            ConfigurationError: when uv fails; nothing is left behind then.
         """
         try:
-            return _build_once(self.folder, partial(self._fill, run_pip=run_pip))
-        except PipError as error:
+            return _build_once(self.folder, partial(self._fill, run=run))
+        except UvError as error:
             raise ConfigurationError(
                 f"the dependency layer for Python {self.target.python_version} on {self.target.architecture} could not"
                 f" be built from {self.lock.name}: {error}; synthesize once where the package index can be reached"
             ) from error
 
-    def pip_arguments(self, folder: Path, lock: Path) -> list[str]:
-        """Build pip's command line.
-
-        `--no-deps`: the lock is complete, and pip would judge the packages' own conditions by the Python it runs on.
-        """
-        arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--no-compile", "--no-deps"]
-        arguments += ["--only-binary=:all:", "--require-hashes"]
-        if self.target.wheel_platforms:
-            arguments += [f"--platform={tag}" for tag in self.target.wheel_platforms]
-            arguments += ["--implementation", "cp", "--python-version", self.target.python_version]
+    def uv_arguments(self, folder: Path, lock: Path) -> list[str]:
+        """Build uv's command line. `--no-deps`: the lock is complete."""
+        arguments = ["pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:", "--require-hashes"]
+        # Links into uv's cache would be changed with it.
+        arguments += ["--link-mode", "copy", "--python", sys.executable, "--python-version", self.target.python_version]
+        if self.target.platform:
+            arguments += ["--python-platform", self.target.platform]
         return [*arguments, "--target", str(folder), "--requirement", str(lock)]
 
-    def _fill(self, draft: Path, *, run_pip: PipRunner) -> None:
-        wanted = draft / self.lock.name
+    def _fill(self, draft: Path, *, run: Runner) -> None:
+        wanted, packages = draft / self.lock.name, draft / "python"
         wanted.write_text(self._read_lock())
-        run_pip(self.pip_arguments(draft / "python", wanted))
+        run(self.uv_arguments(packages, wanted))
         wanted.unlink()
-        prune(draft / "python")
+        for path in [path for pattern in _OF_THE_MACHINE for path in packages.glob(pattern)]:
+            _remove(path)
         if self.interpreter is not None:
-            self.interpreter.compile(draft, without=source_only_pattern())
+            self.interpreter.compile(draft)
 
     def _read_lock(self) -> str:
         """Read the lock, or those entries of it that are wanted: `name==version` and hashes in indented lines."""
@@ -167,27 +199,45 @@ def find_cache(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hotpartition" / "layers"
 
 
-def run_pip(arguments: Sequence[str]) -> None:
-    """Run the pip of this interpreter.
+@cache
+def find_interpreter(version: str, *, may_fetch: bool = False) -> Interpreter | None:
+    """Find a released Python of a minor version such as `3.14`; uv may fetch one, where that is wanted."""
+    fetching = () if may_fetch else ("--no-python-downloads",)
+    command = ("run", "--quiet", "--no-project", *fetching, "--python", version, "python", "-I", "-S", "-c", _PROBE)
+    try:
+        level, magic, path = run_uv(command).split(maxsplit=2)
+    except UvError:
+        return None
+    return Interpreter(path.strip(), magic) if level == "final" else None
+
+
+def run_uv(arguments: Sequence[str]) -> str:
+    """Run uv, and return what it prints.
 
     Raises:
-        PipError: with the last line that pip wrote about the failure.
+        UvError: with the last line that uv wrote about the failure.
     """
-    command = [sys.executable, "-m", "pip", *arguments]
-    sys.stderr.write("hotpartition: downloading the packages of a layer, once; it may take minutes\n")
-    began = time.monotonic()
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)  # noqa: S603 - fixed
-    with process:
-        while True:
-            try:
-                _, said = process.communicate(timeout=SIGN_SECONDS)
-                break
-            except subprocess.TimeoutExpired:
-                sys.stderr.write(f"hotpartition: still at it, {time.monotonic() - began:.0f} s\n")
-    if process.returncode:
-        lines = [line.strip() for line in said.splitlines() if line.strip()]
-        errors = [line for line in lines if line.startswith("ERROR:")] or lines
-        raise PipError(errors[-1] if errors else f"pip ended with status {process.returncode}")
+    done = subprocess.run(  # noqa: S603 - fixed
+        [find_uv_bin(), *arguments], check=False, capture_output=True, text=True, env=_environment()
+    )
+    if done.returncode:
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+        raise UvError(lines[-1] if lines else f"uv ended with status {done.returncode}")
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    """Put the Pythons of pyenv before its shims, at which uv stops where the shim of another version is chosen."""
+    versions = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    folders = [str(path) for path in sorted(versions.glob("3.*/bin"), reverse=True)]
+    return {**os.environ, "PATH": os.pathsep.join([*folders, os.environ.get("PATH", "")])}
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _make_readable(folder: Path) -> None:

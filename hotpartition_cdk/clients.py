@@ -16,7 +16,7 @@ from hotpartition.runtime.settings import Settings
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.checks import check_policies, check_stacks, check_vpc, claim_function
-from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_wheels
+from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_platform
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.functions import NETWORK_INTERFACE_ACTIONS, WILDCARD_REASON
 from hotpartition_cdk.journal import Journal
@@ -99,7 +99,7 @@ class Clients:
             )
         machine = function.architecture.name
         if (version, machine) not in self._layers:
-            changes = {"python_version": version, "architecture": machine, "wheel_platforms": linux_wheels(machine)}
+            changes = {"python_version": version, "architecture": machine, "platform": linux_platform(machine)}
             target: LayerTarget = LAMBDA_TARGET.model_copy(update=changes)
             id_ = f"LayersPython{version.replace('.', '')}{'Arm' if machine == 'arm64' else 'X86'}"
             self._layers[version, machine] = Layers(self.scope, id_, target=target, packages=CLIENT_PACKAGES)

@@ -191,10 +191,9 @@ class NetworkOptions(Options):
         return self
 
 
-def linux_wheels(architecture: str) -> tuple[str, ...]:
-    """List the tags of wheels that Lambda takes: its Amazon Linux 2023 has glibc 2.34."""
-    machine = "aarch64" if architecture == "arm64" else architecture
-    return f"manylinux_2_28_{machine}", f"manylinux2014_{machine}"
+def linux_platform(architecture: str) -> str:
+    """Name the platform of wheels that Lambda takes, for uv: its Amazon Linux 2023 has glibc 2.34."""
+    return f"{'aarch64' if architecture == 'arm64' else architecture}-manylinux_2_28"
 
 
 class LayerTarget(Options):
@@ -203,17 +202,17 @@ class LayerTarget(Options):
     Attributes:
         python_version: Minor version of the functions' Python, such as `3.13`.
         architecture: The functions' instruction set, in Lambda's words.
-        wheel_platforms: Platform tags of the wheels, newest first; none takes those of the running interpreter.
+        platform: The wheels' platform, in uv's words; empty takes that of this machine.
         is_deployed: Whether it goes to Lambda, where bytecode that is not shipped is made anew at each cold start.
     """
 
     python_version: PythonVersion = Field(description="Python of the functions")
     architecture: Architecture
-    wheel_platforms: tuple[str, ...]
+    platform: str
     is_deployed: bool = True
 
 
-LAMBDA_TARGET = LayerTarget(python_version=TESTED_PYTHON, architecture="arm64", wheel_platforms=linux_wheels("arm64"))
+LAMBDA_TARGET = LayerTarget(python_version=TESTED_PYTHON, architecture="arm64", platform=linux_platform("arm64"))
 """arm64 costs about a fifth less per millisecond; every package we ship has
 wheels for it."""
 
@@ -369,7 +368,7 @@ def run_on(host: Host, options: OptionsT) -> OptionsT:
         "python_version": host.python_version,
         "architecture": architecture,
         # Elsewhere than on Linux the functions run on the host's own kind of wheels.
-        "wheel_platforms": linux_wheels(architecture) if host.system == "Linux" else (),
+        "platform": linux_platform(architecture) if host.system == "Linux" else "",
         "is_deployed": False,
     }
     update: dict[str, object] = {"target": options.target.model_copy(update=target)}

@@ -10,8 +10,16 @@ import aws_cdk as cdk
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
-from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, find_cache, read_digest, run_pip
-from hotpartition_cdk.bytecode import find_interpreter
+from hotpartition_cdk.bundle import (
+    LIBRARY,
+    LOCK,
+    DependencyBundle,
+    SourceBundle,
+    find_cache,
+    find_interpreter,
+    read_digest,
+    run_uv,
+)
 from hotpartition_cdk.configuration import PYTHON_VERSIONS, LayerTarget
 
 CACHE_KEY = "hotpartition:layers"
@@ -45,7 +53,7 @@ class Layers(Construct):
             "arm64": lambda_.Architecture.ARM_64,
             "x86_64": lambda_.Architecture.X86_64,
         }[target.architecture]
-        self._interpreter = find_interpreter(target.python_version, os.environ)
+        self._interpreter = find_interpreter(target.python_version)
         cache: str | None = self.node.try_get_context(CACHE_KEY)
         self._cache = Path(cache) if cache else find_cache(os.environ)
         self.library = self.add_package("Routing", "hotpartition: routing logic shared by all functions", LIBRARY)
@@ -81,7 +89,7 @@ class Layers(Construct):
         deployed.
         """
         if self._is_bundled():
-            return _finished(bundle.build(run_pip))
+            return _finished(bundle.build(run_uv))
         # Which Python would compile it does not matter then, and is not the same on every machine.
         unbuilt = replace(bundle, interpreter=None)
         return lambda_.Code.from_asset(str(LOCK.parent), asset_hash=f"unbundled-{unbuilt.key}")

@@ -130,7 +130,7 @@ def _check_keys(keys: Iterable[str]) -> None:
 def _read_bundling(value: object) -> bool:
     if value not in ("on", "off"):
         raise ConfigurationError(
-            f"bundling should be on or off, not {value!r}; off synthesizes without pip and network, and cannot be"
+            f"bundling should be on or off, not {value!r}; off synthesizes without uv and network, and cannot be"
             " deployed"
         )
     return value == "on"

@@ -34,7 +34,7 @@ cdk, constructs = Lazy("aws_cdk"), Lazy("hotpartition_cdk")
 
 
 class App:
-    """An app without bundling: neither network nor pip is needed."""
+    """An app without bundling: neither network nor uv is needed."""
 
     def __init__(self, outdir: Path) -> None:
         self.outdir = outdir

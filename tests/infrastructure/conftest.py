@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
-    """Every variant, synthesized without bundling: neither network nor pip is needed.
+    """Every variant, synthesized without bundling: neither network nor uv is needed.
 
     cdk-nag and the CDK's own rules, which take ten seconds, judge `prod` and `lite`; a finding fails the synthesis.
     """

@@ -44,7 +44,7 @@ def test_needs_no_credentials(fresh):
 
 
 @pytest.mark.slow
-def test_without_bundling_a_fresh_clone_needs_no_pip(clone, fresh):
+def test_without_bundling_a_fresh_clone_needs_no_uv(clone, fresh):
     """`bundling=off` writes the whole assembly and builds no layer."""
     assert fresh.is_dir()
     assert not (clone / "build").exists()

@@ -18,7 +18,7 @@ TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
     [
         ("colour", {"colour": 1}),
         ("name", {"name": "mine"}),
-        ("target.wheel_platforms", {"target": {"wheel_platforms": None}}),
+        ("target.platform", {"target": {"platform": None}}),
         ("api.rate", {"api": {"rate": 1}}),
         ("api", {"api": 5}),
         ("writer.memory_mb", {"writer": {"memory_mb": 64}}),

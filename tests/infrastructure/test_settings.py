@@ -85,9 +85,9 @@ def test_local_follows_the_host():
     """Environment local is built for the machine that runs it; only Linux takes manylinux wheels."""
     server, laptop = build_local(SERVER), build_local(LAPTOP)
     assert (server.target.python_version, server.target.architecture) == ("3.11", "x86_64")
-    assert server.target.wheel_platforms == ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
+    assert server.target.platform == "x86_64-manylinux_2_28"
     assert (laptop.target.python_version, laptop.target.architecture) == ("3.12", "arm64")
-    assert laptop.target.wheel_platforms == ()
+    assert laptop.target.platform == ""
     assert server.model_copy(update={"name": "dev", "target": DEV.target, "registry": DEV.registry}) == DEV
 
 

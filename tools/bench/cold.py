@@ -6,8 +6,8 @@ import asyncio
 import compileall
 import hashlib
 import json
-import os
 import shutil
+import sys
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -15,8 +15,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, run_pip
-from hotpartition_cdk.bytecode import find_interpreter
+from hotpartition_cdk.bundle import LIBRARY, LOCK, DependencyBundle, SourceBundle, find_interpreter, run_uv
 from hotpartition_cdk.configuration import Host
 from hotpartition_messages import Message
 from hotpartition_messages.message_ids import mint_message_id
@@ -184,11 +183,11 @@ def measure_read(setup: Setup) -> Measured:
 def build_layers() -> tuple[Path, ...]:
     """Build the layers of the API's functions for this machine, with the bytecode that is deployed."""
     target = choose_environment("local", Host.current()).target
-    interpreter = find_interpreter(target.python_version, os.environ)
+    interpreter = find_interpreter(target.python_version)
     ours = [
         SourceBundle(package=package, cache=CACHE, interpreter=interpreter).build() for package in (LIBRARY, MESSAGES)
     ]
-    return *ours, DependencyBundle(lock=LOCK, target=target, cache=CACHE, interpreter=interpreter).build(run_pip)
+    return *ours, DependencyBundle(lock=LOCK, target=target, cache=CACHE, interpreter=interpreter).build(run_uv)
 
 
 def install_plain() -> Path:
@@ -197,7 +196,7 @@ def install_plain() -> Path:
     folder = ROOT / "build" / "bench" / f"plain-{key}"
     done = folder / ".complete"
     if not done.exists():
-        arguments = ["install", "--quiet", "--disable-pip-version-check", "--no-input", "--upgrade", "--require-hashes"]
-        run_pip([*arguments, "--target", str(folder / "python"), "--requirement", str(LOCK)])
+        arguments = ["pip", "install", "--quiet", "--compile-bytecode", "--require-hashes", "--python", sys.executable]
+        run_uv([*arguments, "--target", str(folder / "python"), "--requirement", str(LOCK)])
         done.touch()
     return folder / "python"

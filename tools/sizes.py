@@ -1,4 +1,4 @@
-"""Prints the sizes of deployed parts: `python -m infra.sizes FOLDER` for a synthesized assembly."""
+"""Prints the sizes of deployed parts: `python -m tools.sizes FOLDER` for a synthesized assembly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def main(arguments: Sequence[str]) -> str | None:
     for name, (code, *layers) in sorted(measure(Path(folder))):
         total = code + sum(layers)
         parts = " + ".join(f"{layer / _MEBIBYTE:.2f}" for layer in layers)
-        print(f"size: {name}: {code / 1024:.1f} KiB + layers {parts} MiB = {total / _MEBIBYTE:.1f} MiB")  # noqa: T201
+        print(f"size: {name}: {code / 1024:.1f} KiB + layers {parts} MiB = {total / _MEBIBYTE:.1f} MiB")
         if total > LIMIT_BYTES:
             return f"function {name} is larger than the {LIMIT_BYTES // _MEBIBYTE} MiB that Lambda unpacks"
     return None
