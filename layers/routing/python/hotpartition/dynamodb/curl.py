@@ -183,6 +183,18 @@ def read_response(response: HttpResponse) -> Response:
         RetryLaterError: DynamoDB throttles, failed, or sent something that cannot be read.
         StoreRefusedError: DynamoDB calls the request wrong.
     """
+    content = read_content(response)
+    if response.status == _OK:
+        return content
+    raise _build_error(response.status, content)
+
+
+def read_content(response: HttpResponse) -> Response:
+    """Decode a response, or what an error of DynamoDB's says of itself; nothing where that is not JSON.
+
+    Raises:
+        StoreUnavailableError: it was damaged on its way, or is a success that is not JSON.
+    """
     checksum = response.headers.get("x-amz-crc32")
     if checksum is not None and checksum != str(zlib.crc32(response.body)):
         raise StoreUnavailableError("DynamoDB's response was damaged on its way (CRC-32)")
@@ -190,11 +202,11 @@ def read_response(response: HttpResponse) -> Response:
         content = json.loads(response.body.decode())
     except (ValueError, RecursionError):
         content = None
+    if isinstance(content, dict):
+        return content
     if response.status == _OK:
-        if isinstance(content, dict):
-            return content
         raise StoreUnavailableError("DynamoDB's response is not JSON")
-    raise _build_error(response.status, content if isinstance(content, dict) else {})
+    return {}
 
 
 def _build_error(status: int, content: Mapping[str, Any]) -> HotPartitionError:

@@ -299,15 +299,16 @@ class PythonValues(PassingOn):
         return response
 
 
-Transport = Callable[[Any], Any]
-"""Wraps a boto3 `Table`, or an object that behaves like it."""
+Transport = Callable[[Any, Clock, float], Any]
+"""Wraps a boto3 `Table`; the clock, and how long in ms a request may be tried again."""
 
 
 def curl() -> Transport:
     """Send requests about items through libcurl: less CPU, and all queries of a page on one thread.
 
-    Results, errors, credentials, endpoint, region and retries are those of the table that the `ShardedTable` is given.
-    botocore's event hooks do not run for what succeeds at once.
+    Results, errors, credentials, endpoint and region are those of the table that the `ShardedTable` is given. It is the
+    `ShardedTable` that tries again, for `budget_ms`. botocore's event hooks do not run, and wrong parameters are
+    DynamoDB's to refuse.
 
     Raises:
         ImportError: pycurl is not installed.
@@ -316,7 +317,7 @@ def curl() -> Transport:
         >>> ShardedTable(table, shards=fixed(16), transport=curl())
     """
     try:
-        from hotpartition.dynamodb.curl_client import CurlTable  # noqa: PLC0415 - pycurl is an extra of the package
+        from hotpartition.dynamodb.curl_table import CurlTable  # noqa: PLC0415 - pycurl is an extra of the package
     except ModuleNotFoundError as error:
         raise ImportError(f"curl() needs {error.name}: pip install 'hotpartition[curl]'", name=error.name) from error
     return CurlTable

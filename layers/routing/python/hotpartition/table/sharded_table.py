@@ -413,7 +413,9 @@ class ShardedTable(Described):
             return self._built
 
     def _build(self) -> Parts:
-        reached = self._table if self._transport is None else self._transport(self._table)
+        reached: Any = self._table
+        if self._transport is not None:
+            reached = self._transport(self._table, self._clock, self._budget_ms)
         if [key["KeyType"] for key in self._table.key_schema] == ["HASH"]:
             return self._build_plain(reached)
         schema = Schema.of(self._table)
