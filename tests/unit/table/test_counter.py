@@ -1,4 +1,4 @@
-"""`ShardedCounter` on moto: a boto3 `Table` or a client, fixed shards; the jobs below have tests of their own."""
+"""`ShardedCounter` on moto with fixed shards; the jobs below it have tests of their own."""
 
 import pytest
 
@@ -9,17 +9,10 @@ from hotpartition.table import ShardedCounter, fixed
 from support.adaptive import AdaptiveShards
 
 
-@pytest.fixture(params=["table", "client"])
-def build(request, aws):
-    """Builds counters on the table, given as a `Table` or as a client."""
-
-    def build(shards=None, **options):
-        shards = shards or fixed(4)
-        if request.param == "client":
-            return ShardedCounter.of_client(aws.client, "counters", shards, **options)
-        return ShardedCounter(aws.resource.Table("counters"), shards, **options)
-
-    return build
+@pytest.fixture
+def build(aws):
+    """Builds counters on the table."""
+    return lambda shards=None, **options: ShardedCounter(aws.resource.Table("counters"), shards or fixed(4), **options)
 
 
 def test_it_counts_up_and_down(build, aws):
@@ -134,15 +127,13 @@ def test_the_request_under_a_token_is_pinned(aws):
     """To the letter: a version that builds another would not recognise what this one counted."""
     bodies = []
     table = aws.resource.Table("counters")
-    for client in (aws.client, table.meta.client):
-        client.meta.events.register_first(
-            "before-call.dynamodb.TransactWriteItems", lambda params, **_: bodies.append(params["body"])
-        )
-    ShardedCounter.of_client(aws.client, "counters", fixed(4), name="likes").add("post", 7, token="ann")
+    table.meta.client.meta.events.register_first(
+        "before-call.dynamodb.TransactWriteItems", lambda params, **_: bodies.append(params["body"])
+    )
     ShardedCounter(table, fixed(4), name="likes").add("post", 7, token="ann")
     expected = (
         '{"TransactItems": [{"Update": {"TableName": "counters", "Key": {"PK": {"S": "post#_1"}, "SK": {"S": '
         '"likes#10"}}, "UpdateExpression": "ADD counted :amount", "ExpressionAttributeValues": {":amount": {"N": '
         '"7"}}}}], "ClientRequestToken": "e3d0144819fb5901733fcc88fff7b69a"}'
     )
-    assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected] * 2
+    assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected]

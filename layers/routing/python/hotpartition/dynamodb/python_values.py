@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
@@ -18,6 +17,8 @@ VALUES_SENT = frozenset({"Item", "Key", "ExpressionAttributeValues", "ExclusiveS
 """The members of requests that hold values by name."""
 _VALUES = VALUES_SENT | {"Attributes", "LastEvaluatedKey", "ItemCollectionKey"}
 _LISTS_OF_VALUES = frozenset({"Items", "Keys"})
+_BY_TABLE = frozenset({"RequestItems", "UnprocessedKeys", "UnprocessedItems"})
+"""Maps by tables, whose names may be those of members."""
 
 
 def convert_values(content: Any, convert: Callable[[Any], Any]) -> Any:
@@ -26,14 +27,43 @@ def convert_values(content: Any, convert: Callable[[Any], Any]) -> Any:
         return [convert_values(element, convert) for element in content]
     if not isinstance(content, Mapping):
         return content
-    return {
-        name: convert(part)
-        if name in _VALUES
-        else [convert(values) for values in part]
-        if name in _LISTS_OF_VALUES
-        else convert_values(part, convert)
-        for name, part in content.items()
-    }
+    return {name: _convert_member(name, part, convert) for name, part in content.items()}
+
+
+def _convert_member(name: str, part: Any, convert: Callable[[Any], Any]) -> Any:
+    if name in _VALUES:
+        return convert(part)
+    if name in _LISTS_OF_VALUES:
+        return [convert(values) for values in part]
+    if name in _BY_TABLE:
+        return {table: convert_values(each, convert) for table, each in part.items()}
+    if name == "Responses" and isinstance(part, Mapping):
+        return {table: [convert(values) for values in items] for table, items in part.items()}
+    return convert_values(part, convert)
+
+
+class _Deserializer(TypeDeserializer):
+    """boto3's, which takes a text that is no number for NaN."""
+
+    def _deserialize_n(self, value: str) -> Any:
+        number = super()._deserialize_n(value)  # type: ignore[misc]
+        if not number.is_finite():
+            raise TypeError(f"{value!r} is not a number")
+        return number
+
+
+_deserialize = _Deserializer().deserialize
+_serialize = TypeSerializer().serialize
+
+
+def load(values: Mapping[str, Any]) -> Attributes:
+    """Read the typed values of an item or key."""
+    return {name: _deserialize(value) for name, value in values.items()}
+
+
+def dump(values: Mapping[str, Any]) -> Attributes:
+    """Build the typed values of an item or key."""
+    return {name: _serialize(value) for name, value in values.items()}
 
 
 class PythonValuesCall:
@@ -41,14 +71,8 @@ class PythonValuesCall:
 
     def __init__(self, client: Any) -> None:
         self._call = Boto3Call(client)
-        self._load = partial(_each, TypeDeserializer().deserialize)
-        self._dump = partial(_each, TypeSerializer().serialize)
 
     def __call__(self, operation: str, request: Mapping[str, Any]) -> Response:
         """Send one request in DynamoDB's form."""
-        response: Response = convert_values(self._call(operation, convert_values(request, self._load)), self._dump)
+        response: Response = convert_values(self._call(operation, convert_values(request, load)), dump)
         return response
-
-
-def _each(convert: Callable[[Any], Any], values: Mapping[str, Any]) -> Attributes:
-    return {name: convert(value) for name, value in values.items()}

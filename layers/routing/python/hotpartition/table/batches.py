@@ -57,7 +57,8 @@ class Batches:
             clock = self._sharding.clock
             clock.sleep(clock.random() * MAX_DELAY_MS / 1000)
         consumed = {"ConsumedCapacity": requests.consumed} if requests.consumed else {}
-        return {"UnprocessedItems": {table_name: list(left.values())} if left else {}, **consumed}
+        unprocessed = {table_name: list(left.values())} if left else {}
+        return {"UnprocessedItems": unprocessed, "ResponseMetadata": requests.metadata, **consumed}
 
     def _send(self, requests: Requests, built: Sequence[Built]) -> dict[Place, Attributes]:
         """Send stored writes, and return the owner's writes that were left unprocessed, each once."""

@@ -20,13 +20,11 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.table.requests import ClientTable
 from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.service_resource import Table
 
 MAX_AMOUNT = 10**18
@@ -86,22 +84,6 @@ class ShardedCounter:
         self._clock = clock
         self._built: _Parts | None = None
         self._lock = Lock()
-
-    @classmethod
-    def of_client(cls, client: DynamoDBClient, table_name: str, shards: Shards, **options: Any) -> ShardedCounter:
-        """Wrap a table of a boto3 client.
-
-        Args:
-            client: a boto3 client, not that of a resource.
-            table_name: the table.
-            shards: as that of the class.
-            options: as those of the class.
-
-        Example:
-            >>> ShardedCounter.of_client(boto3.client("dynamodb"), "counters", fixed(16))
-        """
-        table: Any = ClientTable(client, table_name)
-        return cls(table, shards, **options)
 
     def add(self, key: str, amount: int = 1, token: str | None = None) -> None:
         """Add to a counter; a negative amount takes away.

@@ -50,7 +50,7 @@ def read_page(sharding: Sharding, requests: Requests, query: Query) -> Attribute
     store = TableStore(sharding, requests, options, query=query, is_raised=bool(route))
     plan = _plan(sharding, query, store)
     sharding.gatherer(store).run(plan, query.collection, is_strong=query.is_strong, hint=route)
-    return requests.finish(_build(schema, query, store, plan.page(), hidden | query.hidden))
+    return requests.finish(_build(schema, requests, query, store, plan.page(), hidden | query.hidden))
 
 
 def _plan(sharding: Sharding, query: Query, store: TableStore) -> PageMerge[Place, StoredItem]:
@@ -86,15 +86,21 @@ def _bounds(query: Query) -> tuple[Place | None, Place | None]:
 
 
 def _build(
-    schema: Schema, query: Query, store: TableStore, page: Page[Place, StoredItem], hidden: frozenset[str]
+    schema: Schema,
+    requests: Requests,
+    query: Query,
+    store: TableStore,
+    page: Page[Place, StoredItem],
+    hidden: frozenset[str],
 ) -> Attributes:
+    """Build the response of boto3's `query`."""
     is_counted = query.request.get("Select") == "COUNT"
     shown = [schema.show(item.attributes, hidden) for item in page.items]
     response: Attributes = {
         **({} if is_counted else {"Items": shown}),
         "Count": len(page.items),
         "ScannedCount": store.scanned if "FilterExpression" in query.request else len(page.items),
-        "ResponseMetadata": store.metadata,
+        "ResponseMetadata": requests.metadata,
     }
     end = page.last if page.has_more else None
     if query.bucket is not None:

@@ -1,4 +1,4 @@
-"""boto3's client, with calls about items of sharded tables led through their shards.
+"""boto3's clients, with calls about items of sharded tables led through their shards.
 
 A boto3 `Table` has no `batch_get_item` and no transactions: they are called on `table.meta.client`. The client alone
 would look for every item at its base key.
@@ -7,12 +7,15 @@ would look for every item at its base key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any
 
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
-from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.dynamodb.python_values import Attributes, convert_values, dump, load
 from hotpartition.table.item_calls import ItemCalls
 from hotpartition.table.parts import Parts
 from hotpartition.table.requests import PassingOn, without
@@ -33,8 +36,22 @@ _OPERATIONS = {
 _OF_STATEMENTS = frozenset({"execute_statement", "batch_execute_statement", "execute_transaction"})
 
 
-class GuardedClient(PassingOn):
-    """A boto3 client that takes and gives Python values. Safe under threads if that is."""
+class _Client(PassingOn):
+    """A boto3 client in whose place another object stands."""
+
+    def get_paginator(self, operation_name: str) -> Any:
+        """Build boto3's paginator, over the methods of this client."""
+        paginator = self._subject.get_paginator(operation_name)
+        paginator._method = getattr(self, operation_name)  # noqa: SLF001 - boto3 has no other way to say which
+        return paginator
+
+    def _is_about_items(self, method: str) -> bool:
+        """Say whether a method of the client is about items, by botocore's own model of it."""
+        return is_about_items(self._subject.meta.service_model, self._subject.meta.method_to_api_mapping.get(method))
+
+
+class GuardedClient(_Client):
+    """A boto3 client that takes and gives Python values, as that of a resource. Safe under threads if that is."""
 
     def __init__(self, client: Any, tables: Mapping[str, Open]) -> None:
         """Lead calls about items of these tables, by their names, through their shards; everything else passes."""
@@ -46,16 +63,12 @@ class GuardedClient(PassingOn):
         found = super().__getattr__(name)
         if name in _OPERATIONS:
             return partial(self._call, name)
-        return partial(self._execute, found) if name in _OF_STATEMENTS else found
+        if name in _OF_STATEMENTS:
+            return partial(self._execute, found)
+        return partial(self._pass_on, name, found) if self._is_about_items(name) else found
 
     def __repr__(self) -> str:
         return f"GuardedClient({self._subject!r}, tables={sorted(self.tables)})"
-
-    def get_paginator(self, operation_name: str) -> Any:
-        """Build boto3's paginator, over the methods of this client."""
-        paginator = self._subject.get_paginator(operation_name)
-        paginator._method = getattr(self, operation_name)  # noqa: SLF001 - boto3 has no other way to say which
-        return paginator
 
     def batch_get_item(self, **request: Any) -> Attributes:
         """Read items of any tables, as boto3's `batch_get_item`."""
@@ -120,8 +133,45 @@ class GuardedClient(PassingOn):
             case _:
                 return parts.items.change(method, request)
 
+    def is_of(self, client: Any) -> bool:
+        """Say whether this stands in the place of a client."""
+        return client is self._subject
+
+    def beside(self, tables: Mapping[str, Open]) -> GuardedClient:
+        """Build a client of the same values, for other tables."""
+        return GuardedClient(self._subject, tables)
+
+    def leads(self, request: Mapping[str, Any]) -> bool:
+        """Say whether a request about items names a sharded table."""
+        actions = [body for action in request.get("TransactItems") or () for body in action.values()]
+        named = [*(body.get("TableName") for body in actions), *(request.get("RequestItems") or ())]
+        return any(self._find(name, operation="DescribeTable") for name in (request.get("TableName"), *named))
+
+    def refuse_statements(self, request: Mapping[str, Any]) -> None:
+        """Refuse PartiQL that may be about sharded tables: where it has the name of one anywhere.
+
+        Raises:
+            NotImplementedError: naming the table, the reason and what to use instead.
+        """
+        listed = request.get("Statements") or request.get("TransactStatements") or [request]
+        for statement in (str(each.get("Statement", "")) for each in listed):
+            for name in self.tables:
+                is_named = re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", statement, re.IGNORECASE)
+                if is_named and self._find(name, operation="ExecuteStatement") is not None:
+                    raise NotImplementedError(f"{statement!r} is about {name}: {NO_PARTIQL}")
+
     def _execute(self, method: Any, **request: Any) -> Attributes:
-        refuse_statements(request, self.tables)
+        self.refuse_statements(request)
+        response: Attributes = method(**request)
+        return response
+
+    def _pass_on(self, name: str, method: Any, **request: Any) -> Attributes:
+        """Make a call about items that only boto3 knows, unless it is about those of a sharded table."""
+        if self._find(request.get("TableName"), operation=name) is not None:
+            raise NotImplementedError(
+                f"{name}(TableName={request['TableName']!r}): ShardedTable does not know this call, and its items lie "
+                "under keys that only it knows. Use another one"
+            )
         response: Attributes = method(**request)
         return response
 
@@ -140,6 +190,79 @@ class GuardedClient(PassingOn):
         open_parts = self.tables.get(_name_of(table_name))
         parts = None if open_parts is None else open_parts(operation)
         return parts if parts is not None and parts.is_sharded else None
+
+
+class TypedClient(_Client):
+    """A boto3 client with DynamoDB's own typed values, such as `{"S": "text"}`. Safe under threads.
+
+    A call about items of a sharded table takes the way of a `GuardedClient`, its values converted; any other is the
+    client's own. Errors are of the client's own classes.
+    """
+
+    def __init__(self, client: Any, guarded: GuardedClient) -> None:
+        """Stand in the place of a client; `guarded` leads to the shards."""
+        super().__init__(client)
+        self._guarded = guarded
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method, or whatever else the client has: libraries that wrap one look inside."""
+        if name.startswith("__") or name in {"_subject", "_guarded"}:
+            raise AttributeError(name)
+        found = getattr(self._subject, name)
+        return partial(self._call, name, found) if self._is_about_items(name) else found
+
+    def __repr__(self) -> str:
+        return f"TypedClient({self._subject!r}, tables={sorted(self._guarded.tables)})"
+
+    def _make_api_call(self, operation: str, request: Mapping[str, Any]) -> Attributes:
+        """Make a call by DynamoDB's name of it, as libraries do that go past the methods."""
+        response: Attributes = getattr(self, xform_name(operation))(**request)
+        return response
+
+    def _call(self, name: str, method: Any, **request: Any) -> Attributes:
+        if name in _OF_STATEMENTS:
+            self._guarded.refuse_statements(request)
+        if not self._guarded.leads(request):
+            passed: Attributes = method(**request)
+            return passed
+        try:
+            converted = convert_values(request, load)
+        except (TypeError, AttributeError, ArithmeticError) as error:
+            # DynamoDB describes the mistake best.
+            method(**request)
+            raise NotImplementedError(f"{name}(): its values are not understood: {error}") from error
+        try:
+            response: Attributes = convert_values(getattr(self._guarded, name)(**converted), dump)
+        except ClientError as error:
+            known = self._subject.exceptions.from_code(error.response["Error"]["Code"])
+            if isinstance(error, known):
+                raise
+            raise known(error.response, error.operation_name) from error
+        return response
+
+
+@lru_cache(maxsize=256)
+def is_about_items(service: Any, operation: str | None) -> bool:
+    """Say whether an operation of a service model takes or gives items: by the shapes in it, or by its name."""
+    if operation is None:
+        return False
+    model = service.operation_model(operation)
+    return "Item" in operation or any(_has_values(shape, ()) for shape in (model.input_shape, model.output_shape))
+
+
+def _has_values(shape: Any, above: tuple[str, ...]) -> bool:
+    """Say whether a shape has values of attributes somewhere."""
+    if shape is None or shape.name in above:
+        return False
+    parts: list[Any] = []
+    match shape.type_name:
+        case "structure":
+            parts = [*shape.members.values()]
+        case "list":
+            parts = [shape.member]
+        case "map":
+            parts = [shape.value]
+    return shape.name == "AttributeValue" or any(_has_values(part, (*above, shape.name)) for part in parts)
 
 
 class Guarded(PassingOn):
@@ -170,16 +293,3 @@ def _join(responses: list[Attributes], *members: str) -> Attributes:
 
 
 NO_PARTIQL = "a PartiQL statement names partition keys as they are stored. Use the methods of the table"
-
-
-def refuse_statements(request: Mapping[str, Any], tables: Iterable[str]) -> None:
-    """Refuse PartiQL that may be about sharded tables: where it has the name of one anywhere.
-
-    Raises:
-        NotImplementedError: naming the table, the reason and what to use instead.
-    """
-    listed = request.get("Statements") or request.get("TransactStatements") or [request]
-    for statement in (str(each.get("Statement", "")) for each in listed):
-        for name in tables:
-            if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", statement, re.IGNORECASE):
-                raise NotImplementedError(f"{statement!r} is about {name}: {NO_PARTIQL}")

@@ -409,9 +409,9 @@ class ItemCalls:
         self.sharding.refuse_reserved(key)
         target = self.sharding.target_of_key(key, request.get("Hashed"))
         requests = self.table.requests(request)
-        (item,), metadata = self._read(requests, [target], without(request, "Key", "Hashed"))
+        (item,) = self._read(requests, [target], without(request, "Key", "Hashed"))
         found = {} if item is None else {"Item": item}
-        return requests.finish({**found, "ResponseMetadata": metadata})
+        return requests.finish({**found, "ResponseMetadata": requests.metadata})
 
     def show_stored(self, stored: Request) -> Attributes | None:
         """Carry out `logical_item`."""
@@ -435,7 +435,8 @@ class ItemCalls:
             wanted = {name: without(request, "ReturnConsumedCapacity")}
             self.table.let_client_refuse("batch_get_item", {"RequestItems": wanted})
         items = self._read_all(requests, keys, without(request, "Keys"))
-        response = {"Responses": {name: [item for item in items if item is not None]}}
+        found = [item for item in items if item is not None]
+        response = {"Responses": {name: found}, "ResponseMetadata": requests.metadata}
         return response | ({"ConsumedCapacity": requests.consumed} if requests.consumed else {})
 
     def _read_all(self, requests: Requests, keys: Sequence[Attributes], request: Request) -> list[Attributes | None]:
@@ -446,21 +447,18 @@ class ItemCalls:
         asked = list(dict.fromkeys(targets))
         parts = [asked[start : start + ITEMS_AT_ONCE] for start in range(0, len(asked), ITEMS_AT_ONCE)]
         reading = [self.sharding.executor.submit(self._read, requests, part, request) for part in parts]
-        read = [item for future in reading for item in future.result()[0]]
+        read = [item for future in reading for item in future.result()]
         items = dict(zip(asked, read, strict=True))
         return [items[target] for target in targets]
 
-    def _read(
-        self, requests: Requests, targets: Sequence[Target], request: Request
-    ) -> tuple[list[Attributes | None], Attributes]:
-        """Read items, and the last response's metadata."""
+    def _read(self, requests: Requests, targets: Sequence[Target], request: Request) -> list[Attributes | None]:
+        """Read items."""
         asked = without(request, "ReturnConsumedCapacity")
         options, hidden = project_also(asked, attributes_of_ours(self.sharding))
         store = TableStore(self.sharding, requests, options)
         with as_boto3_raises():
             located = locate(self.sharding.gatherer(store), targets, is_strong=bool(request.get("ConsistentRead")))
-        shown = [self._schema.show(copies[0].attributes, hidden) if copies else None for copies, _ in located]
-        return shown, store.metadata
+        return [self._schema.show(copies[0].attributes, hidden) if copies else None for copies, _ in located]
 
     def _refuse_expressions(self, method: str, request: Request) -> None:
         """Refuse a change whose expressions look at the partition key's value, or name reserved attributes."""

@@ -186,8 +186,6 @@ class TableStore:
         self._is_raised = is_raised
         self._sorted_by = [self._schema.sort] if query is None else query.sorted_by(self._schema)
         self._ties = None if query is None else query.ties
-        self.metadata: Attributes = {}
-        """The last response's."""
         self.scanned = 0
         """How many items all queries looked at."""
         self._batches: BatchGet | None = None
@@ -265,9 +263,7 @@ class TableStore:
         return BatchGet(keys, options)
 
     def _send_batch(self, batch: Attributes) -> Attributes:
-        response = self._requests.send_many("BatchGetItem", RequestItems=batch)
-        self.metadata = response.get("ResponseMetadata", {})
-        return response
+        return self._requests.send_many("BatchGetItem", RequestItems=batch)
 
     def _fill_place(
         self, query: KeyQuery[Place], response: QueryResponse[Place, StoredItem]
@@ -342,7 +338,6 @@ class TableStore:
         self, query: KeyQuery[Place], response: Attributes
     ) -> tuple[QueryResponse[Place, StoredItem], Attributes | None]:
         """Read one place's response, and the routing item if that is in it."""
-        self.metadata = response.get("ResponseMetadata", {})
         self.scanned += response["ScannedCount"]
         items, routing_item = [], None
         for item in response["Items"]:

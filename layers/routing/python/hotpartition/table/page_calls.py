@@ -109,7 +109,12 @@ class PageCalls:
         # An index may hold no more than its keys.
         counted = () if "IndexName" in request else (CHANGES, SHARDS)
         projected, hidden = project_also(wide, {*self._schema.key, *counted})
-        response = self._table.pass_on(method, projected)
+        requests = self._table.requests(request)
+        with as_boto3_raises():
+            response = requests.send_patiently(
+                method.title(), TableName=self._table.name, **without(projected, "ReturnConsumedCapacity")
+            )
+        response = requests.finish(response)
         if "Items" not in response:
             return response
         self._sharding.routes.meet(response["Items"])

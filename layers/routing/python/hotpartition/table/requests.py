@@ -1,17 +1,14 @@
-"""How a `ShardedTable` reaches DynamoDB: through a boto3 `Table`, a boto3 client, or past most of boto3."""
+"""How a `ShardedTable` reaches DynamoDB: through a boto3 `Table`, or past most of boto3."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import Any, Protocol, runtime_checkable
 
-from boto3.dynamodb.transform import TransformationInjector
 from botocore import xform_name
 from botocore.exceptions import ClientError
 
@@ -87,6 +84,8 @@ class Requests:
         self._report = {"ReturnConsumedCapacity": asked} if asked else {}
         self._consumed: list[Mapping[str, Any]] = []
         self._units: list[float] = []
+        self.metadata: Response = {}
+        """The `ResponseMetadata` of the last response."""
         self.last_units = 1.0
         """Units that the last request consumed of the table itself, if its response says."""
         self.was_retried = False
@@ -135,7 +134,8 @@ class Requests:
             if isinstance(named, ThrottledError):
                 raise named from error
             raise
-        self.was_retried = response.get("ResponseMetadata", {}).get("RetryAttempts", 0) > 0
+        self.metadata = response.get("ResponseMetadata", {})
+        self.was_retried = self.metadata.get("RetryAttempts", 0) > 0
         told = response.pop("ConsumedCapacity", ())
         consumed = [told] if isinstance(told, Mapping) else told
         if self._is_reported:
@@ -223,42 +223,6 @@ def without(request: Mapping[str, Any], *names: str) -> Response:
     return {name: value for name, value in request.items() if name not in names}
 
 
-class ClientTable:
-    """A table of a boto3 *client*, with as much of a boto3 `Table` as a `ShardedTable` uses."""
-
-    def __init__(self, client: Any, name: str) -> None:
-        """Use the client without changing it: other code may use it, too.
-
-        Raises:
-            TypeError: it is not a client.
-        """
-        if not hasattr(getattr(client, "meta", None), "method_to_api_mapping"):
-            raise TypeError(f'of_client({client!r}, …): should be boto3.client("dynamodb"), and a table\'s name')
-        self.name = name
-        self.meta = SimpleNamespace(client=PythonValues(client))
-        self._description: Response | None = None
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a method of the client about this table, or a value of DescribeTable (`key_schema`, …)."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if name in self.meta.client.methods:
-            return partial(getattr(self.meta.client, name), TableName=self.name)
-        if self._description is None:
-            self._description = self.meta.client.describe_table(TableName=self.name)["Table"]
-        told = {xform_name(member): value for member, value in self._description.items()}
-        if name not in told and name not in _OPTIONAL:
-            raise AttributeError(name)
-        return told.get(name)
-
-    def __repr__(self) -> str:
-        return f"ClientTable({self.name!r})"
-
-
-_OPTIONAL = ("local_secondary_indexes", "global_secondary_indexes")
-"""Values that DescribeTable leaves out where the table has no such index."""
-
-
 class PassingOn:
     """What stands in for one of boto3's objects, and passes on to it whatever it does not do itself."""
 
@@ -273,30 +237,6 @@ class PassingOn:
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._subject)})
-
-
-class PythonValues(PassingOn):
-    """A boto3 client that takes and gives Python values, as the client of a resource does. Safe under threads."""
-
-    def __init__(self, client: Any) -> None:
-        super().__init__(client)
-        self.sdk_client = client
-        self.methods: dict[str, str] = client.meta.method_to_api_mapping
-        self._injector = TransformationInjector()
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a method, or whatever else the client has."""
-        found = super().__getattr__(name)
-        return partial(self._call, found, self.methods[name]) if name in self.methods else found
-
-    def _call(self, method: Callable[..., Response], operation: str, **request: Any) -> Response:
-        model = self._subject.meta.service_model.operation_model(operation)
-        params = copy.deepcopy(request)
-        self._injector.inject_condition_expressions(params, model)
-        self._injector.inject_attribute_value_input(params, model)
-        response = method(**params)
-        self._injector.inject_attribute_value_output(response, model)
-        return response
 
 
 Transport = Callable[[Any, Clock, float], Any]

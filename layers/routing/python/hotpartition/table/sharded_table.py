@@ -24,13 +24,12 @@ from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.parts import Parts
 from hotpartition.table.plain_table import PlainTable
-from hotpartition.table.requests import Boto3Table, ClientTable, Transport
+from hotpartition.table.requests import Boto3Table, Transport
 from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import Hashing, Position, Sharding, by_sort_key
 
 if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
     from mypy_boto3_dynamodb.literals import TableStatusType
     from mypy_boto3_dynamodb.service_resource import DynamoDBResourceMeta, Table
     from mypy_boto3_dynamodb.type_defs import (
@@ -185,21 +184,6 @@ class ShardedTable(Described):
         self._budget_ms = budget_ms
         self._built: Parts | None = None
         self._lock = Lock()
-
-    @classmethod
-    def of_client(cls, client: DynamoDBClient, table_name: str, **options: Any) -> ShardedTable:
-        """Wrap a table of a boto3 client: the methods take and give Python values, as those of a boto3 `Table`.
-
-        Args:
-            client: a boto3 client, not that of a resource, with whatever retries, endpoint and credentials.
-            table_name: the table.
-            options: as those of the class.
-
-        Example:
-            >>> ShardedTable.of_client(boto3.client("dynamodb"), "readings", shards=fixed(16))
-        """
-        table: Any = ClientTable(client, table_name)
-        return cls(table, **options)
 
     def put_item(self, **request: Unpack[PutItemInputTablePutItemTypeDef]) -> PutItemOutputTableTypeDef:
         """Create an item, or replace it: as boto3's `put_item`.
@@ -458,9 +442,10 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any) -> Non
     if isinstance(table, ShardedTable):
         raise TypeError(f"{table!r} is sharded already. Use it as it is")
     if not hasattr(table, "name") or not hasattr(getattr(table, "meta", None), "client"):
-        is_client = hasattr(getattr(table, "meta", None), "method_to_api_mapping")
-        way = "ShardedTable.of_client(client, name, …)" if is_client else 'resource.Table("readings")'
-        raise TypeError(f"ShardedTable({table!r}, …): should be a boto3 Table. Write {way}")
+        raise TypeError(
+            f'ShardedTable({table!r}, …): should be a boto3 Table. Write boto3.resource("dynamodb").Table("readings"); '
+            "guard(client, table) leads a client through it"
+        )
     if not hasattr(shards, "build_routes"):
         number = shards if isinstance(shards, int) else "n"
         raise TypeError(f"shards={shards!r}: should be fixed({number}), in_band() or adaptive()")
