@@ -4,7 +4,7 @@ import sys
 
 from hotpartition_cli.errors import Status
 
-NEEDS = "pydantic rich urllib3"
+NEEDS = "click pydantic rich urllib3"
 """The packages of the extra `cli`."""
 
 

@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
-
-import urllib3
 
 from hotpartition_cli.errors import FailedError, FoundError, UsageError
 from hotpartition_cli.sdk import CONNECT_SECONDS, RESPONSE_SECONDS, Subject, open_client, open_session, translated
+
+if TYPE_CHECKING:
+    import urllib3
 
 OPERATIONS = "operate"
 """The operations function, as the local run and the log lines call it."""
@@ -24,6 +25,8 @@ class UrlCaller:
     def __init__(self, url: str, function: str = OPERATIONS) -> None:
         if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
             raise UsageError(f"--url should be like http://127.0.0.1:8001, not {url!r}")
+        import urllib3  # noqa: PLC0415 - it takes longer than the rest, and `--function` does without
+
         self._base = url.rstrip("/")
         self._function = function
         self._http = urllib3.PoolManager(
@@ -60,9 +63,11 @@ class UrlCaller:
             ) from error
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> urllib3.BaseHTTPResponse:
+        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as above
+
         try:
             return self._http.request(method, self._base + path, body=body)
-        except (urllib3.exceptions.HTTPError, UnicodeError) as error:
+        except (HTTPError, UnicodeError) as error:
             raise FailedError(f"nothing responds at {self._base}: is the local run up?", kind="unreachable") from error
 
 

@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from hotpartition_cli.api import Response, message_path, messages_path
-from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, ToolError
+from hotpartition_cli.outcomes import Outcome
 from hotpartition_cli.stacks import Stack
 
 SENDER = "hotpartition-check"
@@ -72,6 +72,16 @@ def has_redis(stack: Stack) -> bool:
     Every construct has; it names the operations function alone.
     """
     return not has_messages(stack) or "consume_reports" in stack.functions
+
+
+def describe_costs(stack: Stack) -> str:
+    """Say what a check writes, and what stays."""
+    if not has_messages(stack):
+        return f"raises a partition key of its own by hand in {stack.name}, which stays there"
+    return (
+        f"writes to {stack.name}: at most {WRITE_UNITS_AT_MOST} DynamoDB write units;"
+        " one raised conversation stays there, and its messages for a day"
+    )
 
 
 def check(

@@ -7,7 +7,6 @@ both (`detector.size_route`), so it chooses more.
 
 from __future__ import annotations
 
-import argparse
 import json
 from dataclasses import replace
 from math import ceil
@@ -20,8 +19,8 @@ from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.thresholds import build_thresholds
-from hotpartition_cli.commands import Outcome
 from hotpartition_cli.errors import Status, UsageError
+from hotpartition_cli.outcomes import Outcome
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
@@ -38,12 +37,20 @@ def default_thresholds() -> Thresholds:
     return build_thresholds(Settings.defaults("consumer"))
 
 
-def plan_load(options: argparse.Namespace) -> Outcome:
-    """Plan for the load that the command line describes."""
-    item_bytes = measure_item(_read_item(options.item)) if options.item is not None else options.item_bytes
-    given = {name: getattr(options, name) for name in ("target_shard_wcu", "max_shard_count")}
+def plan_load(
+    rate: float,
+    item_bytes: int | None,
+    item: str | None,
+    *,
+    target_shard_wcu: float | None,
+    max_shard_count: int | None,
+) -> Outcome:
+    """Plan for a load; `item` is measured in place of `item_bytes`, and the last two are settings of the stack."""
+    if item is not None:
+        item_bytes = measure_item(_read_item(item))
+    given: dict[str, Any] = {"target_shard_wcu": target_shard_wcu, "max_shard_count": max_shard_count}
     thresholds = replace(default_thresholds(), **{name: value for name, value in given.items() if value is not None})
-    plan = make_plan(options.rate, item_bytes, thresholds)
+    plan = make_plan(rate, item_bytes or 0, thresholds)
     return Outcome(plan, Status.FINE if plan["is_covered"] else Status.FINDING)
 
 

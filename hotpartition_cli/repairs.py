@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +17,8 @@ from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.clocks import system_clock
 from hotpartition.table.schema import CHANGES, NOTED, SHARDS
-from hotpartition_cli.commands import Outcome, Progress
 from hotpartition_cli.errors import FailedError, Status, UsageError
+from hotpartition_cli.outcomes import Outcome, Progress
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 from hotpartition_messages.keys import ROUTING_INDEX
 
@@ -41,14 +40,14 @@ class OwnTable:
     region: str
 
 
-def open_table(options: argparse.Namespace, sleep: Callable[[float], None]) -> OwnTable:
-    """Describe the table that the options name, with the caller's credentials."""
-    client = open_client(open_session(options.region, options.profile), "dynamodb")
-    subject, region = _subject(options.table), client.meta.region_name
-    described = translated(lambda: client.describe_table(TableName=options.table), subject, region)["Table"]
+def open_table(name: str, region: str | None, profile: str | None, sleep: Callable[[float], None]) -> OwnTable:
+    """Describe a table, with the caller's credentials."""
+    client = open_client(open_session(region, profile), "dynamodb")
+    subject, region = _subject(name), client.meta.region_name
+    described = translated(lambda: client.describe_table(TableName=name), subject, region)["Table"]
     keys = {key["KeyType"]: key["AttributeName"] for key in described["KeySchema"]}
     return OwnTable(
-        options.table,
+        name,
         ThreadedCalls(Boto3Call(client)),
         replace(system_clock(), sleep=sleep),
         keys["HASH"],
@@ -61,17 +60,12 @@ def open_table(options: argparse.Namespace, sleep: Callable[[float], None]) -> O
     )
 
 
-def repair(options: argparse.Namespace, progress: Progress, *, sleep: Callable[[float], None]) -> Outcome:
-    """Carry out `fold` or `copy-back`.
+def _repaired(table: OwnTable, carry_out: Callable[[], Outcome]) -> Outcome:
+    """Carry a repair out.
 
     Raises:
         ToolError: with the reason and the way out.
     """
-    table = open_table(options, sleep)
-
-    def carry_out() -> Outcome:
-        return (_fold if options.command == "fold" else _copy_back)(table, options, progress)
-
     try:
         outcome: Outcome = translated(carry_out, _subject(table.name), table.region)
     except InvalidRequestError as error:
@@ -81,7 +75,10 @@ def repair(options: argparse.Namespace, progress: Progress, *, sleep: Callable[[
     return outcome
 
 
-def _fold(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:
+def fold(
+    table: OwnTable, key: str, shard_count: int, progress: Progress, *, items_per_second: float, settle_seconds: float
+) -> Outcome:
+    """Move a key's items to its base key."""
     if not table.sort_key:
         raise UsageError(f"{table.name} has no sort key, so there is nothing to fold: name another table")
     if ROUTING_INDEX in table.indexes:
@@ -97,21 +94,28 @@ def _fold(table: OwnTable, options: argparse.Namespace, progress: Progress) -> O
         index_keys=tuple(table.indexes.values()),
     )
     folder = Folder(
-        table.calls.call, form, table.clock, items_per_second=options.items_per_second, settle_seconds=options.settle
+        table.calls.call, form, table.clock, items_per_second=items_per_second, settle_seconds=settle_seconds
     )
-    key = options.conversation_id
-    folded = folder.fold(
-        key, shard_count=options.shard_count, progress=lambda moved: progress(f"{moved:,} items moved")
-    )
-    document = {"conversation_id": key, "moved": folded.moved, "left": folded.left}
-    return Outcome(document, Status.FINDING if folded.left else Status.FINE)
+
+    def carry_out() -> Outcome:
+        moved, left = folder.fold(
+            key, shard_count=shard_count, progress=lambda moved: progress(f"{moved:,} items moved")
+        )
+        document = {"conversation_id": key, "moved": moved, "left": left}
+        return Outcome(document, Status.FINDING if left else Status.FINE)
+
+    return _repaired(table, carry_out)
 
 
-def _copy_back(table: OwnTable, options: argparse.Namespace, progress: Progress) -> Outcome:
-    """Put into a table the items that only a copy of it has: routes first, as in every raise."""
+def copy_back(table: OwnTable, source: str, progress: Progress) -> Outcome:
+    """Put into a table the items that only a copy of it, `source`, has: routes first, as in every raise."""
+    return _repaired(table, lambda: _copy_back(table, source, progress))
+
+
+def _copy_back(table: OwnTable, source: str, progress: Progress) -> Outcome:
     routes = items = 0
     unreadable: list[str] = []
-    for item in _scan(table, options.source):
+    for item in _scan(table, source):
         if _is_routing_item(table, item):
             if not _has_sets(item):
                 unreadable.append(item[table.partition_key]["S"])
@@ -119,7 +123,7 @@ def _copy_back(table: OwnTable, options: argparse.Namespace, progress: Progress)
                 _add_route(table, item)
                 routes += 1
                 progress(f"{routes:,} routes copied")
-    for looked_at, item in enumerate(_scan(table, options.source) if table.sort_key else (), 1):
+    for looked_at, item in enumerate(_scan(table, source) if table.sort_key else (), 1):
         if not _is_routing_item(table, item):
             items += _put_missing(table, item)
         progress(f"{looked_at:,} items looked at, {items:,} put back")

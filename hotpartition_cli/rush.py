@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from hotpartition_cli.api import CONNECTIONS, Api, Response, messages_path
-from hotpartition_cli.errors import FailedError
-
-MESSAGE_WCU = 25
-"""Write units of one message: a machine that cannot send 1,000 messages a second still offers 1,000 WCU/s."""
+from hotpartition_cli.callers import UrlCaller
+from hotpartition_cli.errors import FailedError, UsageError
+from hotpartition_cli.outcomes import MESSAGE_WCU, Caller, Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,3 +80,27 @@ def make_rush(rush: Rush, api: Api, progress: Callable[[str], None]) -> Rushed:
     if made.unheard == made.total:
         raise FailedError(f"nothing responds at {api.url}", kind="unreachable")
     return made
+
+
+def run_rush(rush: Rush, call: Caller, progress: Callable[[str], None]) -> Outcome:
+    """Make a conversation of a local run hot, and say what its route is afterwards.
+
+    Raises:
+        UsageError: it is not a local run of the messages application.
+    """
+    if not isinstance(call, UrlCaller):
+        raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
+    status = call.status()
+    if "write_message" not in status["functions"]:
+        raise UsageError("rush writes messages, and this local run has no function write_message")
+    made = make_rush(rush, Api(status["api_url"]), progress)
+    document = {
+        "conversation_id": rush.conversation_id,
+        "offered_wcu_per_second": rush.wcu_per_second,
+        "seconds": round(made.seconds, 1),
+        "stored": len(made.stored),
+        "throttled": made.throttled,
+        "failed": made.failed + made.unheard,
+        "shard_count": call({"command": "route", "conversation_id": rush.conversation_id})["shard_count"],
+    }
+    return Outcome(document)

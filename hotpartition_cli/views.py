@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hotpartition_cli.rush import MESSAGE_WCU
+from hotpartition_cli.outcomes import MESSAGE_WCU
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _RESULTS = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "skipped": ("-", "yellow")}
@@ -36,13 +36,14 @@ CONSUMER_SECONDS = 300
 def view_hot(document: Mapping[str, Any]) -> RenderableType:
     """Show partition keys by heat and age."""
     at = document["at"]
-    columns = ("WCU/s", "of capacity", "throttled", "N", "newest generation", "RCU/s", "copies")
+    columns = ("WCU/s", "of capacity", "throttled", "N", "raised", "RCU/s", "copies")
     table = _table(("partition key", "left"), *columns)
     for row in document["routes"]:
         wcu, throttled = row["wcu_per_second"], row["throttled_share"]
         load = wcu / row["capacity_wcu_per_second"] if wcu is not None else None
         age = "unreadable" if row["is_malformed"] else _era(row, at)
-        table.add_row(
+        _add(
+            table,
             Text(row["conversation_id"]),
             "?" if wcu is None else f"{wcu:,.0f}",
             "?" if load is None else Text(f"{load:.0%}", "red" if load > 1 else ""),
@@ -92,12 +93,12 @@ def view_route(document: Mapping[str, Any]) -> RenderableType:
         in_registry = _presence(generation["in_registry"]) if is_compared else Text("-")
         known = _presence(generation["in_journal"]), in_registry
         decisions = [_decision(record) for record in generation["raises"] or [None]]
-        table.add_row(str(generation["shard_count"]), generation["since"], *known, *decisions[0])
+        _add(table, str(generation["shard_count"]), generation["since"], *known, *decisions[0])
         for decision in decisions[1:]:
-            table.add_row("", "", "", "", *decision)
+            _add(table, "", "", "", "", *decision)
     for close in document["closes"]:
         known = _presence(close["in_journal"]), _presence(close["in_registry"]) if close["in_registry"] else Text("-")
-        table.add_row("0", close["at"], *known, "closed" if close["is_confirmed"] else "announced", "")
+        _add(table, "0", close["at"], *known, "closed" if close["is_confirmed"] else "announced", "")
     head = Text(f"{id_}: {_placing(document['shard_count'])}")
     if agreement != "equal" or any(generation["in_registry"] for generation in document["generations"]):
         head.append("; registry against journal: ").append(agreement, _AGREEMENT_STYLES.get(agreement, "red"))
@@ -141,7 +142,7 @@ def view_verification(document: Mapping[str, Any]) -> RenderableType:
     """Show the counts, and the first routes that differ."""
     table = _table(("registry against journal", "left"), "routes")
     for agreement, count in document["counts"].items():
-        table.add_row(Text(agreement, _AGREEMENT_STYLES.get(agreement, "red") if count else ""), f"{count:,}")
+        _add(table, Text(agreement, _AGREEMENT_STYLES.get(agreement, "red") if count else ""), f"{count:,}")
     parts: list[RenderableType] = [table]
     differences: Sequence[Mapping[str, str]] = document["differences"]
     parts += [Text(f"{d['conversation_id']}: {d['agreement']}") for d in differences[:MAX_DIFFERENCES_SHOWN]]
@@ -176,7 +177,7 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
         ("WCU/s refused", "wcu_per_second_refused", ",.0f"),
     )
     for label, name, form in rows:
-        table.add_row(label, *(f"{document[side][name]:{form}}" for side in ("before", "after")))
+        _add(table, label, *(f"{document[side][name]:{form}}" for side in ("before", "after")))
     tail = (
         f"Pre-split before a known event with: hotpartition raise ID --n {n}"
         if document["is_covered"]
@@ -205,7 +206,7 @@ def view_check(document: Mapping[str, Any]) -> RenderableType:
     for step in document["steps"]:
         mark, style = _RESULTS[step["result"]]
         row = (step["name"], step["expected"], step["came"], f"{step['seconds']:.2f}")
-        table.add_row(Text(mark, style), *(Text(text) for text in row))
+        _add(table, Text(mark, style), *(Text(text) for text in row))
     counts = Counter(step["result"] for step in document["steps"])
     verdict = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     head = f"{document['stack']}: {verdict} in {document['seconds']:.0f} s."
@@ -254,6 +255,11 @@ def _table(*columns: str | tuple[str, str]) -> Table:
     return table
 
 
+def _add(table: Table, *cells: str | Text) -> None:
+    """Add a row whose cells are shown as they are: `[…]` in a key or an answer is no markup."""
+    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+
+
 def _presence(is_there: bool | None) -> Text:
     if is_there is None:
         return Text("?", "yellow")
@@ -273,22 +279,13 @@ def _decision(record: Mapping[str, Any] | None) -> tuple[Text, Text]:
 
 
 def _era(row: Mapping[str, Any], at: str) -> str:
-    """Say how old the newest generation is, or the close behind it."""
-    since, closed_at = row["newest_since"], row["closed_at"]
+    """Say how long ago the key was raised, or closed since then."""
+    since, closed_at, raised_at = row["newest_since"], row["closed_at"], row["raised_at"]
     if closed_at is None or (since is not None and since >= closed_at):
-        return _age(since, at)
+        unknown = "-" if since is None else "?"
+        return unknown if raised_at is None else f"{_duration(_seconds(raised_at, at))} ago"
     seconds = _seconds(closed_at, at)
     return f"closed {_duration(seconds)} ago" if seconds >= 0 else f"closes in {_duration(-seconds)}"
-
-
-def _age(since: str | None, at: str) -> str:
-    """Say how long ago an instant was, in its largest unit."""
-    if since is None:
-        return "-"
-    seconds = _seconds(since, at)
-    if seconds < 0:
-        return f"in {_duration(-seconds)}"
-    return f"{_duration(seconds)} old"
 
 
 def _seconds(since: str, at: str) -> float:

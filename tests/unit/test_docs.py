@@ -10,7 +10,7 @@ from hotpartition.core.detector import Reason
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import ReadReason
 from hotpartition_cdk.options import list_options
-from hotpartition_cli.arguments import parse_arguments
+from hotpartition_cli.main import hotpartition
 from infra.environments import DEV
 from tools.configuration import construct_options_table, options_table, settings_table
 from tools.readme import ON_AWS, check_of, does, read_steps
@@ -84,7 +84,9 @@ def test_every_command_of_the_tool_can_be_typed(text):
     typed = re.findall(r"^\$ (?:\.venv/bin/)?hotpartition ([a-z].*?)(?:\s+#.*)?$", text, re.MULTILINE)
     assert typed
     for command in typed:
-        parse_arguments(shlex.split(command), {"HOTPARTITION_URL": "http://u"})
+        name, *arguments = shlex.split(command)
+        declared = hotpartition.commands[name]
+        declared.make_context(name, arguments)
 
 
 def test_every_metric_is_counted():

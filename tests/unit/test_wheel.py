@@ -52,9 +52,9 @@ def test_the_library_needs_boto3_alone():
 def test_the_command_says_what_it_lacks(monkeypatch, capsys):
     """Where the library was installed without its extra."""
     monkeypatch.delitem(sys.modules, "hotpartition_cli.main", raising=False)
-    monkeypatch.setitem(sys.modules, "rich.console", None)
+    monkeypatch.setitem(sys.modules, "click", None)
     assert main() == Status.FAILED
-    assert capsys.readouterr().err == f"hotpartition: rich.console is not installed; pip install {NEEDS}\n"
+    assert capsys.readouterr().err == f"hotpartition: click is not installed; pip install {NEEDS}\n"
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert NEEDS.split() == [re.match(r"[\w-]+", requirement)[0] for requirement in extras["cli"]]
 

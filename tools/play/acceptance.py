@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from hotpartition_cli.check import check
-from hotpartition_cli.commands import Outcome
-from hotpartition_cli.main import Screen
+from hotpartition_cli.outcomes import Outcome
+from hotpartition_cli.screen import Screen
 from hotpartition_cli.stacks import LocalStack
 from tools.play.stack import Stack, StackError, environment_options
 

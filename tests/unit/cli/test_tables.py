@@ -190,15 +190,11 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "status", "sentence"),
         [
-            (["hot", "--table", "readings", "--url", "http://u"], Status.USAGE, "neither --function nor --url"),
-            (["hot", "--journal-table", "routes"], Status.USAGE, "give --table as well"),
-            (["fold", "c"], Status.USAGE, "the following arguments are required: --table"),
             (["hot", "--table", "counted"], Status.USAGE, "name it with --journal-table"),
             (["hot", "--table", "single"], Status.USAGE, "no sort key"),
             (["hot", "--table", "counted", "--journal-table", "readings"], Status.USAGE, "no table for routing items"),
             (["hot", "--table", "elsewhere"], Status.FAILED, "there is no table elsewhere in eu-central-1"),
             (["verify", "--mend", "--table", "readings"], Status.USAGE, "nothing to copy"),
-            (["raise", "c", "--n", "1", "--table", "readings"], Status.USAGE, "should be from 2 to 1024"),
             (["route", "a#_1", "--table", "readings"], Status.USAGE, "do not end like a shard key"),
         ],
     )

@@ -124,10 +124,13 @@ class TestHot:
         first, second = list_shares(2)
         world.reports.announce(NOW_MS - 5, first)
         hot = world.operations().list_hot(20)
-        assert (hot.consumers_started_ms, hot.consumer_started_ms) == ((NOW_MS - 5, None), None)
+        assert (hot.consumers_started_at_ms, hot.consumer_started_at_ms) == ((NOW_MS - 5, None), None)
         world.reports.announce(NOW_MS - 70_000, second)
         hot = world.operations().list_hot(20)
-        assert (hot.consumers_started_ms, hot.consumer_started_ms) == ((NOW_MS - 5, NOW_MS - 70_000), NOW_MS - 70_000)
+        assert (hot.consumers_started_at_ms, hot.consumer_started_at_ms) == (
+            (NOW_MS - 5, NOW_MS - 70_000),
+            NOW_MS - 70_000,
+        )
 
 
 def test_all_routes_are_listed_in_pages(world):

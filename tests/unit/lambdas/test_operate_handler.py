@@ -50,6 +50,7 @@ def test_hot(world):
                 "capacity_wcu_per_second": 3200.0,
                 "newest_since": "2023-11-14T22:11:56.000Z",
                 "closed_at": None,
+                "raised_at": None,
                 "is_malformed": False,
                 "rcu_per_second": 0.0,
                 "pages_per_second": 0.0,

@@ -15,12 +15,14 @@ A `cursor` in a response that is not null asks for the next part. What cannot be
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, assert_never
+from collections.abc import Collection
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from hotpartition.control.hot_keys import HotList, RouteRow
-from hotpartition.control.operations import Operations, RaiseByHand, RoutePage
+from hotpartition.control.operations import Operations, RaiseByHand
 from hotpartition.control.reconcile import Reconciler, RouteState, Verification
 from hotpartition.core.errors import (
     HotPartitionError,
@@ -30,7 +32,7 @@ from hotpartition.core.errors import (
     RetryLaterError,
 )
 from hotpartition.core.route import EMPTY_ROUTE, decode_member
-from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE, Raise
+from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE
 from hotpartition.core.timestamps import format_time
 from hotpartition.engine.closing import Closing
 
@@ -42,6 +44,10 @@ PART_MS = 15_000
 STOP_MARGIN_MS = 10_000
 """Time kept before the timeout for a part's last page of routes, should every item need a second try."""
 
+_PUBLISHED = {"collection": "conversation_id", "rows": "routes"}
+"""Fields whose published name is another one than the code's. An instant, `…_ms`, is published without its unit."""
+_DIGITS = {"wcu_per_second": 1, "throttled_share": 3, "rcu_per_second": 1, "pages_per_second": 1}
+
 
 class _Command(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -49,6 +55,7 @@ class _Command(BaseModel):
 
 Cursor = Annotated[str, Field(max_length=MAX_CURSOR_LENGTH)]
 Limit = Annotated[int, Field(ge=1, le=MAX_ROWS)]
+Name = Annotated[str, Field(pattern=NAME_PATTERN, description=NAME_RULE)]
 
 
 class HotCommand(_Command):
@@ -80,7 +87,7 @@ class RaiseCommand(_Command):
     conversation_id: str
     shard_count: int
     since_ms: int | None = None
-    by: Annotated[str, Field(pattern=NAME_PATTERN, description=NAME_RULE)] | None = None
+    by: Name | None = None
 
 
 class CloseCommand(_Command):
@@ -90,7 +97,7 @@ class CloseCommand(_Command):
     conversation_id: str
     dry_run: bool = False
     timed: bool = False
-    by: Annotated[str, Field(pattern=NAME_PATTERN, description=NAME_RULE)] | None = None
+    by: Name | None = None
 
 
 class VerifyCommand(_Command):
@@ -120,45 +127,38 @@ def respond(event: object, operations: Operations, check: Reconciler, *, remaini
 
 def _carry_out(command: Command, operations: Operations, check: Reconciler, budget_ms: float) -> dict[str, Any]:
     match command:
-        case HotCommand():
-            return _render_hot(operations.list_hot(command.limit))
-        case RoutesCommand():
-            return _render_page(operations.list_routes(command.cursor, command.limit))
-        case RouteCommand():
-            return _render_state(operations.show_route(command.conversation_id))
-        case RaiseCommand():
-            return _render_raise(
-                operations.raise_by_hand(
-                    command.conversation_id, command.shard_count, since_ms=command.since_ms, by=command.by
-                )
-            )
-        case CloseCommand():
-            return _render_close(
-                operations.close_by_hand(
-                    command.conversation_id, is_dry_run=command.dry_run, is_timed=command.timed, by=command.by
-                )
-            )
-        case VerifyCommand():
-            return _render_verification(check.compare_all(command.cursor, repairs=command.mend, budget_ms=budget_ms))
-        case _:
-            assert_never(command)
+        case HotCommand(limit=limit):
+            hot = operations.list_hot(limit)
+            return {
+                **_publish(hot),
+                "consumer_started_at": _publish(hot.consumer_started_at_ms, "at_ms"),
+            }
+        case RoutesCommand(cursor=cursor, limit=limit):
+            return dict(_publish(operations.list_routes(cursor, limit)))
+        case RouteCommand(conversation_id=key):
+            return _render_state(operations.show_route(key))
+        case RaiseCommand(conversation_id=key, shard_count=n, since_ms=since_ms, by=by):
+            return _render_raise(operations.raise_by_hand(key, n, since_ms=since_ms, by=by))
+        case CloseCommand(conversation_id=key, dry_run=dry_run, timed=timed, by=by):
+            return _render_close(operations.close_by_hand(key, is_dry_run=dry_run, is_timed=timed, by=by))
+        case VerifyCommand(cursor=cursor, mend=mend):
+            return _render_verification(check.compare_all(cursor, repairs=mend, budget_ms=budget_ms))
 
 
 def _refuse_command(error: ValidationError) -> dict[str, Any]:
-    fields = []
+    wrong = []
     for problem in error.errors(include_url=False, include_context=False, include_input=False):
         # The place begins with the tag of the command.
         place = ".".join(str(part) for part in problem["loc"][1:]) or "command"
-        fields.append({"field": place, "message": problem["msg"]})
-    return _error("invalid-request", "; ".join(f"{f['field']}: {f['message']}" for f in fields), fields)
+        wrong.append({"field": place, "message": problem["msg"]})
+    return _error("invalid-request", "; ".join(f"{f['field']}: {f['message']}" for f in wrong), wrong)
 
 
 def _explain(error: HotPartitionError) -> dict[str, Any]:
     match error:
         case InvalidRequestError():
-            return _error(
-                "invalid-request", str(error), [{"field": p.field, "message": p.message} for p in error.problems]
-            )
+            wrong = [{"field": p.field, "message": p.message} for p in error.problems]
+            return _error("invalid-request", str(error), wrong)
         case RetryLaterError():
             return _error("retry-later", f"{error}; repeating the command is safe")
         case RegistryUnavailableError():
@@ -169,48 +169,43 @@ def _explain(error: HotPartitionError) -> dict[str, Any]:
             raise error
 
 
-def _error(kind: str, message: str, fields: list[dict[str, str]] | None = None) -> dict[str, Any]:
-    return {"error": {"kind": kind, "message": message, "fields": fields or []}}
+def _error(kind: str, message: str, wrong: list[dict[str, str]] | None = None) -> dict[str, Any]:
+    return {"error": {"kind": kind, "message": message, "fields": wrong or []}}
 
 
-def _render_hot(hot: HotList) -> dict[str, Any]:
-    return {
-        "at": format_time(hot.at_ms),
-        "routes": [_render_row(row) for row in hot.rows],
-        "active": hot.active,
-        "is_complete": hot.is_complete,
-        "streams": hot.streams,
-        "streams_unavailable": hot.streams_unavailable,
-        "consumer_started_at": _time(hot.consumer_started_ms),
-        "consumers_started_at": [_time(started_ms) for started_ms in hot.consumers_started_ms],
-    }
+def _publish(value: Any, name: str = "") -> Any:
+    """Render a dataclass by its fields' names; instants as text, and figures with the digits that mean something."""
+    match value:
+        case _ if is_dataclass(value):
+            named = {field.name: getattr(value, field.name) for field in fields(value)}
+            return {_published_name(field): _publish(each, field) for field, each in named.items()}
+        case tuple() | list():
+            return [_publish(each, name) for each in value]
+        case int() if name.endswith("_ms"):
+            return format_time(value)
+        case float() if name in _DIGITS:
+            return round(value, _DIGITS[name])
+        case StrEnum():
+            return str(value)
+        case _:
+            return value
 
 
-def _render_page(page: RoutePage) -> dict[str, Any]:
-    return {"routes": [_render_row(row) for row in page.rows], "cursor": page.cursor}
-
-
-def _render_row(row: RouteRow) -> dict[str, Any]:
-    return {
-        "conversation_id": row.collection,
-        "wcu_per_second": _rounded(row.wcu_per_second, 1),
-        "throttled_share": _rounded(row.throttled_share, 3),
-        "shard_count": row.shard_count,
-        "capacity_wcu_per_second": row.capacity_wcu_per_second,
-        "newest_since": _time(row.newest_since_ms),
-        "closed_at": _time(row.closed_at_ms),
-        "is_malformed": row.is_malformed,
-        "rcu_per_second": _rounded(row.rcu_per_second, 1),
-        "pages_per_second": _rounded(row.pages_per_second, 1),
-        "page_copies": row.page_copies,
-    }
+def _published_name(field: str) -> str:
+    return _PUBLISHED.get(field, field.removesuffix("_ms"))
 
 
 def _render_state(state: RouteState) -> dict[str, Any]:
-    item = state.item
+    item, registry = state.item, state.registry
     journal = (item.route if item else None) or EMPTY_ROUTE
-    registry = state.registry or EMPTY_ROUTE
-    known = journal.union(registry)
+    known_there = registry or EMPTY_ROUTE
+    known = journal.union(known_there)
+    raises = item.raises if item else ()
+
+    def places(in_journal: Collection[object], in_registry: Collection[object], member: object) -> dict[str, Any]:
+        is_in_registry = None if registry is None else member in in_registry
+        return {"in_journal": member in in_journal, "in_registry": is_in_registry}
+
     return {
         "conversation_id": state.collection,
         "agreement": str(state.agreement),
@@ -218,40 +213,25 @@ def _render_state(state: RouteState) -> dict[str, Any]:
         "shard_count": known.shard_count_at(state.at_ms),
         "generations": [
             {
-                "shard_count": generation.shard_count,
-                "since": format_time(generation.since_ms),
-                "in_journal": generation in journal.generations,
-                "in_registry": None if state.registry is None else generation in registry.generations,
-                "raises": [_render_decision(r) for r in (item.raises if item else ()) if r.generation == generation],
+                **_publish(generation),
+                **places(journal.generations, known_there.generations, generation),
+                "raises": [
+                    {"decided_at": format_time(record.decided_at_ms), **_publish(record.cause)}
+                    for record in raises
+                    if record.generation == generation
+                ],
             }
             for generation in sorted(known.generations)
         ],
         "closes": [
-            {
-                "at": format_time(close.at_ms),
-                "is_confirmed": close.is_confirmed,
-                "in_journal": close in journal.closes,
-                "in_registry": None if state.registry is None else close in registry.closes,
-            }
-            for close in sorted(known.closes)
+            {**_publish(close), **places(journal.closes, known_there.closes, close)} for close in sorted(known.closes)
         ],
-        "updated_at": _time(item.updated_at_ms) if item else None,
+        "updated_at": _publish(item.updated_at_ms if item else None, "updated_at_ms"),
         "reason": item.reason if item else None,
-        "malformed_members": _unreadable(item.members) if item and item.route is None else [],
+        "malformed_members": [member for member in item.members if not _is_readable(member)]
+        if item and item.route is None
+        else [],
     }
-
-
-def _render_decision(record: Raise) -> dict[str, Any]:
-    return {
-        "decided_at": format_time(record.decided_at_ms),
-        "reason": record.cause.reason,
-        "rate_wcu_per_second": record.cause.rate_wcu_per_second,
-        "by": record.cause.by,
-    }
-
-
-def _unreadable(members: tuple[str, ...]) -> list[str]:
-    return [member for member in members if not _is_readable(member)]
 
 
 def _is_readable(member: str) -> bool:
@@ -270,9 +250,7 @@ def _render_raise(done: RaiseByHand) -> dict[str, Any]:
         "shard_count_before": done.shard_count_before,
         "since": format_time(done.generation.since_ms),
         "in_registry": done.is_in_registry,
-        "generations": [
-            {"shard_count": g.shard_count, "since": format_time(g.since_ms)} for g in sorted(done.route.generations)
-        ],
+        "generations": [_publish(generation) for generation in sorted(done.route.generations)],
         "warnings": list(done.warnings),
     }
 
@@ -281,8 +259,8 @@ def _render_close(done: Closing) -> dict[str, Any]:
     return {
         "conversation_id": done.collection,
         "step": str(done.step),
-        "refusal": done.refusal and str(done.refusal),
-        "at": _time(done.close.at_ms if done.close else None),
+        "refusal": _publish(done.refusal),
+        "at": _publish(done.close.at_ms if done.close else None, "at_ms"),
         "shard_count": done.entry.route.as_announced.shard_count_at(done.entry.date_ms),
     }
 
@@ -294,11 +272,3 @@ def _render_verification(part: Verification) -> dict[str, Any]:
         "mended": part.mended,
         "cursor": part.cursor,
     }
-
-
-def _time(time_ms: int | None) -> str | None:
-    return None if time_ms is None else format_time(time_ms)
-
-
-def _rounded(value: float | None, digits: int) -> float | None:
-    return None if value is None else round(value, digits)

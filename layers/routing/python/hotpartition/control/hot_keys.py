@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
 from hotpartition.control.streams import StreamReader, Unread
-from hotpartition.core.detector import SUSTAINED_SECONDS, ReportWindow
+from hotpartition.core.detector import (
+    REPORT_DELAY_MS,
+    SLOTS_PER_SECOND,
+    SUSTAINED_SECONDS,
+    SUSTAINED_SLOTS,
+    CollectionReports,
+    ReportWindow,
+)
 from hotpartition.core.errors import RegistryUnavailableError
-from hotpartition.core.heat import NO_HEAT, NO_READ_HEAT, Heat, ReadHeat, measure_heat, measure_load, measure_read_heat
+from hotpartition.core.fleet_load import KEPT_SLOTS, FleetLoad
 from hotpartition.core.ports import LoadItems, RoutingItem
-from hotpartition.core.read_heat import ReadWindow
+from hotpartition.core.read_heat import CollectionReads, ReadWindow
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
+from hotpartition.core.sampler import slot_of
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.store_clock import StoreClock
 
@@ -29,6 +37,60 @@ LEAST_LOOKED_AT = 100
 
 
 @dataclass(frozen=True, slots=True)
+class Heat:
+    """The load that is offered to a collection, and which share of it is throttled."""
+
+    wcu_per_second: float
+    throttled_share: float
+
+
+NO_HEAT = Heat(0.0, 0.0)
+
+
+def measure_heat(reports: CollectionReports, now_ms: int) -> Heat:
+    """Measure the mean load of the last five seconds' whole slots, throttled writes included, once each."""
+    last = slot_of(now_ms - REPORT_DELAY_MS) - 1
+    shares = [share for slot, share in reports.shares(last - SUSTAINED_SLOTS + 1) if slot <= last]
+    wcu = sum(share.wcu for share in shares)
+    if not wcu:
+        return NO_HEAT
+    throttled = sum(sample.wcu for share in shares for sample in share.samples if sample.is_throttled)
+    return Heat(wcu / SUSTAINED_SECONDS, throttled / wcu)
+
+
+def measure_load(load: FleetLoad, now_ms: int) -> Heat | None:
+    """Measure the mean load of the last four seconds' whole slots, as a load item has it; None where it has none.
+
+    `now_ms` is of DynamoDB's clock. A load item counts from the first refusal on: one that is younger shows too little.
+    """
+    now = slot_of(now_ms)
+    recent = {cell: wcu for cell, wcu in load.items() if now - KEPT_SLOTS <= cell.slot < now}
+    wcu = sum(wcu for cell, wcu in recent.items() if not cell.is_throttled)
+    if not wcu:
+        return None
+    throttled = sum(wcu for cell, wcu in recent.items() if cell.is_throttled)
+    return Heat(wcu * SLOTS_PER_SECOND / KEPT_SLOTS, min(1.0, throttled / wcu))
+
+
+@dataclass(frozen=True, slots=True)
+class ReadHeat:
+    """The pages of a collection that are asked for, cached or not, and the RCU that they take or would take."""
+
+    rcu_per_second: float
+    pages_per_second: float
+
+
+NO_READ_HEAT = ReadHeat(0.0, 0.0)
+
+
+def measure_read_heat(reads: CollectionReads, now_ms: int) -> ReadHeat:
+    """Measure the mean load of the last five seconds' whole slots."""
+    last = slot_of(now_ms - REPORT_DELAY_MS) - 1
+    rcu, pages = reads.load(last - SUSTAINED_SLOTS + 1, last)
+    return ReadHeat(sum(rcu) / SUSTAINED_SECONDS, sum(pages) / SUSTAINED_SECONDS)
+
+
+@dataclass(frozen=True, slots=True)
 class RouteRow:
     """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
 
@@ -36,6 +98,7 @@ class RouteRow:
     `rcu_per_second` and `pages_per_second` are the requested load, cached or not, None as for writes. `page_copies` is
     in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not respond.
     `closed_at_ms` is where the era began that its latest confirmed close began; None: it was never closed.
+    `raised_at_ms` is when it was raised last, by the journal; None: that is not recorded, or was not looked up.
     """
 
     collection: str
@@ -49,6 +112,7 @@ class RouteRow:
     pages_per_second: float | None = None
     page_copies: int | None = None
     closed_at_ms: int | None = None
+    raised_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +123,7 @@ class HotList:
     could not be read to its end, `streams_unavailable` counts those of `streams` that Redis gave nothing of.
     In band there are neither streams nor consumers, `active` counts the raised keys with a load, and `is_complete` is
     False where not all raised keys were looked at.
-    `consumers_started_ms` is when the latest stream consumer of each share began its run; None: unknown.
+    `consumers_started_at_ms` is when the latest stream consumer of each share began its run; None: unknown.
     """
 
     rows: tuple[RouteRow, ...]
@@ -67,14 +131,14 @@ class HotList:
     is_complete: bool
     streams: int
     streams_unavailable: int
-    consumers_started_ms: tuple[int | None, ...]
+    consumers_started_at_ms: tuple[int | None, ...]
     at_ms: int
 
     @property
-    def consumer_started_ms(self) -> int | None:
+    def consumer_started_at_ms(self) -> int | None:
         """The oldest of these starts, since one missing consumer is one too many; None: none is known."""
-        known = [start for start in self.consumers_started_ms if start is not None]
-        return min(known, default=None) if len(known) == len(self.consumers_started_ms) else None
+        known = [start for start in self.consumers_started_at_ms if start is not None]
+        return min(known, default=None) if len(known) == len(self.consumers_started_at_ms) else None
 
 
 class Load(NamedTuple):
@@ -85,10 +149,16 @@ class Load(NamedTuple):
 
 
 class Known(NamedTuple):
-    """The known route, None where it cannot be read; and the copies of the newest page, None if unknown."""
+    """What is known of a key: its route, None where it cannot be read; and the other two, None if unknown."""
 
     route: Route | None
     copies: int | None = None
+    raised_at_ms: int | None = None
+
+    @classmethod
+    def of(cls, item: RoutingItem) -> Known:
+        """Take what a routing item says."""
+        return cls(item.route, raised_at_ms=max((record.decided_at_ms for record in item.raises), default=None))
 
 
 def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, key_wcu: float) -> RouteRow:
@@ -107,6 +177,7 @@ def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, 
         pages_per_second=load.reads.pages_per_second if load else None,
         page_copies=found.copies,
         closed_at_ms=max((close.at_ms for close in known.closes if close.is_confirmed), default=None),
+        raised_at_ms=found.raised_at_ms,
     )
 
 
@@ -138,15 +209,10 @@ class ReportedHeat:
         reports, unread = self._read_reports(now_ms)
         loads = self._measure(reports, now_ms)
         hottest = sorted(loads, key=lambda c: (-self._rank(loads[c]), c))[:limit]
-        rows = [self._row(c, self._find_route(c), loads[c], now_ms) for c in hottest]
-        if len(rows) < limit:
-            listed = set(hottest)
-            newest = self._ends.retry(lambda: self._ends.routing_items.newest(limit))
-            idle = [
-                self._row(i.collection, Known(i.route), self._load_without_reports(i.collection, unread), now_ms)
-                for i in newest
-            ]
-            rows += [row for row in idle if row.collection not in listed][: limit - len(rows)]
+        newest = {i.collection: Known.of(i) for i in self._ends.retry(lambda: self._ends.routing_items.newest(limit))}
+        rows = [self._row(c, self._find_route(c, newest), loads[c], now_ms) for c in hottest]
+        idle = [c for c in newest if c not in loads][: limit - len(rows)]
+        rows += [self._row(c, newest[c], self._load_without_reports(c, unread), now_ms) for c in idle]
         streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
         active = None if unavailable == streams else len(loads)
         is_complete = not unread.streams
@@ -195,13 +261,15 @@ class ReportedHeat:
         except RegistryUnavailableError:
             return None
 
-    def _find_route(self, collection: str) -> Known:
-        """Ask the registry, and the journal while it is away."""
+    def _find_route(self, collection: str, newest: Mapping[str, Known]) -> Known:
+        """Ask the registry, and the journal while it is away; the routes that grew last say when."""
+        listed = newest.get(collection)
         try:
-            return Known(*self._ends.registry.get_for_reading(collection))
+            route, copies = self._ends.registry.get_for_reading(collection)
+            return Known(route, copies, listed.raised_at_ms if listed else None)
         except RegistryUnavailableError:
             item = self._ends.retry(lambda: self._ends.routing_items.read(collection))
-            return Known(EMPTY_ROUTE if item is None else item.route)
+            return Known(EMPTY_ROUTE) if item is None else Known.of(item)
 
     def _row(self, collection: str, found: Known, load: Load | None, now_ms: int) -> RouteRow:
         return build_row(collection, found, load, now_ms, key_wcu=self.key_wcu)
@@ -241,7 +309,7 @@ class LoadItemHeat:
         load = self._ends.retry(partial(self._loads.get, item.collection))
         now_ms = self._store_clock.at(self._ends.clock.now_ms())
         heat = measure_load(load, now_ms)
-        row = build_row(item.collection, Known(item.route), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)
+        row = build_row(item.collection, Known.of(item), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)
         return replace(row, rcu_per_second=None, pages_per_second=None)
 
 

@@ -102,7 +102,7 @@ class Operations:
         now_ms = self._clock.now_ms()
         items, following = self._ends.retry(lambda: self._ends.routing_items.page(cursor, limit))
         key_wcu = self._hot_keys.key_wcu
-        rows = [build_row(i.collection, Known(i.route), None, now_ms, key_wcu=key_wcu) for i in items]
+        rows = [build_row(i.collection, Known.of(i), None, now_ms, key_wcu=key_wcu) for i in items]
         return RoutePage(tuple(rows), following)
 
     def show_route(self, collection: str) -> RouteState:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,8 @@ from hotpartition_cli.errors import Status
 
 MAX_HOT = 1_000
 """Conversations whose load one response holds."""
+MESSAGE_WCU = 25
+"""Write units of one message of a rush: a machine that cannot send 1,000 a second still offers 1,000 WCU/s."""
 
 Caller = Callable[[Mapping[str, object]], dict[str, Any]]
 """Sends a command to the operations function, or does its work; raises `ToolError` with the reason."""
@@ -27,35 +28,41 @@ class Outcome:
     complaint: str | None = None
 
 
-def ask(call: Caller, options: argparse.Namespace, progress: Progress, *, by: str) -> Outcome:
-    """Carry out a command of the operations function, as the command line describes it."""
-    match options.command:
-        case "hot" if options.all:
-            return _show_all(call, progress)
-        case "hot" | "watch":
-            return _judge_hot(call({"command": "hot", "limit": options.limit}))
-        case "verify":
-            return _verify(call, progress, repairs=options.mend)
-    command = {"command": options.command, "conversation_id": options.conversation_id}
-    match options.command:
-        case "raise":
-            response = call({**command, "shard_count": options.shard_count, "since_ms": options.since_ms, "by": by})
-            is_fine = response["in_registry"] is not False
-        case "close":
-            response = call({**command, "dry_run": options.dry_run, "timed": options.timed, "by": by})
-            is_fine = response["step"] in {"planned", "confirmed"} or response["refusal"] in {"not-raised", "pending"}
-        case "route":
-            response = call(command)
-            if response["agreement"] == "registry-unavailable":
-                unknown = "Redis did not respond, so what the registry knows is not known"
-                return Outcome(response, Status.FAILED, unknown)
-            is_fine = response["agreement"] == "equal"
-        case other:
-            raise AssertionError(other)
+def show_hot(call: Caller, limit: int) -> Outcome:
+    """Ask for the hottest keys."""
+    return _judge_hot(call({"command": "hot", "limit": limit}))
+
+
+def show_route(call: Caller, key: str) -> Outcome:
+    """Ask for one route."""
+    response = call({"command": "route", "conversation_id": key})
+    if response["agreement"] == "registry-unavailable":
+        unknown = "Redis did not respond, so what the registry knows is not known"
+        return Outcome(response, Status.FAILED, unknown)
+    return _judge(response, is_fine=response["agreement"] == "equal")
+
+
+def raise_key(call: Caller, key: str, shard_count: int, since_ms: int | None, *, by: str) -> Outcome:
+    """Have a key raised by hand."""
+    wanted = {"conversation_id": key, "shard_count": shard_count, "since_ms": since_ms, "by": by}
+    response = call({"command": "raise", **wanted})
+    return _judge(response, is_fine=response["in_registry"] is not False)
+
+
+def close_key(call: Caller, key: str, *, is_dry_run: bool, is_timed: bool, by: str) -> Outcome:
+    """Have a key closed by hand."""
+    response = call(
+        {"command": "close", "conversation_id": key, "dry_run": is_dry_run, "timed": is_timed, "by": by},
+    )
+    is_fine = response["step"] in {"planned", "confirmed"} or response["refusal"] in {"not-raised", "pending"}
+    return _judge(response, is_fine=is_fine)
+
+
+def _judge(response: Mapping[str, Any], *, is_fine: bool) -> Outcome:
     return Outcome(response, Status.FINE if is_fine else Status.FINDING)
 
 
-def _show_all(call: Caller, progress: Progress) -> Outcome:
+def show_all(call: Caller, progress: Progress) -> Outcome:
     """Ask for every route, with its heat, hottest first."""
     hot = call({"command": "hot", "limit": MAX_HOT})
     rows = {row["conversation_id"]: row for row in hot["routes"]}
@@ -81,7 +88,7 @@ def _judge_hot(response: Mapping[str, Any]) -> Outcome:
     return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
 
 
-def _verify(call: Caller, progress: Progress, *, repairs: bool) -> Outcome:
+def verify(call: Caller, progress: Progress, *, repairs: bool) -> Outcome:
     """Compare registry and journal, part by part."""
     counts: dict[str, int] = {}
     differences: list[Mapping[str, str]] = []

@@ -1,0 +1,158 @@
+"""Transcripts of the command line, each pinned whole: `$ command`, then its output, errors (`!`) and exit status.
+
+A line `% step` changes the world first, by one of `STEPS`. `UPDATE_GOLDEN=1` writes the files: read them as a diff.
+The documents name every command, option and field that `--json` prints.
+"""
+
+import json
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from hotpartition.core.ports import JournalEntry
+from hotpartition_cli.main import hotpartition, run
+from support.builders import World, route_of
+from support.fleet import START_MS, Fleet
+
+HERE = Path(__file__).parent / "transcripts"
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+FIELDS = (DOCS / "command-line.md").read_text()
+PAGES = FIELDS + (DOCS / "operations.md").read_text()
+URL = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
+OPTIONS = {
+    name: [option for each in command.params for option in each.opts if option.startswith("--")]
+    for name, command in hotpartition.commands.items()
+}
+
+
+def set_away(world, *, is_away=True):
+    world.registry.is_down = world.reports.is_down = is_away
+
+
+def write(world, rate, key, *, is_throttled=False, seed=1):
+    fleet = Fleet(seed=seed, is_throttled=lambda _: is_throttled)
+    for arrival in fleet.offer(lambda _: rate, 6_000, key):
+        world.reports.send(arrival.report)
+
+
+def raise_many(world):
+    for number in range(30):
+        world.raise_to(2, number, conversation_id=f"c{number:02}", in_redis=False)
+        world.table.routes[f"c{number:02}"] = JournalEntry(route_of((2, number)), 1)
+
+
+def pass_minutes(world, minutes):
+    world.clock.now_ms += 60_000 * minutes
+
+
+STEPS = {
+    "a consumer starts": lambda world: world.reports.announce(world.clock.now_ms),
+    "a rush, throttled": lambda world: write(world, 2_000, "rush", is_throttled=True),
+    "a rush on [red]x[/red]": lambda world: write(world, 500, "[red]x[/red]", seed=2),
+    "old was raised": lambda world: world.raise_to(4, START_MS - 60_000, conversation_id="old"),
+    "old was raised anew": lambda world: world.raise_to(8, world.clock.now_ms, conversation_id="old"),
+    "thirty raises that Redis does not know": raise_many,
+    "[red]x[/red] was raised": lambda world: world.raise_to(2, 5, conversation_id="[red]x[/red]", in_redis=False),
+    "Redis forgets": lambda world: world.registry.routes.clear(),
+    "Redis knows more of old": lambda world: world.registry.add("old", route_of((16, START_MS)).members),
+    "a routing item is broken": lambda world: world.routing_items.unreadable.update({"broken": ("many", "8@5")}),
+    "Redis is away": set_away,
+    "Redis is back": lambda world: set_away(world, is_away=False),
+    "a stream is away": lambda world: setattr(world.reports, "away", {0}),
+    "a minute later": lambda world: pass_minutes(world, 1),
+    "twenty minutes later": lambda world: pass_minutes(world, 20),
+}
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.clock.now_ms = START_MS + 6_000
+    return world
+
+
+def play(text, world, connect, capsys, tmp_path):
+    """Run a transcript's commands; return it with what they print now."""
+    (tmp_path / "item.json").write_text('{"sender": "ann", "body": "hello"}')
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("#"):
+            lines.append(line)
+        elif line.startswith("% "):
+            STEPS[line.removeprefix("% ")](world)
+            lines += ["", line]
+        elif line.startswith("$ "):
+            environ, (_, *arguments) = read_command(line.removeprefix("$ "))
+            status = run(
+                [argument.replace("@item", f"@{tmp_path}/item") for argument in arguments],
+                environ,
+                connect=connect,
+                sleep=lambda _: None,
+            )
+            captured = capsys.readouterr()
+            said = captured.err.replace(str(tmp_path), "…")
+            lines += ["", line, *map(str.rstrip, captured.out.splitlines())]
+            lines += [f"! {error}" for error in said.splitlines()]
+            lines += [f"[exit status {int(status)}]"] if status else []
+    return "\n".join(lines).lstrip() + "\n"
+
+
+def read_command(line):
+    """Split a command; variables in front of it are its environment."""
+    words = shlex.split(line)
+    variables = [word for word in words if re.match(r"HOTPARTITION_\w+=", word)]
+    environ = dict(word.split("=", 1) for word in variables) if variables else URL
+    return environ, [word for word in words if word not in variables]
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in HERE.glob("*.txt")))
+def test_a_transcript(name, world, connect, capsys, tmp_path, monkeypatch):
+    """Text and JSON, status and errors, as they were reviewed."""
+    monkeypatch.setenv("LOGNAME", "ann müller")
+    file = HERE / f"{name}.txt"
+    played = play(file.read_text(), world, connect, capsys, tmp_path)
+    if os.environ.get("UPDATE_GOLDEN"):
+        file.write_text(played)
+    assert played == file.read_text()
+
+
+def rows_of(command):
+    """The rows of the table of options whose first cell names the command."""
+    rows = [line.split(" | ", 1) for line in FIELDS.split("\n## ")[0].splitlines() if line.startswith("| ")]
+    return "\n".join(row[1] for row in rows if re.search(rf"`{command}( ID)?`", row[0]))
+
+
+@pytest.mark.parametrize("command", sorted(OPTIONS))
+def test_a_command_and_its_options_are_named(command):
+    """In the rows of the command itself, so that a new one is not forgotten."""
+    assert f"hotpartition {command}" in PAGES
+    assert [option for option in OPTIONS[command] if f"`{option}`" not in rows_of(command) and option != "--json"] == []
+
+
+def names_in(value):
+    """The fields of a response, at whatever depth; those of counts are values."""
+    if isinstance(value, list):
+        return set().union(*map(names_in, value))
+    if not isinstance(value, dict):
+        return set()
+    return set(value).union(*(names_in(inner) for name, inner in value.items() if not name.endswith("counts")))
+
+
+def test_every_field_that_is_printed_is_named():
+    """In the command's own section, or in that of errors."""
+    sections = {
+        command: section
+        for section in re.split(r"^## ", FIELDS, flags=re.MULTILINE)[1:]
+        for command in section.splitlines()[0].split(", ")
+    }
+    printed = "\n".join(file.read_text() for file in HERE.glob("*.txt"))
+    documents = re.findall(r"^\$ .*?hotpartition (\S+).*--json.*\n(\{.*\})$", printed, re.MULTILINE)
+    assert {"hot", "route", "raise", "close", "verify", "plan", "watch"} <= {command for command, _ in documents}
+    for command, text in documents:
+        document = json.loads(text)
+        section = sections["Errors" if "error" in document else command]
+        documented = {word for name in re.findall(r"`([^`]+)`", section) for word in re.findall(r"\w+", name)}
+        assert names_in(document) - documented == set(), command
