@@ -137,16 +137,63 @@ def test_a_hot_index_throttles_with_its_own_reasons(proxy: Proxy) -> None:
     assert {row.key for row in proxy.meter.timeline.rows_since(0)} == {*map(str, range(10)), "more"}
 
 
-def test_puts_cost_the_larger_of_both_items(proxy: Proxy) -> None:
-    """1,024 bytes are 1 WCU, 1,025 are 2; replacing 3,000 bytes by 100 costs 3."""
-    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "0", 1024))["CapacityUnits"] == 1.0
-    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 1025))["CapacityUnits"] == 2.0
-    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 3000))["CapacityUnits"] == 3.0
-    assert proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 100)) == {
-        "TableName": "t",
-        "CapacityUnits": 3.0,
-        "Table": {"CapacityUnits": 3.0},
-    }
+def _query(pk: str = "a", **more: Any) -> dict[str, Any]:
+    condition = {"KeyConditionExpression": "pk = :p", "ExpressionAttributeValues": {":p": {"S": pk}}}
+    return {**condition, **more}
+
+
+def _set(name: str, size: int) -> dict[str, Any]:
+    return {"UpdateExpression": f"SET {name} = :v", "ExpressionAttributeValues": {":v": {"S": "y" * size}}}
+
+
+ITEM, STRONG = {"Key": _key("a", "0")}, {"ConsistentRead": True}
+NAMES_ALONE = {"ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "sk"}}
+FOUR = [_item("a", str(number), 1500) for number in range(4)]
+ONE, LARGE = [_item("a", "0", 500)], [_item("a", "0", 3000)]
+IN_INDEX = [_item("a", "0", 100, g="00", u="1")]
+
+
+@pytest.mark.parametrize(
+    ("stored", "operation", "request_", "units", "of_index"),
+    [
+        ([], "put_item", {"Item": _item("a", "0", 1024)}, 1.0, None),
+        ([], "put_item", {"Item": _item("a", "0", 1025)}, 2.0, None),
+        (LARGE, "put_item", {"Item": _item("a", "0", 100)}, 3.0, None),  # the larger of both
+        ([], "put_item", {"Item": IN_INDEX[0]}, 2.0, 1.0),  # an entry of the index is one more
+        (IN_INDEX, "update_item", {**ITEM, **_set("u", 1)}, 3.0, 2.0),  # one that moves is two
+        (IN_INDEX, "delete_item", ITEM, 2.0, 1.0),
+        (ONE, "update_item", {**ITEM, **_set("c", 2000)}, 3.0, None),  # the item after it
+        ([], "update_item", {**ITEM, **_set("c", 1)}, 1.0, None),
+        ([], "delete_item", ITEM, 1.0, None),
+        (FOUR, "get_item", ITEM, 0.5, None),
+        (FOUR, "get_item", {**ITEM, **STRONG}, 1.0, None),
+        (FOUR, "get_item", {**ITEM, **STRONG, **NAMES_ALONE}, 1.0, None),
+        (FOUR, "get_item", {"Key": _key("a", "none")}, 0.5, None),
+        (FOUR, "query", _query(**STRONG), 2.0, None),  # 6,000 bytes, rounded by page
+        (FOUR, "query", _query(), 1.0, None),
+        (FOUR, "query", _query(Select="COUNT", **STRONG), 2.0, None),
+        (FOUR, "query", _query(**NAMES_ALONE, **STRONG), 2.0, None),
+        (FOUR, "query", _query("nobody"), 0.5, None),
+        (FOUR, "scan", {}, 1.0, None),
+    ],
+)
+def test_prices(
+    proxy: Proxy,
+    stored: list[dict[str, Any]],
+    operation: str,
+    request_: dict[str, Any],
+    units: float,
+    of_index: float | None,
+) -> None:
+    """What an operation costs, by what was stored before: units of a KB written, of 4 KB read, half when eventual."""
+    for item in stored:
+        proxy.client.put_item(TableName="t", Item=item)
+        proxy.rest()
+    consumed = proxy.consumed(operation, TableName="t", **request_)
+    assert consumed["CapacityUnits"] == units
+    indexes = {} if of_index is None else {"idx": {"CapacityUnits": of_index}}
+    assert consumed.get("GlobalSecondaryIndexes", {}) == indexes
+    assert consumed["Table"] == {"CapacityUnits": units - (of_index or 0)}
 
 
 def test_a_failed_condition_costs_and_returns_the_blocking_item_only_when_asked(proxy: Proxy) -> None:
@@ -169,63 +216,6 @@ def test_a_put_returns_the_old_item_only_when_asked(proxy: Proxy) -> None:
     old = proxy.client.put_item(TableName="t", Item=_item("a", "0", 300), ReturnValues="ALL_OLD")
     assert old["Attributes"] == _item("a", "0", 200)
     assert "ConsumedCapacity" not in old
-
-
-def test_an_index_entry_costs_on_top(proxy: Proxy) -> None:
-    """A new entry is one write, a moved one two; an item without the index's keys costs nothing there."""
-    consumed = proxy.consumed("put_item", TableName="t", Item=_item("a", "0", 100, g="00", u="1"))
-    assert consumed == {
-        "TableName": "t",
-        "CapacityUnits": 2.0,
-        "Table": {"CapacityUnits": 1.0},
-        "GlobalSecondaryIndexes": {"idx": {"CapacityUnits": 1.0}},
-    }
-    update = {
-        "TableName": "t",
-        "Key": _key("a", "0"),
-        "UpdateExpression": "SET u = :u",
-        "ExpressionAttributeValues": {":u": {"S": "2"}},
-    }
-    assert proxy.consumed("update_item", **update)["GlobalSecondaryIndexes"] == {"idx": {"CapacityUnits": 2.0}}
-    assert "GlobalSecondaryIndexes" not in proxy.consumed("put_item", TableName="t", Item=_item("a", "1", 100))
-    assert proxy.consumed("delete_item", TableName="t", Key=_key("a", "0"))["CapacityUnits"] == 2.0
-
-
-def test_updates_cost_the_item_after_them(proxy: Proxy) -> None:
-    """Adding 2,000 bytes to an item of 500 costs 3 WCU; an update that creates an item costs 1."""
-    proxy.client.put_item(TableName="t", Item=_item("a", "0", 500))
-    update = {
-        "UpdateExpression": "SET c = :c",
-        "ExpressionAttributeValues": {":c": {"S": "y" * 2000}},
-        "ReturnValues": "ALL_NEW",
-    }
-    assert proxy.consumed("update_item", TableName="t", Key=_key("a", "0"), **update)["CapacityUnits"] == 3.0
-    update["ExpressionAttributeValues"] = {":c": {"S": "y"}}
-    assert proxy.consumed("update_item", TableName="t", Key=_key("a", "1"), **update)["CapacityUnits"] == 1.0
-
-
-def test_reads_cost_what_is_read(proxy: Proxy) -> None:
-    """Half for eventual reads, rounded by item in a get and by page in a query, projected or filtered or not."""
-    for number in range(4):
-        proxy.client.put_item(TableName="t", Item=_item("a", str(number), 1500))
-        proxy.rest()
-    get = {"TableName": "t", "Key": _key("a", "0")}
-    assert proxy.consumed("get_item", **get)["CapacityUnits"] == 0.5
-    assert proxy.consumed("get_item", **get, ConsistentRead=True)["CapacityUnits"] == 1.0
-    assert proxy.consumed("get_item", TableName="t", Key=_key("a", "none"))["CapacityUnits"] == 0.5
-    query = {
-        "TableName": "t",
-        "KeyConditionExpression": "pk = :p",
-        "ExpressionAttributeValues": {":p": {"S": "a"}},
-    }
-    assert proxy.consumed("query", **query, ConsistentRead=True)["CapacityUnits"] == 2.0  # 6,000 bytes
-    assert proxy.consumed("query", **query)["CapacityUnits"] == 1.0
-    assert proxy.consumed("query", **query, Select="COUNT", ConsistentRead=True)["CapacityUnits"] == 2.0
-    projected = {**query, "ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "sk"}}
-    assert proxy.consumed("query", **projected, ConsistentRead=True)["CapacityUnits"] == 2.0
-    query["ExpressionAttributeValues"] = {":p": {"S": "nobody"}}
-    assert proxy.consumed("query", **query)["CapacityUnits"] == 0.5
-    assert proxy.consumed("scan", TableName="t")["CapacityUnits"] == 1.0
 
 
 def test_a_batch_returns_what_a_partition_refused(proxy: Proxy) -> None:

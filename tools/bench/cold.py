@@ -21,7 +21,7 @@ from hotpartition_messages import Message
 from hotpartition_messages.message_ids import mint_message_id
 from infra.bundle import CACHE, MESSAGES
 from infra.environments import choose_environment
-from tools.bench.measure import MILLISECONDS, Bar, Measured, Samples, interleave
+from tools.bench.measure import MILLISECONDS, Bar, Measured, interleave
 from tools.bench.setup import (
     BODY,
     HOT_CONVERSATION,
@@ -41,8 +41,6 @@ from tools.local.template import FunctionSpec
 
 STARTS = 3
 """Cold starts of each side in a run; a run's figure is their fastest: what disturbs a start only lengthens it."""
-SOURCE_RUNS = 2
-"""Starts without bytecode are for comparison, and take three times as long."""
 WORK_DIR = ROOT / "out" / "bench" / "cold"
 _RESPONSE_SECONDS = 60.0
 
@@ -50,29 +48,18 @@ _RESPONSE_SECONDS = 60.0
 def measure_cold(
     setup: Setup, function: str, event: Mapping[str, Any], *, has_redis: bool = True, at_most: float = 0.7
 ) -> Measured:
-    """Measure the cold starts of one function of ours and of its rival, with shipped bytecode and without."""
+    """Measure the cold starts of one function of ours and of its rival."""
     runtime = WORK_DIR / "runtime"
     install_runtime(runtime)
-    layers = build_layers()
     starter = _Starter(setup, runtime, event, has_redis=has_redis)
-
-    def compare(runs: int, *, has_bytecode: bool) -> Samples:
-        ours = _lay_out("ours", LAMBDAS / function, layers, has_bytecode=has_bytecode, ships_bytecode=True)
-        rival = _lay_out("rival", RIVALS / function, (install_plain().parent,), has_bytecode=has_bytecode)
-        return interleave(partial(starter.fastest_ms, ours), partial(starter.fastest_ms, rival), runs, warms_up=True)
-
-    samples = compare(setup.runs, has_bytecode=True)
-    source_samples = compare(SOURCE_RUNS, has_bytecode=False)
-    from_source = Measured(unit="", rival="", samples=source_samples, bars=(), conditions="")
+    ours = _lay_out("ours", LAMBDAS / function, build_layers(), ships_bytecode=True)
+    rival = _lay_out("rival", RIVALS / function, (install_plain().parent,), ships_bytecode=False)
     return Measured(
         unit="ms",
         rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/bench/rivals/{function}",
-        samples=samples,
-        details={
-            "without_bytecode_ms": from_source.value,
-            "rival_without_bytecode_ms": from_source.rival_value,
-            "ratio_without_bytecode": from_source.ratio,
-        },
+        samples=interleave(
+            partial(starter.fastest_ms, ours), partial(starter.fastest_ms, rival), setup.runs, warms_up=True
+        ),
         bars=(Bar("ratio", at_most=at_most),),
         conditions="wall time from a request, for which a process of the runtime starts, to its response; files are "
         "cached; our layers with the bytecode they ship, the rival with all of it; "
@@ -140,20 +127,14 @@ def _check(outcome: Outcome, log_path: Path) -> None:
         raise ValueError(f"the function returned {said}; its log ends with: {log_path.read_text()[-2000:]}")
 
 
-def _lay_out(
-    name: str, function: Path, layers: tuple[Path, ...], *, has_bytecode: bool, ships_bytecode: bool = False
-) -> Path:
-    """Copy a function and its layers to a place where their bytecode is just what is wanted: none, or all of it.
-
-    Layers that are shipped with bytecode keep what they have, instead of all.
-    """
-    place = WORK_DIR / f"{name}-{'bytecode' if has_bytecode else 'source'}"
+def _lay_out(name: str, function: Path, layers: tuple[Path, ...], *, ships_bytecode: bool) -> Path:
+    """Copy a function and its layers to a place where all is compiled, but for what layers ship without bytecode."""
+    place = WORK_DIR / name
     shutil.rmtree(place, ignore_errors=True)
     named = {f"layer-{index}": layer for index, layer in enumerate(layers)}
     for part, folder in {"function": function, **named}.items():
-        keeps_its_own = has_bytecode and ships_bytecode and part != "function"
-        shutil.copytree(folder, place / part, ignore=None if keeps_its_own else shutil.ignore_patterns("__pycache__"))
-        if has_bytecode and not keeps_its_own:
+        shutil.copytree(folder, place / part)
+        if part == "function" or not ships_bytecode:
             compileall.compile_dir(place / part, quiet=2)
     return place
 

@@ -1,6 +1,6 @@
-"""The rows of `ShardedTable`, each against boto3's own `Table` on one stand-in: one thread and eight, fast and slow.
+"""The rows of `ShardedTable`, each against boto3's own `Table` on one stand-in.
 
-The row's own figure is the CPU of one call by one thread, with responses at once. The other cases are details.
+The row's own figure is the CPU of one call with responses at once; a detail is its wall time where they take a while.
 """
 
 from __future__ import annotations
@@ -36,11 +36,9 @@ PAGES = 150
 SHARDS = 8
 PAGE = 20
 STORED = 400
-THREADS = 8
 SLOW_MS = 5.0
-PAGE_WALL = f"wall, 1 thread, {SLOW_MS:g} ms"
+SLOW_WALL = f"wall, 1 thread, {SLOW_MS:g} ms"
 OF_QUERIES = "of its queries by boto3"
-_MEASURES = {"cpu": cpu_seconds, "wall": wall_seconds}
 
 Work = Callable[[int], object]
 """Makes the call with this number."""
@@ -51,9 +49,7 @@ def open_table(setup: Setup) -> Any:
     resource = boto3.resource(
         "dynamodb",
         endpoint_url=f"http://127.0.0.1:{setup.dynamodb_port}",
-        config=Config(
-            retries={"total_max_attempts": 1, "mode": "standard"}, max_pool_connections=THREADS * (SHARDS + 1)
-        ),
+        config=Config(retries={"total_max_attempts": 1, "mode": "standard"}, max_pool_connections=SHARDS + 1),
     )
     table: Any = resource.Table(TABLE)
     table.meta.data = {
@@ -69,38 +65,22 @@ def compare(setup: Setup, ours: Work, rival: Work, calls: int, bars: Sequence[Ba
     count = setup.count(calls)
     setup.control("Configure", delay_ms=0.0)
     samples = interleave(_mean(ours, count), _mean(rival, count), setup.runs, warms_up=True)
-    details: dict[str, float] = {}
-    with ThreadPoolExecutor(THREADS) as pool:
-        for delay_ms in (0.0, SLOW_MS):
-            setup.control("Configure", delay_ms=delay_ms)
-            for threads in (1, THREADS):
-                executor = pool if threads > 1 else None
-                for kind in _MEASURES:
-                    few = max(THREADS, count // 4)
-                    our_mean, their_mean = (_mean(each, few, kind, executor) for each in (ours, rival))
-                    ratios = interleave(our_mean, their_mean, setup.runs, warms_up=True).ratios
-                    details[f"{kind}, {threads} thread{'s' * (threads > 1)}, {delay_ms:g} ms"] = median(ratios)
+    setup.control("Configure", delay_ms=SLOW_MS)
+    few = max(1, count // 4)
+    slow = interleave(_mean(ours, few, wall_seconds), _mean(rival, few, wall_seconds), setup.runs, warms_up=True)
     return Measured(
         unit="us of CPU",
         rival="boto3's Table, with the same configuration",
         samples=samples,
         bars=bars,
-        conditions=f"{CPU_CONDITIONS}; mean of {count} calls. {conditions}. Details are ratios to boto3's Table",
-        details=details,
+        conditions=f"{CPU_CONDITIONS}; mean of {count} calls. {conditions}. The detail is a ratio to boto3's Table",
+        details={SLOW_WALL: median(slow.ratios)},
     )
 
 
-def _mean(work: Work, count: int, kind: str = "cpu", pool: ThreadPoolExecutor | None = None) -> Callable[[], float]:
-    """Return what measures a call in us: many of them, one after the other or on all threads of a pool."""
-
-    def run() -> None:
-        if pool is None:
-            for number in range(count):
-                work(number)
-        else:
-            list(pool.map(lambda first: [work(number) for number in range(first, count, THREADS)], range(THREADS)))
-
-    return lambda: _MEASURES[kind](run) / count * MICROSECONDS
+def _mean(work: Work, count: int, spent: Callable[[Callable[[], object]], float] = cpu_seconds) -> Callable[[], float]:
+    """Return what measures a call in us: many of them, one after the other."""
+    return lambda: spent(lambda: [work(number) for number in range(count)]) / count * MICROSECONDS
 
 
 def _put(table: Any, prefix: str) -> Work:
@@ -179,9 +159,9 @@ def _reading(sort_key: str) -> Mapping[str, Any]:
 
 def measure_query(setup: Setup) -> Measured:
     """Read pages through boto3, whose nine queries are nearly all of what it costs."""
-    return _compare_pages(setup, [Bar(OF_QUERIES, at_most=1.3), Bar(PAGE_WALL, at_most=2.5)])
+    return _compare_pages(setup, [Bar(OF_QUERIES, at_most=1.3), Bar(SLOW_WALL, at_most=2.5)])
 
 
 def measure_query_curl(setup: Setup) -> Measured:
     """Read pages through libcurl."""
-    return _compare_pages(setup, [Bar("ratio", at_most=0.8), Bar(PAGE_WALL, at_most=1.5)], transport=curl())
+    return _compare_pages(setup, [Bar("ratio", at_most=0.8), Bar(SLOW_WALL, at_most=1.5)], transport=curl())
