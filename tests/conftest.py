@@ -18,9 +18,8 @@ settings.load_profile("hotpartition")
 # Each session of boto3 reads and parses the services' models anew: milliseconds in each test that makes a client.
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
 
-GUARDED = {f"tests/e2e/test_{name}.py" for name in ("check", "clients", "consumers", "registry_faults")}
-OWN = {f"tests/e2e/test_{name}.py" for name in ("demo", "example", "lite")}
-ALONE = ("tests/model/", "tests/golden/")
+GUARDED = "tests/e2e/test_guarded.py"
+ALONE = ("tests/model/", "tests/golden/", "tests/e2e/test_programs.py")
 """Their tests share nothing, and some take long."""
 LONGEST_UNIT_TEST_SECONDS = 3.0
 
@@ -32,8 +31,8 @@ def scope_of(nodeid: str) -> str:
         return "infrastructure"
     if path.startswith(ALONE):
         return nodeid
-    if path.startswith("tests/e2e/") and path not in OWN:
-        return "guarded stack" if path in GUARDED else "stack"
+    if path.startswith("tests/e2e/") and path != GUARDED:
+        return "stack"
     return path
 
 

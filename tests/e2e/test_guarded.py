@@ -1,4 +1,4 @@
-"""The registry's own faults: credentials that are refused, and orders that this form of it cannot carry out."""
+"""The run whose Redis asks for TLS and a user: refused credentials, a check of what is broken, two consumers."""
 
 import time
 import uuid
@@ -7,11 +7,15 @@ from pathlib import Path
 import pytest
 import redis
 
+from hotpartition.core.reports import stream_partition_of
+from hotpartition.core.shares import list_shares
 from hotpartition.runtime.ends import COOLDOWN_MS
 from stack import (
     HOT_WCU,
     SENDER,
+    Recorder,
     assert_read_back,
+    read_meanwhile,
     route_in_journal,
     route_in_redis,
     wait_for,
@@ -84,3 +88,58 @@ def test_a_changed_password_degrades_and_its_file_repairs(guarded_stack, admin, 
     wait_for(is_served)
     stack.offer(conversation, rate=HOT_WCU, seconds=1, load=first)
     assert_read_back(stack, conversation, first)
+
+
+def test_a_missing_permission_of_the_table_fails_the_writes(guarded_stack, check):
+    """The write function may not put; what needs no write passes."""
+    guarded_stack.set_faults({"operation": "PutItem", "fault": "deny"})
+    try:
+        came = check(guarded_stack, fails={"write", "read all shards"})
+    finally:
+        guarded_stack.set_faults()
+    assert came["write"].startswith("500")
+
+
+def test_a_redis_that_refuses_the_user_fails_what_needs_it(guarded_stack, check):
+    """Messages are written and read nevertheless."""
+    password_file = Path(guarded_stack.status()["redis"]["password_file"])
+    password = password_file.read_text()
+    password_file.write_text("wrong")
+    try:
+        for function in ("operate", "write_message", "read_messages"):
+            for _ in range(guarded_stack.status()["functions"][function]["environments"]):
+                guarded_stack.control(f"/functions/{function}/kill")
+        came = check(guarded_stack, "--wait", "0", fails={"raise by hand", "find the consumer"})
+    finally:
+        password_file.write_text(password)
+        time.sleep(COOLDOWN_MS / 1_000)
+    assert "but not in Redis" in came["raise by hand"]
+
+
+STREAMS = 4
+"""What `stream_partitions` is unless it is set."""
+CONSUMER = "consume_reports"
+
+
+def conversation_in(share):
+    """A new conversation whose reports go to a share."""
+    ids = (f"shared:{uuid.uuid4().hex}" for _ in range(1_000))
+    return next(id_ for id_ in ids if stream_partition_of(id_, STREAMS) in share.partitions(STREAMS))
+
+
+@pytest.mark.parametrize("share", list_shares(2), ids=["first", "second"])
+def test_a_rush_in_either_share_is_raised_and_read_back(guarded_stack, share):
+    """While both consumers are killed in the middle of it, and started again as the schedules would."""
+    conversation, load = conversation_in(share), Recorder()
+
+    def kill_and_restart():
+        wait_for(lambda: len(load.acknowledged) >= HOT_WCU / 2)
+        while guarded_stack.status()["functions"][CONSUMER]["busy"]:
+            guarded_stack.kill(CONSUMER)
+        for other in list_shares(2):
+            guarded_stack.invoke_and_leave(CONSUMER, {"share": other.encode()})
+        read_meanwhile(guarded_stack, conversation, load, seconds=2)
+
+    guarded_stack.offer(conversation, rate=HOT_WCU, seconds=3, during=kill_and_restart, load=load)
+    guarded_stack.offer_until(lambda: guarded_stack.shard_buckets(conversation), conversation, load=load)
+    assert_read_back(guarded_stack, conversation, load)
