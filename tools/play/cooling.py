@@ -30,7 +30,7 @@ def close_times(speed: float) -> Mapping[str, int]:
     return {"margin_ms": round(1_000 * slowness), "pause_ms": round(1_000 * slowness)}
 
 
-MOST_SLOWNESS = 5.0
+MOST_SLOWNESS = 3.0
 LONGEST_SECONDS = 120.0
 """How long a close is waited for, on any machine."""
 PAGE_LIMIT = 20

@@ -6,19 +6,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import ceil
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from tools.figures import nearest_rank
 from tools.history import Verdict
 from tools.local.metering import TimelineRow
+from tools.play.charts import Color, Picture, draw, number, palette_css, panel, percent, seconds, stack, steps
 from tools.play.client import Application, Recorder
 from tools.play.cooling import NOT_CLOSED, Cooled
 from tools.play.readers import RushCourse
 from tools.play.verdict import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
 from tools.play.watch import Observations, Raise
-from tools.reports.charts import Picture, draw, panel, stack, steps
-from tools.reports.page import render
-from tools.reports.palette import Color
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes  # slow to import, and needed for a report alone
@@ -79,12 +80,28 @@ def build_pictures(run: Run) -> Mapping[str, Picture]:
 
 
 def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
-    """Build the HTML of a report."""
+    """Build the HTML of a report: all is escaped that does not say it is markup, and each name needs a value."""
     figures = {
         **summary_document(run.summary, run.history, run.judgement, run.machine),
         "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
     }
-    return render("demo.html.j2", run=run, figures=figures, pictures=pictures)
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"number": number, "percent": percent, "seconds": seconds}
+    template = environment.get_template("demo.html.j2")
+    return template.render(run=run, figures=figures, pictures=pictures, palette=palette_css())
+
+
+def remove_results(folder: Path) -> None:
+    """Remove what an older run wrote, so that an interrupted one leaves nothing behind that looks like its own."""
+    for file in (folder / "summary.json", folder / "report.html", *folder.glob("*.svg")):
+        file.unlink(missing_ok=True)
 
 
 def _draw_load(run: Run) -> Picture:

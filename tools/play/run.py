@@ -19,7 +19,7 @@ from tools.history import Verdict, check_history
 from tools.play.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
 from tools.play.cooling import NOT_CLOSED, CoolDown, close_settings, close_times
 from tools.play.readers import ReadRush, RushCourse, read_counts
-from tools.play.report import Played, Run, build_pictures, build_report
+from tools.play.report import Played, Run, build_pictures, build_report, remove_results
 from tools.play.scale import Scale
 from tools.play.stack import Stack, environment_options
 from tools.play.verdict import (
@@ -47,7 +47,6 @@ from tools.play.watch import (
     watch_route,
 )
 from tools.play.workload import Workload
-from tools.reports.page import remove_results
 
 ResultT = TypeVar("ResultT")
 

@@ -1,6 +1,7 @@
 """Pictures as SVG from matplotlib: the same bytes for the same data, readable on light and dark ground and on a phone.
 
-A picture is drawn for the width of a phone; the page lets it grow. Its text stays text, in the page's own font.
+A picture is drawn for the width of a phone; the page lets it grow. Its text stays text, in the page's own font. Data
+colours follow Okabe and Ito, Color Universal Design (2008), darkened where one is too pale for a thin line.
 """
 
 from __future__ import annotations
@@ -8,17 +9,61 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from html import escape
 from io import StringIO
 from itertools import pairwise
 from math import ceil, nan
 from typing import TYPE_CHECKING, Any
 
-from tools.reports.page import number
-from tools.reports.palette import Color, palette_css, variable
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+
+class Color(StrEnum):
+    """A colour by purpose: its value on light ground; `palette_css` has its value on dark ground."""
+
+    INK = "#1b2430"
+    SOFT = "#56647a"
+    GRID = "#dfe5ec"
+    CARD = "#fefefe"
+    GROUND = "#f4f6f9"
+    BAND = "#fdf0d5"
+    CALM = "#9db4cc"
+    BLUE = "#0072b2"
+    ORANGE = "#d55e00"
+    GREEN = "#00855f"
+    PURPLE = "#a8478a"
+    YELLOW = "#b27d00"
+
+
+DARK = {
+    Color.INK: "#e8edf3",
+    Color.SOFT: "#a3b0c0",
+    Color.GRID: "#2c3846",
+    Color.CARD: "#18202a",
+    Color.GROUND: "#0f141a",
+    Color.BAND: "#3a2f1a",
+    Color.CALM: "#506a86",
+    Color.BLUE: "#56b4e9",
+    Color.ORANGE: "#ff8f4d",
+    Color.GREEN: "#33c69b",
+    Color.PURPLE: "#e29bc8",
+    Color.YELLOW: "#f0c242",
+}
+
+
+def variable(color: Color) -> str:
+    """Return the colour as a style sheet names it."""
+    return f"var(--{color.name.lower()})"
+
+
+def palette_css() -> str:
+    """Build the style rules that give each colour its value on light and on dark ground."""
+    light = " ".join(f"--{color.name.lower()}: {color};" for color in Color)
+    dark = " ".join(f"--{color.name.lower()}: {DARK[color]};" for color in Color)
+    return f":root {{ {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+
 
 WIDTH_PX = 380
 PX_PER_INCH = 72
@@ -149,3 +194,26 @@ def _themed(svg: str, name: str, label: str) -> str:
         body = body.replace(color.value, variable(color))
     namespaces = 'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink"'
     return f'<svg {namespaces} {box[0] if box else ""} role="img"><title>{escape(label)}</title>{body}'
+
+
+def number(value: float | str | None, digits: int = 3) -> str:
+    """Write a number the way people read it; texts stay as they are, and what is not known is a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    if 0 < abs(value) < 10**-digits:
+        return f"{value:.0e}".replace("e-0", "e-")
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(part: float, whole: float) -> str:
+    """Write a share."""
+    share = 100 * part / whole if whole else 0.0
+    return "0 %" if not part else f"{share:.1f} %" if share >= 0.1 else "< 0.1 %"
+
+
+def seconds(value: float | None) -> str:
+    """Write a time, or that it never came."""
+    return "never" if value is None or value == float("inf") else f"{value:.2f} s"

@@ -1,1 +1,0 @@
-"""What the reports of demonstration and simulator share: pages from templates, pictures, one palette."""
