@@ -64,7 +64,7 @@ class MessageRun:
             raise ValueError(f"there is no strategy {strategy_name!r}; there are {', '.join(STRATEGIES)}")
         strategy = self.strategy = STRATEGIES[strategy_name]()
         self.engine, self.seed = engine, seed
-        scenario = self.scenario = scenario.named_for(seed)
+        scenario = self.scenario = scenario.drawn_for(seed)
         self.end = scenario.seconds + scenario.drain_seconds
         self.phases = Phases(
             scenario.hot_conversation, onset=scenario.onset, heat_end=scenario.heat_ends, end=scenario.seconds

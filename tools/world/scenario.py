@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from hotpartition.core.closes import TIMES, CloseTimes
+from hotpartition.core.sampler import SLOT_MS
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import OnDemand, Partitions, TableConfig
@@ -174,6 +176,8 @@ class Scenario:
     settings: ProductSettings = field(default_factory=ProductSettings)
     schedule: Schedule = field(default_factory=Schedule)
     faults: FaultPlan | None = None
+    draws_phase: bool = False
+    """Whether the step begins anywhere within a slot: one that begins exactly with it flatters a fast detector."""
     is_judged: bool = True
     """Whether a history is kept and judged, with reads of everything at the end."""
 
@@ -182,9 +186,24 @@ class Scenario:
         """When the heat ends."""
         return min(self.heat_end, self.seconds)
 
-    def named_for(self, seed: int) -> Scenario:
-        """Give the hot conversation its name in a seed's run."""
-        return replace(self, hot_conversation=name_for(self.hot_conversation, seed))
+    def drawn_for(self, seed: int) -> Scenario:
+        """Give the hot conversation its name in a seed's run, and the step the place within a slot where it begins."""
+        named = replace(self, hot_conversation=name_for(self.hot_conversation, seed))
+        return named.shifted(Random(f"phase/{seed}").random() * SLOT_MS / 1000) if self.draws_phase else named
+
+    def shifted(self, seconds: float) -> Scenario:
+        """Let all loads of conversations begin, and end, later."""
+        flows = [
+            replace(
+                flow,
+                shape=replace(flow.shape, onset=flow.shape.onset + seconds),
+                start=flow.start and flow.start + seconds,
+                end=flow.end + seconds,
+            )
+            for flow in self.workload.flows
+            if isinstance(flow, ConversationFlow) and isinstance(flow.shape, Step)
+        ]
+        return replace(self, onset=self.onset + seconds, workload=Workload(tuple(flows)))
 
     def list_rooms(self, seed: int) -> list[str]:
         """List the conversations that a seed's run has by name, and not by popularity."""
@@ -233,6 +252,7 @@ def step(load_wcu: float = 4000.0, partitions: int = 32, *, name: str = "step", 
         seconds=onset + heat_seconds,
         onset=onset,
         hot_wcu=load_wcu,
+        draws_phase=True,
         table=table_of(partitions),
         other_wcu=10_000.0,
         writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
@@ -284,6 +304,7 @@ COMPARISON = replace(
         )
     ),
     name="compare",
+    draws_phase=False,
     description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
     "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
     "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
