@@ -110,6 +110,20 @@ def test_decisions_are_those_of_the_reference(steps, route, other_route, random)
         event(reason)
 
 
+slot_loads = st.lists(st.floats(0.1, 3_000.0) | st.integers(0, 40).map(lambda k: 50.0 * k), min_size=8, max_size=24)
+
+
+@given(slot_loads, slot_loads, st.sampled_from([2, 3, 8]), st.integers(0, 900))
+def test_two_hot_classes_are_judged_as_in_the_reference(older, newer, shard_count, waiting_ms):
+    """Beside a live load a backfill, whose raise has to have room for both."""
+    judges = Judges({"a": route_of((shard_count, START_MS - 4_000)), "b": route_of()})
+    for source, position, wcu in (("e", START_MS - 9_000, older), ("f", START_MS - 1_000, newer)):
+        for slot, value in enumerate(wcu, START_SLOT - len(wcu) + 1):
+            if value:
+                judges.take(WriteReport("a", slot, source, value, position, 0), START_MS)
+    judges.compare(START_MS + waiting_ms)
+
+
 # So few slots, sources and values that they meet all the time.
 close_reports = st.builds(
     WriteReport,
