@@ -74,7 +74,6 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
                 MetricName.DECISION_AT_CAP,
                 MetricName.DECISION_TOO_MANY,
                 MetricName.DECISION_READ_HOT,
-                MetricName.DECISION_COOLED,
             )
         },
     ),

@@ -68,7 +68,7 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     rows = {row["conversation_id"]: row for row in hot["routes"]}
     # A conversation without a report is neither written nor read, unless one response cannot hold all that have one.
     is_all = hot["is_complete"] and hot["active"] <= MAX_HOT
-    nothing = ("wcu_per_second", "throttled_share", "rcu_per_second", "pages_per_second")
+    nothing = ("wcu_per_second", "throttled_share", "rcu_per_second")
     idle = dict.fromkeys(nothing, 0.0) if is_all else {}
     for page in _parts(call, {"command": "routes"}):
         for row in page["routes"]:

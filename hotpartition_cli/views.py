@@ -36,7 +36,7 @@ CONSUMER_SECONDS = 300
 def view_hot(document: Mapping[str, Any]) -> RenderableType:
     """Show partition keys by heat and age."""
     at = document["at"]
-    columns = ("WCU/s", "of capacity", "throttled", "N", "raised", "RCU/s", "copies")
+    columns = ("WCU/s", "of capacity", "throttled", "N", "raised", "RCU/s")
     table = _table(("partition key", "left"), *columns)
     for row in document["routes"]:
         wcu, throttled = row["wcu_per_second"], row["throttled_share"]
@@ -51,7 +51,6 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
             str(row["shard_count"] or "-"),
             age,
             "?" if (rcu := row["rcu_per_second"]) is None else f"{rcu:,.0f}",
-            Text(str(row["page_copies"] or "-"), "yellow"),
         )
     away, is_known = document["streams_unavailable"], document["active"] is not None
     parts: list[RenderableType] = [table]

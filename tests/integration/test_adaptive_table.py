@@ -106,7 +106,7 @@ def test_a_raise_by_hand_holds_for_all_items(deployment, deciding):
 def test_processes_share_the_newest_page_of_a_read_hot_key(deployment, connect):
     """Read once; in the second process it comes from Redis, and from its own memory when Redis is asked no more."""
     plain = boto3.resource("dynamodb").Table("readings")
-    RedisRegistry(connect(deployment["registry_port"]), "readings").mark_read_hot("dev|7", 2)
+    RedisRegistry(connect(deployment["registry_port"]), "readings").mark_read_hot("dev|7")
     first, second = (
         ShardedTable(
             plain, shards=adaptive(environ={}, page_ttl_seconds=60.0, page_staleness_seconds=600.0, **deployment)

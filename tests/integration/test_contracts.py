@@ -164,12 +164,12 @@ class TestRegistry:
     def test_what_is_read_hot_is_told_with_the_route(self, registry):
         """Neither hides the other, and marking again replaces the number."""
         assert registry.get_for_reading("c") == ReadRoute(EMPTY_ROUTE, 0)
-        registry.mark_read_hot("c", 2)
+        registry.mark_read_hot("c")
         registry.add("d", [FOUR])
         assert registry.get_for_reading("c") == ReadRoute(EMPTY_ROUTE, 2)
         assert registry.get_for_reading("d") == ReadRoute(route_of((4, 5)), 0)
         registry.add("c", [EIGHT])
-        registry.mark_read_hot("c", 16)
+        registry.mark_read_hot("c")
         assert registry.get_for_reading("c") == ReadRoute(route_of((8, 9)), 16)
         assert registry.get("c") == route_of((8, 9))
 
@@ -197,7 +197,7 @@ class TestRegistry:
         for call in (
             lambda: dead_registry.get("c"),
             lambda: dead_registry.get_for_reading("c"),
-            lambda: dead_registry.mark_read_hot("c", 1),
+            lambda: dead_registry.mark_read_hot("c"),
             lambda: dead_registry.add("c", [FOUR]),
             dead_registry.count_raise,
             lambda: dead_registry.mark_warm("c", 1),

@@ -226,7 +226,7 @@ def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_serve
         dynamodb.store.create(message.to_item("c"))
     first, second = (open_reader(settings, FakeTelemetry(), open_calls("boto3")) for _ in range(2))
     cold = first.read_page(PageRequest("c", limit=3))
-    RedisRegistry(connect(redis_server.port), TABLE_NAME).mark_read_hot("c", 3)
+    RedisRegistry(connect(redis_server.port), TABLE_NAME).mark_read_hot("c")
     read_cached(first)
     dynamodb.store.create(build_message(now_ms, 9).to_item("c"))
     page = read_cached(second)

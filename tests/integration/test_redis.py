@@ -97,7 +97,7 @@ class TestRegistry:
     def test_a_mark_lasts_a_minute(self, registry, admin, table_name):
         """A consumer that is gone leaves nothing read-hot for long."""
         key = read_hot_key(table_name, "c")
-        assert_lasts(admin, key, 60_000, lambda: registry.mark_read_hot("c", 3))
+        assert_lasts(admin, key, 60_000, lambda: registry.mark_read_hot("c"))
 
     def test_a_warm_mark_ends_by_itself(self, registry, admin, table_name):
         """Redis's clock decides when."""

@@ -171,7 +171,7 @@ def _allowed(connection, table_name):
     tries = {
         "get": lambda: registry.get("c"),
         "get_for_reading": lambda: registry.get_for_reading("c"),
-        "mark_read_hot": lambda: registry.mark_read_hot("c", 2),
+        "mark_read_hot": lambda: registry.mark_read_hot("c"),
         "add": lambda: registry.add("c", [FOUR]),
         "count_raise": registry.count_raise,
         "mark_warm": lambda: registry.mark_warm("c", 1),

@@ -15,7 +15,6 @@ from hotpartition.control.operations import Operations
 from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.detector import Thresholds
 from hotpartition.core.ports import JournalEntry
-from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
@@ -44,8 +43,6 @@ from support.fakes import (
 from support.page_store import FakePageStore
 
 THRESHOLDS = Thresholds(hot_at_once_wcu=1000, hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
-
-READ_THRESHOLDS = ReadThresholds(hot_at_once_rcu=1500, hot_sustained_rcu=1000, cooled_rcu=500, pages_per_copy=20_000)
 
 
 def message_id(time_ms: int, tail: int = 0) -> str:
@@ -186,7 +183,7 @@ class World:
         return Consumer(
             self.control_ends(),
             thresholds=THRESHOLDS,
-            read_thresholds=READ_THRESHOLDS,
+            hot_at_once_rcu=1500,
             stream_partitions=self.reports.partitions,
             max_raises_per_hour=max_raises_per_hour,
             cooling=cooling,

@@ -10,6 +10,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.errors import InvalidRequestError, RegistryUnavailableError, RetryLaterError, ThrottledError
 from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
+from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
@@ -252,9 +253,9 @@ class FakeRegistry:
     def get_for_reading(self, collection: str) -> ReadRoute:
         return ReadRoute(self.get(collection), self.copies.get(collection, 0))
 
-    def mark_read_hot(self, collection: str, copies: int) -> None:
+    def mark_read_hot(self, collection: str) -> None:
         self._check()
-        self.copies[collection] = copies
+        self.copies[collection] = PAGE_COPIES
 
     def add(self, collection: str, members: Iterable[Member]) -> None:
         self._check()

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from hotpartition.core.detector import Decision, ReportWindow, Thresholds, decide
+from hotpartition.core.detector import Decision, Thresholds, decide
 from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import LoadSampler
+from hotpartition.core.window import ReportWindow
 from support.builders import THRESHOLDS
 
 START_MS = 1_700_000_000_000
@@ -92,7 +93,7 @@ def detect(
 ) -> Detection:
     """Run the detector over a trace in ticks of 100 ms, applying each raise at once."""
     waiting = sorted(arrivals, key=lambda a: a.at_ms)
-    window, detection, raised_at_ms = ReportWindow(), Detection(route=route), None
+    window, detection = ReportWindow(), Detection(route=route)
     for now_ms in range(START_MS, START_MS + duration_ms, TICK_MS):
         while waiting and waiting[0].at_ms <= now_ms:
             window.add(waiting.pop(0).report, now_ms)
@@ -100,12 +101,9 @@ def detect(
         reports = window.as_mapping().get(collection)
         if reports is None:
             continue
-        for decision in decide(
-            collection, reports, detection.route, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms
-        ):
+        for decision in decide(collection, reports, detection.route, thresholds, now_ms=now_ms):
             detection.reasons.add(str(decision.reason))
             if decision.generation:
                 detection.route = detection.route.union(Route(frozenset({decision.generation})))
                 detection.raises.append((now_ms - START_MS, decision))
-                raised_at_ms = now_ms
     return detection

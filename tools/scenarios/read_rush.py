@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hotpartition.core.errors import RetryLaterError
+from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Generation
 from hotpartition.engine.read_cache import Cached, Key, Origin, ReadCache, ValueT
 from hotpartition.redis.cluster import read_hot_key
@@ -34,7 +35,6 @@ from tools.world.workload import ConversationFlow, Workload, constant
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
 SHARD_COUNT = 16
-COPIES = 3
 """The consumer's decision for this number of pages."""
 PARTITIONS = 32
 PAGE_LIMIT = 50
@@ -119,7 +119,7 @@ RUSHES = (
         name="cached",
         description="The newest page is asked for 50,000 times a second by 1,000 environments; N is 16.",
         seconds=4.0,
-        copies=COPIES,
+        copies=PAGE_COPIES,
         is_watched=True,
     ),
     ReadRush(

@@ -3,8 +3,8 @@
 import pytest
 
 from hotpartition.control.hot_keys import NO_HEAT, Heat, measure_heat
-from hotpartition.core.detector import ReportWindow
 from hotpartition.core.reports import WriteReport
+from hotpartition.core.window import ReportWindow
 from support.fleet import START_MS, Fleet
 
 

@@ -2,14 +2,16 @@
 
 import tracemalloc
 from dataclasses import replace
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.detector import CollectionReports, Reason, ReportWindow, decide, size_route
+from hotpartition.core.detector import Reason, decide, size_route
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Close, Generation, Route
+from hotpartition.core.window import CollectionReports, ReportWindow
 from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Fleet, detect
@@ -62,7 +64,7 @@ def test_a_raise_under_a_pending_close_comes_first():
     route = Route(frozenset({Generation(START_MS - 1, 2)}), frozenset({Close(CLOSE_MS, True)}))
     reports = CollectionReports()
     for arrival in Fleet().offer(lambda _: 8_000, 3_000, placed_under=2):
-        reports.add(arrival.report)
+        reports.add(*arrival.report[1:3], arrival.report[3:])
     (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 3_000)
     assert decision.reason is Reason.RAISED
     assert not decision.keeps_n
@@ -81,14 +83,13 @@ samples = st.builds(
 some_routes = st.lists(st.tuples(st.integers(1, 128), st.integers(START_MS - 9_000, START_MS)), max_size=3)
 
 
-@given(st.lists(samples, max_size=40), some_routes, st.none() | st.integers(0, 9_000))
-def test_every_raise_helps_and_stays_within_bounds(reports, generations, raised_ago):
+@given(st.lists(samples, max_size=40), some_routes)
+def test_every_raise_helps_and_stays_within_bounds(reports, generations):
     """Whatever is reported: a raise gives its own messages more shards than they had, and never passes the cap."""
     state, route = CollectionReports(), route_of(*generations)
     for report in reports:
-        state.add(report)
-    raised_at = None if raised_ago is None else START_MS - raised_ago
-    decisions = decide("c", state, route, THRESHOLDS, now_ms=START_MS, raised_at_ms=raised_at)
+        state.add(*report[1:3], report[3:])
+    decisions = decide("c", state, route, THRESHOLDS, now_ms=START_MS)
     assert decisions
     for decision in decisions:
         if decision.generation:
@@ -101,7 +102,7 @@ def test_the_window_holds_no_more_than_the_horizon():
     taken = []
     tracemalloc.start()
     try:
-        window = ReportWindow(THRESHOLDS)
+        window = ReportWindow(THRESHOLDS.loud_wcu)
         for tick in range(60):
             now_ms = START_MS + 1_000 * tick
             for i in range(100):
@@ -134,8 +135,56 @@ def test_more_load_never_yields_fewer_shards(base, factor):
     def count(scale):
         state = CollectionReports()
         for slot in range(START_MS // 250 - 6, START_MS // 250 - 1):
-            state.add(WriteReport("c", slot, "a", base * 10 * scale, START_MS, 0))
+            state.add(slot, "a", (base * 10 * scale, START_MS, 0, False))
         decisions = decide("c", state, route_of(), THRESHOLDS, now_ms=START_MS)
         return max((d.generation.shard_count for d in decisions if d.generation), default=0)
 
     assert count(factor) >= count(1.0)
+
+
+def test_one_lone_old_id_does_not_draw_a_raise_back():
+    """Clients make ids: one of the year 2001 beside 4,000 WCU/s moves `since` by nothing."""
+    arrivals = Fleet().offer(lambda _: 4_000, 3_000)
+    since = {}
+    for old_ms in (START_MS, 1_000_000_000_000):
+        old = [replace(a, report=a.report._replace(position=old_ms)) if n == 200 else a for n, a in enumerate(arrivals)]
+        (_, raised), *_ = detect(old, 2_000).raises
+        since[old_ms] = raised.generation.since_ms
+    assert since[1_000_000_000_000] == since[START_MS]
+
+
+def raise_times(wcu_per_second, seconds, seeds):
+    """When steady loads that begin anywhere in a slot are raised first, seconds after that; None: never."""
+    for seed in seeds:
+        onset_ms = Random(f"onset {seed}").randrange(250)
+        load = Fleet(environments=200, sampling_distance_wcu=5.0, seed=seed, delay_ms=40)
+        arrivals = load.offer(lambda at: wcu_per_second if at >= onset_ms else 0, seconds * 1_000)  # noqa: B023 - used here
+        raises = detect(arrivals, seconds * 1_000).raises
+        yield (raises[0][0] - onset_ms) / 1_000 if raises else None
+
+
+def test_loads_around_the_limits_are_raised_soon_or_not_at_all():
+    """1,200 WCU/s within 1.35 s in 19 of 20, 900 always, 700 never."""
+    assert sorted(raise_times(1_200, 3, range(20)))[18] <= 1.35
+    assert None not in set(raise_times(900, 9, range(20)))
+    assert set(raise_times(700, 20, range(6))) == {None}
+
+
+@pytest.mark.parametrize(("refused_share", "is_raised"), [(0.0, False), (0.02, False), (0.1, True)])
+def test_a_key_that_shares_its_partition_with_busy_ones_is_raised_at_half(refused_share, is_raised):
+    """Only where writes were refused; and only at the base key: more shards would not help those on shards."""
+    draw = Random(1)
+    fleet = Fleet(sampling_distance_wcu=5.0, is_throttled=lambda _: draw.random() < refused_share)
+    arrivals = fleet.offer(lambda _: 500, 9_000)
+    assert bool(detect(arrivals, 9_000).raises) is is_raised
+    assert detect(arrivals, 9_000, route=route_of((2, START_MS - 60_000))).raises == []
+
+
+@pytest.mark.parametrize("environments", [1, 2, 4])
+def test_a_backfill_beside_a_live_load_raises_nothing_where_few_processes_carry_both(environments):
+    """1,500 WCU/s live and 500 of old messages, on 5 shards: each crossing counts for its own class."""
+    draw = Random(environments)
+    old = lambda _: 9 * 3_600_000 if draw.random() < 0.25 else 0  # noqa: E731 - a load's shape
+    fleet = Fleet(environments=environments, sampling_distance_wcu=5.0, message_age_ms=old)
+    route = route_of((5, START_MS - 3_600_000))
+    assert detect(fleet.offer(lambda _: 2_000, 8_000), 8_000, route=route).raises == []

@@ -5,9 +5,9 @@ from math import exp
 
 import pytest
 
-from hotpartition.core.detector import HORIZON_SLOTS, SLOTS_PER_SECOND, ReportWindow
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.sampler import SLOT_MS
+from hotpartition.core.window import HORIZON_SLOTS, SLOTS_PER_SECOND, ReportWindow
 from hotpartition.runtime.settings import Settings
 
 NEGLIGIBLE = 1e-18

@@ -24,7 +24,7 @@ def filled(count=30, *, copies=1):
         if index == count // 2:
             world.raise_to(4, world.clock.now_ms)
         writer.write(new_message(str(index)))
-    world.registry.mark_read_hot("c", copies)
+    world.registry.mark_read_hot("c")
     world.table.calls.clear()
     world.registry.reads = 0
     return world
@@ -41,7 +41,7 @@ def test_a_cold_conversation_costs_what_it_costs_without_a_cache(shard_count, is
     costs = []
     for environment in (None, "e"):
         world = filled() if shard_count else World()
-        world.registry.mark_read_hot("c", 0)
+        world.registry.copies.clear()
         world.registry.is_down = is_down
         reader = world.reader(environment=environment)
         for _ in range(3):
@@ -98,7 +98,7 @@ def test_what_has_expired_meanwhile_is_not_shown():
         expires_at_s = now_ms // 1000 + 1 if index == 58 else None
         message = replace(build_message(now_ms + index, index, body=str(index)), expires_at_s=expires_at_s)
         world.store(message, "c")
-    world.registry.mark_read_hot("c", 1)
+    world.registry.mark_read_hot("c")
     reader = world.reader(environment="a")
     before = reader.read_page(NEWEST)
     assert bodies(before)[:3] == ["59", "58", "57"]
@@ -135,7 +135,7 @@ def test_a_part_of_a_cached_page_is_the_page_that_would_have_been_read(contents,
 
     request = PageRequest("c", limit=limit)
     uncached = world.reader().read_page(request, fits=count)
-    world.registry.mark_read_hot("c", 1)
+    world.registry.mark_read_hot("c")
     reader = world.reader(environment="a")
     reader.read_page(PageRequest("c", limit=50 if limit <= 50 else MAX_LIMIT), fits=count)
     calls = len(world.table.calls)
@@ -162,7 +162,7 @@ def test_many_deleted_messages_end_a_cached_page_where_they_end_an_uncached_one(
     world.store(build_message(now_ms - 5_000, 1, body="last"), "c")
     uncached = world.reader().read_page(replace(NEWEST, limit=2))
     assert bodies(uncached) == ["first"]
-    world.registry.mark_read_hot("c", 1)
+    world.registry.mark_read_hot("c")
     reader = world.reader(environment="a")
     pages = [reader.read_page(replace(NEWEST, limit=2)) for _ in range(2)]
     assert [replace(page, age_ms=None) for page in pages] == [uncached, uncached]

@@ -76,7 +76,7 @@ def test_a_page_that_is_refused_is_counted_with_the_least_that_it_takes(world):
 
 def test_a_cached_page_counts_as_what_it_would_have_taken(world):
     """Whoever serves it: so a cache that works does not cool what it serves."""
-    world.registry.mark_read_hot("c", 1)
+    world.registry.mark_read_hot("c")
     first, second = (world.reader(environment=name, sampling_distance_rcu=1.0) for name in "ab")
     first.read_page(PageRequest("c"))
     took = 2.0 * len(world.table.queries)

@@ -42,18 +42,18 @@ def test_copies_are_as_fresh_as_the_route():
     """One look-up tells both; what is learned elsewhere leaves them. Without Redis, they are known for a minute."""
     registry = FakeRegistry()
     source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
-    registry.mark_read_hot("c", 3)
+    registry.mark_read_hot("c")
     assert source.get_for_reading("c", 0) == (route_of(), 3)
     assert source.get_route("c", 0) == route_of()
     assert registry.reads == 1
-    registry.mark_read_hot("c", 5)
+    registry.copies["c"] = 5
     source.learn("c", route_of((4, 0)), 1_000)
     assert [source.get_for_reading("c", now_ms).copies for now_ms in (1_999, 2_999, 3_000)] == [3, 3, 5]
     registry.is_down = True
     assert [source.get_for_reading("c", now_ms).copies for now_ms in (4_999, 5_000, 64_999, 65_000)] == [5, 5, 5, 0]
     assert source.get_for_reading("c", 65_000).route == route_of((4, 0))
     registry.is_down = False
-    registry.mark_read_hot("c", 0)
+    registry.copies.clear()
     assert source.get_for_reading("c", 65_000).copies == 0
 
 

@@ -332,7 +332,7 @@ class TestNewestPage:
     def api(self):
         """One whose reader caches pages of what is read-hot: `hot` is, `c` is not."""
         api = Api(environment="e")
-        api.world.registry.mark_read_hot("hot", 1)
+        api.world.registry.mark_read_hot("hot")
         for conversation_id in ("c", "hot"):
             api.post(conversation_id=conversation_id)
         return api

@@ -53,8 +53,6 @@ def test_hot(world):
                 "raised_at": None,
                 "is_malformed": False,
                 "rcu_per_second": 0.0,
-                "pages_per_second": 0.0,
-                "page_copies": 0,
             }
         ],
         "active": 1,

@@ -52,7 +52,7 @@ class Fleet(AdaptiveShards):
 def fleet(plain):
     """With five items of a key that is read-hot."""
     fleet = Fleet(plain)
-    fleet.registry.mark_read_hot("room", 2)
+    fleet.registry.mark_read_hot("room")
     table = fleet.process()
     for number in range(5):
         table.put_item(Item={"PK": "room", "SK": f"{number}", **OF_ALL_KINDS})

@@ -46,7 +46,7 @@ STOP_MARGIN_MS = 10_000
 
 _PUBLISHED = {"collection": "conversation_id", "rows": "routes"}
 """Fields whose published name is another one than the code's. An instant, `…_ms`, is published without its unit."""
-_DIGITS = {"wcu_per_second": 1, "throttled_share": 3, "rcu_per_second": 1, "pages_per_second": 1}
+_DIGITS = {"wcu_per_second": 1, "throttled_share": 3, "rcu_per_second": 1}
 
 
 class _Command(BaseModel):

@@ -13,19 +13,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hotpartition.control.cooling import Cooler, CoolingLimits
+from hotpartition.control.decision_log import DecisionLog
 from hotpartition.control.ends import ControlEnds
-from hotpartition.control.read_marking import REPEAT_LOG_MS, ReadMarker
+from hotpartition.control.read_marking import ReadMarker
 from hotpartition.control.streams import StreamReader
-from hotpartition.core.closes import WARM_SHARE
-from hotpartition.core.detector import HORIZON_SLOTS, Decision, Reason, ReportWindow, Thresholds, decide
+from hotpartition.core.detector import Decision, Reason, Thresholds, decide
 from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, report_unreadable
-from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.core.sampler import SLOT_MS, slot_of
+from hotpartition.core.sampler import SLOT_MS
 from hotpartition.core.shares import WHOLE, Share
+from hotpartition.core.window import HORIZON_SLOTS, ReportWindow, last_whole_slot
 from hotpartition.engine.raising import RAISE_BUDGET_MS
 
 POLL_MS = 100
@@ -66,13 +66,12 @@ class _State:
     """The state of one run. All of it can be lost."""
 
     reader: StreamReader
+    log: DecisionLog
     routes: dict[str, JournalEntry] = field(default_factory=dict)
     # when each of them was read, or raised
     read_ms: dict[str, int] = field(default_factory=dict)
     # collections whose route in the journal may not be in Redis yet
     to_push: set[str] = field(default_factory=set)
-    # by collection and load class, the last logged reason and its minute: a state that lasts is logged once a minute
-    logged: dict[tuple[str, int], tuple[Reason, int]] = field(default_factory=dict)
     # the highest age of reports that were decided on since this was last counted
     lag_ms: int = 0
     # until when a collection is left alone whose raise was refused
@@ -99,7 +98,7 @@ class Consumer:
         ends: ControlEnds,
         *,
         thresholds: Thresholds,
-        read_thresholds: ReadThresholds,
+        hot_at_once_rcu: float,
         stream_partitions: int,
         max_raises_per_hour: int,
         cooling: CoolingLimits | None = None,
@@ -109,7 +108,7 @@ class Consumer:
         With `max_raises_per_hour` 0, decisions are logged and not carried out; without `cooling`, nothing is closed.
         """
         self._ends = ends
-        self._read_thresholds = read_thresholds
+        self._hot_at_once_rcu = hot_at_once_rcu
         self._source = ends.source
         self._journal = ends.journal
         self._registry = ends.registry
@@ -124,17 +123,17 @@ class Consumer:
     def run(self, run_ms: float, share: Share = WHOLE) -> RunSummary:
         """Work on a share of the streams until a successor has announced itself, or for `run_ms` at most."""
         started_ms = self._clock.now_ms()
-        marker = ReadMarker(registry=self._registry, telemetry=self._telemetry, thresholds=self._read_thresholds)
+        marker = ReadMarker(registry=self._registry, telemetry=self._telemetry, hot_at_once_rcu=self._hot_at_once_rcu)
         reader = StreamReader(
             self._ends,
             streams=share.partitions(self._partitions),
             stream_count=self._partitions,
             since_ms=started_ms - CATCH_UP_MS,
-            writes=ReportWindow(self._thresholds),
+            writes=ReportWindow(self._thresholds.loud_wcu),
             reads=marker.window,
             is_named=True,
         )
-        state = _State(reader)
+        state = _State(reader, DecisionLog(self._telemetry, "decision"))
         cooler = None if self._cooling is None else Cooler(self._ends, self._cooling, share)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
@@ -206,9 +205,18 @@ class Consumer:
                     allowed = replace(decision, reason=reason, generation=None)
                     if not is_refused:
                         state.refused_until_ms[collection] = self._clock.now_ms() + REFUSED_MS
-                self._log(state, allowed)
+                self._say(state, allowed)
                 if allowed.generation:
                     self._raise(state, allowed, allowed.generation, deadline_ms)
+
+    def _say(self, state: _State, decision: Decision) -> None:
+        """Log and count each decision but `below-threshold`."""
+        place = (decision.collection, decision.shard_count)
+        if decision.reason is Reason.BELOW_THRESHOLD:
+            state.log.end(place)
+            return
+        is_act, now_ms = decision.generation is not None, self._clock.now_ms()
+        state.log.say(place, decision.reason, describe(decision), now_ms=now_ms, is_act=is_act)
 
     def _may_raise(self, decision: Decision, *, is_refused: bool) -> bool:
         """Count a raise of the hour, and say whether it may be made; where Redis cannot count it, it may.
@@ -226,21 +234,18 @@ class Consumer:
             return True
 
     def _decide_one(self, state: _State, collection: str) -> tuple[Decision, ...]:
-        entry = state.routes.get(collection, JournalEntry())
         return decide(
             collection,
             state.window.as_mapping()[collection],
-            entry.route,
+            state.routes.get(collection, JournalEntry()).route,
             self._thresholds,
             now_ms=state.reader.read_at_ms_of(collection),
-            raised_at_ms=entry.updated_at_ms,
         )
 
     def _is_warm(self, state: _State, collection: str) -> bool:
         """Say whether a close of a collection would have to be undone: then its route must be known."""
-        now_slot = slot_of(state.reader.read_at_ms_of(collection))
-        warm_wcu = self._thresholds.hot_sustained_wcu * WARM_SHARE
-        return state.window.as_mapping()[collection].mean_wcu(now_slot) >= warm_wcu
+        last_slot = last_whole_slot(state.reader.read_at_ms_of(collection))
+        return state.window.as_mapping()[collection].mean(last_slot) >= self._thresholds.warm_wcu
 
     def _load_route(self, state: _State, collection: str, deadline_ms: float) -> bool:
         """Read a route in the journal, once at least, and again until the deadline while it refuses."""
@@ -297,20 +302,7 @@ class Consumer:
         state.read_ms = {c: read_ms for c, read_ms in state.read_ms.items() if c in alive}
         now_ms = self._clock.now_ms()
         state.refused_until_ms = {c: until_ms for c, until_ms in state.refused_until_ms.items() if now_ms < until_ms}
-        state.logged = {place: said for place, said in state.logged.items() if place[0] in alive}
-
-    def _log(self, state: _State, decision: Decision) -> None:
-        """Log and count each decision but `below-threshold`: when it changes, and once a minute while it lasts."""
-        place = (decision.collection, decision.shard_count)
-        if decision.reason is Reason.BELOW_THRESHOLD:
-            state.logged.pop(place, None)
-            return
-        said = (decision.reason, self._clock.now_ms() // REPEAT_LOG_MS)
-        if state.logged.get(place) == said and not decision.generation:
-            return
-        state.logged[place] = said
-        self._telemetry.count(MetricName(f"Decision-{decision.reason}"))
-        self._telemetry.event("decision", **describe(decision))
+        state.log.keep(alive)
 
     def _announce(self, started_ms: int, share: Share) -> bool:
         try:
@@ -330,7 +322,6 @@ def describe(decision: Decision) -> dict[str, object]:
         "rate_wcu_per_second": round(decision.rate_wcu_per_second, 1),
         "later_wcu_per_second": round(decision.later_wcu_per_second, 1),
         "throttled_wcu": round(decision.throttled_wcu, 1),
-        "trigger_slot": decision.trigger_slot,
         "per_slot_wcu": [round(wcu, 1) for wcu in decision.per_slot_wcu],
         "generation": decision.generation.encode() if decision.generation else None,
     }

@@ -111,7 +111,7 @@ class Cooler:
 
     def _mark(self, reader: StreamReader) -> None:
         began_at = self._elapsed()
-        for collection in reader.writes.list_warm(self._limits.warm_wcu, reader.read_at_ms_of):
+        for collection in reader.writes.list_above(self._limits.warm_wcu, reader.read_at_ms_of):
             self._registry.mark_warm(collection, self._limits.close_after_ms)
         self._marked_at = began_at
 

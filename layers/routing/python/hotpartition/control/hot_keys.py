@@ -9,23 +9,22 @@ from typing import NamedTuple
 
 from hotpartition.control.ends import ControlEnds, JournalEnds
 from hotpartition.control.streams import StreamReader, Unread
-from hotpartition.core.detector import (
-    REPORT_DELAY_MS,
-    SLOTS_PER_SECOND,
-    SUSTAINED_SECONDS,
-    SUSTAINED_SLOTS,
-    CollectionReports,
-    ReportWindow,
-)
 from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.fleet_load import KEPT_SLOTS, FleetLoad
 from hotpartition.core.ports import LoadItems, RoutingItem
-from hotpartition.core.read_heat import CollectionReads, ReadWindow
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import slot_of
 from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.window import (
+    SLOTS_PER_SECOND,
+    SUSTAINED_SECONDS,
+    SUSTAINED_SLOTS,
+    CollectionReports,
+    ReportWindow,
+    last_whole_slot,
+)
 
 HEAT_LATENESS_MS = 1_500
 """How much longer than the slots that count the streams are read back: reports come late, and clocks differ."""
@@ -49,12 +48,12 @@ NO_HEAT = Heat(0.0, 0.0)
 
 def measure_heat(reports: CollectionReports, now_ms: int) -> Heat:
     """Measure the mean load of the last five seconds' whole slots, throttled writes included, once each."""
-    last = slot_of(now_ms - REPORT_DELAY_MS) - 1
+    last = last_whole_slot(now_ms)
     shares = [share for slot, share in reports.shares(last - SUSTAINED_SLOTS + 1) if slot <= last]
-    wcu = sum(share.wcu for share in shares)
+    wcu = sum(share.units for share in shares)
     if not wcu:
         return NO_HEAT
-    throttled = sum(sample.wcu for share in shares for sample in share.samples if sample.is_throttled)
+    throttled = sum(share.refused_units for share in shares)
     return Heat(wcu / SUSTAINED_SECONDS, throttled / wcu)
 
 
@@ -72,22 +71,9 @@ def measure_load(load: FleetLoad, now_ms: int) -> Heat | None:
     return Heat(wcu * SLOTS_PER_SECOND / KEPT_SLOTS, min(1.0, throttled / wcu))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadHeat:
-    """The pages of a collection that are asked for, cached or not, and the RCU that they take or would take."""
-
-    rcu_per_second: float
-    pages_per_second: float
-
-
-NO_READ_HEAT = ReadHeat(0.0, 0.0)
-
-
-def measure_read_heat(reads: CollectionReads, now_ms: int) -> ReadHeat:
-    """Measure the mean load of the last five seconds' whole slots."""
-    last = slot_of(now_ms - REPORT_DELAY_MS) - 1
-    rcu, pages = reads.load(last - SUSTAINED_SLOTS + 1, last)
-    return ReadHeat(sum(rcu) / SUSTAINED_SECONDS, sum(pages) / SUSTAINED_SECONDS)
+def measure_read_heat(reads: CollectionReports, now_ms: int) -> float:
+    """Measure the RCU/s that pages take, or would take uncached: the mean of the last five seconds' whole slots."""
+    return reads.mean(last_whole_slot(now_ms))
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +81,7 @@ class RouteRow:
     """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
 
     `shard_count` is the N of messages sent now; `throttled_share` is a share of the load, not of the requests.
-    `rcu_per_second` and `pages_per_second` are the requested load, cached or not, None as for writes. `page_copies` is
-    in how many copies the newest page is kept, 0 unless it is read-hot; None: Redis was not asked, or did not respond.
+    `rcu_per_second` is the requested load, cached or not, None as for writes.
     `closed_at_ms` is where the era began that its latest confirmed close began; None: it was never closed.
     `raised_at_ms` is when it was raised last, by the journal; None: that is not recorded, or was not looked up.
     """
@@ -109,8 +94,6 @@ class RouteRow:
     newest_since_ms: int | None
     is_malformed: bool = False
     rcu_per_second: float | None = None
-    pages_per_second: float | None = None
-    page_copies: int | None = None
     closed_at_ms: int | None = None
     raised_at_ms: int | None = None
 
@@ -145,14 +128,13 @@ class Load(NamedTuple):
     """The offered load of one collection."""
 
     writes: Heat = NO_HEAT
-    reads: ReadHeat = NO_READ_HEAT
+    rcu_per_second: float = 0.0
 
 
 class Known(NamedTuple):
-    """What is known of a key: its route, None where it cannot be read; and the other two, None if unknown."""
+    """What is known of a key: its route, None where it cannot be read; and when it was raised, None if unknown."""
 
     route: Route | None
-    copies: int | None = None
     raised_at_ms: int | None = None
 
     @classmethod
@@ -173,9 +155,7 @@ def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, 
         key_wcu * max(shard_count, 1),
         max((g.since_ms for g in known.generations), default=None),
         is_malformed=found.route is None,
-        rcu_per_second=load.reads.rcu_per_second if load else None,
-        pages_per_second=load.reads.pages_per_second if load else None,
-        page_copies=found.copies,
+        rcu_per_second=load.rcu_per_second if load else None,
         closed_at_ms=max((close.at_ms for close in known.closes if close.is_confirmed), default=None),
         raised_at_ms=found.raised_at_ms,
     )
@@ -188,7 +168,7 @@ class ReportLimits:
     stream_partitions: int
     consumers: int
     hot_sustained_wcu: float
-    hot_sustained_rcu: float
+    hot_at_once_rcu: float
 
 
 class ReportedHeat:
@@ -222,19 +202,19 @@ class ReportedHeat:
     def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, Load]:
         """Measure the offered load of each collection that has any."""
         loads: dict[str, Load] = {}
-        for collection, written in reports.writes.items():
+        for collection, written in reports.writes.as_mapping().items():
             if (heat := measure_heat(written, now_ms)).wcu_per_second:
                 loads[collection] = Load(heat)
-        for collection, read in reports.reads.items():
-            if (read_heat := measure_read_heat(read, now_ms)).rcu_per_second:
-                loads[collection] = Load(loads.get(collection, Load()).writes, read_heat)
+        for collection, read in reports.reads.as_mapping().items():
+            if rcu_per_second := measure_read_heat(read, now_ms):
+                loads[collection] = Load(loads.get(collection, Load()).writes, rcu_per_second)
         return loads
 
     def _rank(self, load: Load) -> float:
         """Compare loads of both kinds: each as a share of the threshold."""
         limits = self._limits
-        writes, reads = load.writes.wcu_per_second, load.reads.rcu_per_second
-        return max(writes / limits.hot_sustained_wcu, reads / limits.hot_sustained_rcu)
+        writes = load.writes.wcu_per_second / limits.hot_sustained_wcu
+        return max(writes, load.rcu_per_second / limits.hot_at_once_rcu)
 
     def _load_without_reports(self, collection: str, unread: Unread) -> Load | None:
         """Return no load for a collection without reports if its stream was read; None where that is not known."""
@@ -250,7 +230,7 @@ class ReportedHeat:
             stream_count=count,
             since_ms=now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS,
             writes=ReportWindow(),
-            reads=ReadWindow(),
+            reads=ReportWindow(),
             most_reads=MAX_HEAT_READS,
         )
         return reader, reader.read()
@@ -265,8 +245,7 @@ class ReportedHeat:
         """Ask the registry, and the journal while it is away; the routes that grew last say when."""
         listed = newest.get(collection)
         try:
-            route, copies = self._ends.registry.get_for_reading(collection)
-            return Known(route, copies, listed.raised_at_ms if listed else None)
+            return Known(self._ends.registry.get(collection), listed.raised_at_ms if listed else None)
         except RegistryUnavailableError:
             item = self._ends.retry(lambda: self._ends.routing_items.read(collection))
             return Known(EMPTY_ROUTE) if item is None else Known.of(item)
@@ -310,7 +289,7 @@ class LoadItemHeat:
         now_ms = self._store_clock.at(self._ends.clock.now_ms())
         heat = measure_load(load, now_ms)
         row = build_row(item.collection, Known.of(item), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)
-        return replace(row, rcu_per_second=None, pages_per_second=None)
+        return replace(row, rcu_per_second=None)
 
 
 HotKeys = ReportedHeat | LoadItemHeat

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from itertools import count, islice
 
 from hotpartition.control.ends import ControlEnds
-from hotpartition.core.detector import ReportWindow
 from hotpartition.core.errors import InvalidCollectionError, MalformedReportError, RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import StreamEntry
-from hotpartition.core.read_heat import ReadWindow
 from hotpartition.core.reports import READ_LIMIT, ReadReport, WriteReport, stream_partition_of
+from hotpartition.core.window import ReportWindow
 
 MAX_SKIPS_LOGGED = 100
 """Malformed entries that are logged between two calls of `log_skips_again`."""
@@ -49,7 +48,7 @@ class StreamReader:
         stream_count: int,
         since_ms: int,
         writes: ReportWindow,
-        reads: ReadWindow,
+        reads: ReportWindow,
         most_reads: int | None = None,
         is_named: bool = False,
     ) -> None:

@@ -14,8 +14,10 @@ from hotpartition.core.errors import RetryLaterError
 
 ResultT = TypeVar("ResultT")
 
-BASE_DELAY_MS = 20.0
-MAX_DELAY_MS = 160.0
+BASE_DELAY_MS = 160.0
+"""The first wait is long: a raise's own update lies on the hot partition, and must not starve behind the writes that it
+relieves."""
+MAX_DELAY_MS = 300.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,18 +25,15 @@ from typing import NamedTuple
 from hotpartition.core.closes import WARM_SHARE
 from hotpartition.core.detector import (
     BACKFILL_REACH,
-    EVIDENCE_SLOTS,
-    SLOTS_PER_SECOND,
     Decision,
-    Evidence,
     Reason,
     Thresholds,
     keep_open,
     size_route,
-    weigh_evidence,
 )
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS, slot_of
+from hotpartition.core.window import SLOTS_PER_SECOND
 
 HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (8, 1.1), (12, 1.0))
 """A window is hot when its load, in WCU/s, is more than the limit of a key times its factor: the number of slots, and
@@ -57,6 +54,17 @@ WAITING_MS = 2_000
 """How long before the window that decided a raise begins: writes refused since then find the new shards."""
 MAX_SAMPLE_WCU = 25.0
 """No throttled sample stands for more."""
+EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
+EVIDENCE_MIN_SAMPLES = 4
+"""Fewer are a few large items: two of those on one shard are too much for it, on any number (decision 30)."""
+EVIDENCE_MIN_SLOTS = 2
+"""Slots of the last two seconds that must have throttles; in fewer they may be a passing burst."""
+EVIDENCE_LOAD_SHARE = 0.4
+"""Own load, as a share of what the route is sized for, below which a throttle is a neighbour's doing."""
+EVIDENCE_THROTTLED_SHARE = 0.05
+"""Share of the own load; below it, throttled writes are stored a moment later, and new shards would cost every page."""
+EVIDENCE_PAUSE_MS = 5_000
+"""How long after a raise throttles are no evidence: not all processes know of it yet."""
 
 _NAME = re.compile(r"([0-9a-f]{1,12})([nt])(0|[1-9][0-9]{0,3})")
 _BUCKET = re.compile(r"w([0-9a-f]{1,12})")
@@ -132,15 +140,16 @@ def decide_in_band(
         count, first_slot = size_route(rate + later, thresholds), now - window[0]
         reason = Reason.RAISED if m < thresholds.max_shard_count else Reason.AT_CAP
     else:
-        evidence = _gather_evidence(load, m, now)
-        rate = evidence.last_second_wcu
-        decision = replace(decision, rate_wcu_per_second=rate, throttled_wcu=evidence.throttled_wcu)
+        rate, throttled = _rate(load, m, now, SLOTS_PER_SECOND), _sum_evidence(load, m, now)
+        decision = replace(decision, rate_wcu_per_second=rate, throttled_wcu=throttled)
         # A first raise may have been too small, since processes count from their first refusal on; and some do not know
         # of it yet.
         everywhere = sum(_rate(load, each, now, SLOTS_PER_SECOND) for each in {cell.shard_count for cell in load})
-        count = size_route(everywhere, thresholds)
-        count = count if count > m else _size_unlucky(m)
-        reason = weigh_evidence(evidence, thresholds, now_ms=now_ms, raised_at_ms=raised_at_ms)
+        count = min(size_route(everywhere, thresholds), thresholds.max_shard_count)
+        is_own = rate >= EVIDENCE_LOAD_SHARE * max(m, 1) * thresholds.target_shard_wcu
+        is_settled = raised_at_ms is None or now_ms - raised_at_ms >= EVIDENCE_PAUSE_MS
+        is_raised = count > m and throttled and is_own and is_settled
+        reason = Reason.UNLUCKY_PARTITION if is_raised else Reason.BELOW_THRESHOLD
     decision = replace(decision, reason=reason)
     if reason not in {Reason.RAISED, Reason.UNLUCKY_PARTITION}:
         offered = sum(_rate(load, each, now, WARM_SLOTS) for each in {cell.shard_count for cell in load})
@@ -167,30 +176,19 @@ def _find_hot_window(load: FleetLoad, shard_count: int, now: int, limit_wcu: flo
     return None
 
 
-def _size_unlucky(shard_count: int) -> int:
-    """Size a route that is refused although it covers the load: twice as many; from 8 on, half as many again.
-
-    Every reader pays for each of them, and those that share a partition part as well.
-    """
-    return shard_count + min(max(shard_count, 1), max(4, shard_count // 2))
-
-
-def _sum(load: FleetLoad, shard_count: int, first: int, end: int, *, is_throttled: bool = False) -> float:
-    return sum(load.get(Cell(slot, shard_count, is_throttled), 0.0) for slot in range(first, end))
+def _sum(load: FleetLoad, shard_count: int, first: int, end: int) -> float:
+    return sum(load.get(Cell(slot, shard_count, False), 0.0) for slot in range(first, end))
 
 
 def _rate(load: FleetLoad, shard_count: int, now: int, slots: int) -> float:
     return _sum(load, shard_count, now - slots, now) * SLOTS_PER_SECOND / slots
 
 
-def _gather_evidence(load: FleetLoad, shard_count: int, now: int) -> Evidence:
+def _sum_evidence(load: FleetLoad, shard_count: int, now: int) -> float:
+    """Sum up what was refused in the last two seconds, in WCU; 0 where that is too little to be evidence."""
     first = now - EVIDENCE_SLOTS + 1
-    throttled = [load.get(Cell(slot, shard_count, True), 0.0) for slot in range(first, now + 1)]
-    return Evidence(
-        shard_count=shard_count,
-        samples=round(sum(throttled) / MAX_SAMPLE_WCU),
-        slots=sum(wcu > 0 for wcu in throttled),
-        throttled_wcu=sum(throttled),
-        recent_wcu=_sum(load, shard_count, first, now + 1),
-        last_second_wcu=_sum(load, shard_count, now - SLOTS_PER_SECOND, now),
-    )
+    refused = [load.get(Cell(slot, shard_count, True), 0.0) for slot in range(first, now + 1)]
+    is_scarce = sum(wcu > 0 for wcu in refused) < EVIDENCE_MIN_SLOTS
+    is_scarce = is_scarce or round(sum(refused) / MAX_SAMPLE_WCU) < EVIDENCE_MIN_SAMPLES
+    offered = _sum(load, shard_count, first, now + 1)
+    return 0.0 if is_scarce or sum(refused) < EVIDENCE_THROTTLED_SHARE * offered else sum(refused)

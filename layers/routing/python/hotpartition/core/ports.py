@@ -203,7 +203,7 @@ class Registry(Protocol):
         A mark that cannot be read is ignored.
         """
 
-    def mark_read_hot(self, collection: str, copies: int) -> None:
+    def mark_read_hot(self, collection: str) -> None:
         """Say that a collection is read-hot, for a minute (`READ_HOT_TTL_MS`): a hint, whose loss costs units only."""
 
     def add(self, collection: str, members: Iterable[Member]) -> None:

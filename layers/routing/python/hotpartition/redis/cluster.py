@@ -6,7 +6,7 @@ hints about reads have a TTL, and the server's eviction policy is `noeviction`. 
 `hp:<table>:route:{<collection>}`, set of `<shard count>@<since, Unix ms>`
     Written by the consumer and by readers that repair it, read by writers and readers. If it vanishes, readers ask the
     journal and repair it, and writers use the base key: slower, never wrong.
-`hp:<table>:reads:{<collection>}`, string: in how many copies its newest page is kept; TTL 60 s
+`hp:<table>:reads:{<collection>}`, string: `3`, in how many copies its newest page is kept; TTL 60 s
     Written by the consumer while the collection is read-hot, read by readers together with the route. If it vanishes,
     each read goes to DynamoDB until the consumer writes it again, some seconds later.
 `hp:<table>:page:{<collection>/<copy>}:<variant>`, hash with the field `page`: format, when the lease to read it was

@@ -12,7 +12,7 @@ from typing import Any
 from hotpartition.core.errors import MalformedGenerationError, RegistryForeignError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReadRoute, Telemetry
-from hotpartition.core.read_heat import MAX_COPIES
+from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Member, Route, decode_member
 from hotpartition.redis.cluster import (
     RedisConnection,
@@ -28,6 +28,7 @@ MAX_ROUTE_MEMBERS = 256
 READ_HOT_TTL_MS = 60_000
 """For how long a collection is taken for read-hot after the consumer last said so."""
 MAX_MARK_LENGTH = 4
+"""How much of a mark is read."""
 MAX_CURSOR_LENGTH = 4_096
 HOUR_MS = 3_600_000
 NAMED_BYTES = 100
@@ -69,10 +70,10 @@ class RedisRegistry:
             )
             return ReadRoute(self._read(collection, key, response), self._read_mark(collection, mark_key, mark))
 
-    def mark_read_hot(self, collection: str, copies: int) -> None:
+    def mark_read_hot(self, collection: str) -> None:
         """Implement `Registry.mark_read_hot`."""
         key = read_hot_key(self._table_name, collection)
-        self._connection.call(key, lambda client: client.set(key, copies, px=READ_HOT_TTL_MS))
+        self._connection.call(key, lambda client: client.set(key, PAGE_COPIES, px=READ_HOT_TTL_MS))
 
     def add(self, collection: str, members: Iterable[Member]) -> None:
         """Implement `Registry.add`."""
@@ -122,12 +123,12 @@ class RedisRegistry:
         return Route.of(known)
 
     def _read_mark(self, collection: str, key: str, mark: str) -> int:
-        """Parse how many copies there are: 0 for an empty text, and for foreign data."""
+        """Return how many copies there are: 0 without a mark, and for foreign data."""
         if not mark:
             return 0
-        if len(mark) <= MAX_MARK_LENGTH and mark.isascii() and mark.isdigit() and 0 < int(mark) <= MAX_COPIES:
-            return int(mark)
-        self._tell(collection, f"{key} holds no number from 1 to {MAX_COPIES}: {mark!r}")
+        if mark == str(PAGE_COPIES):
+            return PAGE_COPIES
+        self._tell(collection, f"{key} does not hold {PAGE_COPIES}: {mark!r}")
         return 0
 
     @contextmanager

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.closes import TIMES, WARM_SHARE, CloseTimes
 from hotpartition.core.ports import Telemetry
-from hotpartition.core.read_heat import ReadThresholds
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.redis.cluster import RedisConnection
@@ -52,12 +51,7 @@ def build_consumer(
     return (kind or Consumer)(
         ends,
         thresholds=build_thresholds(settings),
-        read_thresholds=ReadThresholds(
-            hot_at_once_rcu=settings.hot_at_once_rcu,
-            hot_sustained_rcu=settings.hot_at_once_rcu / 1.5,
-            cooled_rcu=settings.hot_at_once_rcu / 3,
-            pages_per_copy=settings.hot_at_once_rcu * 40 / 3,
-        ),
+        hot_at_once_rcu=settings.hot_at_once_rcu,
         stream_partitions=settings.stream_partitions,
         max_raises_per_hour=settings.max_raises_per_hour if settings.is_raising else 0,
         cooling=cooling,
@@ -89,7 +83,7 @@ def build_operations(
         stream_partitions=settings.stream_partitions,
         consumers=consumers,
         hot_sustained_wcu=settings.hot_sustained_wcu,
-        hot_sustained_rcu=settings.hot_at_once_rcu / 1.5,
+        hot_at_once_rcu=settings.hot_at_once_rcu,
     )
     limits = OperationsLimits(
         max_shard_count=settings.max_shard_count,
