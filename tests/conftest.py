@@ -19,7 +19,7 @@ settings.load_profile("hotpartition")
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
 
 GUARDED = "tests/e2e/test_guarded.py"
-ALONE = ("tests/model/", "tests/golden/", "tests/e2e/test_programs.py")
+ALONE = ("tests/model/", "tests/e2e/test_programs.py")
 """Their tests share nothing, and some take long."""
 LONGEST_UNIT_TEST_SECONDS = 3.0
 

@@ -3,7 +3,6 @@
 `UPDATE_GOLDEN=1 pytest tests/unit/control/test_detection.py` writes the texts anew: they are read as a diff.
 """
 
-import os
 from pathlib import Path
 from random import Random
 
@@ -13,6 +12,7 @@ from hotpartition.core.reports import ReadReport
 from hotpartition.core.sampler import SLOT_MS
 from support.builders import World
 from support.fleet import START_MS, Fleet
+from support.golden import assert_all_tested, assert_golden
 
 FOLDER = Path(__file__).parent / "detections"
 ONSET_MS = 3_137
@@ -110,14 +110,11 @@ def test_the_decisions_are_the_pinned_ones(name):
     """Same reports, same text."""
     is_write = name in WRITES
     world = play_writes(name) if is_write else play_reads(name)
-    text, path = render(world, "decision" if is_write else "read decision"), FOLDER / f"{name}.txt"
-    if os.environ.get("UPDATE_GOLDEN"):
-        path.write_text(text)
-    assert path.read_text() == text
+    assert_golden(FOLDER / f"{name}.txt", render(world, "decision" if is_write else "read decision"))
 
 
 def test_every_text_has_its_reports():
-    assert {file.stem for file in FOLDER.iterdir()} == {*WRITES, *READS}
+    assert_all_tested(FOLDER, [f"{name}.txt" for name in (*WRITES, *READS)])
 
 
 def test_a_raise_that_another_consumer_made_meanwhile_adds_nothing():
