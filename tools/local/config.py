@@ -20,33 +20,37 @@ OPERATIONS_FUNCTION = "operate"
 
 _LEAST_ENVIRONMENTS: Mapping[str, int] = {ALL_FUNCTIONS: 1, OPERATIONS_FUNCTION: 0}
 _MOST_ENVIRONMENTS: Mapping[str, int] = {ALL_FUNCTIONS: 8}
+_JSON_FIELDS = frozenset({"settings", "options"})
 
 
 class LocalConfig(BaseModel):
-    """One local run.
+    """One local run: what a person may choose is described, and has an option; all else comes with `--more`.
 
-    `partitions` None: each partition key has a partition to itself; a number: so many, which keys share by their hash.
     `min_environments` and `max_environments` map a function's name, or `*` for all that are not named, to a count.
+    `clock_skews_ms`: by how much the clocks of a function's environments are wrong, one after the other.
+    `close_times`: margin and pause of closes, in ms, in place of the product's.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    environment: Literal["dev", "lite"] = "dev"
-    port: int = Field(default=0, ge=0, le=65_535)
+    environment: Literal["dev", "lite"] = Field("dev", description="which environment is run on this machine (dev)")
+    port: int = Field(0, ge=0, le=65_535, description="of the HTTP API, the next one the control API's; 0: free ones")
     redis: RedisForm = "single"
-    partition_write_limit_wcu: float = Field(default=PARTITION_WCU, gt=0, alias="partition_write_limit")
-    partition_read_limit_rcu: float = Field(default=PARTITION_RCU, gt=0, alias="partition_read_limit")
-    partitions: int | None = Field(default=None, gt=0)
-    settings: Mapping[str, Any] = Field(default_factory=dict)
-    options: Mapping[str, Any] = Field(default_factory=dict)
+    partition_write_limit: float = Field(PARTITION_WCU, gt=0, description="WCU/s that one partition takes (1000)")
+    partition_read_limit: float = Field(PARTITION_RCU, gt=0, description="RCU/s that one partition takes (3000)")
+    partitions: int | None = Field(
+        None, gt=0, description="partitions of each table and index, shared by keys by their hash (one for each key)"
+    )
+    settings: Mapping[str, Any] = Field({}, description="JSON: settings, by field name")
+    options: Mapping[str, Any] = Field({}, description="JSON: options of the stack, by name")
+    work_dir: Path = Field(Path("out/local"), description="where its files go (out/local)")
+    ready_file: Path | None = Field(None, description="written once everything serves")
+    assembly: Path | None = Field(None, description="a cloud assembly that is already synthesized")
     min_environments: Mapping[str, int] = _LEAST_ENVIRONMENTS
     max_environments: Mapping[str, int] = _MOST_ENVIRONMENTS
-    clock_skews_ms: Mapping[str, tuple[int, ...]] = Field(default_factory=dict)
-    close_times: Mapping[str, int] = Field(default_factory=dict)
+    clock_skews_ms: Mapping[str, tuple[int, ...]] = {}
+    close_times: Mapping[str, int] = {}
     seed: int = 0
-    work_dir: Path = Path("out/local")
-    ready_file: Path | None = None
-    assembly: Path | None = None
 
     def environments_of(self, *names: str) -> tuple[int, int]:
         """Return the least and the largest number of execution environments of a function, by the first known name."""
@@ -63,36 +67,16 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
     up = parser.add_subparsers(dest="command", required=True).add_parser(
         "up", help="start and serve until stopped", argument_default=argparse.SUPPRESS
     )
-    up.add_argument("--environment", choices=("dev", "lite"), help="which environment is run on this machine (dev)")
-    up.add_argument("--port", help="port of the HTTP API, and the one after it of the control API; 0 takes free ones")
-    up.add_argument(
-        "--partition-write-limit", metavar="WCU", help="write units a second that one partition takes (default 1000)"
-    )
-    up.add_argument(
-        "--partition-read-limit", metavar="RCU", help="read units a second that one partition takes (default 3000)"
-    )
+    for name, field in LocalConfig.model_fields.items():
+        if field.description:
+            is_json = name in _JSON_FIELDS
+            up.add_argument(_option(name), type=_json_object if is_json else str, help=field.description)
     form = up.add_mutually_exclusive_group()
-    form.add_argument(
-        "--redis-auth",
-        dest="redis",
-        action="store_const",
-        const="guarded",
-        help="Redis asks for TLS, a user and a password",
-    )
-    form.add_argument(
-        "--redis-replica",
-        dest="redis",
-        action="store_const",
-        const="replicated",
-        help="Redis has a replica, which the control API can promote",
-    )
-    up.add_argument(
-        "--partitions",
-        metavar="COUNT",
-        help="physical partitions of each table and index, shared by keys (a fresh table has 4; default: one a key)",
-    )
-    up.add_argument("--settings", type=_json_object, metavar="JSON", help="settings, by field name")
-    up.add_argument("--options", type=_json_object, metavar="JSON", help="options of the stack, by name")
+    for option, name, text in (
+        ("--redis-auth", "guarded", "Redis asks for TLS, a user and a password"),
+        ("--redis-replica", "replicated", "Redis has a replica, which the control API can promote"),
+    ):
+        form.add_argument(option, dest="redis", action="store_const", const=name, help=text)
     for bound in ("min", "max"):
         up.add_argument(
             f"--{bound}-environments",
@@ -101,32 +85,23 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
             metavar="[FUNCTION=]COUNT",
             help=f"{bound}imum of execution environments, of one function or of all; can be repeated",
         )
-    up.add_argument(
-        "--clock-skews-ms",
-        type=_json_object,
-        metavar="JSON",
-        help="by how much the clocks of a function's environments are wrong, one after the other, by its name",
-    )
-    up.add_argument(
-        "--close-times",
-        type=_json_object,
-        metavar="JSON",
-        help="margin_ms and pause_ms of closes, for all functions, in place of a minute and an hour",
-    )
-    up.add_argument("--seed", help="seed of the random choice")
-    up.add_argument("--work-dir", metavar="FOLDER")
-    up.add_argument("--ready-file", metavar="FILE", help="written once everything serves")
-    up.add_argument("--assembly", metavar="FOLDER", help="a cloud assembly that is already synthesized")
+    up.add_argument("--more", type=_json_object, action="append", metavar="JSON", help="what has no option of its own")
     options = vars(parser.parse_args(arguments))
     del options["command"]
+    for more in options.pop("more", ()):
+        options |= more
     for name, counts in (("min_environments", _LEAST_ENVIRONMENTS), ("max_environments", _MOST_ENVIRONMENTS)):
         options[name] = {**counts, **dict(options.get(name, ()))}
     try:
         return LocalConfig.model_validate(options)
     except ValidationError as error:
-        mistakes = list_mistakes(error, LocalConfig, lambda name: f"--{name.replace('_', '-')}")
+        mistakes = list_mistakes(error, LocalConfig, _option)
         # What may be left out is null in JSON; on a command line nobody says so.
         up.error("; ".join(mistakes).replace(" or null", ""))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _json_object(text: str) -> dict[str, Any]:

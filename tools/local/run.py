@@ -82,8 +82,8 @@ class LocalRun:
                 "endpoint": self.dynamodb.url,
                 "table": next(iter(self._stack.tables), None),
                 "tables": {name: self._journals.get(name) for name in self._stack.tables},
-                "partition_write_limit_wcu": self.config.partition_write_limit_wcu,
-                "partition_read_limit_rcu": self.config.partition_read_limit_rcu,
+                "partition_write_limit_wcu": self.config.partition_write_limit,
+                "partition_read_limit_rcu": self.config.partition_read_limit,
                 "partitions": self.config.partitions,
                 "requests": await self.dynamodb.requests(),
             },
@@ -141,13 +141,13 @@ class LocalRun:
         await self.dynamodb.start(
             [creation_request(name, properties) for name, properties in self._stack.tables.items()],
             limits={
-                "write_limit_wcu": config.partition_write_limit_wcu,
-                "read_limit_rcu": config.partition_read_limit_rcu,
+                "write_limit_wcu": config.partition_write_limit,
+                "read_limit_rcu": config.partition_read_limit,
                 "partitions": config.partitions,
             },
             seed=config.seed,
         )
-        limits = f"{config.partition_write_limit_wcu:g} WCU and {config.partition_read_limit_rcu:g} RCU"
+        limits = f"{config.partition_write_limit:g} WCU and {config.partition_read_limit:g} RCU"
         partitions = "one for each key" if config.partitions is None else f"{config.partitions} in each table and index"
         self._say(
             f"DynamoDB (moto, and the partition model: {limits} a second, partitions: {partitions}) "

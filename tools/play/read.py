@@ -212,7 +212,7 @@ async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
         *("--settings", json.dumps(settings), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
         *("--min-environments", f"{READER}={READERS}", "--max-environments", f"{READER}={MOST_READERS}"),
         *("--min-environments", "operate=1"),
-        *("--clock-skews-ms", json.dumps({READER: CLOCK_SKEWS_MS})),
+        *("--more", json.dumps({"clock_skews_ms": {READER: CLOCK_SKEWS_MS}})),
     )
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}

@@ -136,7 +136,7 @@ async def running_rig(
     what was meant. `more` are further arguments of `python -m tools.local up`; of those given twice, the later count.
     """
     up_options = (
-        *("--settings", json.dumps(SETTINGS), "--seed", str(seed)),
+        *("--settings", json.dumps(SETTINGS), "--more", json.dumps({"seed": seed})),
         *("--options", json.dumps(options or {})),
         *environment_options("min", {"write_message": writers, "read_messages": 1}),
         *environment_options("max", {"write_message": writers}),

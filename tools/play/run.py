@@ -186,11 +186,10 @@ def _up_options(plan: Plan) -> tuple[str, ...]:
         *("--partition-read-limit", f"{plan.scale.partition_read_limit_rcu:g}"),
         *("--environment", plan.environment),
         *("--settings", json.dumps(plan.settings)),
-        *(("--close-times", json.dumps(close_times(plan.speed))) if plan.cools else ()),
         *environment_options("min", fewest),
         *environment_options("max", most),
         # Any idle environment: the counts of the hot conversation lie in all of them, as they do in a large fleet.
-        *("--seed", str(plan.seed)),
+        *("--more", json.dumps({"seed": plan.seed, "close_times": close_times(plan.speed) if plan.cools else {}})),
         *plan.up_options,
     )
 

@@ -111,4 +111,4 @@ def test_a_request_looks_at_a_bounded_part_of_the_site(call, monkeypatch):
         assert (status, page["readings"]) == (200, [])
         cursor = page["next_cursor"] and {"cursor": page["next_cursor"]}
         pages += 1
-    assert pages >= 24 / 9
+    assert pages >= 24 / 17
