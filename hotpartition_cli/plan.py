@@ -17,8 +17,8 @@ from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes, write_
 from hotpartition.core.detector import Thresholds, size_route
 from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.core.keys import MAX_SHARD_COUNT
+from hotpartition.runtime.build import build_thresholds
 from hotpartition.runtime.settings import Settings
-from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition_cli.errors import Status, UsageError
 from hotpartition_cli.outcomes import Outcome
 from hotpartition_messages import Message

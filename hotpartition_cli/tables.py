@@ -17,8 +17,8 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.runtime.build_control import open_in_band_operations
 from hotpartition.runtime.clocks import system_clock
-from hotpartition.runtime.operating_in_band import open_in_band_operations
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error

@@ -14,7 +14,7 @@ from aws_lambda_powertools.metrics import MetricUnit
 from hotpartition.control.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.shares import Share
-from hotpartition.runtime.building_control import open_consumer
+from hotpartition.runtime.build_control import open_consumer
 from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
 

@@ -16,13 +16,8 @@ from hotpartition.control.commands import respond
 from hotpartition.control.operations import Operations
 from hotpartition.control.reconcile import Reconciler
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.settings import is_in_band
+from hotpartition.runtime.build_control import open_jobs
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
-
-if is_in_band(os.environ):
-    from hotpartition.runtime.operating_in_band import open_jobs
-else:
-    from hotpartition.runtime.building_control import open_jobs
 
 logger = Logger()
 metrics = Metrics()

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
-from hotpartition.runtime.settings import is_in_band
+from hotpartition.runtime.connect import import_modules
 from hotpartition_messages.api import (
     MESSAGE_PATH,
     MESSAGES_PATH,
@@ -21,15 +20,11 @@ from hotpartition_messages.api import (
     remaining_ms,
 )
 from hotpartition_messages.function import build_handler
+from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.read_requests import parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader
 
-if is_in_band(os.environ):
-    from hotpartition_messages.in_band_reader import open_jobs
-else:
-    from hotpartition_messages.adaptive_reader import open_jobs
-
-prepare_snapshot(os.environ)
+import_modules("read", os.environ)
 
 
 def build_routes(reader: MessageReader, telemetry: Telemetry) -> dict[str, Serve]:
@@ -55,4 +50,4 @@ def build_routes(reader: MessageReader, telemetry: Telemetry) -> dict[str, Serve
     return {f"GET {MESSAGES_PATH}": read_page, f"GET {MESSAGE_PATH}": read_message}
 
 
-handler = build_handler(lambda telemetry: build_routes(open_jobs(os.environ, telemetry), telemetry))
+handler = build_handler(lambda telemetry: build_routes(open_reader(os.environ, telemetry), telemetry))

@@ -6,10 +6,9 @@ import os
 from http import HTTPStatus
 from typing import Any
 
-from hotpartition.aws.credentials import prepare_snapshot
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
-from hotpartition.runtime.settings import is_in_band
+from hotpartition.runtime.connect import import_modules
 from hotpartition_messages.api import (
     MESSAGE_PATH,
     MESSAGES_PATH,
@@ -24,15 +23,11 @@ from hotpartition_messages.api import (
 )
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.function import build_handler
+from hotpartition_messages.jobs import open_writer
 from hotpartition_messages.write_requests import parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter
 
-if is_in_band(os.environ):
-    from hotpartition_messages.in_band_writer import open_jobs
-else:
-    from hotpartition_messages.adaptive_writer import open_jobs
-
-prepare_snapshot(os.environ)
+import_modules("write", os.environ)
 
 
 def build_routes(
@@ -66,7 +61,7 @@ def build_routes(
 
 
 def _open_routes(telemetry: Telemetry) -> dict[str, Serve]:
-    jobs = open_jobs(os.environ, telemetry)
+    jobs = open_writer(os.environ, telemetry)
     return build_routes(jobs.messages, jobs.changer, telemetry, sender_claim=jobs.sender_claim)
 
 

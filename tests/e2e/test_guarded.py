@@ -9,7 +9,7 @@ import redis
 
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.shares import list_shares
-from hotpartition.runtime.ends import COOLDOWN_MS
+from hotpartition.runtime.connect import COOLDOWN_MS
 from stack import (
     HOT_WCU,
     SENDER,

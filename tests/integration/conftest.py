@@ -14,10 +14,10 @@ import boto3
 import pytest
 
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.clients import open_boto3, open_curl
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.cluster import RedisConnection
+from hotpartition.runtime.connect import open_boto3, open_curl
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message
 from support.dynamodb_server import UNWATCHED, DynamoDBServer, running

@@ -11,8 +11,8 @@ from hotpartition.control.reconcile import Agreement
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.runtime.building import find_journal
-from hotpartition.runtime.building_control import open_consumer, open_operations
+from hotpartition.runtime.build_control import open_consumer, open_operations
+from hotpartition.runtime.connect import find_journal
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable, adaptive
 from support.fakes import FakeTelemetry

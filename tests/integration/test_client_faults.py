@@ -470,7 +470,7 @@ ASK_A_NAME = """
 import os
 from hotpartition.dynamodb import curl
 from hotpartition.dynamodb.calls import Call
-from hotpartition.dynamodb.clients import open_curl
+from hotpartition.runtime.connect import open_curl
 looks, wait = [], curl._Transfers.wait
 curl._Transfers.wait = lambda transfers, seconds: looks.append(seconds) or wait(transfers, seconds)
 calls = open_curl(connect_timeout_seconds=0.2, read_timeout_seconds=0.5, parallel=4)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -24,15 +25,14 @@ from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
-from hotpartition.runtime.building import build_writer
+from hotpartition.runtime.build import build_engine
 from hotpartition_messages import Message
-from hotpartition_messages.adaptive_reader import build_message_reader
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
+from hotpartition_messages.jobs import build_reader, build_writer
 from hotpartition_messages.keys import KEY_FORM, build_sort_key
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import MessageSettings
-from hotpartition_messages.writing import MessageWriter
 from support.builders import World, build_message, message_id, new_message, route_of
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock
@@ -401,11 +401,11 @@ class TestCost:
     def jobs(self, dynamodb):
         world, settings = World(clock=FakeClock(NOW_MS)), MessageSettings.defaults("write")
         ends, clock = world.ends(), world.clock
-        writer = build_writer(ends, settings, journal=dynamodb.journal, form=KEY_FORM)
-        message_writer = MessageWriter(
-            writer, dynamodb.store, now_ms=ends.clock.now_ms, random_bits=lambda _: clock.now_ms
-        )
-        return message_writer, build_message_reader(ends, MessageSettings.defaults("read"), dynamodb.store), clock
+        writing = build_engine(replace(ends, journal=dynamodb.journal), settings, form=KEY_FORM)
+        written = build_writer(writing, dynamodb.store, settings, random_bits=lambda _: clock.now_ms)
+        settings = MessageSettings.defaults("read")
+        reading = build_engine(ends, settings, form=KEY_FORM)
+        return written.messages, build_reader(reading, dynamodb.store, settings), clock
 
     def test_a_cold_conversation_costs_one_request_each_way(self, dynamodb, jobs):
         """Ten writes are ten PutItem, the newest page one Query, a message one BatchGetItem; no shard is named."""

@@ -12,9 +12,8 @@ from hotpartition.core.route import Generation
 from hotpartition.redis.cluster import lease_key, page_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition_messages.adaptive_reader import open_reader
+from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.settings import MessageSettings
 from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
@@ -202,18 +201,16 @@ def read_cached(reader):
 def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_server, connect, open_calls):
     """Codec, flag, Redis and all: with what is deleted or edited, and the route in Redis only once."""
     dynamodb = dynamodb_over("boto3")
-    settings = MessageSettings.defaults(
-        "read",
-        table_name=TABLE_NAME,
-        dynamodb_client="boto3",
-        registry_host="127.0.0.1",
-        registry_port=redis_server.port,
-        registry_tls=False,
-        registry_command_timeout_ms=5_000,
-        route_cache_seconds=0.1,
-        page_ttl_seconds=60.0,
-        page_staleness_seconds=600.0,
-    )
+    environ = {"HOTPARTITION_REGISTRY_HOST": "127.0.0.1", "HOTPARTITION_REGISTRY_PORT": str(redis_server.port)}
+    settings = {
+        "table_name": TABLE_NAME,
+        "dynamodb_client": "boto3",
+        "registry_tls": False,
+        "registry_command_timeout_ms": 5_000,
+        "route_cache_seconds": 0.1,
+        "page_ttl_seconds": 60.0,
+        "page_staleness_seconds": 600.0,
+    }
     with redis_server.admin as admin:
         admin.flushall()
     now_ms = time.time_ns() // 1_000_000
@@ -224,7 +221,7 @@ def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_serve
     )
     for message in stored:
         dynamodb.store.create(message.to_item("c"))
-    first, second = (open_reader(settings, FakeTelemetry(), open_calls("boto3")) for _ in range(2))
+    first, second = (open_reader(environ, FakeTelemetry(), **settings) for _ in range(2))
     cold = first.read_page(PageRequest("c", limit=3))
     RedisRegistry(connect(redis_server.port), TABLE_NAME).mark_read_hot("c")
     read_cached(first)

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from hotpartition.engine.route_cache import RouteSource
+from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table import item_calls
-from hotpartition.table.adaptive import AdaptiveRoutes
 from tools.history import Finding
 from tools.scenarios.studies import judge_tables
 from tools.scenarios.table_faults import TableParts, build_fault_plan, run_table
@@ -43,11 +42,11 @@ def test_a_breach_misses_the_bar(run):
     assert not judge_tables([run], least_seeds=2).passed
 
 
-class UnverifiedRoutes(AdaptiveRoutes):
+class UnverifiedRoutes(RegistryRoutes):
     """Takes Redis's word for a route when it reads."""
 
-    def compare(self, collection, hint, entry, *, is_strong):
-        return hint
+    def learn(self, collection, shown, *, hint=None, is_strong=False):
+        return shown.route if hint is None else hint
 
 
 def test_reads_that_trust_redis_lose_items():
@@ -58,7 +57,7 @@ def test_reads_that_trust_redis_lose_items():
 
 def test_writes_that_trust_redis_lose_items(monkeypatch):
     """They go where no reader looks: Redis invents generations."""
-    monkeypatch.setattr(RouteSource, "_confirm", lambda self, collection, told, now_ms: (told, True))
+    monkeypatch.setattr(RegistryRoutes, "for_write", lambda self, collection: self.for_read(collection).route)
     plan = build_fault_plan(redis_scribbles=4.0)
     runs = (run_table(seed, seconds=6.0, plan=plan) for seed in (2, *range(1, 9)))
     assert any(run.breaches for run in runs)

@@ -6,10 +6,10 @@ from typing import Any
 
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.runtime.building import Ends
+from hotpartition.runtime.build import Ends
 from hotpartition.runtime.settings import Settings
-from hotpartition.table.adaptive import AdaptiveRoutes
-from hotpartition.table.routes import open_calls
+from hotpartition.table.by_load import build_table_routes
+from hotpartition.table.routes import TableRoutes, open_calls
 from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
 
 
@@ -28,7 +28,7 @@ class AdaptiveShards:
 
     def build_routes(
         self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", page_store: Any = None
-    ) -> AdaptiveRoutes:
+    ) -> TableRoutes:
         """Build one process's routes."""
         settings = Settings.defaults(
             "adaptive()",
@@ -46,11 +46,11 @@ class AdaptiveShards:
             timer=lambda: clock.now_ms() / 1000,
             page_store=page_store,
             environment_id=process_id,
+            journal=DynamoDBJournal(open_calls(table), self.place),
         )
-        return AdaptiveRoutes(
+        return build_table_routes(
             ends,
             settings,
-            journal=DynamoDBJournal(open_calls(table), self.place),
             place=self.place,
             schema=schema,
             choices=3,

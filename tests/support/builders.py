@@ -18,13 +18,12 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.runtime.building import Ends, build_gatherer, build_writer
-from hotpartition.runtime.building_control import build_operations
+from hotpartition.runtime.build import Ends, Engine, build_engine
+from hotpartition.runtime.build_control import build_operations
 from hotpartition.runtime.settings import Settings
-from hotpartition_messages import Message
-from hotpartition_messages.adaptive_reader import build_message_reader
+from hotpartition_messages import Message, jobs
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.keys import KEY_FORM, position_of
+from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import MessageSettings
@@ -113,26 +112,22 @@ class World:
             environment_id=environment or f"e{self.random.getrandbits(32)}",
         )
 
-    def writer(self, **values: float) -> MessageWriter:
-        """Build a writer; `values` are as `settings_of` takes them."""
-        return self._writer(settings_of("write", **{"sampling_distance_wcu": 1.0, **values}))
+    def engine(self, function: str, ends: Ends, **values: float) -> Engine:
+        """Build an engine; `values` are as `settings_of` takes them."""
+        return build_engine(ends, settings_of(function, **values), form=KEY_FORM)
 
-    def _writer(self, settings: MessageSettings) -> MessageWriter:
-        ends = self.ends(repairs=False)
-        writer = build_writer(ends, settings, journal=self.journal, form=KEY_FORM)
-        retention_days, random_bits = settings.retention_days, self.random.getrandbits
-        return MessageWriter(
-            writer, self.table, now_ms=ends.clock.now_ms, random_bits=random_bits, retention_days=retention_days
-        )
+    def write_jobs(self, **values: float) -> jobs.WriteJobs:
+        """Build the write function's jobs; `values` are as `settings_of` takes them."""
+        settings = settings_of("write", **{"sampling_distance_wcu": 1.0, **values})
+        ends = replace(self.ends(repairs=False), journal=self.journal)
+        engine = build_engine(ends, settings, form=KEY_FORM)
+        return jobs.build_writer(engine, self.table, settings, random_bits=self.random.getrandbits)
+
+    def writer(self, **values: float) -> MessageWriter:
+        return self.write_jobs(**values).messages
 
     def changer(self, **values: float) -> MessageChanger:
-        settings = settings_of("write", **{"sampling_distance_wcu": 1.0, **values})
-        ends, messages = self.ends(repairs=False), self._writer(settings)
-        gatherer = build_gatherer(
-            ends, settings, messages.writer.routes, store=self.table, form=KEY_FORM, position_of=position_of
-        )
-        budget_ms = settings.request_budget_ms
-        return MessageChanger(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
+        return self.write_jobs(**values).changer
 
     def reader(
         self, *, environment: str | None = None, sampling_distance_rcu: float | None = None, **values: float
@@ -142,7 +137,8 @@ class World:
         distance_rcu = sampling_distance_rcu or inf
         vars(settings).update(page_cache=bool(environment), read_sampling_distance_rcu=distance_rcu)
         random = self.random.random if sampling_distance_rcu else lambda: 0.5
-        return build_message_reader(self.ends(environment, random=random), settings, self.table)
+        engine = build_engine(self.ends(environment, random=random), settings, form=KEY_FORM)
+        return jobs.build_reader(engine, self.table, settings)
 
     def adder(self, *, budget_ms: float = 300) -> Adder:
         return Adder(

@@ -5,17 +5,21 @@ from hotpartition.core.ports import Got
 from hotpartition.core.route import EMPTY_ROUTE, Placement, Route
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.engine.route_cache import RouteSource
+from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.engine.writer import Writer
 from hotpartition_messages import Message
 from tools.world.product import Parts
 
 
-class TrustingRoutes(RouteSource):
+class TrustingRoutes(RegistryRoutes):
     """Takes Redis's word for a route, for writers too."""
 
-    def _confirm(self, collection, told, now_ms):
-        return told, True
+    def for_write(self, collection):
+        return self.for_read(collection).route
+
+    def refused(self, collection):
+        super().refused(collection)
+        return self.for_read(collection).route
 
 
 class UnverifyingGatherer(Gatherer):
@@ -23,7 +27,7 @@ class UnverifyingGatherer(Gatherer):
 
     def __init__(self, **parts):
         super().__init__(**parts)
-        self.routes.compare = lambda collection, hint, entry, *, is_strong: EMPTY_ROUTE
+        self.routes.learn = lambda collection, shown, *, hint=None, is_strong=False: EMPTY_ROUTE
 
 
 class MergingGatherer(Gatherer):
@@ -63,14 +67,14 @@ class ReversingMerge(PageMerge):
         return super().next_queries(ReversedRoute(route.generations))
 
 
-class ReversedRoutes(RouteSource):
+class ReversedRoutes(RegistryRoutes):
     """Gives writers reversed routes to place by."""
 
-    def get_route(self, collection, now_ms):
-        return ReversedRoute(super().get_route(collection, now_ms).generations)
+    def for_write(self, collection):
+        return ReversedRoute(super().for_write(collection).generations)
 
-    def refresh_after_throttle(self, collection, now_ms):
-        return ReversedRoute(super().refresh_after_throttle(collection, now_ms).generations)
+    def refused(self, collection):
+        return ReversedRoute(super().refused(collection).generations)
 
 
 class PresentMerge(PageMerge):

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 import tracemalloc
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -18,10 +17,11 @@ from typing import Any
 
 from pydynox.diagnostics import HotPartitionDetector
 
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.dynamodb.boto3_client import create_client
-from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import KEY_FORM, build_key
@@ -163,18 +163,24 @@ def measure_route(setup: Setup) -> Measured:
     ids = [mint_message_id(START_MS + i, random.getrandbits) for i in range(count)]
     writes = [build_key(random.choice(names), message_id) for message_id in ids]
     generations = frozenset(Generation(since_ms=START_MS - 60_000 * n, shard_count=n) for n in SHARD_COUNTS)
-    cache = RouteCache(ttl_seconds=60, max_entries=10_000, random=random.random)
-    source = RouteSource(cache=cache, registry=Unasked(), telemetry=LoggedTelemetry(), timer=time.monotonic)
+    source = RegistryRoutes(
+        registry=Unasked(),
+        journal=None,
+        telemetry=LoggedTelemetry(),
+        now_ms=lambda: START_MS,
+        random=random.random,
+        ttl_seconds=60,
+    )
     for name in names:
-        source.learn(name, Route(generations), START_MS)
+        source.learn(name, JournalEntry(Route(generations)))
     plain = dict.fromkeys(names, max(SHARD_COUNTS))
 
     def ours() -> float:
-        get_route = source.get_route
+        get_route = source.for_write
 
         def work() -> None:
             for key in writes:
-                choose_placement(get_route(key.collection, START_MS), key, KEY_FORM)
+                choose_placement(get_route(key.collection), key, KEY_FORM)
 
         return _mean_us(work, lambda: writes, count)
 

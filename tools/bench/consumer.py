@@ -32,9 +32,8 @@ from hotpartition.core.sampler import SLOT_MS
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import FIELD, RedisReportSource
-from hotpartition.runtime.building import build_key_form
-from hotpartition.runtime.building_control import build_consumer
-from hotpartition.runtime.ends import connect_redis
+from hotpartition.runtime.build_control import build_consumer
+from hotpartition.runtime.connect import build_key_form, connect_redis
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from tools.bench.measure import Bar, Measured, interleave

@@ -22,14 +22,12 @@ from hotpartition.core.route import Generation, Route, choose_placement
 from hotpartition.dynamodb.boto3_client import create_client
 from hotpartition.engine.read_cache import ReadCache
 from hotpartition.redis.cluster import read_hot_key, route_key
-from hotpartition.runtime.calls import open_calls
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages import Message
-from hotpartition_messages.adaptive_reader import open_reader
+from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.settings import MessageSettings
 from tools.bench.measure import (
     CPU_CONDITIONS,
     MILLISECONDS,
@@ -138,8 +136,7 @@ ReadPage = Callable[[Conversation], list[str]]
 
 def our_reader(telemetry: Telemetry | None = None, **settings: object) -> ReadPage:
     """Wire the read job up as the function does, and read pages by it; some settings may be others."""
-    built = MessageSettings.from_env(os.environ, "read", **settings)
-    reader = open_reader(built, telemetry or LoggedTelemetry(), open_calls(built, sends_rounds=True))
+    reader = open_reader(os.environ, telemetry or LoggedTelemetry(), **settings)
 
     def read(conversation: Conversation) -> list[str]:
         page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))

@@ -14,7 +14,7 @@ from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Member, Route
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.runtime.building import Ends
+from hotpartition.runtime.build import Ends
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import (
     ShardedIndex,
@@ -27,8 +27,8 @@ from hotpartition.table import (
     fixed,
     in_band,
 )
-from hotpartition.table.adaptive import AdaptiveRoutes
-from hotpartition.table.routes import LoggedTelemetry, Shards, open_calls
+from hotpartition.table.by_load import build_table_routes
+from hotpartition.table.routes import LoggedTelemetry, Shards, TableRoutes, open_calls
 from hotpartition.table.schema import Schema
 
 PARTITION, SORT, ATTRIBUTE = "PK", "SK", "device"
@@ -204,7 +204,7 @@ class MemoryRoutes:
 
     finds_read_heat: ClassVar[bool] = True
 
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
         """Build the routes of a table."""
         place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
         ends = Ends(
@@ -216,11 +216,11 @@ class MemoryRoutes:
             clock=clock,
             timer=time.monotonic,
             environment_id="equivalence",
+            journal=DynamoDBJournal(open_calls(table), place),
         )
-        return AdaptiveRoutes(
+        return build_table_routes(
             ends,
             Settings.defaults("adaptive()", route_cache_seconds=0.0),
-            journal=DynamoDBJournal(open_calls(table), place),
             place=place,
             schema=schema,
             choices=MAX_CHOICES,

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from hotpartition.runtime.building import find_journal
+from hotpartition.runtime.connect import find_journal
 from hotpartition.runtime.declaring import variable_name
 from hotpartition.runtime.settings import Settings, name_of
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig

@@ -34,9 +34,9 @@ from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.raising import Raised
 from hotpartition.engine.write_counting import Offer
-from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
+from hotpartition.runtime.build import build_engine, build_thresholds
+from hotpartition.runtime.connect import open_in_band
 from hotpartition.runtime.settings import Settings
-from hotpartition.runtime.thresholds import build_thresholds
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
@@ -171,14 +171,7 @@ class _Rush(Observer):
         world, random = self.world, self.world.random(f"process-{index}")
         clock, telemetry = world.clock(random), SharedTelemetry(world)
         ends = open_in_band(ThreadedCalls(world.store.client("in band").call), TABLE.journal, telemetry, clock)
-        writer = build_in_band_writer(
-            ends,
-            build_in_band_routes(ends),
-            _SETTINGS,
-            form=KEY_FORM,
-            budget_ms=BUDGET_MS,
-            closing=False,
-        )
+        writer = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False).writer
         store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
 
@@ -282,7 +275,7 @@ def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALS
     anything: Any = memory
     fleet = [
         InBandCounting(
-            routes=JournalRoutes(journal=memory, telemetry=telemetry, random=random.random, max_entries=1),
+            routes=JournalRoutes(journal=memory, telemetry=telemetry, now_ms=clock.now_ms, random=random.random),
             journal=memory,
             loads=anything,
             raiser=anything,

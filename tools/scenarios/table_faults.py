@@ -26,9 +26,9 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
-from hotpartition.table.adaptive import AdaptiveRoutes
 from hotpartition.table.routes import Shards, open_calls
 from hotpartition.table.sharding import Hashing
 from tools.history import Finding, Seen
@@ -99,7 +99,7 @@ class TableParts:
     """The classes that a run is built from; a test breaks the library on purpose by replacing one."""
 
     table: type[SimulatedTable] = SimulatedTable
-    routes: type[AdaptiveRoutes] = AdaptiveRoutes
+    routes: type[RegistryRoutes] = RegistryRoutes
     is_in_band: bool = False
     """Whether environments find what is hot themselves, beside what is raised by hand."""
     folds: bool = False

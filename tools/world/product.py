@@ -34,32 +34,32 @@ from hotpartition.engine.closing import Closer
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.in_band import InBandCounting
-from hotpartition.engine.journal_routes import JournalReads, JournalRoutes
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.read_cache import ReadCache
-from hotpartition.engine.route_cache import MAX_ROUTES, RouteSource
+from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.engine.writer import Writer
 from hotpartition.redis.cluster import route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.reports import RedisReportSink, RedisReportSource
-from hotpartition.runtime import building_control
+from hotpartition.runtime import build_control
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.building import Ends, build_gatherer
-from hotpartition.runtime.building import Parts as EngineParts
-from hotpartition.runtime.building import build_writer as build_engine_writer
-from hotpartition.runtime.building_in_band import build_in_band_routes, build_in_band_writer, open_in_band
-from hotpartition.runtime.ends import COOLDOWN_MS, PATIENT_TIMEOUTS_MS
+from hotpartition.runtime.build import Ends, build_engine
+from hotpartition.runtime.build import Engine as ProductEngine
+from hotpartition.runtime.build import Parts as EngineParts
+from hotpartition.runtime.connect import COOLDOWN_MS, PATIENT_TIMEOUTS_MS, open_in_band
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable
-from hotpartition.table.adaptive import AdaptiveRoutes, InBandRoutes
+from hotpartition.table.by_load import build_table_routes
+from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Schema
-from hotpartition_messages import Message
-from hotpartition_messages.adaptive_reader import build_message_reader
+from hotpartition_messages import Message, jobs
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table, position_of
+from hotpartition_messages.jobs import WriteJobs
+from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.messages import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
+from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter
 from tools.limits import Table
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
@@ -87,7 +87,7 @@ REDIS_NODES = 3
 class Parts:
     """The classes that a run is built from; a test breaks the protocol on purpose by replacing one."""
 
-    routes: type[RouteSource] = RouteSource
+    routes: type[RegistryRoutes] = RegistryRoutes
     writer: type[Writer] = Writer
     gatherer: type[Gatherer[str, Message]] = Gatherer
     consumer: type[Consumer] = Consumer
@@ -130,6 +130,11 @@ class World:
         self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"), on_report=on_report)
         plan = scenario.faults or FaultPlan()
         self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
+
+    def engine_parts(self, counting: type[InBandCounting] | None = None) -> EngineParts:
+        """Name the classes that engines are built from."""
+        parts = self.parts
+        return EngineParts(parts.routes, parts.writer, parts.gatherer, parts.page_cache, counting)
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
@@ -196,130 +201,97 @@ class SharedTelemetry:
 
 def build_writer(world: World, process: Process, index: int) -> MessageWriter:
     """Build one environment of the write function."""
-    return _build_writer(world, process, index)[1]
+    return _build_write_jobs(world, process, index)[1].messages
 
 
-def _build_writer(world: World, process: Process, index: int) -> tuple[Ends, MessageWriter]:
+def _build_write_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
     random = world.random(f"writer-{index}")
     ends = build_ends(world, process, index, random, repairs=False)
     calls = ThreadedCalls(world.store.client("writer").call)
-    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    journal = DynamoDBJournal(calls, TABLE.journal)
-    settings = world.settings.writer
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
-    writer = build_engine_writer(misled, settings, journal=journal, form=KEY_FORM, times=world.settings.times)
-    return ends, MessageWriter(writer, store, now_ms=ends.clock.now_ms, random_bits=random.getrandbits)
+    misled = replace(misled, journal=DynamoDBJournal(calls, TABLE.journal))
+    settings = world.settings.writer
+    engine = build_engine(misled, settings, form=KEY_FORM, times=world.settings.times, parts=world.engine_parts())
+    engine = replace(engine, clock=ends.clock)
+    return engine, build_jobs(world, engine, calls, settings, random)
+
+
+def build_jobs(
+    world: World, engine: ProductEngine, calls: ThreadedCalls, settings: MessageSettings, random: Random
+) -> WriteJobs:
+    """Build the write function's jobs on any engine."""
+    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
+    return jobs.build_writer(engine, store, settings, random_bits=random.getrandbits, changer=world.parts.changer)
 
 
 def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
     """Build one environment of the write function, for its counters."""
     calls = ThreadedCalls(world.store.client("writer").call)
-    ends, messages = _build_writer(world, process, index)
+    engine, built = _build_write_jobs(world, process, index)
     adder = world.parts.adder(
-        messages.writer,
+        built.messages.writer,
         DynamoDBCounterStore(calls, COUNTERS),
         journal=DynamoDBJournal(calls, COUNTERS.journal),
         form=KEY_FORM,
-        clock=ends.clock,
-        budget_ms=world.settings.writer.request_budget_ms,
+        clock=engine.clock,
+        budget_ms=engine.budget_ms,
     )
     return CounterWriter(adder, TABLE_NAME)
 
 
 def build_changer(world: World, process: Process, index: int) -> MessageChanger:
     """Build one environment of the write function, for its edits and deletions."""
-    ends, messages = _build_writer(world, process, index)
-    settings, routes = world.settings.writer, messages.writer.routes
-    gatherer = build_gatherer(ends, settings, routes, store=messages.store, form=KEY_FORM, position_of=position_of)
-    budget_ms = settings.request_budget_ms
-    return world.parts.changer(messages, gatherer, telemetry=ends.telemetry, clock=ends.clock, budget_ms=budget_ms)
+    return _build_write_jobs(world, process, index)[1].changer
+
+
+def _build_reading(world: World, process: Process, index: int) -> ProductEngine:
+    ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
+    return build_engine(ends, world.settings.reader, form=KEY_FORM, parts=world.engine_parts())
 
 
 def build_reader(world: World, process: Process, index: int) -> MessageReader:
     """Build one environment of the read function."""
-    return _build_reader(world, process, index)[1]
-
-
-def _build_reader(world: World, process: Process, index: int) -> tuple[Ends, MessageReader]:
-    settings = world.settings.reader
-    ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
     calls = open_reader_calls(world, process, hedges=True)
-    return ends, build_message_reader(
-        ends,
-        settings,
-        world.parts.store(calls, TABLE, world.parts.message.from_item),
-        codec=_RememberingCodec(),
-        page_cache=world.parts.page_cache,
-    )
+    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
+    engine = _build_reading(world, process, index)
+    return jobs.build_reader(engine, store, world.settings.reader, codec=_RememberingCodec())
 
 
 def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
     """Build one environment of the read function, for its counters."""
-    ends, messages = _build_reader(world, process, index)
     cells = DynamoDBItemStore(open_reader_calls(world, process), COUNTERS, decode_cell)
-    gatherer = Gatherer(
-        store=cells,
-        routes=messages.gatherer.routes,
-        telemetry=ends.telemetry,
-        clock=ends.clock,
-        budget_ms=world.settings.reader.request_budget_ms,
-        form=KEY_FORM,
-    )
+    gatherer = replace(_build_reading(world, process, index), gatherer_kind=Gatherer).gatherer(cells)
     return CounterReader(world.parts.summer(gatherer, is_alone=True, form=KEY_FORM))
 
 
-def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[MessageWriter, MessageChanger]:
+def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
     """Build one environment of the write function that finds hot conversations itself."""
     del process
     random = world.random(f"writer-{index}")
     calls, clock = ThreadedCalls(world.store.client("writer").call), world.clock(random)
-    telemetry = SharedTelemetry(world)
-    settings, control = world.settings.writer, world.settings.consumer
-    ends = open_in_band(calls, TABLE.journal, telemetry, clock)
-    routes = build_in_band_routes(ends)
-    budget_ms = settings.request_budget_ms
-    finding = {name: vars(control)[name] for name in Settings.declared("in_band()") if name in vars(control)}
+    control = world.settings.consumer
+    finding = {name: vars(control)[name] for name in Settings.declared("in-band write") if name in vars(control)}
     is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
-    writer = build_in_band_writer(
-        ends,
-        routes,
-        Settings("in_band()", {**vars(settings), **finding, "is_closing": False}),
+    given = {**vars(world.settings.writer), **finding, "is_closing": False}
+    settings = MessageSettings("in-band write", given)
+    engine = build_engine(
+        open_in_band(calls, TABLE.journal, SharedTelemetry(world), clock),
+        settings,
         form=KEY_FORM,
-        counting=SensitiveCounting if is_scaled else InBandCounting,
         times=world.settings.times,
+        parts=world.engine_parts(SensitiveCounting if is_scaled else None),
     )
-    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    messages = MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
-    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.request_budget_ms)
-    changer = world.parts.changer(messages, gatherer, telemetry=telemetry, clock=clock, budget_ms=budget_ms)
-    return messages, changer
-
-
-def _build_journal_gatherer(
-    world: World, calls: ThreadedCalls, routes: JournalRoutes, clock: Clock, budget_ms: float
-) -> Gatherer[str, Message]:
-    """Build what reads where the journal alone has the routes."""
-    telemetry = SharedTelemetry(world)
-    return world.parts.gatherer(
-        store=world.parts.store(calls, TABLE, world.parts.message.from_item),
-        routes=JournalReads(routes, telemetry, clock.now_ms),
-        telemetry=telemetry,
-        clock=clock,
-        budget_ms=budget_ms,
-        form=KEY_FORM,
-        position_of=position_of,
-    )
+    return build_jobs(world, engine, calls, settings, random)
 
 
 def build_in_band_reader(world: World, process: Process, index: int) -> MessageReader:
     """Build one environment of the read function where the journal alone has the routes."""
-    random, settings = world.random(f"reader-{index}"), world.settings.reader
-    clock, telemetry = world.clock(random), SharedTelemetry(world)
+    clock = world.clock(world.random(f"reader-{index}"))
     calls = open_reader_calls(world, process, hedges=True)
-    journal = DynamoDBJournal(calls, TABLE.journal)
-    routes = JournalRoutes(journal=journal, telemetry=telemetry, random=clock.random, max_entries=MAX_ROUTES)
-    gatherer = _build_journal_gatherer(world, calls, routes, clock, settings.request_budget_ms)
-    return MessageReader(gatherer, now_ms=clock.now_ms, settle_ms=settings.settle_seconds * 1000)
+    ends = Ends(telemetry=SharedTelemetry(world), clock=clock, journal=DynamoDBJournal(calls, TABLE.journal))
+    engine = build_engine(ends, world.settings.reader, form=KEY_FORM, parts=world.engine_parts())
+    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
+    return jobs.build_reader(engine, store, world.settings.reader)
 
 
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
@@ -344,7 +316,6 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
         timer=world.timer,
         page_store=RedisPageStore(connection, TABLE_NAME, telemetry, world.timer),
         environment_id=f"{index:032x}",
-        parts=EngineParts(world.parts.routes, world.parts.writer, world.parts.gatherer),
     )
 
 
@@ -389,7 +360,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         elapsed=lambda: world.engine.now,
         form=TABLE.keys,
     )
-    return building_control.build_consumer(ends, world.settings.consumer, world.parts.consumer)
+    return build_control.build_consumer(ends, world.settings.consumer, world.parts.consumer)
 
 
 def build_closer(world: World, process: Process, index: int, place: JournalPlace, times: CloseTimes) -> Closer:
@@ -447,18 +418,18 @@ class InBandShards:
     closing: bool = False
     times: CloseTimes = TIMES
 
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> InBandRoutes:
-        """Build the routes, as `InBand.build_routes` does."""
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
+        """Build the routes, as `in_band()` does."""
         del table, clock
         own = self.world.clock(self.world.random(f"table-{self.index}"))
-        return InBandRoutes(
+        return build_table_routes(
             open_in_band(self.calls, self.journal, SharedTelemetry(self.world), own),
             self.settings,
             place=self.place,
             schema=schema,
             choices=3,
             budget_ms=budget_ms,
-            counting=self.counting,
+            parts=EngineParts(counting=self.counting),
             closing=self.closing,
             times=self.times,
         )
@@ -478,19 +449,19 @@ class SimulatedShards:
     route_cache_seconds: float = 2.0
     leases: Mapping[str, float] = field(default_factory=dict)
     times: CloseTimes = TIMES
-    routes: type[AdaptiveRoutes] = AdaptiveRoutes
+    routes: type[RegistryRoutes] = RegistryRoutes
     closing: bool = False
 
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> AdaptiveRoutes:
-        """Build the routes, as `Adaptive.build_routes` does."""
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
+        """Build the routes, as `adaptive()` does."""
         del table, clock
         random = self.world.random(f"table-{self.index}")
         ends = build_ends(self.world, self.process, self.index, random, repairs=True)
         ends = self.world.mislead(ends, self.world.random(f"wrong clock {self.index}"))
-        return self.routes(
-            ends,
+        return build_table_routes(
+            replace(ends, journal=self.journal),
             Settings.defaults("adaptive()", route_cache_seconds=self.route_cache_seconds, **self.leases),
-            journal=self.journal,
+            parts=EngineParts(routes=self.routes),
             place=self.place,
             schema=schema,
             choices=3,

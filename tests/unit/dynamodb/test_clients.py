@@ -7,7 +7,7 @@ from hotpartition.core.errors import ConditionFailedError, SettingsError, StoreR
 from hotpartition.dynamodb.calls import build_error
 from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.runtime.calls import open_calls
+from hotpartition.runtime.connect import open_calls
 from hotpartition.runtime.settings import Settings
 
 HERE = {"table_name": "t", "registry_host": "h"}

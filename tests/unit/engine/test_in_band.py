@@ -8,6 +8,7 @@ from hotpartition.core.detector import Thresholds
 from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
@@ -53,7 +54,7 @@ class Fleet:
         random = Random(1).random
         clock = self.clock.as_clock(random)
         journal = FakeJournal(self.table)
-        routes = JournalRoutes(journal=journal, telemetry=self.telemetry, random=random, max_entries=10)
+        routes = JournalRoutes(journal=journal, telemetry=self.telemetry, now_ms=clock.now_ms, random=random)
         raiser = Raiser(journal=journal, registry=None, telemetry=self.telemetry, clock=clock)
         return InBandCounting(
             routes=routes,
@@ -149,7 +150,7 @@ def test_a_raise_that_the_journal_refused_is_not_used(fleet):
     counting._raiser = Refusing()
     fleet.offer(counting, 4_000, 2)
     assert counting._raiser.tries > 0
-    assert counting._routes.peek("room") == EMPTY_ROUTE
+    assert counting._routes.for_write("room") == EMPTY_ROUTE
 
 
 def test_a_mark_ends_and_the_load_item_does_not_grow(fleet):
@@ -167,7 +168,7 @@ def test_a_route_that_a_read_showed_is_not_doubled_too_soon(fleet):
     fleet.offer(fleet.process(), 4_000, 1)
     second = fleet.process()
     count = fleet.table.routes["room"].route.max_shard_count
-    second._routes.learn("room", fleet.table.routes["room"].route, fleet.clock.now_ms)
+    second._routes.learn("room", JournalEntry(fleet.table.routes["room"].route))
     fleet.offer(second, 4_000, 2.5, shard_count=count)
     assert fleet.table.routes["room"].route.max_shard_count == count
 
@@ -186,28 +187,33 @@ class TestRoutes:
     @pytest.fixture
     def routes(self, fleet):
         journal = FakeJournal(fleet.table)
-        return JournalRoutes(journal=journal, telemetry=fleet.telemetry, random=lambda: 0.0, max_entries=10)
+        return JournalRoutes(
+            journal=journal, telemetry=fleet.telemetry, now_ms=lambda: fleet.clock.now_ms, random=lambda: 0.0
+        )
 
     def test_a_key_that_was_never_refused_is_never_asked_for(self, fleet, routes):
-        for second in range(200):
-            assert routes.get_route("room", fleet.clock.now_ms + second * 1_000) is EMPTY_ROUTE
+        for _ in range(200):
+            fleet.clock.now_ms += 1_000
+            assert routes.for_write("room") is EMPTY_ROUTE
         assert fleet.table.calls == []
 
     def test_look_ups_pause_longer_and_longer_while_they_show_nothing(self, fleet, routes):
-        for millisecond in range(10_000):
-            routes.refresh_after_throttle("room", fleet.clock.now_ms + millisecond)
+        for _ in range(10_000):
+            fleet.clock.now_ms += 1
+            routes.refused("room")
         assert 12 <= len(fleet.table.calls) <= 14
 
     def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet, routes):
         fleet.offer(fleet.process(), 4_000, 2)
-        now_ms = fleet.clock.now_ms
-        route = routes.refresh_after_throttle("room", now_ms)
+        route = routes.refused("room")
         assert route.max_shard_count > 0
-        later_ms = now_ms + round(REFRESH_SECONDS * 1_000)
+        fleet.clock.now_ms += round(REFRESH_SECONDS * 1_000)
         fleet.table.failures = [StoreUnavailableError("no response")]
-        assert routes.get_route("room", later_ms) == route
+        assert routes.for_write("room") == route
         calls = len(fleet.table.calls)
-        assert routes.get_route("room", later_ms + 10) == route
+        fleet.clock.now_ms += 10
+        assert routes.for_write("room") == route
         assert len(fleet.table.calls) == calls
-        routes.get_route("room", later_ms + 300)
+        fleet.clock.now_ms += 290
+        routes.for_write("room")
         assert len(fleet.table.calls) == calls + 1

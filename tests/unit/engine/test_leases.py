@@ -85,11 +85,11 @@ def test_a_raise_behind_a_close_is_used(world):
     assert place(world, world.writer())
 
 
-def test_a_stale_view_is_not_made_good_by_an_old_lease(world, monkeypatch):
+def test_a_stale_view_is_not_made_good_by_an_old_lease(world):
     """What the lease's read showed is kept with it, though the route's cache loses it."""
     close_at(world, START + MINUTE)
-    monkeypatch.setattr("hotpartition.runtime.building.MAX_ROUTES", 1)
     writer = world.writer()
+    writer.writer.routes._cache._max_entries = 1
     assert place(world, writer)
     writer.write(new_message(conversation_id="other"))
     world.registry.routes["c"] = Route(world.table.routes["c"].route.generations)

@@ -1,4 +1,4 @@
-"""The route cache: bounded, short-lived, never forgetful, and asked for by one at a time."""
+"""The routes of a process: bounded, short-lived, never forgetful, confirmed for writes, asked for by one at a time."""
 
 from concurrent.futures import ThreadPoolExecutor, wait
 from random import Random
@@ -6,78 +6,85 @@ from threading import Event
 
 import pytest
 
-from hotpartition.engine.route_cache import RouteCache, RouteSource
+from hotpartition.core.ports import JournalEntry
+from hotpartition.engine.registry_routes import RegistryRoutes
+from hotpartition.engine.route_cache import RouteCache
 from support.builders import route_of
-from support.fakes import FakeRegistry, FakeTelemetry
+from support.fakes import FakeJournal, FakeRegistry, FakeTable, FakeTelemetry
+
+FOUR, EIGHT = route_of((4, 0)), route_of((8, 0))
 
 
 def cache(ttl_seconds=2.0, max_entries=10, random=lambda: 0.0):
     return RouteCache(ttl_seconds=ttl_seconds, max_entries=max_entries, random=random)
 
 
+class Process:
+    """Routes in a Redis and a journal in memory, and a clock that each call sets."""
+
+    def __init__(self, registry=None, **options):
+        self.registry, self.table, self.now_ms = registry or FakeRegistry(), FakeTable(), 0
+        self.routes = RegistryRoutes(
+            registry=self.registry,
+            journal=FakeJournal(self.table),
+            telemetry=FakeTelemetry(),
+            now_ms=lambda: self.now_ms,
+            random=lambda: 0.0,
+            ttl_seconds=2.0,
+            **options,
+        )
+
+    def raise_to(self, route, *, in_journal=True):
+        self.registry.routes["c"] = route
+        if in_journal:
+            self.table.routes["c"] = JournalEntry(route)
+
+    def write(self, now_ms):
+        self.now_ms = now_ms
+        return self.routes.for_write("c")
+
+    def read(self, now_ms):
+        self.now_ms = now_ms
+        return self.routes.for_read("c")
+
+    def refused(self, now_ms):
+        self.now_ms = now_ms
+        return self.routes.refused("c")
+
+
 def test_an_entry_is_fresh_for_its_ttl_and_known_after_it():
     """A stale route is still a route: what Redis's absence leaves."""
     subject = cache()
-    subject.learn("c", route_of((4, 0)), 1_000)
-    assert subject.get_fresh("c", 2_999) == route_of((4, 0))
+    known = subject.learn("c", 1_000, shown=FOUR)
+    assert subject.get_fresh("c", 2_999) == known
     assert subject.get_fresh("c", 3_000) is None
-    assert subject.peek("c") == route_of((4, 0))
+    assert subject.peek("c") == known
     assert subject.get_fresh("unknown", 0) is None
-    assert subject.peek("unknown") == route_of()
-
-
-def test_what_a_throttled_write_learned_is_asked_again_soon():
-    """It got the route of just before the raise: fresh for a quarter of a second, not for a whole TTL."""
-    registry = FakeRegistry()
-    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
-    assert source.get_route("c", 0) == source.refresh_after_throttle("c", 100) == route_of()
-    registry.routes["c"] = route_of((4, 0))
-    assert source.get_route("c", 349) == route_of()
-    assert source.get_route("c", 350) == route_of((4, 0))
-    registry.routes["c"] = route_of((8, 0))
-    assert source.get_route("c", 2_349) == route_of((4, 0))
-
-
-def test_copies_are_as_fresh_as_the_route():
-    """One look-up tells both; what is learned elsewhere leaves them. Without Redis, they are known for a minute."""
-    registry = FakeRegistry()
-    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
-    registry.mark_read_hot("c")
-    assert source.get_for_reading("c", 0) == (route_of(), 3)
-    assert source.get_route("c", 0) == route_of()
-    assert registry.reads == 1
-    registry.copies["c"] = 5
-    source.learn("c", route_of((4, 0)), 1_000)
-    assert [source.get_for_reading("c", now_ms).copies for now_ms in (1_999, 2_999, 3_000)] == [3, 3, 5]
-    registry.is_down = True
-    assert [source.get_for_reading("c", now_ms).copies for now_ms in (4_999, 5_000, 64_999, 65_000)] == [5, 5, 5, 0]
-    assert source.get_for_reading("c", 65_000).route == route_of((4, 0))
-    registry.is_down = False
-    registry.copies.clear()
-    assert source.get_for_reading("c", 65_000).copies == 0
+    assert subject.peek("unknown").shown == route_of()
 
 
 def test_a_ttl_shorter_than_after_a_throttle_stays():
     """An operator who wants routes younger than that gets them."""
     subject = cache(ttl_seconds=0.1)
-    subject.learn("c", route_of(), 0, is_brief=True)
-    assert [subject.get_fresh("c", now_ms) for now_ms in (99, 100)] == [route_of(), None]
+    subject.learn("c", 0, is_brief=True)
+    assert [subject.get_fresh("c", now_ms) is None for now_ms in (99, 100)] == [False, True]
 
 
 def test_learning_never_takes_anything_away():
-    """An emptied or set-back Redis does not shrink what is known."""
+    """An emptied or set-back Redis does not shrink what is known, and tells writers nothing."""
     subject = cache()
-    subject.learn("c", route_of((4, 0)), 0)
-    assert subject.learn("c", route_of((8, 5)), 10) == route_of((4, 0), (8, 5))
-    assert subject.learn("c", route_of(), 20) == route_of((4, 0), (8, 5))
+    subject.learn("c", 0, shown=FOUR)
+    known = subject.learn("c", 10, told=route_of((8, 5)))
+    assert (known.told, known.shown) == (route_of((4, 0), (8, 5)), FOUR)
+    assert subject.learn("c", 20)[:2] == known[:2]
 
 
 def test_what_was_learned_longest_ago_goes_first():
     """The bound holds, and what is in use stays, since it is learned again when its TTL ends."""
     subject = cache(max_entries=2)
     for name in ("a", "b", "a", "c"):
-        subject.learn(name, route_of((2, 0)), 0)
-    assert [subject.peek(name) != route_of() for name in ("a", "b", "c")] == [True, False, True]
+        subject.learn(name, 0, shown=FOUR)
+    assert [subject.peek(name).shown == FOUR for name in ("a", "b", "c")] == [True, False, True]
 
 
 def test_looking_up_costs_no_draw_and_changes_nothing():
@@ -85,60 +92,103 @@ def test_looking_up_costs_no_draw_and_changes_nothing():
     draws = []
     subject = cache(max_entries=2, random=lambda: draws.append(0) or 0.5)
     for name in ("a", "b"):
-        subject.learn(name, route_of((2, 0)), 0, cost_ms=1.0)
-    spent = len(draws)
+        subject.learn(name, 0, shown=FOUR)
     for now_ms in (0, 1, 5_000):
         subject.get_fresh("a", now_ms)
         subject.peek("a")
-    assert len(draws) == spent
-    subject.learn("c", route_of(), 0)
-    assert subject.peek("a") == route_of()
+    assert len(draws) == 2
+    subject.learn("c", 0)
+    assert subject.peek("a").shown == route_of()
 
 
-def test_lives_vary():
+def test_ttls_vary():
     """Entries made at the same time do not end at the same time."""
     subject = cache(random=Random(3).random)
-    for i in range(200):
-        subject.learn(f"c{i}", route_of(), 0)
     # The cache is bounded to 10; each of those has its own end between 1.6 and 2 s.
-    ends = {next(t for t in range(1_500, 2_100) if subject.get_fresh(f"c{i}", t) is None) for i in range(190, 200)}
-    assert len(ends) > 5
+    ends = {subject.learn(f"c{i}", 0).fresh_until_ms for i in range(200)}
+    assert len(ends) > 100
     assert 1_600 <= min(ends) <= max(ends) <= 2_000
-
-
-@pytest.mark.parametrize(("before_end_ms", "expected"), [(0.5, 0.951), (10, 0.368), (30, 0.0498), (100, 0.0)])
-def test_odds_of_an_early_refresh_grow_as_an_entry_ages(before_end_ms, expected):
-    """XFetch: with a cost of 10 ms, the odds that an entry is stale x ms before its end are exp(-x / 10)."""
-    random, early = Random(11), 0
-    for _ in range(5_000):
-        draws = iter((0.0, random.random()))  # one for the TTL, which is whole, and one for how early it ends
-        subject = cache(random=draws.__next__)
-        subject.learn("c", route_of(), 0, cost_ms=10.0)
-        early += subject.get_fresh("c", 2_000 - before_end_ms) is None
-    assert early / 5_000 == pytest.approx(expected, abs=0.02)
 
 
 def test_lookups_beside_a_thread_that_learns_always_find_the_route():
     """A hit takes no lock: an entry that is learned again is there at every moment, and never smaller."""
     subject, is_done = cache(max_entries=100), Event()
-    subject.learn("c", route_of((1, 0)), 0)
+    subject.learn("c", 0, shown=route_of((1, 0)))
 
     def learn_on():
         for n in range(1, 1_000):
-            subject.learn("c", route_of((1 + n % 8, 0)), 0)
-            subject.learn(f"other-{n}", route_of(), 0)
+            subject.learn("c", 0, shown=route_of((1 + n % 8, 0)))
+            subject.learn(f"other-{n}", 0)
         is_done.set()
 
     seen, largest = 0, 0
     with ThreadPoolExecutor(1) as pool:
         learning = pool.submit(learn_on)
         while not is_done.is_set() or not seen:
-            route = subject.get_fresh("c", 0)
-            assert route is not None
-            assert route.max_shard_count >= largest
-            largest, seen = route.max_shard_count, seen + 1
+            known = subject.get_fresh("c", 0)
+            assert known is not None
+            assert known.shown.max_shard_count >= largest
+            largest, seen = known.shown.max_shard_count, seen + 1
         learning.result()
-    assert subject.peek("c").max_shard_count == 8
+    assert subject.peek("c").shown.max_shard_count == 8
+
+
+def test_what_a_throttled_write_learned_is_asked_again_soon():
+    """It got the route of just before the raise: fresh for a quarter of a second, not for a whole TTL."""
+    process = Process()
+    assert process.write(0) == process.refused(100) == route_of()
+    process.raise_to(FOUR)
+    assert [process.write(now_ms) for now_ms in (349, 350)] == [route_of(), FOUR]
+    process.raise_to(EIGHT)
+    assert process.write(2_349) == FOUR
+
+
+def test_copies_are_as_fresh_as_the_route():
+    """One look-up tells both; what is learned elsewhere leaves them. Without Redis, they are known for a minute."""
+    process = Process()
+    process.registry.mark_read_hot("c")
+    assert process.read(0) == (route_of(), 3)
+    assert process.write(0) == route_of()
+    assert process.registry.reads == 1
+    process.registry.copies["c"] = 5
+    process.now_ms = 1_000
+    process.routes.learn("c", JournalEntry(FOUR))
+    assert [process.read(now_ms).copies for now_ms in (1_999, 2_999, 3_000)] == [3, 3, 5]
+    process.registry.is_down = True
+    assert [process.read(now_ms).copies for now_ms in (4_999, 5_000, 64_999, 65_000)] == [5, 5, 5, 0]
+    assert process.read(65_000).route == FOUR
+    process.registry.is_down = False
+    process.registry.copies.clear()
+    assert process.read(65_000).copies == 0
+
+
+def test_a_process_that_reads_and_writes_asks_redis_once():
+    """A read's look-up serves the next write, which asks the journal for what Redis showed beyond it."""
+    process = Process()
+    process.raise_to(FOUR)
+    assert process.read(0).route == FOUR
+    assert process.table.calls == []
+    assert process.write(1) == FOUR
+    assert (process.registry.reads, process.table.calls) == (1, ["get c"])
+
+
+def test_writes_use_only_what_the_journal_has_shown():
+    """Redis may invent; what the journal did not show is looked up again, at longer and longer intervals."""
+    process = Process()
+    process.raise_to(FOUR, in_journal=False)
+    for now_ms in range(0, 20_000, 10):
+        assert process.write(now_ms) == route_of()
+        assert process.read(now_ms).route == FOUR
+    assert 5 <= len(process.table.calls) <= 10
+
+
+def test_what_a_read_saw_in_the_journal_is_there_for_writes():
+    """Without another look-up; Redis is repaired where its hint lacked it."""
+    process = Process()
+    assert process.read(0).route == route_of()
+    assert process.routes.learn("c", JournalEntry(FOUR), hint=route_of()) == FOUR
+    assert process.write(1) == FOUR
+    assert process.table.calls == []
 
 
 class SlowRegistry(FakeRegistry):
@@ -148,35 +198,34 @@ class SlowRegistry(FakeRegistry):
         super().__init__()
         self.asked, self.released = Event(), Event()
 
-    def get(self, conversation_id):
+    def get(self, collection):
         self.asked.set()
         assert self.released.wait(60)
-        return super().get(conversation_id)
+        return super().get(collection)
 
 
 def test_concurrent_misses_share_one_request():
-    """Eight threads that miss the same route at once: Redis is asked once, and all get its response."""
-    registry = SlowRegistry()
-    registry.routes["c"] = route_of((4, 0))
-    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
+    """Eight threads that miss the same route at once: Redis and journal are asked once, and all get the response."""
+    process = Process(SlowRegistry())
+    process.raise_to(FOUR)
     with ThreadPoolExecutor(8) as pool:
-        first = pool.submit(source.get_route, "c", 0)
-        assert registry.asked.wait(60)
-        rest = [pool.submit(source.get_route, "c", 0) for _ in range(7)]
+        first = pool.submit(process.write, 0)
+        assert process.registry.asked.wait(60)
+        rest = [pool.submit(process.write, 0) for _ in range(7)]
         done, _ = wait(rest, timeout=0.2)
         assert not done
-        registry.released.set()
+        process.registry.released.set()
         responses = [future.result() for future in (first, *rest)]
-    assert set(responses) == {route_of((4, 0))}
-    assert registry.reads == 1
+    assert set(responses) == {FOUR}
+    assert (process.registry.reads, process.table.calls) == (1, ["get c"])
 
 
-def test_a_failing_request_fails_all_who_wait():
-    """Redis away: everybody goes on with what is known, and the next one asks again."""
-    registry = FakeRegistry()
-    registry.is_down = True
-    source = RouteSource(cache=cache(), registry=registry, telemetry=FakeTelemetry(), timer=lambda: 0.0)
-    assert source.get_route("c", 0) == route_of()
-    registry.is_down = False
-    registry.routes["c"] = route_of((4, 0))
-    assert source.get_route("c", 0) == route_of((4, 0))
+@pytest.mark.parametrize("asks_copies", [True, False])
+def test_a_failing_request_fails_all_who_wait(asks_copies):
+    """Redis away: what is known goes on, and the next one asks again."""
+    process = Process(asks_copies=asks_copies)
+    process.registry.is_down = True
+    assert process.write(0) == route_of()
+    process.registry.is_down = False
+    process.raise_to(FOUR)
+    assert process.write(0) == FOUR

@@ -40,10 +40,12 @@ class Context:
     invoked_function_arn = "arn:aws:lambda:eu-central-1:123456789012:function:cold"
     get_remaining_time_in_millis = staticmethod(lambda: 4_000)
 
+started = set(sys.modules)
 answer = handler.handler(json.loads(sys.argv[1]), Context())
 modules = sorted(sys.modules)
 import gc
-print(json.dumps({"status": answer["statusCode"], "modules": modules, "collects": gc.isenabled()}))
+late = sorted(set(modules) - started)
+print(json.dumps({"status": answer["statusCode"], "modules": modules, "late": late, "collects": gc.isenabled()}))
 """
 
 
@@ -70,6 +72,7 @@ def test_a_request_needs_no_sdk_and_no_other_functions_job(function, environment
     folders = (find_function(function),)
     served = json.loads(run(SERVE, json.dumps(EVENTS[function]), folders=folders, environment=environment))
     imported = set(served["modules"])
+    assert [name for name in served["late"] if name.startswith(("hotpartition", "redis", "pycurl"))] == []
     assert served["status"] == 503  # nobody answers in DynamoDB's place
     assert served["collects"]
     assert "hotpartition.dynamodb.curl" in imported
@@ -89,24 +92,3 @@ def test_operators_of_a_stack_without_redis_do_not_import_it():
     """Not with the handler, and not with its jobs."""
     code = "import sys, handler; handler._jobs(); print([n for n in sys.modules if 'redis' in n])"
     assert run(code, folders=(find_function("operate"),), environment=IN_BAND) == "[]"
-
-
-@pytest.mark.parametrize("function", EVENTS)
-def test_a_snapshot_holds_the_job_that_its_variables_choose(function):
-    """What a request would otherwise wait for is imported with the handler."""
-    job = "writer" if function == "write_message" else "reader"
-    code = "import sys, handler; print([n for n in sys.modules if n.endswith(('_band_{0}', 'adaptive_{0}'))])"
-    found = [
-        run(code.format(job), folders=(find_function(function),), environment=environment)
-        for environment in (ENVIRONMENT, IN_BAND)
-    ]
-    assert found == [f"['hotpartition_messages.adaptive_{job}']", f"['hotpartition_messages.in_band_{job}']"]
-
-
-@pytest.mark.parametrize("function", EVENTS)
-@pytest.mark.parametrize(("kind", "is_imported"), [("snap-start", True), ("on-demand", False)])
-def test_a_snapshot_holds_what_finds_credentials(function, kind, is_imported):
-    """An environment that starts from it is not handed any, and its first request should not wait for an import."""
-    code = f"import os, sys; os.environ['AWS_LAMBDA_INITIALIZATION_TYPE'] = '{kind}'; import handler"
-    imported = run(f"{code}; print('botocore.session' in sys.modules)", folders=(find_function(function),))
-    assert imported == str(is_imported)

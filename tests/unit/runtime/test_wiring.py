@@ -1,16 +1,17 @@
 """How a function's settings become a connection that says who it is."""
 
+import ast
+from pathlib import Path
+
 import pytest
 
 from hotpartition.aws.environment import Certificates
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.store_clock import StoreClock
-from hotpartition.redis.cluster import Connected
 from hotpartition.redis.credentials import IamCredentials, PasswordFile
-from hotpartition.runtime.building_control import build_consumer
-from hotpartition.runtime.building_in_band import InBandEnds, build_in_band_writer
+from hotpartition.runtime.build import Ends, build_engine
+from hotpartition.runtime.build_control import build_consumer
 from hotpartition.runtime.clocks import ElapsedTime
-from hotpartition.runtime.ends import _find_certificates, connect_redis
+from hotpartition.runtime.connect import connect_redis, find_redis_certificates
 from hotpartition.runtime.settings import Settings
 from support.builders import World
 from support.fakes import FakeClock, FakeTelemetry
@@ -81,20 +82,7 @@ def test_a_request_waits_for_less_than_the_consumer(is_patient, limits):
 def test_redis_and_dynamodb_trust_the_same(monkeypatch, values, trusted):
     """Unless a file is named for Redis."""
     monkeypatch.setenv("AWS_CA_BUNDLE", "/all.pem")
-    assert _find_certificates(Settings.defaults("write", **HERE, **values)) == trusted
-
-
-def test_a_connection_is_an_event_with_its_time():
-    """`hotpartition check` reads these lines."""
-    telemetry = FakeTelemetry()
-    tell = connect(telemetry)._on_connect
-    tell(Connected(12.34, 500))
-    tell(Connected(500.0, 500, TimeoutError("too slow")))
-    facts = {"purpose": "routes", "limit_ms": 500}
-    assert telemetry.events == [
-        ("connected to Redis", {**facts, "connect_ms": 12.3}),
-        ("no connection to Redis", {**facts, "connect_ms": 500.0, "reason": "too slow"}),
-    ]
+    assert find_redis_certificates(Settings.defaults("write", **HERE, **values)) == trusted
 
 
 def test_a_refusal_is_an_event_with_what_an_operator_needs():
@@ -124,6 +112,31 @@ def test_the_consumer_closes_only_where_positions_are_times(has_positions):
 
 @pytest.mark.parametrize("is_raising", [True, False])
 def test_writers_raise_in_band_only_where_the_settings_let_them(is_raising):
-    ends = InBandEnds(None, None, StoreClock(), FakeTelemetry(), FakeClock().as_clock())
+    ends = Ends(telemetry=FakeTelemetry(), clock=FakeClock().as_clock(), journal=object(), loads=object())
     settings = Settings.defaults("in_band()", is_raising=is_raising)
-    assert build_in_band_writer(ends, None, settings, form=KeyForm())._counting._is_raising == is_raising
+    assert build_engine(ends, settings, form=KeyForm()).writer._counting._is_raising == is_raising
+
+
+PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
+ENGINE = {
+    "Gatherer",
+    "InBandCounting",
+    "JournalRoutes",
+    "Leases",
+    "ReadCache",
+    "RegistryRoutes",
+    "ReportedWrites",
+    "Writer",
+}
+
+
+def test_engines_are_built_in_one_place():
+    """Everything else gets one: `runtime/build.py` knows how its parts go together."""
+    calls = {
+        (path.name, node.func.id)
+        for folder in PRODUCT
+        for path in Path(__file__).parents[3].joinpath(folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    }
+    assert {path for path, name in calls if name in ENGINE} == {"build.py"}

@@ -197,7 +197,7 @@ class TestSettings:
         environ = {"HOTPARTITION_REGISTRY_HOST": "a.example", "HOTPARTITION_REGISTRY_PORT": "6380"}
         shards = adaptive(environ=environ, registry_host="b.example", registry_tls=False)
         built = ShardedTable(plain, shards=shards)._open("PutItem").items.sharding.routes
-        assert built._routes._registry._connection._options["url"] == "redis://b.example:6380"
+        assert built.engine.routes._registry._connection._options["url"] == "redis://b.example:6380"
         assert built.journal == JournalPlace("readings", "PK", "SK", "r#")
 
     def test_a_journal_of_its_own_is_named(self, plain):

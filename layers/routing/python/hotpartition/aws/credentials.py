@@ -1,7 +1,7 @@
 """Credentials for AWS: the environment's variables, which Lambda hands to a function, or else what botocore finds.
 
-botocore knows the endpoint beside a function that was started from a snapshot, and a person's profiles, roles and
-single sign-on. It refreshes what it found before that ends. It is imported only where the variables are missing.
+botocore knows a person's profiles, roles and single sign-on. It refreshes what it found before that ends. It is
+imported only where the variables are missing.
 """
 
 from __future__ import annotations
@@ -95,12 +95,3 @@ def find_credentials(environ: Mapping[str, str]) -> CredentialSource:
     if access_key and secret_key:
         return FixedCredentials(Credentials(access_key, secret_key, environ.get("AWS_SESSION_TOKEN", "")))
     return SdkCredentials()
-
-
-def prepare_snapshot(environ: Mapping[str, str]) -> None:
-    """Import botocore where a snapshot is taken (SnapStart): no environment that starts from it has the variables.
-
-    To be called when a function is initialized; the import takes 0.2 s that no request should wait for.
-    """
-    if environ.get("AWS_LAMBDA_INITIALIZATION_TYPE") == "snap-start":
-        import botocore.session  # noqa: PLC0415, F401 - see this module's docstring

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import ceil
 from threading import Lock
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hotpartition.core.reports import ReadReport
 
@@ -111,6 +111,19 @@ class LoadSampler:
         self._lone_writes += 1
         source = f"{self._environment_id}.{self._lone_writes}"
         return _new_tuple(Crossing, (slot, source, ceil((wcu - point) / self._z) * self._z))
+
+
+class SharedSampler(LoadSampler):
+    """A `LoadSampler` for several threads."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._lock = Lock()
+
+    def record(self, collection: str, wcu: float, now_ms: int) -> Crossing | None:
+        """Count one write, as `LoadSampler.record`."""
+        with self._lock:
+            return super().record(collection, wcu, now_ms)
 
 
 class ReadSampler:

@@ -32,7 +32,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry, report_unreadable
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.read_repair import ReadRepair
+from hotpartition.engine.route_cache import Routes
 
 NOTHING_CONFIRMED = JournalEntry()
 
@@ -79,7 +79,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         self,
         *,
         store: ItemStore[KeyT, ItemT],
-        routes: ReadRepair,
+        routes: Routes,
         telemetry: Telemetry,
         clock: Clock,
         budget_ms: float,
@@ -87,6 +87,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         position_of: PositionOf[KeyT] = lambda _: None,
         choices: int = MAX_CHOICES,
         has_journal: bool = True,
+        is_folding: bool = False,
         budget_from_refusal: bool = False,
         counting: ReadCounting | None = None,
         sizes: ItemSizes | None = None,
@@ -109,6 +110,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         self._position_of = position_of
         self._choices = choices
         self._has_journal = has_journal
+        self._is_folding = is_folding
         self._budget_from_refusal = budget_from_refusal
 
     def gather(
@@ -193,7 +195,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         budget = self._begin(remaining_ms)
         searches: list[_Search[KeyT, ItemT]] = []
         for key in keys:
-            hint = self.routes.get(key.collection)
+            hint = self.routes.for_read(key.collection).route
             searches.append(_Search(key, hint, hint))
         journals_of = sorted({key.collection for key in keys}) if self._has_journal else []
         while places := self._next_places(searches, everywhere=everywhere):
@@ -208,11 +210,11 @@ class Gatherer(Generic[KeyT, ItemT]):
 
     def confirm(self, collection: str) -> Route:
         """Return a collection's route as reads must use it, strongly consistent, without reading any item."""
-        hint = self.routes.get(collection)
+        hint = self.routes.for_read(collection).route
         if not self._has_journal:
             return hint
         got = self._get([], self._begin(float("inf")), is_strong=True, journals_of=[collection])
-        return hint.checked_by(self.routes.compare(collection, hint, got.journals[collection], is_strong=True))
+        return hint.checked_by(self.routes.learn(collection, got.journals[collection], hint=hint, is_strong=True))
 
     def _begin(self, remaining_ms: float) -> Budget:
         return Budget(self._clock, min(self._budget_ms, remaining_ms), from_refusal=self._budget_from_refusal)
@@ -236,13 +238,13 @@ class Gatherer(Generic[KeyT, ItemT]):
     def _run(self, reading: _Reading[KeyT, ItemT], hint: Route | None, *, wants_journal: bool) -> None:
         plan, collection = reading.plan, reading.collection
         if hint is None:
-            hint = self.routes.get(collection)
+            hint = self.routes.for_read(collection).route
         route = hint
         is_base_last = True
         while True:
             queries = plan.next_queries(route)
             if not queries and not wants_journal:
-                if not self.routes.is_folding or is_base_last:
+                if not self._is_folding or is_base_last:
                     return
                 # An item moved to the base key after its response, and before a shard's, is on neither of them.
                 plan.forget(collection)
@@ -251,10 +253,10 @@ class Gatherer(Generic[KeyT, ItemT]):
             is_base_last &= all(query.partition_key == collection for query in queries)
             entry = self._run_round(reading, queries, with_journal=wants_journal)
             if entry is not None:
-                route = route.checked_by(self.routes.compare(collection, hint, entry, is_strong=reading.is_strong))
+                route = route.checked_by(self.routes.learn(collection, entry, hint=hint, is_strong=reading.is_strong))
                 wants_journal = False
             elif not self._has_journal:
-                route = route.union(self.routes.get(collection))
+                route = route.union(self.routes.for_read(collection).route)
 
     def _run_round(
         self, reading: _Reading[KeyT, ItemT], queries: list[KeyQuery[KeyT]], *, with_journal: bool
@@ -318,7 +320,7 @@ class Gatherer(Generic[KeyT, ItemT]):
 
     def _look_at_base_again(self, searches: Sequence[_Search[KeyT, ItemT]], budget: Budget, *, is_strong: bool) -> None:
         """Read the base key last, while items are moved there: they may have come there after the first look."""
-        if not self.routes.is_folding:
+        if not self._is_folding:
             return
         folding = [search for search in searches if len(search.asked) > 1]
         places = {(search.key.collection, search.key.sort_key): search for search in folding}
@@ -334,11 +336,11 @@ class Gatherer(Generic[KeyT, ItemT]):
         collection = search.key.collection
         entry = got.journals.get(collection)
         if entry is not None:
-            shown = self.routes.compare(collection, search.hint, entry, is_strong=is_strong)
+            shown = self.routes.learn(collection, entry, hint=search.hint, is_strong=is_strong)
             search.route = search.route.checked_by(shown)
             search.confirmed = entry if is_strong else NOTHING_CONFIRMED
         elif not self._has_journal:
-            search.route = search.route.union(self.routes.get(collection))
+            search.route = search.route.union(self.routes.for_read(collection).route)
 
     def _get(
         self, places: Sequence[tuple[str, KeyT]], budget: Budget, *, is_strong: bool, journals_of: Sequence[str]

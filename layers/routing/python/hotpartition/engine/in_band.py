@@ -216,7 +216,7 @@ class InBandCounting:
             return False
         # The route that was decided by may be older than another process's raise, or its time may not be known.
         entry = self._journal.get(key.collection, is_strong=True)
-        self._routes.learn_entry(key.collection, entry, self._clock.now_ms())
+        self._routes.learn(key.collection, entry)
         decision = self._decide(key, load, now_ms)
         if decision.generation is not None:
             self._raise(key.collection, decision)
@@ -226,7 +226,7 @@ class InBandCounting:
         return decide_in_band(
             key.collection,
             load,
-            self._routes.peek(key.collection),
+            self._routes.for_read(key.collection).route,
             self._thresholds,
             position=key.position,
             now_ms=now_ms,
@@ -242,7 +242,7 @@ class InBandCounting:
             deadline_ms=self._store_clock.at(self._clock.now_ms()) + RAISE_BUDGET_MS,
             pause_ms=RAISE_PAUSE_MS,
         )
-        self._routes.learn_entry(collection, raised.entry, self._clock.now_ms())
+        self._routes.learn(collection, raised.entry)
         if raised.is_made:
             self._telemetry.count(MetricName.RAISES)
             self._telemetry.event(

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from hotpartition.core.errors import MalformedGenerationError, RetryLaterError, StoreRefusedError
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import JournalEntry, JournalReading, Telemetry
+from hotpartition.core.ports import JournalEntry, JournalReading, ReadRoute, Telemetry
 from hotpartition.core.route import EMPTY_ROUTE, Route
-from hotpartition.engine.read_repair import ReadRepair
-from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_UNCONFIRMED, RouteCache, keep_newest
+from hotpartition.engine.route_cache import LOOKUP_PAUSE_MS, MAX_UNCONFIRMED, RouteCache, keep_newest, note_ahead
 
 MAX_LOOKUP_PAUSE_MS = 1_000
 """The pause between look-ups doubles up to this while they show nothing new: a quiet key whose partition others heat is
@@ -36,58 +35,66 @@ class JournalRoutes:
     """`Routes` by the journal alone."""
 
     def __init__(
-        self, *, journal: JournalReading, telemetry: Telemetry, random: Callable[[], float], max_entries: int
+        self,
+        *,
+        journal: JournalReading,
+        telemetry: Telemetry,
+        now_ms: Callable[[], int],
+        random: Callable[[], float],
     ) -> None:
         """Start knowing nothing; `random` returns uniform numbers in [0, 1)."""
         self._journal = journal
         self._telemetry = telemetry
-        self._cache = RouteCache(ttl_seconds=REFRESH_SECONDS, max_entries=max_entries, random=random)
+        self._now_ms = now_ms
+        self._cache = RouteCache(ttl_seconds=REFRESH_SECONDS, random=random)
         self._raised_at_ms: OrderedDict[str, int] = OrderedDict()
         self._lookups: OrderedDict[str, _LookUp] = OrderedDict()
         self._lock = Lock()
 
-    def get_route(self, collection: str, now_ms: int) -> Route:
-        """Return the route as known; for a key that was raised, at most a minute old."""
-        route = self._cache.get_fresh(collection, now_ms)
-        if route is not None:
-            return route
-        known = self._cache.peek(collection)
-        return self._look_up(collection, now_ms) if known else EMPTY_ROUTE
+    def for_write(self, collection: str) -> Route:
+        """Implement `Routes.for_write`: for a key that was raised, at most a minute old."""
+        now_ms = self._now_ms()
+        known = self._cache.get_fresh(collection, now_ms)
+        if known is not None:
+            return known.shown
+        return self._look_up(collection, now_ms) if self._cache.peek(collection).shown else EMPTY_ROUTE
 
-    def peek(self, collection: str) -> Route:
-        """Return the last known route, whatever its age: for reads, which see the journal anyway."""
-        return self._cache.peek(collection)
+    def for_read(self, collection: str) -> ReadRoute:
+        """Implement `Routes.for_read`: the last route known, whatever its age, since reads see the journal anyway."""
+        return ReadRoute(self._cache.peek(collection).shown)
 
-    def learn(self, collection: str, route: Route, now_ms: int) -> Route:
-        """Take in a route that the journal showed."""
-        with self._lock:
-            return self._cache.learn(collection, route, now_ms)
-
-    def learn_entry(self, collection: str, entry: JournalEntry, now_ms: int) -> Route:
-        """Take in a routing item."""
-        with self._lock:
-            if entry.updated_at_ms is not None:
-                keep_newest(self._raised_at_ms, collection, entry.updated_at_ms, MAX_UNCONFIRMED)
-        return self._keep_known(collection, entry.route, now_ms)
+    def learn(
+        self, collection: str, shown: JournalEntry, *, hint: Route | None = None, is_strong: bool = False
+    ) -> Route:
+        """Implement `Routes.learn`."""
+        if hint is None or not hint.covers(shown.route):
+            if shown.updated_at_ms is not None:
+                with self._lock:
+                    keep_newest(self._raised_at_ms, collection, shown.updated_at_ms, MAX_UNCONFIRMED)
+            self._keep(collection, shown.route, self._now_ms())
+        if hint is not None and is_strong:
+            note_ahead(self._telemetry, collection, hint, shown)
+        return shown.route
 
     def raised_at_ms(self, collection: str) -> int | None:
         """Return when the route last grew, Unix ms, as far as known."""
         return self._raised_at_ms.get(collection)
 
-    def refresh_after_throttle(self, collection: str, now_ms: int) -> Route:
+    def refused(self, collection: str) -> Route:
         """Ask the journal, eventually consistent: now, unless it was asked a moment ago."""
+        now_ms = self._now_ms()
         with self._lock:
             last = self._lookups.get(collection)
             if last is None or not 0 <= now_ms - last.at_ms < FORGET_LOOKUPS_MS:
                 last = _LookUp(now_ms, 0)
             if now_ms - last.at_ms < last.pause_ms:
-                return self._cache.peek(collection)
+                return self._cache.peek(collection).shown
             pause_ms = min(max(2 * last.pause_ms, LOOKUP_PAUSE_MS), MAX_LOOKUP_PAUSE_MS)
             keep_newest(self._lookups, collection, _LookUp(now_ms, pause_ms), MAX_UNCONFIRMED)
         return self._look_up(collection, now_ms)
 
     def _look_up(self, collection: str, now_ms: int) -> Route:
-        known = self._cache.peek(collection)
+        known = self._cache.peek(collection).shown
         try:
             entry = self._journal.get(collection, is_strong=False)
         except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
@@ -97,31 +104,17 @@ class JournalRoutes:
                 self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             if not isinstance(error, RetryLaterError):
                 self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
-            return self._keep_known(collection, known, now_ms, is_brief=True)
-        route = self.learn_entry(collection, entry, now_ms)
+            return self._keep(collection, known, now_ms, is_brief=True)
+        self.learn(collection, entry)
+        route = self._cache.peek(collection).shown
         if route != known:
             with self._lock:
                 self._lookups.pop(collection, None)
         return route
 
-    def _keep_known(self, collection: str, route: Route, now_ms: int, *, is_brief: bool = False) -> Route:
+    def _keep(self, collection: str, route: Route, now_ms: int, *, is_brief: bool = False) -> Route:
         """Keep a route. Empty ones are not: thousands of quiet keys would take the place of those that were raised."""
         with self._lock:
-            if not route and not self._cache.peek(collection):
+            if not route and not self._cache.peek(collection).shown:
                 return EMPTY_ROUTE
-            return self._cache.learn(collection, route, now_ms, is_brief=is_brief)
-
-
-class JournalReads(ReadRepair):
-    """The routes that reads begin with, of those that the journal showed to this process. Safe under threads."""
-
-    def __init__(self, routes: JournalRoutes, telemetry: Telemetry, now_ms: Callable[[], int]) -> None:
-        super().__init__(registry=None, routes=routes, background=None, telemetry=telemetry, now_ms=now_ms)
-        self._known = routes
-
-    def get(self, collection: str) -> Route:
-        """Return the last route known: reads see the journal anyway."""
-        return self._known.peek(collection)
-
-    def _repair(self, collection: str, route: Route) -> None:
-        """Do nothing."""
+            return self._cache.learn(collection, now_ms, shown=route, is_brief=is_brief).shown

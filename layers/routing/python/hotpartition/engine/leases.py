@@ -28,8 +28,8 @@ LOCKS = 16
 SLOW_READS = 10
 """A read that gave no lease is repeated this many times as long after its end as it took."""
 
-Learn = Callable[[str, Route, int], Route]
-"""Takes in a route that the journal showed, at a time of the process's clock."""
+Learn = Callable[[str, JournalEntry], object]
+"""Takes in what the journal showed."""
 
 
 class _Lease(NamedTuple):
@@ -144,7 +144,7 @@ class Leases:
             ended_ms = self._now_ms()
             pause_ms = max(LOOKUP_PAUSE_MS, SLOW_READS * (ended_ms - began_ms))
             self._pauses[key.collection] = ended_ms, ended_ms + pause_ms
-        learn(key.collection, entry.route, ended_ms)
+        learn(key.collection, entry)
         return self._take(key, entry)
 
     def _take(self, key: ItemKey[Any], entry: JournalEntry) -> _Lease | None:

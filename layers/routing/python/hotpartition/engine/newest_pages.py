@@ -10,7 +10,7 @@ from hotpartition.core.merge import ItemT, Page, PageRange, cut_page, narrow_new
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.read_cache import Origin, ReadCache
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.route_cache import RouteSource
+from hotpartition.engine.route_cache import Routes
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class NewestPages(Generic[ItemT]):
         self,
         gatherer: Gatherer[str, ItemT],
         *,
-        routes: RouteSource,
+        routes: Routes,
         cache: ReadCache[Page[str, ItemT]],
         limits: Sequence[int],
         now_ms: Callable[[], int],
@@ -73,7 +73,7 @@ class NewestPages(Generic[ItemT]):
             MalformedGenerationError: the routing item cannot be read.
         """
         started_ms = self._now_ms()
-        known = self._routes.get_for_reading(collection, started_ms)
+        known = self._routes.for_read(collection)
 
         def gather_fitting(limit: int, at_ms: int) -> Page[str, ItemT]:
             page = self._gatherer.gather(

@@ -77,7 +77,7 @@ class Writer:
         choices: int = MAX_CHOICES,
         leases: Leases | None = None,
     ) -> None:
-        """Start with nothing written. `routes` are confirmed by the journal.
+        """Start with nothing written.
 
         `leases` say which routes items may be placed by; None: nothing is closed.
         """
@@ -132,7 +132,7 @@ class Writer:
         """
         now_ms = self._clock.now_ms()
         write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed, confirmed)
-        self._begin(write, self.routes.get_route(key.collection, now_ms), now_ms)
+        self._begin(write, self.routes.for_write(key.collection), now_ms)
         placement = write.placements[0]
         offer = Offer(key, factor * self._units(key, size_bytes, placement), placement.shard_count)
         report = self._counting.offered(offer, now_ms)
@@ -148,21 +148,21 @@ class Writer:
                     self._telemetry.count(MetricName.WRITES_REFUSED_EVERYWHERE)
                     at_ms, offer = self._clock.now_ms(), offer._replace(shard_count=write.placements[0].shard_count)
                     report = self._counting.refused(offer, at_ms, report, error)
-                    route = self.routes.get_route(key.collection, at_ms)
+                    route = self.routes.for_write(key.collection)
                     if not write.route.covers(route):
                         # This very write has raised it: there is a better place now.
                         self._begin(write, route, at_ms)
                         continue
                 if not budget.wait():
                     if is_refused_everywhere:
-                        self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
+                        self.routes.refused(key.collection)
                     error.sort_key = key.sort_key
                     raise
                 if is_refused_everywhere:
                     if draw is not None:
                         write.key = key._replace(hashed=draw())
                     # The collection may have been raised meanwhile: this very item may have a better place now.
-                    route = self.routes.refresh_after_throttle(key.collection, self._clock.now_ms())
+                    route = self.routes.refused(key.collection)
                     self._begin(write, route, self._clock.now_ms())
 
     def place(self, key: ItemKey[KeyT], *, size_bytes: int, is_repeated: bool = False) -> Placement:
@@ -174,7 +174,7 @@ class Writer:
             is_repeated: whether a batch before left it unprocessed, so that it was counted.
         """
         now_ms = self._clock.now_ms()
-        route = self._find_usable(key, self.routes.get_route(key.collection, now_ms))
+        route = self._find_usable(key, self.routes.for_write(key.collection))
         placement = choose_placement(route, key, self._form)
         if self._refusals.has(placement.partition_key, now_ms):
             placements = choose_placements(route, key, self._form, choices=self._choices)
@@ -190,7 +190,7 @@ class Writer:
         Raises:
             RetryLaterError: nothing says where.
         """
-        route = self.routes.get_route(key.collection, self._clock.now_ms()).union(confirmed.route)
+        route = self.routes.for_write(key.collection).union(confirmed.route)
         return choose_placement(self._find_usable(key, route, confirmed), key, self._form)
 
     def refused(self, partition_key: str) -> None:

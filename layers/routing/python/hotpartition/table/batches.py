@@ -79,7 +79,7 @@ class Batches:
         for partition_key in keys:
             writer.refused(partition_key)
         for collection in sorted({self._schema.collection_of(partition_key) for partition_key in keys}):
-            writer.routes.refresh_after_throttle(collection, self._sharding.clock.now_ms())
+            writer.routes.refused(collection)
 
     def _build(self, requests: Requests, writes: Sequence[Attributes]) -> list[Built]:
         """Turn the owner's writes into stored ones."""

@@ -15,7 +15,7 @@ from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.calls import Response
 from hotpartition.engine.read_cache import Origin, ReadCache
 from hotpartition.engine.read_counting import ReadCounting
-from hotpartition.engine.route_cache import RouteSource
+from hotpartition.engine.route_cache import Routes
 
 Document = Mapping[str, Any]
 """A query's cached response: its items and last key in DynamoDB's own form, never changed."""
@@ -30,16 +30,14 @@ class CachedQueries:
 
     def __init__(
         self,
-        routes: RouteSource,
+        routes: Routes,
         cache: ReadCache[Document],
         counting: ReadCounting,
-        now_ms: Callable[[], int],
     ) -> None:
-        """Start with nothing read; `now_ms` returns Unix time in ms."""
+        """Start with nothing read."""
         self._routes = routes
         self._cache = cache
         self._counting = counting
-        self._now_ms = now_ms
 
     def read(
         self, collection: str, request: Mapping[str, Any], gather: Callable[[], tuple[Response, float]]
@@ -54,7 +52,7 @@ class CachedQueries:
             self._counting.count(collection, units)
             return response
 
-        if not self._routes.get_for_reading(collection, self._now_ms()).copies:
+        if not self._routes.for_read(collection).copies:
             return count(*gather())
         metadata: Response = {}
 

@@ -19,7 +19,6 @@ from hotpartition.dynamodb.python_values import PythonValuesCall
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
-from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
@@ -180,15 +179,8 @@ class ShardedCounter:
             sort_key=schema.sort,
         )
         journal: JournalReading = DynamoDBJournal(calls, place) if routes.journal else _ToldRoutes(routes)
-        gatherer = Gatherer(
-            store=DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort)),
-            routes=routes,
-            telemetry=routes.telemetry,
-            clock=self._clock,
-            budget_ms=self._budget_ms,
-            form=schema.form,
-            has_journal=routes.journal is not None,
-        )
+        store = DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort))
+        gatherer = routes.engine.gatherer(store, is_folding=routes.is_folding)
         return _Parts(
             schema,
             Adder(

@@ -25,7 +25,8 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import choose_placement
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import find_update
-from hotpartition.table.routes import Fixed, FixedRoutes
+from hotpartition.table.fixed import Fixed
+from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Index, Schema, text_of
 
 Granularity = Literal["minute", "hour", "day"]
@@ -229,9 +230,9 @@ class HashIndex:
         self._check_value(update.value)
         return Changes({self.names.partition: self._key_for(partition_key, key, update.value)})
 
-    def build_routes(self, schema: Schema, clock: Clock, budget_ms: float) -> FixedRoutes:
+    def build_routes(self, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
         """Build the routes of the index's own shards."""
-        return _IndexRoutes(self.index.shards, schema.form, clock, budget_ms)
+        return self.index.shards.build_index_routes(schema, clock, budget_ms)
 
     def build_schema(self, schema: Schema) -> IndexSchema:
         """Describe the index as a table; `schema` is the table's, with all that is reserved."""
@@ -260,13 +261,6 @@ class HashIndex:
 
 KeptIndex = BucketIndex | HashIndex
 """An index of one table."""
-
-
-class _IndexRoutes(FixedRoutes):
-    """Routes of an index: the N in items is about the table."""
-
-    def meet(self, items: Any) -> None:
-        """Learn nothing."""
 
 
 def bind(index: ShardedIndex | TimeBuckets, schema: Schema) -> KeptIndex:

@@ -283,9 +283,9 @@ class Changer:
             raise
         if requests.was_retried:
             # The client's own retries hide what DynamoDB refused.
-            writer, now_ms = self._routes.writer, self._sharding.clock.now_ms()
+            writer = self._routes.writer
             writer.refused(partition_key)
-            writer.routes.refresh_after_throttle(self._schema.collection_of(partition_key), now_ms)
+            writer.routes.refused(self._schema.collection_of(partition_key))
         return response
 
     def _build(

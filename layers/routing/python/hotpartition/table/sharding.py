@@ -190,15 +190,10 @@ class Sharding:
 
     def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:
         """Build the gatherer over a store, for one call."""
-        return Gatherer(
-            store=store,
-            routes=self.routes,
-            telemetry=self.routes.telemetry,
-            clock=self.clock,
-            budget_ms=self.budget_ms,
+        return self.routes.engine.gatherer(
+            store,
             form=self.schema.form,
-            choices=self.routes.choices,
-            has_journal=self.routes.journal is not None,
+            is_folding=self.routes.is_folding,
             budget_from_refusal=True,
             sizes=self.sizes,
         )

@@ -1,6 +1,6 @@
-"""Builds the jobs beside requests, consumer and operations, from their settings.
+"""Builds the jobs beside requests, consumer and operations, with Redis or without.
 
-The two are imported where they are built: neither function needs the other's.
+They are imported where they are built: neither function needs the other's, and without Redis nothing of it.
 """
 
 from __future__ import annotations
@@ -8,26 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hotpartition.control.ends import ControlEnds
+from hotpartition.control.ends import ControlEnds, JournalEnds
+from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import TIMES, WARM_SHARE, CloseTimes
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Telemetry
+from hotpartition.core.store_clock import StoreClock
+from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
-from hotpartition.redis.cluster import RedisConnection
-from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSource
-from hotpartition.runtime.building import build_key_form, find_journal
-from hotpartition.runtime.building_leases import find_close_times
-from hotpartition.runtime.calls import open_calls
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.runtime.build import build_thresholds, find_close_times
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
-from hotpartition.runtime.ends import connect_redis
-from hotpartition.runtime.settings import Settings
-from hotpartition.runtime.thresholds import build_thresholds
+from hotpartition.runtime.connect import build_key_form, connect_redis, find_journal, open_calls
+from hotpartition.runtime.settings import Settings, name_of
 
 if TYPE_CHECKING:
     from hotpartition.control.consumer import Consumer
+    from hotpartition.control.hot_keys import RunAll
     from hotpartition.control.operations import Operations
     from hotpartition.control.reconcile import Reconciler
+    from hotpartition.redis.cluster import RedisConnection
 
 
 def open_consumer(settings: Settings, telemetry: Telemetry, times: CloseTimes = TIMES) -> Consumer:
@@ -60,7 +62,18 @@ def build_consumer(
 
 def open_jobs(environ: Mapping[str, str], telemetry: Telemetry) -> tuple[Operations, Reconciler]:
     """Build the jobs of the operations function."""
-    return open_operations(Settings.from_env(environ, "operate"), telemetry)
+    settings = Settings.from_env(environ, name_of("operate", environ))
+    if settings.function == "operate":
+        return open_operations(settings, telemetry)
+    return open_in_band_operations(
+        open_calls(settings),
+        find_journal(settings),
+        telemetry,
+        system_clock(),
+        settings,
+        form=build_key_form(settings),
+        has_positions=settings.has_positions,
+    )
 
 
 def open_operations(settings: Settings, telemetry: Telemetry) -> tuple[Operations, Reconciler]:
@@ -94,7 +107,50 @@ def build_operations(
     return Operations(ends, ReportedHeat(ends, reports), limits)
 
 
+def open_in_band_operations(
+    calls: DynamoDBCalls,
+    place: JournalPlace,
+    telemetry: Telemetry,
+    clock: Clock,
+    settings: Settings,
+    *,
+    form: KeyForm,
+    has_positions: bool = False,
+    run_all: RunAll = map,
+    times: CloseTimes = TIMES,
+) -> tuple[Operations, Reconciler]:
+    """Build the jobs where there is no Redis, over a client of DynamoDB.
+
+    `has_positions`: whether positions are times; `run_all` is as `LoadItemHeat` takes it.
+    """
+    from hotpartition.control.hot_keys import LoadItemHeat  # noqa: PLC0415 - see this module's docstring
+    from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - as above
+    from hotpartition.control.reconcile import Reconciler  # noqa: PLC0415 - as above
+    from hotpartition.engine.journal_routes import REFRESH_SECONDS  # noqa: PLC0415 - as above
+
+    store_clock = StoreClock()
+    loads = DynamoDBLoadItems(calls, place, store_clock, clock.now_ms)
+    ends = JournalEnds(
+        journal=DynamoDBJournal(calls, place),
+        routing_items=DynamoDBRoutingItems(calls, place),
+        telemetry=telemetry,
+        clock=clock,
+        form=form,
+    )
+    hot_keys = LoadItemHeat(ends, loads, store_clock, key_wcu=settings.hot_at_once_wcu, run_all=run_all)
+    limits = OperationsLimits(
+        max_shard_count=settings.max_shard_count,
+        route_cache_seconds=REFRESH_SECONDS,
+        has_positions=has_positions,
+        close_times=find_close_times(settings, times),
+    )
+    return Operations(ends, hot_keys, limits), Reconciler(ends)
+
+
 def _open_ends(settings: Settings, telemetry: Telemetry, connection: RedisConnection) -> ControlEnds:
+    from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415 - see this module's docstring
+    from hotpartition.redis.reports import RedisReportSource  # noqa: PLC0415 - as above
+
     calls, place, name = open_calls(settings), find_journal(settings), settings.table_name
     return ControlEnds(
         source=RedisReportSource(connection, name, telemetry),

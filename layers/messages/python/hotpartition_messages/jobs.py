@@ -1,0 +1,100 @@
+"""Builds the jobs of both functions, on the library's engine.
+
+Open them on the first request: a snapshot would share its random numbers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from hotpartition.core.merge import Page
+from hotpartition.core.ports import Telemetry
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.runtime.build import Engine, build_engine
+from hotpartition.runtime.connect import open_calls, open_ends
+from hotpartition.runtime.settings import name_of
+from hotpartition_messages.changing import MessageChanger
+from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
+from hotpartition_messages.messages import Message, MessagePageCodec
+from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
+from hotpartition_messages.settings import MessageSettings
+from hotpartition_messages.writing import MessageWriter
+
+if TYPE_CHECKING:
+    from hotpartition.engine.read_cache import Codec
+
+Store = DynamoDBItemStore[Message]
+
+
+class WriteJobs(NamedTuple):
+    """The write function's jobs, and which of a caller's claims is the sender."""
+
+    messages: MessageWriter
+    changer: MessageChanger
+    sender_claim: str
+
+
+def open_writer(environ: Mapping[str, str], telemetry: Telemetry) -> WriteJobs:
+    """Build the write function's jobs from its variables."""
+    settings = MessageSettings.from_env(environ, name_of("write", environ))
+    opened = _open(settings, telemetry, sends_rounds=False)
+    return build_writer(*opened, settings, random_bits=random.SystemRandom().getrandbits)
+
+
+def open_reader(environ: Mapping[str, str], telemetry: Telemetry, **given: object) -> MessageReader:
+    """Build the read function's job from its variables; settings given in code come first."""
+    settings = MessageSettings.from_env(environ, name_of("read", environ), **given)
+    return build_reader(*_open(settings, telemetry, sends_rounds=True), settings)
+
+
+def build_writer(
+    engine: Engine,
+    store: Store,
+    settings: MessageSettings,
+    *,
+    random_bits: Callable[[int], int],
+    changer: type[MessageChanger] = MessageChanger,
+) -> WriteJobs:
+    """Build the write function's jobs on any engine."""
+    messages = MessageWriter(
+        engine.writer,
+        store,
+        now_ms=engine.clock.now_ms,
+        random_bits=random_bits,
+        retention_days=settings.retention_days,
+    )
+    gatherer = engine.gatherer(store, position_of=position_of)
+    changes = changer(messages, gatherer, telemetry=engine.telemetry, clock=engine.clock, budget_ms=engine.budget_ms)
+    return WriteJobs(messages, changes, settings.sender_claim)
+
+
+def build_reader(
+    engine: Engine,
+    store: Store,
+    settings: MessageSettings,
+    *,
+    codec: Codec[Page[str, Message]] | None = None,
+) -> MessageReader:
+    """Build the read function's job on any engine; `codec` writes cached pages."""
+    gatherer = engine.gatherer(store, position_of=position_of, is_counting=True)
+    newest = None
+    if engine.make_cache is not None:
+        from hotpartition.engine.newest_pages import NewestPages  # noqa: PLC0415 - only with Redis
+
+        newest = NewestPages(
+            gatherer,
+            routes=engine.routes,
+            cache=engine.make_cache(codec or MessagePageCodec()),
+            limits=CACHED_LIMITS,
+            now_ms=engine.clock.now_ms,
+            counting=engine.counting,
+        )
+    return MessageReader(gatherer, now_ms=engine.clock.now_ms, settle_ms=settings.settle_seconds * 1000, newest=newest)
+
+
+def _open(settings: MessageSettings, telemetry: Telemetry, *, sends_rounds: bool) -> tuple[Engine, Store]:
+    calls, table = open_calls(settings, sends_rounds=sends_rounds), describe_table(settings.table_name)
+    ends = open_ends(settings, telemetry, calls, table.journal)
+    return build_engine(ends, settings, form=KEY_FORM), DynamoDBItemStore(calls, table, Message.from_item)

@@ -1,0 +1,193 @@
+"""As many shards as the load asks for, found by a consumer (`adaptive`) or by what DynamoDB refuses (`in_band`).
+
+`adaptive` needs what raises the routes (stream consumer, Redis, schedule) deployed beside the table. Redis away, a
+table works on: reads and changes ask the journal, as they do anyway, and puts that look for nothing (`append_only`) go
+where the last known route says.
+
+`in_band` needs boto3, and nothing beside the table. Routing items and load items lie in the table itself where its sort
+keys are strings, or in a second table. A key that was never throttled costs what it costs without shards
+(`engine/in_band.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import TIMES, CloseTimes
+from hotpartition.core.ports import Telemetry
+from hotpartition.core.route import MAX_CHOICES
+from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.runtime.build import Ends, Parts, build_engine
+from hotpartition.runtime.connect import build_journal_place, open_ends
+from hotpartition.runtime.settings import Settings
+from hotpartition.table.cached_queries import CachedQueries, QueryCodec
+from hotpartition.table.routes import LoggedTelemetry, TableRoutes, check_choices, open_calls
+from hotpartition.table.schema import Schema
+
+REPORTS_PAUSE_SECONDS = 0.025
+"""Between two sendings of reports: alone, each would take a fifth of a put's CPU. With it they still arrive within the
+detector's `REPORT_DELAY_MS`."""
+
+
+@dataclass(frozen=True)
+class ByLoad:
+    """As many shards for each partition key as its load asks for; `way` is the function that the owner called."""
+
+    way: str
+    choices: int = MAX_CHOICES
+    telemetry: Telemetry | None = None
+    environ: Mapping[str, str] | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+    closing: bool = False
+
+    finds_read_heat: ClassVar[bool] = False
+
+    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
+        """Build the routes of a boto3 `Table`. Nothing is opened yet; REQUIRES: not before a snapshot is taken.
+
+        Raises:
+            SettingsError: naming every setting that is missing or out of range.
+        """
+        environ = os.environ if self.environ is None else self.environ
+        settings = Settings.from_env(environ, self.way, **{**self.settings, "table_name": table.name})
+        place = find_place(settings, schema, self.way.removesuffix("()"))
+        ends = open_ends(
+            settings,
+            self.telemetry or LoggedTelemetry(),
+            open_calls(table),
+            place,
+            purpose="table",
+            clock=clock,
+            pause=lambda: clock.sleep(REPORTS_PAUSE_SECONDS),
+        )
+        return build_table_routes(
+            ends, settings, place=place, schema=schema, choices=self.choices, budget_ms=budget_ms, closing=self.closing
+        )
+
+
+class Adaptive(ByLoad):
+    """`ByLoad` where a consumer finds hot keys, those that are read too much as well."""
+
+    finds_read_heat: ClassVar[bool] = True
+
+
+def build_table_routes(
+    ends: Ends,
+    settings: Settings,
+    *,
+    place: JournalPlace,
+    schema: Schema,
+    choices: int,
+    budget_ms: float,
+    closing: bool = False,
+    times: CloseTimes = TIMES,
+    parts: Parts | None = None,
+) -> TableRoutes:
+    """Build the routes of a table on any ends; `closing`, `times` and `parts` are as `build_engine` takes them."""
+    engine = build_engine(
+        ends,
+        settings,
+        form=schema.form,
+        choices=choices,
+        budget_ms=budget_ms,
+        closing=closing,
+        times=times,
+        parts=parts,
+    )
+    cached = None
+    if engine.make_cache is not None and engine.counting is not None:
+        cached = CachedQueries(engine.routes, engine.make_cache(QueryCodec()), engine.counting)
+    return TableRoutes(engine=engine, journal=place, cached=cached, is_counted=True)
+
+
+def adaptive(
+    *,
+    choices: int = MAX_CHOICES,
+    closing: bool = False,
+    telemetry: Telemetry | None = None,
+    environ: Mapping[str, str] | None = None,
+    **settings: object,
+) -> Adaptive:
+    """Spread a partition key over as many shards as its load asks for; one that is never hot has none.
+
+    Settings come from the environment (`HOTPARTITION_REGISTRY_HOST` and so on, which the construct sets) or are given
+    here by name (`registry_host="..."`), which comes first.
+
+    Args:
+        choices: how many of the shards may take one item: where its first one refuses, the next does.
+        closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
+            times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
+        telemetry: gets metrics and events; by default events are logged.
+        environ: read instead of the process's own variables.
+        settings: those that docs/configuration.md lists for `adaptive()`, by name.
+
+    Raises:
+        ValueError: `choices` is out of range.
+        ImportError: redis-py is not installed.
+
+    Example:
+        >>> adaptive(registry_host="redis.example", journal_table_name="readings-journal")
+    """
+    check_choices(choices)
+    if find_spec("redis") is None:
+        raise ImportError("adaptive() needs redis-py: pip install 'hotpartition[adaptive]'")
+    return Adaptive("adaptive()", choices, telemetry, environ, settings, closing)
+
+
+def in_band(
+    *,
+    choices: int = MAX_CHOICES,
+    closing: bool = False,
+    telemetry: Telemetry | None = None,
+    environ: Mapping[str, str] | None = None,
+    **settings: object,
+) -> ByLoad:
+    """Spread a partition key over as many shards as its load asks for, as soon as DynamoDB refuses its writes.
+
+    Needs boto3 and nothing else. Writers need the right to update routing items and load items (docs/security.md).
+    Settings come from the environment or are given here by name, which comes first.
+
+    Args:
+        choices: how many of the shards may take one item: where its first one refuses, the next does.
+        closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
+            times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
+        telemetry: gets metrics and events; by default events are logged.
+        environ: read instead of the process's own variables.
+        settings: those that docs/configuration.md lists for `in_band()`, by name: `journal_table_name` for routing
+                and load items in a table of their own, `max_shard_count` for the largest N.
+
+    Raises:
+        ValueError: `choices` is out of range.
+
+    Example:
+        >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=in_band())
+    """
+    check_choices(choices)
+    return ByLoad("in_band()", choices, telemetry, environ, settings, closing)
+
+
+def find_place(settings: Settings, schema: Schema, way: str) -> JournalPlace:
+    """Find the place of a table's routing items; `way` is the function that the owner called.
+
+    Raises:
+        NotImplementedError: the table's keys leave none.
+    """
+    place = build_journal_place(settings, schema.partition, schema.sort)
+    if schema.sort_type != "S" and not place.is_apart:
+        raise NotImplementedError(
+            f"the sort key of {settings.table_name} ({schema.sort}) is no string, so no routing item can lie "
+            f"beside its items. Give the routing items a table of their own: {way}(journal_table_name=...)"
+        )
+    taken = sorted({*ROUTING_ATTRIBUTES, "collections"} & {schema.partition, schema.sort})
+    if taken and not place.is_apart:
+        raise NotImplementedError(
+            f"{taken[0]}, a key of {settings.table_name}, is an attribute of routing items as well. Give those a "
+            f"table of their own: {way}(journal_table_name=...)"
+        )
+    return place
