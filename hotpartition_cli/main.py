@@ -41,7 +41,7 @@ where to ask:
   --function NAME, or {FUNCTION_VARIABLE}: the stack's output OperateFunctionName, through AWS Lambda
   --url URL, or {URL_VARIABLE}: the control API of a local run, as `make up` names it; with
     --function, where several tables are operated there
-  --table NAME: a table with `in_band()`, without a function, with your own AWS credentials
+  --table NAME: a table with `in_band()`, without a function, with your own AWS credentials; for `diagnose`, any table
   --stack NAME, or {STACK_VARIABLE}: for `check`, the stack on AWS
 
 \b
@@ -63,6 +63,7 @@ examples:
   hotpartition watch
   hotpartition rush room-1
   hotpartition check --stack hotpartition-dev
+  hotpartition diagnose --table readings
   hotpartition hot --table readings
   hotpartition COMMAND --help says more of each; docs/command-line.md describes what --json prints
 """
@@ -91,6 +92,7 @@ class Tools:
     connect: Callable[[Target], Caller]
     connect_stack: Callable[[Target, Mapping[str, str]], Stack]
     sleep: Callable[[float], None]
+    now: Callable[[], datetime]
 
     def ask(self, command: str, target: Mapping[str, Any], ask: Callable[..., Outcome], *arguments: Any) -> int:
         """Have a command answered at its target, and show the response."""
@@ -167,20 +169,15 @@ def _find_place(options: Mapping[str, Any], environ: Mapping[str, str], way: str
     return Target(**{**options, way: name, "url": url})
 
 
-class _Time(click.ParamType[int]):
-    """A time with its offset (RFC 3339), as Unix ms."""
-
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Implement `ParamType.convert`."""
-        try:
-            moment = datetime.fromisoformat(value.upper())
-        except ValueError:
-            moment = None
-        if moment is None or moment.tzinfo is None:
-            self.fail(f"should be a time with its offset, like 2026-11-21T09:30:00Z, not {value!r}", param, ctx)
-        return (moment - _EPOCH) // timedelta(milliseconds=1)
+def parse_time(text: str) -> int:
+    """Parse a time with its offset (RFC 3339) to Unix ms."""
+    try:
+        moment = datetime.fromisoformat(text.upper())
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise click.BadParameter(f"should be a time with its offset, like 2026-11-21T09:30:00Z, not {text!r}")
+    return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -251,7 +248,7 @@ def route(tools: Tools, key: str, **target: Any) -> int:
 @click.option(
     "--since",
     "since_ms",
-    type=_Time(),
+    type=parse_time,
     metavar="TIME",
     help="For items from then on (default: 5 s ago; with --table: all items).",
 )
@@ -418,6 +415,25 @@ def check(tools: Tools, wait: float, **target: Any) -> int:
     return tools.screen.finish("check", outcome)
 
 
+@_command("diagnose", "diagnose --table readings --hours 3", OWN_TABLE)
+@click.option(
+    "--hours", type=click.FloatRange(0.1, 336), default=1.0, metavar="HOURS", help="How far back (default 1)."
+)
+@click.option("--enable", is_flag=True, help="Have Contributor Insights count refused keys, after a question.")
+def diagnose(tools: Tools, table: str, region: str | None, profile: str | None, hours: float, *, enable: bool) -> int:
+    """What DynamoDB refused of any table, by which keys, why, and what helps; needs read rights only."""
+    from hotpartition_cli.diagnose import Reader  # noqa: PLC0415
+    from hotpartition_cli.diagnosis import diagnose as judge  # noqa: PLC0415
+
+    reader = Reader.connect(region, profile)
+    with tools.screen.progress():
+        seen = reader.read(table, hours, tools.now())
+    if enable and click.confirm(f"Count the refused keys of {table} and its indexes, at DynamoDB's price?", err=True):
+        for place in reader.enable_insights(table, seen):
+            tools.screen.say(f"Contributor Insights counts refused keys of {place} from now on")
+    return tools.screen.finish("diagnose", judge(seen))
+
+
 @_command("plan", 'plan --rate 5000 --item \'{"sender": "ann", "body": "hello"}\'')
 @click.option("--rate", type=float, required=True, metavar="PER_SECOND", help="Messages a second, at the peak.")
 @click.option("--item-bytes", type=int, metavar="BYTES", help="Size of a stored item, names included.")
@@ -453,10 +469,11 @@ def run(
     connect: Callable[[Target], Caller] = connect,
     connect_stack: Callable[[Target, Mapping[str, str]], Stack] = connect_stack,
     sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> int:
     """Run a command and return its exit status."""
     screen = Screen(as_json="--json" in arguments)
-    tools = Tools(environ=environ, screen=screen, connect=connect, connect_stack=connect_stack, sleep=sleep)
+    tools = Tools(environ=environ, screen=screen, connect=connect, connect_stack=connect_stack, sleep=sleep, now=now)
     try:
         return int(hotpartition.main(list(arguments), prog_name="hotpartition", standalone_mode=False, obj=tools))
     except click.UsageError as error:

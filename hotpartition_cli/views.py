@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from math import ceil
 from typing import Any
 
 from rich import box
@@ -28,6 +29,7 @@ _REFUSALS = {
     "grew": "its route has grown meanwhile; try again",
 }
 MAX_DIFFERENCES_SHOWN = 20
+_BARS = "▁▂▃▄▅▆▇█"
 FULL_LOAD_SHARE = 0.8
 CONSUMER_SECONDS = 300
 """One starts each minute, give or take one, and works for three."""
@@ -212,6 +214,30 @@ def view_check(document: Mapping[str, Any]) -> RenderableType:
     return Group(table, Text(head, "green" if document["passed"] else "red"))
 
 
+def view_diagnosis(document: Mapping[str, Any]) -> RenderableType:
+    """Show each finding: where, how often over time, which keys, what it means and what helps."""
+    parts: list[RenderableType] = []
+    for finding in document["findings"]:
+        where = f"index {finding['index']}" if finding["index"] else f"table {document['table']}"
+        head = Text(finding["finding"], "red" if finding["is_hot"] else "green").append(f", {where}")
+        if finding["refused"]:
+            head.append(f": {finding['refused']:,} {finding['operation']}s refused in {document['hours']:g} h")
+            parts += [head, Text(f"  {draw_bars(finding['refused_over_time'])}")]
+        else:
+            parts.append(head)
+        parts += [Text(f"  {key['share']:4.0%}  {key['key']}") for key in finding["keys"]]
+        parts += [Text(f"  {finding['meaning']}"), Text(f"  {finding['advice']}")]
+        parts += [Text(f"      {line}", "cyan") for line in finding["code"]]
+    parts += [Text(sentence, "yellow") for sentence in document["unknown"]]
+    return Group(*parts)
+
+
+def draw_bars(figures: Sequence[int]) -> str:
+    """Draw figures as a line of small bars; zero is a dot."""
+    most = max(figures, default=0) or 1
+    return "".join("·" if not figure else _BARS[ceil(figure / most * len(_BARS)) - 1] for figure in figures)
+
+
 def view_fold(document: Mapping[str, Any]) -> RenderableType:
     """Show how many items `fold` moved."""
     lines = [f"{document['moved']:,} items of {document['conversation_id']} were moved to its base key."]
@@ -239,6 +265,7 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
     "verify": view_verification,
     "fold": view_fold,
     "copy-back": view_copies,
+    "diagnose": view_diagnosis,
     "plan": view_plan,
     "rush": view_rush,
     "check": view_check,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         guard,
         in_band,
     )
+    from hotpartition.table.throttles import log_throttles
 
 __version__ = "0.1.0"
 """The one version number: of the package, of the API's description and of the changes."""
@@ -49,10 +50,12 @@ __all__ = [
     "fixed",
     "guard",
     "in_band",
+    "log_throttles",
 ]
 
 _HOMES = dict.fromkeys(__all__, "hotpartition.table") | {
     "HotPartitionError": "hotpartition.core.errors",
+    "log_throttles": "hotpartition.table.throttles",
 }
 
 

@@ -1,0 +1,166 @@
+"""`diagnose`: fifteen situations and what is said of each; and what is read for it, over botocore's stubs."""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import boto3
+import pytest
+from botocore.stub import ANY, Stubber
+
+import hotpartition
+from hotpartition_cli.diagnose import Reader
+from hotpartition_cli.diagnosis import RULES, Cause, Insights, Leader, Place, Seen, diagnose, gather_bars
+from hotpartition_cli.errors import FailedError, Status
+from hotpartition_cli.views import VIEWS, draw_bars
+
+AT = datetime(2026, 11, 24, 18, 0, tzinfo=UTC)
+RANGE, PROVISIONED, ACCOUNT, MAXIMUM = Cause
+ONE, FEW = (Leader("room-1", 0.9),), (Leader("room-1", 0.1),)
+
+
+def place(write=None, read=None, units=60_000.0, index=None, insights=Insights.ALL, **leaders):
+    """What was refused in one minute, by cause, and units consumed in it."""
+    counts = {("Write", cause): (count,) for cause, count in (write or {}).items()}
+    counts |= {("Read", cause): (count,) for cause, count in (read or {}).items()}
+    return Place(
+        index=index, keys=("PK", "SK"), refused=counts, units={"Write": (units,)}, insights=insights, **leaders
+    )
+
+
+def seen(*places, is_provisioned=False, unknown=()):
+    return Seen(table="readings", at="now", hours=1.0, is_provisioned=is_provisioned, places=places, unknown=unknown)
+
+
+SHORT, HOT_WRITES, HOT_READS = "too little capacity", "hot partition", "read-hot partition"
+INDEX, HOT_INDEX = {"index": "by-owner"}, "hot index partition"
+# What was seen; the findings; what the text says.
+SITUATIONS = {
+    "one key is written too fast": (seen(place({RANGE: 9}, throttled=ONE)), [HOT_WRITES], "'room-1' leads"),
+    "neighbours share the load": (seen(place({RANGE: 9}, throttled=FEW)), [HOT_WRITES], "no key leads"),
+    "nothing counts keys": (seen(place({RANGE: 9}, insights=Insights.OFF)), [HOT_WRITES], "--enable"),
+    "insights have no report yet": (seen(place({RANGE: 9})), [HOT_WRITES], "no report of this time yet"),
+    "an index is written too fast": (seen(place(), place({RANGE: 9}, **INDEX)), [HOT_INDEX], "ShardedIndex"),
+    "one key is read too fast": (seen(place(read={RANGE: 9}, throttled=ONE)), [HOT_READS], "ReadCache"),
+    "an index is read too fast": (seen(place(), place(read={RANGE: 9}, **INDEX)), [HOT_READS], "3,000 RCU/s"),
+    "both are too fast": (seen(place({RANGE: 6}, {RANGE: 6})), [HOT_WRITES, HOT_READS], "fixed("),
+    "capacity is used up": (seen(place({PROVISIONED: 9}), is_provisioned=True), [SHORT], "provisioned write capacity"),
+    "a small table has small partitions": (
+        seen(place({PROVISIONED: 60, RANGE: 60}, units=300), is_provisioned=True),
+        [SHORT, SHORT],
+        "far below a partition's limit",
+    ),
+    "capacity and a hot key": (
+        seen(place({PROVISIONED: 60, RANGE: 60}), is_provisioned=True),
+        [HOT_WRITES, SHORT],
+        "in_band()",
+    ),
+    "the account's limit is reached": (seen(place({ACCOUNT: 9})), ["account limit"], "higher quota"),
+    "the table's maximum is reached": (seen(place(read={MAXIMUM: 6})), ["on-demand maximum"], "read units"),
+    "a key leads, nothing is refused": (seen(place(accessed=ONE)), ["traffic concentration"], "no hot partition yet"),
+    "nothing is refused": (seen(place(accessed=FEW)), ["nothing refused"], "You do not need hotpartition"),
+    "nothing was used": (seen(place(units=0)), ["no data"], "--hours"),
+}
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_situation_has_its_finding_and_its_advice(situation):
+    """And a status: 1 where a partition is hot, whatever else is short."""
+    given, findings, said = SITUATIONS[situation]
+    outcome = diagnose(given)
+    is_hot = {HOT_WRITES, HOT_READS, HOT_INDEX} & set(findings)
+    assert outcome.status is (Status.FINDING if is_hot else Status.FINE)
+    assert [finding["finding"] for finding in outcome.document["findings"]] == findings
+    text = "\n".join(str(part) for part in VIEWS["diagnose"](outcome.document).renderables)
+    assert said in text
+
+
+def test_each_advice_names_what_there_is():
+    """Public names alone; and every cause has its rule, of which only a key range's is hot."""
+    code = " ".join(line for rules in RULES.values() for rule in rules.values() for line in rule.code)
+    named = set(re.findall(r"(?<![.\w])([A-Za-z_]+)\(", code))
+    assert named
+    assert named <= set(hotpartition.__all__)
+    assert {cause for cause, rules in RULES.items() if any(rule.is_hot for rule in rules.values())} == {RANGE}
+    assert all(len(rules) == 4 for rules in RULES.values())
+
+
+@pytest.mark.parametrize(("units", "share", "n"), [(60_000, 1.0, 4), (60_000, 0.5, 2), (300_000, 0.9, 14)])
+def test_n_is_what_the_leading_keys_load_asks_for(units, share, n):
+    """330 WCU/s for each shard; the busiest minute, refused writes included."""
+    given = seen(place({RANGE: 60}, units=units, throttled=(Leader("room-1", share),)))
+    assert f"fixed({n})" in diagnose(given).document["findings"][0]["code"][1]
+
+
+def test_counts_over_time_are_bars():
+    """At most sixty; zero is a dot."""
+    assert gather_bars([1.0] * 120) == [2] * 60
+    assert draw_bars([0, 1, 4, 8]) == "·▁▄█"
+    assert draw_bars([]) == ""
+
+
+@pytest.fixture
+def reader(aws_environment):
+    dynamodb, cloudwatch = (boto3.client(name, region_name="eu-central-1") for name in ("dynamodb", "cloudwatch"))
+    with Stubber(dynamodb) as tables, Stubber(cloudwatch) as metrics:
+        yield Reader(dynamodb, cloudwatch, "eu-central-1"), tables, metrics
+
+
+KEYS = [{"AttributeName": "SK", "KeyType": "RANGE"}, {"AttributeName": "PK", "KeyType": "HASH"}]
+TABLE = {"TableName": "readings", "KeySchema": KEYS, "BillingModeSummary": {"BillingMode": "PAY_PER_REQUEST"}}
+RULE = "DynamoDBContributorInsights-PKT-readings-1"
+ON = {
+    "ContributorInsightsStatus": "ENABLED",
+    "ContributorInsightsMode": "THROTTLED_KEYS",
+    "ContributorInsightsRuleList": [RULE, "DynamoDBContributorInsights-SKT-readings-1"],
+}
+REPORT = {
+    "AggregateValue": 50.0,
+    "Contributors": [{"Keys": ["room-1"], "ApproximateAggregateValue": 40.0, "Datapoints": []}],
+}
+
+
+def test_a_table_is_read_by_read_rights_alone(reader):
+    """Metrics of each minute, in parts; the mode of Contributor Insights; the keys that lead, with their share."""
+    reads, tables, metrics = reader
+    tables.add_response("describe_table", {"Table": TABLE}, {"TableName": "readings"})
+    first = {"Id": "m0", "Timestamps": [AT - timedelta(minutes=2)], "Values": [50.0]}
+    metrics.add_response("get_metric_data", {"MetricDataResults": [], "NextToken": "t"})
+    metrics.add_response("get_metric_data", {"MetricDataResults": [first | {"Id": "m4"}]})
+    tables.add_response("describe_contributor_insights", ON, {"TableName": "readings"})
+    report = dict.fromkeys(("StartTime", "EndTime", "Period", "MaxContributorCount", "OrderBy"), ANY)
+    metrics.add_response("get_insight_rule_report", REPORT, {"RuleName": RULE, **report})
+    found = reads.read("readings", 1.0, AT)
+    (table,) = found.places
+    assert (table.keys, table.insights, found.is_provisioned) == (("PK", "SK"), Insights.THROTTLED, False)
+    assert table.throttled == (Leader("room-1", 0.8),)
+    assert table.count("Write", RANGE) == 50
+    assert list(table.refused["Write", RANGE])[-2] == 50.0
+    tables.assert_no_pending_responses()
+
+
+def test_a_right_that_is_missing_is_said_and_the_rest_is_shown(reader):
+    """Of keys only; without the table's description nothing can be said."""
+    reads, tables, metrics = reader
+    tables.add_response("describe_table", {"Table": TABLE})
+    metrics.add_response("get_metric_data", {"MetricDataResults": []})
+    tables.add_client_error("describe_contributor_insights", "AccessDeniedException", "no", 400)
+    found = reads.read("readings", 1.0, AT)
+    assert found.places[0].insights is Insights.UNREADABLE
+    assert "DescribeContributorInsights" in found.unknown[0]
+    tables.add_client_error("describe_table", "ResourceNotFoundException", "no", 400)
+    with pytest.raises(FailedError, match="there is no table readings in eu-central-1"):
+        reads.read("readings", 1.0, AT)
+
+
+def test_insights_are_switched_on_where_they_are_off(reader):
+    """For refused keys, which is the mode that may stay on."""
+    reads, tables, _ = reader
+    wanted = {
+        "TableName": "readings",
+        "ContributorInsightsAction": "ENABLE",
+        "ContributorInsightsMode": "THROTTLED_KEYS",
+    }
+    tables.add_response("update_contributor_insights", {"ContributorInsightsStatus": "ENABLING"}, wanted)
+    places = place(insights=Insights.OFF), place(index="by-owner")
+    assert reads.enable_insights("readings", seen(*places)) == ["readings"]
+    tables.assert_no_pending_responses()
