@@ -7,6 +7,7 @@ PYTHON ?= python3
 ENVIRONMENT ?= dev
 PORT ?= 8000
 BIN := .venv/bin
+READER := examples/reader-node
 # The functions' Python (hotpartition_cdk/configuration.py): where it is here, the suite's fast part and a local run are tried on it, too.
 FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
@@ -31,7 +32,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: .venv/.development .venv-$(FUNCTIONS_PYTHON)/.installed ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
+setup: .venv/.development .venv-$(FUNCTIONS_PYTHON)/.installed $(READER)/node_modules/.installed ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
 
 # venv, pip and npm are silent for long, so every five seconds a line says that they are still at it.
 alive = { while sleep 5; do echo "  still at it, $$SECONDS s"; done & }; trap "kill $$!" EXIT
@@ -61,6 +62,11 @@ locked = $(pip) --no-compile --require-hashes
 node_modules/.installed: package-lock.json
 	@echo "installing the CDK's command line into node_modules"
 	@$(alive); npm ci --no-audit --no-fund --loglevel=error
+	@touch $@
+
+$(READER)/node_modules/.installed: $(READER)/package-lock.json
+	@echo "installing the packages of the reader in JavaScript"
+	@$(alive); cd $(READER) && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
 
 build: .venv/.tool ## Build the dependency layers, for AWS and for this machine
@@ -234,5 +240,5 @@ format: setup
 	$(BIN)/ruff check --fix
 
 clean: ## Remove everything that was made here
-	rm -rf .venv .venv-build .venv-site .venv-$(FUNCTIONS_PYTHON) build out cdk.out node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
+	rm -rf .venv .venv-build .venv-site .venv-$(FUNCTIONS_PYTHON) build out cdk.out node_modules $(READER)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
