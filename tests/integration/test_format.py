@@ -34,7 +34,7 @@ from support.tables import define_table
 ROOT = Path(__file__).resolve().parents[2]
 READER = ROOT / "examples" / "reader-node"
 VECTORS: dict[str, list[Any]] = json.loads((ROOT / "docs" / "format-vectors.json").read_text(encoding="utf-8"))
-TABLES = 200
+TABLES, NUMBERS = 200, (1, 2, 3, 4, 5, 7, 10, 16)
 NOW_MS = 1_700_000_000_000
 FORM = KeyForm()
 Values = dict[str, Any]
@@ -128,7 +128,7 @@ def draw_routes(random: Random) -> list[Route]:
     for _ in range(random.randrange(4)):
         at_ms += random.randrange(1_000)
         closes = [Close(at_ms, False), Close(at_ms, True)]
-        for member in closes if random.random() < 0.4 else [Generation(at_ms, random.randint(1, 16))]:
+        for member in closes if random.random() < 0.4 else [Generation(at_ms, random.choice(NUMBERS))]:
             seen.append(Route.of({*seen[-1].members, member}))
     return seen
 
@@ -136,7 +136,7 @@ def draw_routes(random: Random) -> list[Route]:
 def draw_table(seed: int) -> Values:
     """Items where writers may have put them, some of which knew an older route."""
     random = Random(seed)
-    numbers = sorted(random.sample(range(1, 17), 2)) if random.random() < 0.3 else None
+    numbers = sorted(random.sample(NUMBERS, 2)) if random.random() < 0.3 else None
     routes = [Route.of({Generation(0, n) for n in numbers[:k]}) for k in (1, 2)] if numbers else draw_routes(random)
     stored: list[Values] = []
     if not numbers and (members := sorted(routes[-1].encode())):

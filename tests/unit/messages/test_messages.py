@@ -1,19 +1,39 @@
-"""The stored form of messages: as boto3 would write it, sized as DynamoDB charges it, equal for equal content."""
+"""Messages as they are stored: ids beside python-ulid, values beside boto3, sizes and units by hand; cursors."""
 
 import json
+import re
 from datetime import datetime, timedelta
 from decimal import Decimal
 
+import pytest
 from boto3.dynamodb.types import TypeSerializer
 from hypothesis import given
 from hypothesis import strategies as st
+from ulid import ULID
 
 from hotpartition.core.capacity import item_size_bytes, read_units, write_units
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.timestamps import format_time
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
-from support.builders import build_message
+from hotpartition_messages.cursor import Cursor, build_cursor, parse_cursor
+from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, parse_sort_key
+from hotpartition_messages.message_ids import (
+    MAX_MESSAGE_ID,
+    MIN_MESSAGE_ID,
+    check_not_ahead,
+    first_message_id_at,
+    last_message_id_before,
+    message_time_ms,
+    mint_message_id,
+    parse_message_id,
+)
+from support.builders import build_message, message_id
 
+ULID_TEXT = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+NOW_MS = 1_700_000_000_000
+ID = message_id(NOW_MS, 7)
+times = st.integers(0, (1 << 48) - 1)
 numbers = st.integers(-(10**37), 10**37) | st.floats(-1e100, 1e100).filter(lambda f: f == 0 or abs(f) > 1e-100)
 json_values = st.recursive(
     st.none() | st.booleans() | numbers | st.text(st.characters(codec="utf-8"), max_size=8),
@@ -25,79 +45,112 @@ json_values = st.recursive(
 attributes = st.dictionaries(st.text("xyz", min_size=1, max_size=3), json_values, max_size=4)
 
 
-def same(sent, read):
+def test_key_forms_are_a_storage_contract():
+    """Stored data lives under these very texts; a message is placed by its id and lies at its time."""
+    assert KEY_FORM.shard_key("room:1", 12) == "room:1#12"
+    assert build_sort_key(MAX_MESSAGE_ID) < "r#"
+    key = build_key("room", ULID_TEXT)
+    assert key == ("room", f"m#{ULID_TEXT}", 1469922850259, ULID_TEXT)
+    assert (build_sort_key(ULID_TEXT), parse_sort_key(key.sort_key)) == (f"m#{ULID_TEXT}", key.hashed)
+
+
+@given(st.integers(0, (1 << 128) - 1))
+def test_a_ulid_is_read_as_the_reference_library_reads_it(value):
+    reference = ULID.from_bytes(value.to_bytes(16))
+    assert parse_message_id(str(reference).lower()) == str(reference)
+    assert message_time_ms(str(reference)) == reference.milliseconds
+
+
+@given(times, st.integers(0, (1 << 80) - 1))
+def test_an_id_carries_its_time(time_ms, tail):
+    """The first id of an instant follows the last id before it; nothing lies before the first instant."""
+    minted = mint_message_id(time_ms, lambda _: tail)
+    assert message_time_ms(minted) == ULID.from_str(minted).milliseconds == time_ms
+    before = last_message_id_before(time_ms)
+    first = ULID.from_str(first_message_id_at(time_ms)).to_uuid().int
+    assert (-1 if before is None else ULID.from_str(before).to_uuid().int) == first - 1
+    assert first_message_id_at(-5) == MIN_MESSAGE_ID
+
+
+def test_a_uuid7_becomes_the_ulid_of_the_same_bits():
+    """The example of RFC 9562, appendix A.6, in either case."""
+    text = "017F22E2-79B0-7CC3-98C4-DC0C0C07398F"
+    expected = str(ULID.from_bytes(bytes.fromhex(text.replace("-", ""))))
+    assert parse_message_id(text) == parse_message_id(text.lower()) == expected
+    assert message_time_ms(expected) == 1645557742000
+
+
+def test_an_id_may_lie_five_seconds_ahead_and_no_more():
+    """Clients' clocks run ahead a little; an id from the far future would stay newest for ever."""
+    check_not_ahead(first_message_id_at(5_000), now_ms=0)
+    with pytest.raises(InvalidRequestError, match="5001 ms in the future"):
+        check_not_ahead(first_message_id_at(5_001), now_ms=0)
+
+
+def is_same(sent, read):
     """Equal as JSON: a double may come back as the whole number of the same double."""
     match sent:
         case float():
             return isinstance(read, int | float) and float(read) == sent
         case list():
-            return isinstance(read, list) and len(sent) == len(read) and all(map(same, sent, read))
+            return isinstance(read, list) and len(sent) == len(read) and all(map(is_same, sent, read))
         case dict():
-            return isinstance(read, dict) and sent.keys() == read.keys() and all(same(sent[k], read[k]) for k in sent)
+            return sent.keys() == read.keys() and all(is_same(sent[k], read[k]) for k in sent)
         case _:
             return type(sent) is type(read) and sent == read
 
 
+def comparable(value):
+    """A stored value, its numbers by value."""
+    ((kind, content),) = value.items()
+    match kind:
+        case "N":
+            return kind, Decimal(content)
+        case "L":
+            return kind, [comparable(v) for v in content]
+        case "M":
+            return kind, {k: comparable(v) for k, v in content.items()}
+        case _:
+            return kind, content
+
+
 @given(attributes)
 def test_what_is_stored_is_read_back(attributes):
-    message = Message("c", build_message().message_id, "ann", "hello", encode_attributes(attributes).stored)
+    """In the form in which boto3 would write it."""
+    stored = encode_attributes(attributes).stored
+    message = Message("c", build_message().message_id, "ann", "hello", stored)
     read = Message.from_item(json.loads(json.dumps(message.to_item("c#1"))))
-    assert same(attributes, read.attributes)
+    assert is_same(attributes, read.attributes)
     assert read.has_same_content(message)
-
-
-@given(attributes)
-def test_the_form_is_that_of_boto3(attributes):
-    """Our encoder and boto3's agree on the type of every value."""
-    ours = encode_attributes(attributes).stored
     with_decimals = json.loads(json.dumps(attributes), parse_float=Decimal, parse_int=Decimal)
-
-    def comparable(value):
-        ((kind, content),) = value.items()
-        match kind:
-            case "N":
-                return kind, Decimal(content)
-            case "L":
-                return kind, [comparable(v) for v in content]
-            case "M":
-                return kind, {k: comparable(v) for k, v in content.items()}
-            case _:
-                return kind, content
-
-    assert comparable(ours) == comparable(TypeSerializer().serialize(with_decimals))
+    assert comparable(stored) == comparable(TypeSerializer().serialize(with_decimals))
 
 
 def test_equal_numbers_have_one_stored_form():
     """A replay that spells a number differently is still the same content."""
-    forms = [encode_attributes({"n": n}).stored for n in (100, 100.0, 1e2)]
-    assert forms == [{"M": {"n": {"N": "100"}}}] * 3
+    assert [encode_attributes({"n": n}).stored for n in (100, 100.0, 1e2)] == [{"M": {"n": {"N": "100"}}}] * 3
 
 
-def test_sizes_follow_the_developer_guide():
+@pytest.mark.parametrize(
+    ("item", "size_bytes"),
+    [
+        ({"pk": {"S": "abc"}}, 2 + 3),
+        ({"é": {"S": "é"}}, 2 + 2),
+        *(({"n": {"N": number}}, 1 + size) for number, size in (("1234", 3), ("-1234", 4), ("1200", 2))),
+        ({"b": {"BOOL": True}, "z": {"NULL": True}}, 1 + 1 + 1 + 1),
+        ({"l": {"L": [{"S": "ab"}, {"S": "c"}]}}, 1 + 3 + (1 + 2) + (1 + 1)),
+        ({"m": {"M": {"k": {"S": "v"}}}}, 1 + 3 + 1 + (1 + 1)),
+        ({"s": {"SS": ["ab", "c"]}, "x": {"B": b"abc"}, "y": {"BS": ["YWJj"]}}, 1 + 3 + 1 + 3 + 1 + 3),
+    ],
+)
+def test_sizes_follow_the_developer_guide(item, size_bytes):
     """Worked out by hand from "DynamoDB item sizes and formats": names and UTF-8, numbers by digits, containers + 3."""
-    assert item_size_bytes({"pk": {"S": "abc"}}) == 2 + 3
-    assert item_size_bytes({"é": {"S": "é"}}) == 2 + 2
-    assert item_size_bytes({"n": {"N": "1234"}}) == 1 + 3
-    assert item_size_bytes({"n": {"N": "-1234"}}) == 1 + 4
-    assert item_size_bytes({"n": {"N": "1200"}}) == 1 + 2
-    assert item_size_bytes({"b": {"BOOL": True}, "z": {"NULL": True}}) == 1 + 1 + 1 + 1
-    assert item_size_bytes({"l": {"L": [{"S": "ab"}, {"S": "c"}]}}) == 1 + 3 + (1 + 2) + (1 + 1)
-    assert item_size_bytes({"m": {"M": {"k": {"S": "v"}}}}) == 1 + 3 + 1 + (1 + 1)
-    assert (
-        item_size_bytes({"s": {"SS": ["ab", "c"]}, "x": {"B": b"abc"}, "y": {"BS": ["YWJj"]}}) == 1 + 3 + 1 + 3 + 1 + 3
-    )
+    assert item_size_bytes(item) == size_bytes
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), st.text("abc", min_size=1, max_size=3))
 def test_a_text_is_as_large_as_its_utf_8(text, name):
-    """Names and values, whether they are ASCII or not."""
     assert item_size_bytes({name: {"S": text}, "ä": {"S": ""}}) == len(name) + len(text.encode()) + 2
-
-
-@given(st.integers(0, 253_402_300_799_999))
-def test_a_time_is_shown_as_the_calendar_has_it(time_ms):
-    moment = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # noqa: DTZ001 - in UTC, without saying so
-    assert format_time(time_ms) == moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def test_units_round_up():
@@ -107,7 +160,42 @@ def test_units_round_up():
     assert read_units(4097, is_strong=False) == 1.0
 
 
-def test_times_are_rfc_3339():
-    """UTC, with milliseconds; an id from beyond the calendar is shown as its end."""
-    assert format_time(1_700_000_000_007) == "2023-11-14T22:13:20.007Z"
+@given(st.integers(0, 253_402_300_799_999))
+def test_a_time_is_shown_as_the_calendar_has_it(time_ms):
+    """RFC 3339, UTC, with milliseconds; an id from beyond the calendar is shown as its end."""
+    moment = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # noqa: DTZ001 - in UTC, without saying so
+    assert format_time(time_ms) == moment.isoformat(timespec="milliseconds") + "Z"
     assert format_time((1 << 48) - 1) == "9999-12-31T23:59:59.999Z"
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
+@pytest.mark.parametrize("started_ms", [0, NOW_MS, 2**48 - 1])
+def test_a_cursor_says_where_and_since_when(newest_first, started_ms):
+    """The message after which to continue, and when the walk began; always of the same size and alphabet."""
+    text = build_cursor("c", Cursor(ID, started_ms), newest_first=newest_first)
+    for conversation_id, order in (("c", newest_first), ("d", None)):
+        assert parse_cursor(text, conversation_id, newest_first=order) == (ID, started_ms)
+    assert re.fullmatch("[A-Za-z0-9_-]{50}", text)
+
+
+CURSOR = build_cursor("c", Cursor(ID, NOW_MS), newest_first=True)
+LATER = build_cursor("c", Cursor(ID, NOW_MS + 1), newest_first=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "conversation_id", "newest_first", "words"),
+    [
+        (CURSOR, "d", True, "another conversation"),
+        (CURSOR, "c", False, "other order"),
+        ("x" + CURSOR[1:], "c", True, "not issued|was changed"),
+        (CURSOR[:43] + LATER[43:], "c", True, "was changed"),
+        *(
+            (text, "c", True, "not issued")
+            for text in ("hello", "", "A" * 50, "é" * 50, CURSOR + "=", CURSOR[1:] + "!")
+        ),
+    ],
+)
+def test_a_foreign_cursor_is_refused(text, conversation_id, newest_first, words):
+    """Another conversation's, the other order's, a changed one: each says what is wrong."""
+    with pytest.raises(InvalidRequestError, match=words):
+        parse_cursor(text, conversation_id, newest_first=newest_first)

@@ -1,0 +1,137 @@
+"""The operations function from command to response: all is JSON, every refusal is one of the project's, none too large.
+
+What the responses hold is pinned by the command line's transcripts.
+"""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hotpartition.core.errors import MalformedGenerationError
+from support.builders import World
+from support.events import FakeContext
+from support.fakes import KEY_RANGE_THROTTLE
+from support.fleet import START_MS
+from support.handlers import load_handler
+
+LAMBDA_LIMIT_BYTES = 6 * 1024 * 1024
+NOW_MS = START_MS + 6_000
+
+
+@pytest.fixture
+def world():
+    return build_world()
+
+
+def build_world():
+    world = World()
+    world.clock.now_ms = NOW_MS
+    return world
+
+
+def ask(world, event, remaining_ms=60_000):
+    response = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
+    json.dumps(response)
+    return response
+
+
+def test_a_raise_says_what_it_changed(world):
+    """And then that there was nothing left to change."""
+    command = {"command": "raise", "conversation_id": "c", "shard_count": 8, "by": "ann", "since_ms": NOW_MS}
+    generations = [{"shard_count": 8, "since": "2023-11-14T22:13:26.000Z"}]
+    for shard_count, changed, before in ((8, True, 0), (3, False, 8)):
+        done = ask(world, {**command, "shard_count": shard_count})
+        assert (done["changed"], done["shard_count"], done["shard_count_before"]) == (changed, 8, before)
+        assert (done["in_registry"], done["generations"]) == (True, generations)
+
+
+def test_a_part_ends_before_the_functions_time(world):
+    """With no time left it does one page and names the next."""
+    for i in range(250):
+        world.raise_to(2, 1, conversation_id=f"c{i:03}")
+    part = ask(world, {"command": "verify"}, remaining_ms=5_000)
+    assert (part["counts"]["equal"], part["cursor"]) == (100, "c099")
+
+
+RAISE = {"command": "raise", "conversation_id": "c", "shard_count": 4}
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        *(None, [], "hot", {}, {"command": "dance"}),
+        *({"command": "hot", **wrong} for wrong in ({"limit": 0}, {"limit": 1001}, {"limit": "20"}, {"surplus": 1})),
+        *({"command": "routes", "cursor": cursor} for cursor in ("nobody", "x" * 2001)),
+        *({"command": "route", **wrong} for wrong in ({}, {"conversation_id": "a#1"}, {"conversation_id": "\ud800"})),
+        *({**RAISE, "shard_count": count} for count in (1, True)),
+        *({**RAISE, "by": name} for name in ("two words", "x" * 65)),
+        *({"command": "verify", **wrong} for wrong in ({"mend": "yes"}, {"cursor": "elsewhere:"})),
+    ],
+)
+def test_a_wrong_command_is_a_response(world, event):
+    error = ask(world, event)["error"]
+    assert (error["kind"], bool(error["message"])) == ("invalid-request", True)
+    assert error["fields"]
+    assert all(field["field"] and field["message"] for field in error["fields"])
+    assert world.table.routes == {}
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "word"),
+    [(KEY_RANGE_THROTTLE, "retry-later", "repeating"), (MalformedGenerationError("many"), "malformed-route", "")],
+)
+def test_a_journal_that_fails_is_a_response(world, failure, kind, word):
+    """One that refuses is worth repeating."""
+    world.table.failures = [failure] * 10_000
+    error = ask(world, RAISE)["error"]
+    assert (error["kind"], word in error["message"]) == (kind, True)
+
+
+def test_an_absent_redis_is_a_response(world):
+    """Where there is nothing to compare with."""
+    world.raise_to(4, 5)
+    world.registry.is_down = True
+    assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
+
+
+def test_the_largest_responses_fit(world):
+    """Thousands of routes with the longest ids: far below what Lambda carries."""
+    for i in range(3_000):
+        world.raise_to(1024, NOW_MS, conversation_id=f"{i:0256}", in_redis=False)
+    world.clock.now_ms += 3_600_000
+    for event in ({"command": "hot", "limit": 1000}, {"command": "routes"}, {"command": "verify"}):
+        assert len(json.dumps(ask(world, event))) < LAMBDA_LIMIT_BYTES / 4
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+commands = st.fixed_dictionaries(
+    {"command": st.sampled_from(["hot", "routes", "route", "raise", "verify", "x"])},
+    optional={
+        name: json_values | st.sampled_from(["c", 4, True, NOW_MS])
+        for name in ("limit", "cursor", "conversation_id", "shard_count", "since_ms", "by", "mend")
+    },
+)
+
+
+@given(commands | json_values)
+def test_whatever_arrives_gets_a_response(event):
+    response = ask(build_world(), event)
+    assert "error" not in response or response["error"]["kind"] == "invalid-request"
+
+
+def test_commands_are_served_and_counted(monkeypatch, capsys, world):
+    """With one line of metrics each, and one more when it is refused."""
+    module = load_handler("operate")
+    module.metrics.clear_metrics()
+    monkeypatch.setattr(module, "_jobs", lambda: (world.operations(), world.reconciler()))
+    assert module.handler({"command": "hot"}, FakeContext())["routes"] == []
+    assert module.handler({"command": "dance"}, FakeContext())["error"]["kind"] == "invalid-request"
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
+    assert sum(line.get("Commands", [0])[0] for line in lines) == 2
+    assert sum(line.get("CommandsRefused", [0])[0] for line in lines) == 1
