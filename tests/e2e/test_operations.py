@@ -72,7 +72,7 @@ def test_differences_are_found_and_repaired(stack, tool, registry, conversation)
     """A route that Redis lost is named and repaired; one that only Redis has is shown to whom asks for it."""
     wait_for(lambda: tool("raise", conversation, "--n", "4")[0] == 0)
     registry.delete(route_key(stack, conversation))
-    status, found = wait_for(lambda: (done := tool("verify"))[0] == 1 and done)
+    _, found = wait_for(lambda: (done := tool("verify"))[0] == 1 and done)
     differences = {d["conversation_id"]: d["agreement"] for d in found["differences"]}
     assert differences[conversation] == "missing-in-registry"
     assert tool("route", conversation)[0] == 1
