@@ -1,6 +1,6 @@
 """The whole stack: the synthesized template, run by `python -m tools.local up`.
 
-One run for most tests, and one whose Redis asks for TLS, with the other client of DynamoDB and with two consumers.
+One run for most tests, and one whose Redis asks for TLS, with the other client of DynamoDB.
 A test of Redis's replica has its own.
 """
 
@@ -79,10 +79,10 @@ def replicated_stack(assembly, tmp_path) -> Iterator[Stack]:
 
 @pytest.fixture(scope="session")
 def guarded_stack(tmp_path_factory) -> Iterator[Stack]:
-    """Its Redis asks for TLS, user and password; boto3 is the client, and two consumers share the streams."""
+    """Its Redis asks for TLS, user and password; boto3 is the client."""
     folder = tmp_path_factory.mktemp("guarded")
     settings = {**SETTINGS, "dynamodb_client": "boto3"}
-    assembly = asyncio.run(synthesize(folder / "assembly", settings=settings, options={**SLOWLY, "consumers": 2}))
+    assembly = asyncio.run(synthesize(folder / "assembly", settings=settings, options=SLOWLY))
     (template,) = assembly.glob("*.template.json")
     assert template.read_text().count('"HOTPARTITION_DYNAMODB_CLIENT": "boto3"') == FUNCTIONS
     with running_stack(assembly, folder, "--redis-auth", *environment_options("min", {"write_message": 2})) as running:

@@ -1,4 +1,4 @@
-"""The run whose Redis asks for TLS and a user: refused credentials, a check of what is broken, two consumers."""
+"""The run whose Redis asks for TLS and a user: refused credentials, and a check of what is broken."""
 
 import time
 import uuid
@@ -7,15 +7,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from hotpartition.core.reports import stream_partition_of
-from hotpartition.core.shares import list_shares
 from hotpartition.runtime.connect import COOLDOWN_MS
 from stack import (
     HOT_WCU,
     SENDER,
-    Recorder,
     assert_read_back,
-    read_meanwhile,
     route_in_journal,
     route_in_redis,
     wait_for,
@@ -114,32 +110,3 @@ def test_a_redis_that_refuses_the_user_fails_what_needs_it(guarded_stack, check)
         password_file.write_text(password)
         time.sleep(COOLDOWN_MS / 1_000)
     assert "but not in Redis" in came["raise by hand"]
-
-
-STREAMS = 4
-"""What `stream_partitions` is unless it is set."""
-CONSUMER = "consume_reports"
-
-
-def conversation_in(share):
-    """A new conversation whose reports go to a share."""
-    ids = (f"shared:{uuid.uuid4().hex}" for _ in range(1_000))
-    return next(id_ for id_ in ids if stream_partition_of(id_, STREAMS) in share.partitions(STREAMS))
-
-
-@pytest.mark.parametrize("share", list_shares(2), ids=["first", "second"])
-def test_a_rush_in_either_share_is_raised_and_read_back(guarded_stack, share):
-    """While both consumers are killed in the middle of it, and started again as the schedules would."""
-    conversation, load = conversation_in(share), Recorder()
-
-    def kill_and_restart():
-        wait_for(lambda: len(load.acknowledged) >= HOT_WCU / 2)
-        while guarded_stack.status()["functions"][CONSUMER]["busy"]:
-            guarded_stack.kill(CONSUMER)
-        for other in list_shares(2):
-            guarded_stack.invoke_and_leave(CONSUMER, {"share": other.encode()})
-        read_meanwhile(guarded_stack, conversation, load, seconds=2)
-
-    guarded_stack.offer(conversation, rate=HOT_WCU, seconds=3, during=kill_and_restart, load=load)
-    guarded_stack.offer_until(lambda: guarded_stack.shard_buckets(conversation), conversation, load=load)
-    assert_read_back(guarded_stack, conversation, load)

@@ -14,8 +14,7 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -31,7 +30,6 @@ from tools.local.faults import READ_REASONS, WRITE_REASONS
 from tools.play.watch import Control, ControlError, stopped_within
 
 Command = tuple[str | bytes | int, ...]
-Execute = Callable[[Command], Awaitable[Any]]
 
 SHARE_OF_CONVERSATIONS = 0.4
 NOISE = b"\xff\xfe"
@@ -49,63 +47,35 @@ _READS = ("Query", "GetItem")
 _REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
 
 
-@dataclass(frozen=True, slots=True)
-class Scribble:
-    """Commands to Redis, and those that take them back."""
-
-    write: tuple[Command, ...]
-    take_back: tuple[Command, ...]
+Scribbles = Iterator[tuple[Command, Command | None]]
+"""Commands to Redis, each with what takes it back."""
 
 
-def invent_generations(table: str, conversations: Sequence[str], rng: random.Random) -> Scribble:
+def invent_generations(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
     """Write generations that nobody raised, from the beginning of time on, one of them as wide as there can be."""
-    write: list[Command] = []
-    take_back: list[Command] = []
     for index, conversation_id in enumerate(_some(conversations, rng)):
         shard_count = MAX_SHARD_COUNT if index == 0 else rng.randint(2, 24)
         key, member = route_key(table, conversation_id), Generation(since_ms=0, shard_count=shard_count).encode()
-        write.append(("SADD", key, member))
-        take_back.append(("SREM", key, member))
-    return Scribble(tuple(write), tuple(take_back))
+        yield ("SADD", key, member), ("SREM", key, member)
 
 
-def scatter_bytes(table: str, conversations: Sequence[str], rng: random.Random) -> Scribble:
+def scatter_bytes(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
     """Write bytes that are no text into routes, into one far more than a route has, and into every report stream."""
-    write: list[Command] = []
-    take_back: list[Command] = []
     for index, conversation_id in enumerate(_some(conversations, rng)):
         more = 2 * MAX_ROUTE_MEMBERS if index == 0 else 0
         members = (NOISE, b"7@" + NOISE, *(NOISE + str(number).encode() for number in range(more)))
-        write.append(("SADD", route_key(table, conversation_id), *members))
-        take_back.append(("SREM", route_key(table, conversation_id), *members))
+        key = route_key(table, conversation_id)
+        yield ("SADD", key, *members), ("SREM", key, *members)
     for stream in _streams(table):
         for name, value in ((b"r", NOISE), (b"r", b"2|" + NOISE), (NOISE, NOISE)):
-            write.append(("XADD", stream, "*", name, value))
-    return Scribble(tuple(write), tuple(take_back))
+            yield ("XADD", stream, "*", name, value), None
 
 
-def change_types(table: str, conversations: Sequence[str], rng: random.Random) -> Scribble:
+def change_types(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
     """Put texts where routes, one report stream and the consumer's heartbeat were."""
     routes = [route_key(table, conversation_id) for conversation_id in _some(conversations, rng)]
-    keys = (*routes, rng.choice(_streams(table)), consumer_key(table))
-    return Scribble(tuple(("SET", key, "text") for key in keys), tuple(("DEL", key) for key in keys))
-
-
-@asynccontextmanager
-async def open_redis(status: Mapping[str, Any]) -> AsyncIterator[Execute]:
-    """Open the Redis of a local run with this status; what it refuses is a `ControlError`."""
-    client = Redis(host="127.0.0.1", port=status["redis"]["port"], socket_timeout=TIMEOUT_SECONDS)
-
-    async def execute(command: Command) -> Any:
-        try:
-            return await client.execute_command(*command)  # type: ignore[no-untyped-call]
-        except RedisError as error:
-            raise ControlError(f"Redis refuses {command[:2]}: {error}") from error
-
-    try:
-        yield execute
-    finally:
-        await client.aclose()
+    for key in (*routes, rng.choice(_streams(table)), consumer_key(table)):
+        yield ("SET", key, "text"), ("DEL", key)
 
 
 def _some(conversations: Sequence[str], rng: random.Random) -> list[str]:
@@ -125,8 +95,8 @@ class FaultKind:
     """One kind of fault.
 
     `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
-    that hold meanwhile; `scribble` says what somebody else writes into Redis for a table, some of its conversations and
-    what is left to chance, and how it is taken back. It lasts `seconds` at most, and the part is left in peace for
+    that hold meanwhile; `scribble` says what somebody else writes into Redis for a table and some of its conversations.
+    It lasts `seconds` at most, and the part is left in peace for
     `rest_seconds` after it, unless the whole plan is too short for that. `meets_requests`: usual load meets it at once,
     so that it is not over before a request did, and a run in which none did has not tried it.
     """
@@ -136,10 +106,15 @@ class FaultKind:
     begin: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
-    scribble: Callable[[str, Sequence[str], random.Random], Scribble] | None = None
+    scribble: Callable[[str, Sequence[str], random.Random], Scribbles] | None = None
     seconds: float = 5.0
     rest_seconds: float = 3.0
     meets_requests: bool = False
+
+    @property
+    def slot_seconds(self) -> float:
+        """How long no other fault of its part begins."""
+        return max(self.seconds + self.rest_seconds, self.seconds / SHARE_OF_SLOT)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -222,30 +197,19 @@ def plan_faults(*, seed: int, seconds: float) -> tuple[PlannedFault, ...]:
     """
     rng = random.Random(seed)
     settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * seconds)
+    room = seconds - 2 * settling
     planned: list[PlannedFault] = []
     for part in sorted({kind.part for kind in KINDS}):
-        own = [kind for kind in KINDS if kind.part == part]
-        planned += _plan_part(own, start=settling, end=seconds - settling, rng=rng)
+        kinds = [kind for kind in KINDS if kind.part == part]
+        needed = sum(kind.slot_seconds for kind in kinds)
+        at = settling
+        for _ in range(max(1, int(room / needed))):
+            for kind in rng.sample(kinds, len(kinds)):
+                slot = min(1.0, room / needed) * kind.slot_seconds
+                lasts = min(kind.seconds, SHARE_OF_SLOT * slot) * rng.uniform(0.6, 1.0)
+                planned.append(PlannedFault(at + rng.uniform(0.0, slot - lasts), kind, lasts))
+                at += slot
     return tuple(sorted(planned))
-
-
-def _plan_part(kinds: Sequence[FaultKind], *, start: float, end: float, rng: random.Random) -> list[PlannedFault]:
-    needed = sum(_slot_seconds(kind) for kind in kinds)
-    scale = min(1.0, (end - start) / needed)
-    planned: list[PlannedFault] = []
-    at = start
-    while True:
-        for kind in rng.sample(kinds, len(kinds)):
-            slot = scale * _slot_seconds(kind)
-            if at + slot > end * (1 + 1e-9):
-                return planned
-            lasts = min(kind.seconds, SHARE_OF_SLOT * slot) * rng.uniform(0.6, 1.0)
-            planned.append(PlannedFault(at + rng.uniform(0.0, slot - lasts), kind, lasts))
-            at += slot
-
-
-def _slot_seconds(kind: FaultKind) -> float:
-    return max(kind.seconds + kind.rest_seconds, kind.seconds / SHARE_OF_SLOT)
 
 
 class FaultInjector:
@@ -261,46 +225,40 @@ class FaultInjector:
         self.injected: Counter[str] = Counter({kind.name: 0 for kind in KINDS})
         self.met: Counter[str] = Counter({kind.name: 0 for kind in KINDS if kind.rules})
         self._rules: dict[str, tuple[Rule, ...]] = {}
-        self._background: set[asyncio.Task[None]] = set()
+        self._consumers: set[asyncio.Task[None]] = set()
 
     async def run(
         self, plan: Sequence[PlannedFault], control: Control, *, say: Callable[[str], None], stopped: asyncio.Event
     ) -> None:
         """Inject the faults at their times until all are over or `stopped`; nothing stays broken."""
-        started = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+
+        async def run_part(part: Part) -> None:
+            for fault in sorted(each for each in plan if each.kind.part == part):
+                if await stopped_within(stopped, started + fault.at_seconds - loop.time()):
+                    return
+                say(f"fault: {fault.kind.name} for {fault.seconds:.1f} s")
+                await self._inject(fault, control, stopped)
+
         try:
             async with asyncio.TaskGroup() as parts:
                 for part in sorted({fault.kind.part for fault in plan}):
-                    own = [fault for fault in plan if fault.kind.part == part]
-                    parts.create_task(self._run_part(own, control, started=started, say=say, stopped=stopped))
+                    parts.create_task(run_part(part))
         finally:
-            for task in self._background:
+            for task in self._consumers:
                 task.cancel()
-
-    async def _run_part(
-        self,
-        plan: Sequence[PlannedFault],
-        control: Control,
-        *,
-        started: float,
-        say: Callable[[str], None],
-        stopped: asyncio.Event,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        for fault in sorted(plan):
-            if await stopped_within(stopped, started + fault.at_seconds - loop.time()):
-                return
-            say(f"fault: {fault.kind.name} for {fault.seconds:.1f} s")
-            await self._inject(fault, control, stopped)
 
     async def _inject(self, fault: PlannedFault, control: Control, stopped: asyncio.Event) -> None:
         kind = fault.kind
         before = await self._met(control, kind)
         async with contextlib.AsyncExitStack() as repairs:
             repairs.push_async_callback(self._set_rules, control, kind.name, ())
-            repairs.push_async_callback(self._order, control, kind.end)
+            for order in reversed(kind.end):
+                repairs.push_async_callback(control.post, order)
             await self._set_rules(control, kind.name, kind.rules)
-            await self._order(control, kind.begin)
+            for order in kind.begin:
+                await control.post(order)
             await self._scribble(control, kind, repairs)
             self.injected[kind.name] += 1
             await stopped_within(stopped, fault.seconds)
@@ -310,23 +268,25 @@ class FaultInjector:
         if kind.rules:
             self.met[kind.name] += await self._met(control, kind) - before
         if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
-            start_consumer(control, self._background)
+            task = asyncio.create_task(self._consume(control))
+            self._consumers.add(task)
+            task.add_done_callback(self._consumers.discard)
+
+    async def _consume(self, control: Control) -> None:
+        """Start a consumer as the schedule would within the minute; it returns when it ends."""
+        with contextlib.suppress(ControlError):
+            await control.post(f"/functions/{CONSUMER}/invoke")
 
     async def _scribble(self, control: Control, kind: FaultKind, repairs: contextlib.AsyncExitStack) -> None:
         if kind.scribble is None:
             return
         status = await control.get("/status")
-        table = status["dynamodb"]["table"]
-        scribble = kind.scribble(table, self._conversations, self._rng)
-        execute = await repairs.enter_async_context(open_redis(status))
-        for command in scribble.take_back:
-            repairs.push_async_callback(execute, command)
-        for command in scribble.write:
-            await execute(command)
-
-    async def _order(self, control: Control, orders: Iterable[str]) -> None:
-        for order in orders:
-            await control.post(order)
+        redis = Redis(host="127.0.0.1", port=status["redis"]["port"], socket_timeout=TIMEOUT_SECONDS)
+        repairs.push_async_callback(redis.aclose)
+        for write, take_back in kind.scribble(status["dynamodb"]["table"], self._conversations, self._rng):
+            if take_back is not None:
+                repairs.push_async_callback(_execute, redis, take_back)
+            await _execute(redis, write)
 
     async def _set_rules(self, control: Control, name: str, rules: tuple[Rule, ...]) -> None:
         """Replace the rules of one kind; the control API takes those of all kinds at once."""
@@ -341,13 +301,8 @@ class FaultInjector:
         return sum(injected.get(fault, 0) for fault in {rule["fault"] for rule in kind.rules})
 
 
-def start_consumer(control: Control, running: set[asyncio.Task[None]]) -> None:
-    """Start a consumer as the schedule would within the minute; it returns when it ends, and nobody waits for that."""
-
-    async def consume() -> None:
-        with contextlib.suppress(ControlError):
-            await control.post(f"/functions/{CONSUMER}/invoke")
-
-    task = asyncio.create_task(consume())
-    running.add(task)
-    task.add_done_callback(running.discard)
+async def _execute(redis: Redis, command: Command) -> None:
+    try:
+        await redis.execute_command(*command)  # type: ignore[no-untyped-call]
+    except RedisError as error:
+        raise ControlError(f"Redis refuses {command[:2]}: {error}") from error
