@@ -28,7 +28,7 @@ from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SE
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
 
-_NO_RESPONSE = (HTTPClientError, NoConnectionError, IncompleteReadError, CredentialRetrievalError)
+NO_RESPONSE = (HTTPClientError, NoConnectionError, IncompleteReadError, CredentialRetrievalError)
 """Timeouts are in the first (responses) and the second (connections); refused connections only in the second."""
 _NO_CREDENTIALS = (NoCredentialsError, PartialCredentialsError)
 
@@ -73,7 +73,7 @@ class Boto3Call:
             raise build_error(
                 facts["Code"], status=status, explanation=facts.get("Message", ""), facts=refusal
             ) from error
-        except _NO_RESPONSE as error:
+        except NO_RESPONSE as error:
             raise StoreUnavailableError(f"DynamoDB did not respond ({type(error).__name__})") from error
         except _NO_CREDENTIALS as error:
             raise CredentialsError(str(error)) from error

@@ -10,8 +10,9 @@ Should there be two copies, the one that was changed more often is the item; a c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -22,7 +23,8 @@ from hotpartition.core.capacity import write_units
 from hotpartition.core.errors import InvalidRequestError, ThrottledError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
-from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.dynamodb.python_values import Attributes, load
+from hotpartition.engine.changing import RaceLostError, at_most, change_located
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.expressions import (
     compares,
@@ -39,10 +41,11 @@ from hotpartition.table.expressions import (
     write_conditions,
 )
 from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
-from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
+from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, as_engine_raises, without
 from hotpartition.table.schema import CHANGES, Place, is_text_of
 from hotpartition.table.sharding import Sharding, Target
 
+CONDITION_FAILED = "ConditionalCheckFailedException"
 MAX_RACES = 20
 """How often a change begins anew because the item came or went meanwhile, before it fails."""
 ITEMS_AT_ONCE = BATCH_GET_KEYS // 2
@@ -65,21 +68,6 @@ class Change:
     def is_conditional(self) -> bool:
         """Say whether the owner gave a condition."""
         return bool(self.request.get("ConditionExpression"))
-
-
-class RaceLostError(Exception):
-    """The item came or went between being located and being changed."""
-
-
-def until_not_lost(attempt: Callable[[], Attributes]) -> Attributes:
-    """Begin anew while the race is lost."""
-    lost: BaseException | None = None
-    for _ in range(MAX_RACES):
-        try:
-            return attempt()
-        except RaceLostError as error:
-            lost = error.__cause__
-    raise lost or AssertionError
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +101,49 @@ class Changer:
         if (place := self._sharding.sole_place_of(target)) is not None:
             marks = self._routes.marks_of(target.position) if place != target.collection else {}
             return self._shown(self._change_at(requests, change, target, place, exists=None, marks=marks))
-        return self._shown(until_not_lost(lambda: self._change_once(requests, change, target)))
+        locator = open_locator(self._sharding, requests)
+        response = self._change_cold(requests, locator, change, target)
+        if response is None:
+            response = change_located(
+                lambda: locate(locator, [target])[0],
+                lambda found: partial(self._change_found, requests, change, target, *found),
+                may_repeat=at_most(MAX_RACES),
+            )
+        return self._shown(response)
+
+    def create(self, requests: Requests, item: Attributes, target: Target) -> Attributes | None:
+        """Create an item at its choices unless it is there; return the one that is there, None if it was created.
+
+        Raises:
+            ClientError: as boto3's.
+            RetryLaterError: it may have been created, or DynamoDB refused for the whole budget; its cause is boto3's.
+        """
+        key = self._sharding.key_of_new(target, must_meet=True)
+        store = TableStore(self._sharding, requests, {})
+        change = Change("PutItem", self._schema.key_of(item), {}, item)
+
+        def put(partition_key: str) -> Attributes | None:
+            marks = self._routes.marks_of(key.position) if partition_key != key.collection else {}
+            request = self._build(change, partition_key, exists=False, marks=marks)
+            with as_engine_raises():
+                try:
+                    requests.send("PutItem", is_counted=False, **request)
+                except ClientError as error:
+                    if error.response["Error"]["Code"] != CONDITION_FAILED or "Item" not in error.response:
+                        raise
+                    refusal: Any = error.response
+                    return load(refusal["Item"])
+            return None
+
+        def find(partition_keys: Sequence[str]) -> Attributes | None:
+            places = [(partition_key, target.sort_key) for partition_key in partition_keys]
+            with as_engine_raises():
+                copies = [copy.item for copy in store.get(places, is_strong=True).copies]
+            return min(copies, key=lambda copy: copy.rank).attributes if copies else None
+
+        size_bytes = self._routes.size_of(item)
+        found = self._routes.writer.write(key, put=put, find=find, size_bytes=size_bytes, may_be_stored=True)
+        return None if found is None else self._schema.show(found)
 
     def prepare(self, requests: Requests, changes: Sequence[tuple[Change, Target]]) -> list[Prepared]:
         """Build requests that change items where they are, or create them where every other call would.
@@ -138,11 +168,19 @@ class Changer:
             prepared.append(Prepared(change, target, request, bool(copies)))
         return prepared
 
-    def _change_once(self, requests: Requests, change: Change, target: Target) -> Attributes:
-        locator = open_locator(self._sharding, requests)
-        if (response := self._change_cold(requests, locator, change, target)) is not None:
-            return response
-        ((copies, confirmed),) = locate(locator, [target])
+    def _change_found(
+        self,
+        requests: Requests,
+        change: Change,
+        target: Target,
+        copies: Sequence[StoredItem],
+        confirmed: JournalEntry,
+    ) -> Attributes:
+        """Make a change where the item was found, or create it where the journal's route says.
+
+        Raises:
+            RaceLostError: it came or went meanwhile.
+        """
         if len(copies) > 1:
             self._remove_others(requests, copies)
         if copies:
@@ -274,11 +312,11 @@ class Changer:
         try:
             response = requests.send(change.operation, is_counted=is_counted, **physical)
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ConditionalCheckFailedException":
+            if error.response["Error"]["Code"] != CONDITION_FAILED:
                 raise
             refusal: Any = error.response
             if exists is not None and bool(refusal.get("Item")) != exists:
-                raise RaceLostError from error
+                raise RaceLostError(error) from error
             self.show_in_error(refusal, change)
             raise
         if requests.was_retried:
@@ -321,7 +359,7 @@ class Changer:
         except ClientError as error:
             if error.response["Error"]["Code"] != "TransactionCanceledException":
                 raise
-            raise RaceLostError from error
+            raise RaceLostError(error) from error
 
     def _if_unchanged(self, table_name: str, copy: StoredItem) -> Attributes:
         action = {"TableName": table_name, "Key": self._schema.key_of(copy.attributes)}
@@ -399,6 +437,18 @@ class ItemCalls:
         self._refuse_move(request, target)
         self.sharding.index_changes(target.collection, key, request)
         return Change(operation, dict(key), without(request, "Key", "Hashed")), target
+
+    def create(self, item: Attributes) -> Attributes | None:
+        """Carry out `create_item`.
+
+        Raises:
+            InvalidRequestError: the item cannot be stored.
+        """
+        if not self._schema.has_key(item):
+            raise InvalidRequestError.of("Item", f"should have a value for {' and '.join(sorted(self._schema.key))}")
+        self.sharding.refuse_reserved(item)
+        with as_boto3_raises():
+            return self.changer.create(self.table.requests({}), dict(item), self.sharding.target_of_item(item))
 
     def get(self, request: Request) -> Any:
         """Carry out `get_item`."""

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from boto3.dynamodb.conditions import Attr
+from botocore.exceptions import ClientError
+
 from hotpartition.core.backoff import Budget
 from hotpartition.dynamodb.item_store import BatchGet
-from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.dynamodb.python_values import Attributes, load
 from hotpartition.table.expressions import project_also
 from hotpartition.table.requests import Boto3Table, as_boto3_raises, without
 from hotpartition.table.schema import order_of
@@ -26,6 +29,24 @@ class PlainTable:
     def change(self, method: str, request: Request) -> Attributes:
         """Carry out `put_item`, `update_item` or `delete_item`."""
         return self._table.pass_on(method, without(request, "Hashed"))
+
+    def create(self, item: Request) -> Attributes | None:
+        """Carry out `create_item`."""
+        try:
+            self._table.pass_on(
+                "put_item",
+                {
+                    "Item": item,
+                    "ConditionExpression": Attr(self._partition).not_exists(),
+                    "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
+                },
+            )
+        except ClientError as error:
+            refusal: Any = error.response
+            if "Item" not in refusal:
+                raise
+            return load(refusal["Item"])
+        return None
 
     def get(self, request: Request) -> Attributes:
         """Carry out `get_item`."""

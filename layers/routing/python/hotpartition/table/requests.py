@@ -13,7 +13,8 @@ from botocore import xform_name
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock, try_for
-from hotpartition.core.errors import ThrottledError
+from hotpartition.core.errors import StoreUnavailableError, ThrottledError
+from hotpartition.dynamodb.boto3_client import NO_RESPONSE
 from hotpartition.dynamodb.calls import Call, Response, build_error
 
 
@@ -208,14 +209,28 @@ def sum_up(consumed: Iterable[Mapping[str, Any]]) -> Response:
 
 
 @contextmanager
-def as_boto3_raises() -> Iterator[None]:
-    """Raise boto3's own error again where a `ThrottledError` named it."""
+def as_engine_raises() -> Iterator[None]:
+    """Raise `StoreUnavailableError` where boto3 says that a request got no response, or one of 5xx."""
     try:
         yield
-    except ThrottledError as error:
-        if error.__cause__ is None:
+    except NO_RESPONSE as error:
+        raise StoreUnavailableError(f"DynamoDB did not respond ({type(error).__name__})") from error
+    except ClientError as error:
+        if error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0) < 500:
             raise
-        raise error.__cause__ from None
+        raise StoreUnavailableError(str(error)) from error
+
+
+@contextmanager
+def as_boto3_raises() -> Iterator[None]:
+    """Raise boto3's own error again where an error of the engine named it."""
+    try:
+        yield
+    except (StoreUnavailableError, ThrottledError) as error:
+        cause: BaseException | None = error
+        while isinstance(cause, (StoreUnavailableError, ThrottledError)):
+            cause = cause.__cause__
+        raise cause or error from None
 
 
 def without(request: Mapping[str, Any], *names: str) -> Response:

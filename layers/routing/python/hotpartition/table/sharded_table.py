@@ -197,6 +197,25 @@ class ShardedTable(Described):
         response: PutItemOutputTableTypeDef = self._open("PutItem").items.change("put_item", request)
         return response
 
+    def create_item(self, *, Item: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: N803 - boto3's name for it
+        """Create an item unless it is there: at the same cost as a put, without a look first. May be repeated.
+
+        An item that was created before its key was raised may be created a second time, and this says None again. Reads
+        show one of such copies, the more often changed one; with `position=` there is no second one, as the place of an
+        item then follows from its own time.
+
+        Returns:
+            None if it was created; else the item that was there already, unchanged.
+
+        Raises:
+            InvalidRequestError: it lacks its key or what its shard is chosen by, or its partition key ends like a
+                shard's.
+
+        Example:
+            >>> table.create_item(Item={"PK": "room-1", "SK": "0001", "text": "hello"})
+        """
+        return self._open("PutItem").items.create(dict(Item))
+
     def update_item(self, **request: Unpack[UpdateItem]) -> UpdateItemOutputTableTypeDef:
         """Change an item where it is, or create it: as boto3's `update_item`.
 

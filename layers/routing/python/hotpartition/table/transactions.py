@@ -20,8 +20,9 @@ from botocore.exceptions import ClientError
 from hotpartition.core.errors import ThrottledError
 from hotpartition.core.route import Route, candidate_keys
 from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.engine.changing import RaceLostError, at_most, change_located
 from hotpartition.table.expressions import project_also, refuse_parameters
-from hotpartition.table.item_calls import MAX_RACES, Change, ItemCalls, Prepared, RaceLostError, until_not_lost
+from hotpartition.table.item_calls import MAX_RACES, Change, ItemCalls, Prepared
 from hotpartition.table.item_store import (
     StoredItem,
     attributes_of_ours,
@@ -120,7 +121,12 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
         raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "TransactWriteItems")
     calls = _Calls(request)
     with as_boto3_raises():
-        return calls.finish(until_not_lost(partial(_write_once, calls, actions, writes)))
+        response = change_located(
+            lambda: _prepare(calls, writes),
+            lambda prepared: partial(_write_once, calls, actions, writes, prepared),
+            may_repeat=at_most(MAX_RACES),
+        )
+        return calls.finish(response)
 
 
 def _read_action(find: Find, index: int, action: Any) -> list[_Write]:
@@ -137,17 +143,28 @@ def _read_action(find: Find, index: int, action: Any) -> list[_Write]:
     return [_Write(index, kind, body["TableName"], items, *understood)] if understood else []
 
 
-def _write_once(calls: _Calls, actions: Sequence[Any], writes: Sequence[_Write]) -> Attributes:
-    """Locate all items, and send the transaction once.
+def _prepare(calls: _Calls, writes: Sequence[_Write]) -> dict[int, Prepared]:
+    """Locate all items, and build their actions.
 
     Raises:
-        RaceLostError: an item came or went meanwhile; nothing was written.
+        RaceLostError: a second copy was changed while it was to be removed.
     """
     prepared: dict[int, Prepared] = {}
     for items in dict.fromkeys(write.items for write in writes):
         own = [write for write in writes if write.items is items]
         ready = items.changer.prepare(calls.of(items), [(write.change, write.target) for write in own])
         prepared |= {write.at: each for write, each in zip(own, ready, strict=True)}
+    return prepared
+
+
+def _write_once(
+    calls: _Calls, actions: Sequence[Any], writes: Sequence[_Write], prepared: Mapping[int, Prepared]
+) -> Attributes:
+    """Send the transaction once.
+
+    Raises:
+        RaceLostError: an item came or went meanwhile; nothing was written.
+    """
     built = list(actions)
     for write in writes:
         built[write.at] = {write.kind: {"TableName": write.table_name, **prepared[write.at].request}}
@@ -168,7 +185,7 @@ def _write_once(calls: _Calls, actions: Sequence[Any], writes: Sequence[_Write])
             if reason.get("Code") == "ConditionalCheckFailed"
         ]
         if any(bool(reason.get("Item")) != prepared[write.at].exists for write, reason in failed):
-            raise RaceLostError from error
+            raise RaceLostError(error) from error
         for write, reason in failed:
             write.items.changer.show_in_error(reason, write.change)
         raise
