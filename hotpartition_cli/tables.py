@@ -19,6 +19,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.build_control import open_in_band_operations
 from hotpartition.runtime.clocks import system_clock
+from hotpartition.runtime.connect import build_journal_place
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error
@@ -170,13 +171,10 @@ def find_place(client: Any, settings: Settings) -> JournalPlace:
     keys = _read_keys(client, table)
     if len(keys) == 1:
         raise UsageError(f"{table} has no sort key, so there is nothing to shard in it: name another table")
-    if [kind for _, kind in keys] != ["S", "S"]:
-        raise UsageError(
-            f"the keys of {table} are not both strings, so its routing items lie in a table of their own: name it with"
-            " --journal-table"
-        )
-    (partition_key, _), (sort_key, _) = keys
-    return JournalPlace(table, partition_key, sort_key, settings.journal_sort_key)
+    (partition_key, kind), (sort_key, sort_type) = keys
+    if kind != "S":
+        raise UsageError(f"the partition key of {table} is no string, so there is nothing to shard in it")
+    return build_journal_place(settings, partition_key, sort_key, sort_type=sort_type)
 
 
 def _read_keys(client: Any, name: str) -> list[tuple[str, str]]:

@@ -200,8 +200,9 @@ class TestSettings:
         assert built.engine.routes._registry._connection._options["url"] == "redis://b.example:6380"
         assert built.journal == JournalPlace("readings", "PK", "SK", "r#")
 
-    def test_a_journal_of_its_own_is_named(self, plain):
+    def test_a_journal_of_its_own_is_named(self, plain, create):
         """By an argument, or by the variable that the construct sets."""
+        create("routes", "pk")
         environ = {"HOTPARTITION_REGISTRY_HOST": "a", "HOTPARTITION_JOURNAL_TABLE_NAME": "routes"}
         built = ShardedTable(plain, shards=adaptive(environ=environ))._open("PutItem").items.sharding.routes
         assert built.journal == JournalPlace("routes", "pk", sort_key="")

@@ -2,11 +2,17 @@
 
 import copy
 import sys
+from decimal import Decimal
 
 import boto3
 import pytest
+from boto3.dynamodb.conditions import Key
+from boto3.resources.base import ServiceResource
 from botocore.exceptions import ClientError
 
+from hotpartition.core.errors import InvalidRequestError
+from hotpartition.core.route import Generation
+from hotpartition.dynamodb.python_values import load
 from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed, in_band
 
 from .conftest import updating
@@ -125,3 +131,51 @@ def test_a_table_that_cannot_be_sharded_is_refused(create):
     """With the first call, which looks at its keys."""
     with pytest.raises(NotImplementedError, match="no string"):
         ShardedTable(create("other", "PK", "SK", types={"PK": "N"}), shards=fixed(4)).scan()
+
+
+@pytest.mark.parametrize("sort_type", ["N", "B"])
+def test_routing_items_lie_beside_items_whatever_the_type_of_their_sort_key(create, sort_type):
+    """At a constant of that type, which no owner's item may have; streams do not show them."""
+    plain = create("points", "PK", "SK", types={"SK": sort_type})
+    of = {"N": Decimal, "B": lambda number: bytes([number])}[sort_type]
+    table = ShardedTable(plain, shards=in_band(environ={}))
+    table.put_item(Item={"PK": "room", "SK": of(1)})
+    routes = table._open("PutItem").items.sharding.routes
+    key = load(routes.journal.key_of("room"))
+    plain.update_item(Key=key, **updating("ADD generations :g", g={Generation(0, 4).encode()}))
+    table = ShardedTable(plain, shards=in_band(environ={}))
+    table.query(KeyConditionExpression=Key("PK").eq("room"))
+    for number in range(2, 20):
+        table.put_item(Item={"PK": "room", "SK": of(number)})
+    assert len({item["PK"] for item in plain.scan()["Items"]}) > 3
+    for options in ({}, {"Limit": 7}, {"ScanIndexForward": False, "Limit": 5}):
+        pages = table.query_pages(KeyConditionExpression=Key("PK").eq("room"), **options)
+        values = [item["SK"] for page in pages for item in page["Items"]]
+        found = [int(value) if sort_type == "N" else bytes(value)[0] for value in values]
+        assert found == sorted(range(1, 20), reverse="ScanIndexForward" in options)
+    assert table.get_item(Key={"PK": "room", "SK": of(7)})["Item"]["PK"] == "room"
+    assert table.scan()["Count"] == 19
+    typed = routes.journal.key_of("room")
+    assert table.logical_key(typed) is table.logical_key(key) is None
+    with pytest.raises(InvalidRequestError, match="reserved"):
+        table.put_item(Item=key)
+
+
+def test_a_named_table_for_routing_items_is_looked_at_with_the_first_call(plain, create):
+    """The sentence names it, and how it should look."""
+    for name, message in (("routes", "no such table"), ("twisted", "its keys are")):
+        if name == "twisted":
+            create("twisted", "pk", "sk")
+        table = ShardedTable(plain, shards=in_band(environ={}, journal_table_name=name))
+        with pytest.raises(ValueError, match=f"{name}.*{message}.*called pk, a string"):
+            table.put_item(Item=ITEM)
+
+
+def test_it_is_a_service_resource_and_knows_its_table_anew_after_each_call(plain, table):
+    """Other libraries check the one; the other is as of boto3's `Table`."""
+    assert isinstance(table, ServiceResource)
+    assert table != ShardedTable(plain, shards=fixed(4))
+    assert table.item_count == 0
+    table.put_item(Item=ITEM)
+    table.query(KeyConditionExpression=Key("PK").eq("room"))
+    assert table.item_count == 1

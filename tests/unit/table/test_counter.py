@@ -1,11 +1,13 @@
 """`ShardedCounter` on moto with fixed shards; the jobs below it have tests of their own."""
 
+from decimal import Decimal
+
 import pytest
 
 from hotpartition.core.errors import InvalidRequestError, OutcomeUnknownError, TokenReusedError
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.table import ShardedCounter, fixed
+from hotpartition.table import ShardedCounter, ShardedTable, fixed
 from support.adaptive import AdaptiveShards
 
 
@@ -137,3 +139,63 @@ def test_the_request_under_a_token_is_pinned(aws):
         '"7"}}}}], "ClientRequestToken": "e3d0144819fb5901733fcc88fff7b69a"}'
     )
     assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected]
+
+
+def test_without_items_at_base_keys_none_is_asked(aws):
+    """Ten shards are ten queries."""
+    counter = ShardedCounter(aws.resource.Table("counters"), fixed(10, only_shards=True))
+    counter.add("post", 3)
+    asked = []
+    events = aws.resource.meta.client.meta.events
+    events.register("before-call.dynamodb.Query", lambda params, **_: asked.append(params["body"]), unique_id="asked")
+    assert counter.get("post") == 3
+    events.unregister("before-call.dynamodb.Query", unique_id="asked")
+    assert len(asked) == 10
+    assert not any('"post"' in str(body) for body in asked)
+
+
+def test_whole_decimals_are_amounts(build):
+    """boto3 returns numbers as such."""
+    counter = build()
+    counter.add("post", Decimal("5.0"))
+    assert counter.get("post") == 5
+    with pytest.raises(InvalidRequestError, match="amount"):
+        counter.add("post", Decimal("0.5"))
+
+
+def test_several_counters_are_read_in_one_call(build):
+    """In the order of their keys."""
+    counter = build()
+    for number in range(40):
+        counter.add(f"post-{number % 4}", number)
+    assert counter.get_all(["post-3", "none", "post-0"]) == [210, 0, 180]
+    assert counter.get_all([]) == []
+
+
+@pytest.mark.parametrize("token", [None, "ann"])
+def test_items_are_created_with_attributes_that_stay(build, aws, token):
+    """An expiry, for instance; what is there is not changed, and a token counts once."""
+    counter = build(once=lambda key: {"expires_at": 1_800_000_000, "of": key})
+    for _ in range(2):
+        counter.add("post", 2, token=token)
+    facts = [(item["expires_at"]["N"], item["of"]["S"]) for item in aws.items]
+    assert facts == [("1800000000", "post")] * len(facts)
+    assert counter.get("post") == (4 if token is None else 2)
+
+
+def test_it_takes_what_a_sharded_table_says(aws):
+    """Its table, its shards and its transport."""
+    seen = []
+
+    def transport(table, clock, budget_ms):
+        seen.append(budget_ms)
+        return table
+
+    table = ShardedTable(aws.resource.Table("counters"), shards=fixed(3, only_shards=True), transport=transport)
+    counter = ShardedCounter(table, name="likes")
+    counter.add("post", 2)
+    assert counter.get("post") == 2
+    assert {item["PK"]["S"] for item in aws.items} <= {f"post#_{shard}" for shard in range(3)}
+    assert seen == [0.0]  # what may have been counted is not sent again
+    with pytest.raises(TypeError, match=r"fixed\(n\)"):
+        ShardedCounter(aws.resource.Table("counters"))

@@ -254,14 +254,6 @@ def test_a_key_that_routing_items_use_themselves_is_refused(create, clock, name)
         Process(create("clashing", "PK", name), clock).table.put_item(Item={"PK": "room", name: "1"})
 
 
-def test_other_sort_keys_need_a_journal_of_their_own(create, journal, clock):
-    numbered = create("numbered", "PK", "SK", types={"SK": "N"})
-    with pytest.raises(NotImplementedError, match=r"in_band\(journal_table_name="):
-        Process(numbered, clock).table.put_item(Item={"PK": "room", "SK": 1})
-    Process(numbered, clock, journal_table_name="routes").table.put_item(Item={"PK": "room", "SK": 1})
-    assert numbered.scan()["Count"] == 1
-
-
 def test_load_items_names_are_reserved(plain, clock):
     with pytest.raises(InvalidRequestError, match="reserved"):
         Process(plain, clock).table.put_item(Item={"PK": LOAD_PREFIX + "room", "SK": "1"})

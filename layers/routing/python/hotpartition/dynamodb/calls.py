@@ -114,7 +114,8 @@ def build_error(code: str, *, status: int, explanation: str = "", facts: Mapping
     if _is_stale(code, explanation):
         # New credentials are on their way, or the clock is about to be set: repeating helps, if not at once. Logged
         # here: the response to a client only says that a job gave up.
-        _logger.warning("DynamoDB takes the signature for outdated", extra={"code": code, "explanation": explanation})
+        facts = {"code": code, "explanation": explanation}
+        _logger.warning("DynamoDB takes the signature for outdated: %s: %s", code, explanation, extra=facts)
         return StaleSignatureError(f"DynamoDB takes the signature for outdated ({code}: {explanation})")
     if status >= _SERVER_ERROR_STATUS or status in _TRANSIENT_STATUS:
         return StoreUnavailableError(f"DynamoDB responded with {code}")

@@ -10,6 +10,7 @@ Written by additions, read by sums. If one vanished, its count would be lost.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hotpartition.core.capacity import Item
@@ -45,9 +46,11 @@ def decode_cell(item: Item, sort_key: str = "sk") -> Cell:
 class DynamoDBCounterStore:
     """`CounterStore` on one table."""
 
-    def __init__(self, calls: DynamoDBCalls, table: TableForm) -> None:
+    def __init__(self, calls: DynamoDBCalls, table: TableForm, once: Callable[[str], Item] = lambda _: {}) -> None:
+        """Send nothing yet; `once` returns attributes, by the counter's key, that its items are created with."""
         self._calls = calls
         self._table = table
+        self._once = once
 
     def add(self, partition_key: str, amount: int) -> None:
         """Implement `CounterStore.add`."""
@@ -72,9 +75,16 @@ class DynamoDBCounterStore:
         return True
 
     def _build_update(self, partition_key: str, sort_key: str, amount: int) -> dict[str, Any]:
-        return {
+        request: dict[str, Any] = {
             "TableName": self._table.name,
             "Key": self._table.key_of(partition_key, sort_key),
             "UpdateExpression": f"ADD {AMOUNT} :amount",
             "ExpressionAttributeValues": {":amount": {"N": str(amount)}},
         }
+        if attributes := self._once(self._table.keys.parse(partition_key)[0]):
+            sets = [f"#o{index} = if_not_exists(#o{index}, :o{index})" for index in range(len(attributes))]
+            request["UpdateExpression"] += f" SET {', '.join(sets)}"
+            request["ExpressionAttributeNames"] = {f"#o{index}": name for index, name in enumerate(attributes)}
+            values = {f":o{index}": value for index, value in enumerate(attributes.values())}
+            request["ExpressionAttributeValues"] |= values
+        return request

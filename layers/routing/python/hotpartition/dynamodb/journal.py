@@ -111,7 +111,7 @@ class DynamoDBJournal:
         except (RetryLaterError, StoreRefusedError) as error:
             # Throttled; or a right is missing, or the item has DynamoDB's 400 KB.
             facts = {"collection": collection, "reason": str(error)}
-            _logger.warning("a raised key is not listed for operators", extra=facts)
+            _logger.warning("a raised key is not listed for operators: %s: %s", collection, error, extra=facts)
             if isinstance(error, RetryLaterError):
                 return
         self._listed.add(collection)

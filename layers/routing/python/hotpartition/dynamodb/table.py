@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
 
 from hotpartition.core.capacity import AttributeValue
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.calls import Call
 
+LARGEST_NUMBER = "9." + 37 * "9" + "E+125"
+"""The routing items' sort key where sort keys are numbers: nobody's time or count."""
 LOAD_PREFIX = "hotpartition#load#"
 """The prefix of load items' partition keys, forbidden for collections of tables that have load items."""
 _LONGEST_NAME_BYTES = 256
@@ -33,6 +36,8 @@ class JournalPlace:
     sort_key: str = "sk"
     routing_sort_key: str = "r#"
     index_name: str = ""
+    sort_type: str = "S"
+    """The type of `sort_key`: that of the table's items."""
 
     @property
     def is_apart(self) -> bool:
@@ -48,8 +53,12 @@ class JournalPlace:
         """Build the key of a collection's routing item."""
         key: dict[str, AttributeValue] = {self.partition_key: {"S": collection}}
         if self.sort_key:
-            key[self.sort_key] = {"S": self.routing_sort_key}
+            key[self.sort_key] = {self.sort_type: self._routing_value}
         return key
+
+    @property
+    def _routing_value(self) -> Any:
+        return self.routing_sort_key.encode() if self.sort_type == "B" else self.routing_sort_key
 
     def load_key_of(self, collection: str, place: int) -> dict[str, AttributeValue]:
         """Build the key of one of a collection's load items, which is never that of a collection."""

@@ -190,7 +190,7 @@ class InBandCounting:
             self._telemetry.count(MetricName.REPORTS_DROPPED)
             mark.is_silent_until_ms = self._clock.now_ms() + SILENT_MS
             facts = {"collection": key.collection, "reason": str(error)}
-            _logger.warning("hot keys cannot be found in band", extra=facts)
+            _logger.warning("hot keys cannot be found in band: %s: %s", key.collection, error, extra=facts)
 
     def _add_and_act(self, key: ItemKey[Any], mark: _Mark, cell: Cell, wcu: float) -> None:
         load = self._add_somewhere(key.collection, mark, cell, wcu)

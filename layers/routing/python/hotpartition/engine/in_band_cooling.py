@@ -105,7 +105,7 @@ class InBandCooling:
                 self._close(key.collection, entry, now_ms)
         except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
             facts = {"collection": key.collection, "reason": str(error)}
-            _logger.warning("a key that has cooled is not closed", extra=facts)
+            _logger.warning("a key that has cooled is not closed: %s: %s", key.collection, error, extra=facts)
 
     def _close(self, collection: str, entry: JournalEntry, judged_at_ms: int) -> None:
         planned = self._closer.plan(collection, cause=Cause(COOLED), grown_by_ms=entry.updated_at_ms)

@@ -22,7 +22,7 @@ from hotpartition.core.ports import Telemetry
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DynamoDBCalls
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.table import LARGEST_NUMBER, JournalPlace
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.build import Ends
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
@@ -253,14 +253,18 @@ def build_key_form(settings: Settings) -> KeyForm:
     return KeyForm(settings.key_separator, label="conversation_id")
 
 
-def build_journal_place(settings: Settings, partition_key: str, sort_key: str, *, index_name: str = "") -> JournalPlace:
+def build_journal_place(
+    settings: Settings, partition_key: str, sort_key: str, *, index_name: str = "", sort_type: str = "S"
+) -> JournalPlace:
     """Build the place of a table's routing items, given the names of its own keys.
 
-    `index_name` is the index that lists them where they lie in their collections.
+    `index_name` is the index that lists them where they lie in their collections, `sort_type` the type of their sort
+    key there.
     """
     if settings.journal_table_name:
         return JournalPlace(settings.journal_table_name, settings.journal_partition_key_name, sort_key="")
-    return JournalPlace(settings.table_name, partition_key, sort_key, settings.journal_sort_key, index_name)
+    routing_sort_key = LARGEST_NUMBER if sort_type == "N" else settings.journal_sort_key
+    return JournalPlace(settings.table_name, partition_key, sort_key, routing_sort_key, index_name, sort_type)
 
 
 def find_journal(settings: Settings) -> JournalPlace:

@@ -4,8 +4,8 @@
 table works on: reads and changes ask the journal, as they do anyway, and puts that look for nothing (`append_only`) go
 where the last known route says.
 
-`in_band` needs boto3, and nothing beside the table. Routing items and load items lie in the table itself where its sort
-keys are strings, or in a second table. A key that was never throttled costs what it costs without shards
+`in_band` needs boto3, and nothing beside the table. Routing items and load items lie in the table itself, or in a
+second one. A key that was never throttled costs what it costs without shards
 (`engine/in_band.py`).
 """
 
@@ -16,6 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any, ClassVar
+
+from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import TIMES, CloseTimes
@@ -56,7 +58,7 @@ class ByLoad:
         """
         environ = os.environ if self.environ is None else self.environ
         settings = Settings.from_env(environ, self.way, **{**self.settings, "table_name": table.name})
-        place = find_place(settings, schema, self.way.removesuffix("()"))
+        place = find_place(table.meta.client, settings, schema, self.way.removesuffix("()"))
         ends = open_ends(
             settings,
             self.telemetry or LoggedTelemetry(),
@@ -124,7 +126,7 @@ def adaptive(
         closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
             times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
         telemetry: gets metrics and events; by default events are logged.
-        environ: read instead of the process's own variables.
+        environ: read instead of the process's own variables, for tests.
         settings: those that docs/configuration.md lists for `adaptive()`, by name.
 
     Raises:
@@ -158,7 +160,7 @@ def in_band(
         closing: whether keys that have cooled may be closed, so that their newest pages are cheap again: positions are
             times of the present, in Unix ms (docs/sharded-table.md says when to switch it on).
         telemetry: gets metrics and events; by default events are logged.
-        environ: read instead of the process's own variables.
+        environ: read instead of the process's own variables, for tests.
         settings: those that docs/configuration.md lists for `in_band()`, by name: `journal_table_name` for routing
                 and load items in a table of their own, `max_shard_count` for the largest N.
 
@@ -172,18 +174,16 @@ def in_band(
     return ByLoad("in_band()", choices, telemetry, environ, settings, closing)
 
 
-def find_place(settings: Settings, schema: Schema, way: str) -> JournalPlace:
+def find_place(client: Any, settings: Settings, schema: Schema, way: str) -> JournalPlace:
     """Find the place of a table's routing items; `way` is the function that the owner called.
 
     Raises:
         NotImplementedError: the table's keys leave none.
+        ValueError: the table that the owner named for them is not there, or has other keys.
     """
-    place = build_journal_place(settings, schema.partition, schema.sort)
-    if schema.sort_type != "S" and not place.is_apart:
-        raise NotImplementedError(
-            f"the sort key of {settings.table_name} ({schema.sort}) is no string, so no routing item can lie "
-            f"beside its items. Give the routing items a table of their own: {way}(journal_table_name=...)"
-        )
+    place = build_journal_place(settings, schema.partition, schema.sort, sort_type=schema.sort_type)
+    if place.is_apart:
+        _check_journal_table(client, place, way)
     taken = sorted({*ROUTING_ATTRIBUTES, "collections"} & {schema.partition, schema.sort})
     if taken and not place.is_apart:
         raise NotImplementedError(
@@ -191,3 +191,23 @@ def find_place(settings: Settings, schema: Schema, way: str) -> JournalPlace:
             f"table of their own: {way}(journal_table_name=...)"
         )
     return place
+
+
+def _check_journal_table(client: Any, place: JournalPlace, way: str) -> None:
+    """Look at the table that routing items are to lie in; without the right to do that, nothing is said.
+
+    Raises:
+        ValueError: naming it, and how it should look.
+    """
+    named = f"{way}(journal_table_name={place.table_name!r})"
+    wanted = f"should be a table whose only key is a partition key called {place.partition_key}, a string"
+    try:
+        found = client.describe_table(TableName=place.table_name)["Table"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            return
+        raise ValueError(f"{named}: there is no such table. It {wanted}") from error
+    types = {entry["AttributeName"]: entry["AttributeType"] for entry in found["AttributeDefinitions"]}
+    keys = [(entry["AttributeName"], types[entry["AttributeName"]]) for entry in found["KeySchema"]]
+    if keys != [(place.partition_key, "S")]:
+        raise ValueError(f"{named}: its keys are {keys}. It {wanted}")

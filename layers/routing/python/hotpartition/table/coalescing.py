@@ -76,9 +76,9 @@ class CoalescingCounter:
             counter: gets the sums.
             interval_seconds: how long an addition waits, at most, while DynamoDB takes flushes.
             max_additions: how many additions wait, at most: the last flushes all, and its caller waits for that.
-            clock: time.
-            environ: read instead of the process's own variables.
-            wait: waits for an event, or for a number of seconds; returns whether it happened.
+            clock: time, for tests.
+            environ: read instead of the process's own variables, for tests.
+            wait: waits for an event, or for a number of seconds; returns whether it happened. For tests.
 
         Raises:
             RuntimeError: the process is a Lambda function.
@@ -153,7 +153,7 @@ class CoalescingCounter:
             lost = {key: batch.amount for key, batch in self._batches.items()}
             for key, amount in self._sums.items():
                 lost[key] = lost.get(key, 0) + amount
-            _logger.error("additions were lost: DynamoDB did not take them", extra={"lost": lost})
+            _logger.error("additions were lost, DynamoDB did not take them: %s", lost, extra={"lost": lost})
 
     def __enter__(self) -> Self:
         return self
@@ -201,7 +201,8 @@ class CoalescingCounter:
         try:
             self._counter.add(key, batch.amount, token=batch.token)
         except InvalidRequestError:
-            _logger.exception("additions cannot be counted", extra={"key": key, "amount": batch.amount})
+            facts = {"key": key, "amount": batch.amount}
+            _logger.exception("additions to %s cannot be counted: %d", key, batch.amount, extra=facts)
             return True
         except HotPartitionError:
             if self._clock.now_ms() - batch.began_ms < GIVEN_UP_SECONDS * 1000:

@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.capacity import Item
 from hotpartition.core.counter_items import build_addition, counter_size_bytes
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.ports import JournalEntry, JournalReading
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.python_values import PythonValuesCall
+from hotpartition.dynamodb.python_values import PythonValuesCall, dump
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
+from hotpartition.table.requests import Transport
 from hotpartition.table.routes import Shards, TableRoutes
 from hotpartition.table.schema import Schema
-from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK
+from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK, ShardedTable
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.service_resource import Table
 
+Once = Callable[[str], Mapping[str, Any]]
+"""Returns the attributes that the items of a key's counter are created with."""
 MAX_AMOUNT = 10**18
 """Of one addition, up or down: the sum of 10 ** 19 of them is exact (DynamoDB's numbers have 38 digits)."""
 MAX_TOKEN_BYTES = 1024
@@ -39,6 +45,8 @@ class _Parts:
     schema: Schema
     adder: Adder
     summer: Summer
+    executor: Executor
+    """Sums counters up at the same time."""
 
 
 class ShardedCounter:
@@ -56,35 +64,48 @@ class ShardedCounter:
 
     def __init__(
         self,
-        table: Table,
-        shards: Shards,
+        table: Table | ShardedTable,
+        shards: Shards | None = None,
         *,
         name: str = "count",
+        once: Once | None = None,
+        transport: Transport | None = None,
         budget_ms: float = DEFAULT_BUDGET_MS,
         clock: Clock = REAL_CLOCK,
     ) -> None:
         """Wrap a table. Sends no request: the table's keys are read with the first call.
 
         Args:
-            table: a boto3 `Table` with a partition key and a sort key, both of type S.
-            shards: how many shards a counter has: `fixed(n)`, `in_band()` or `adaptive()`.
+            table: a boto3 `Table` with a partition key and a sort key, both of type S; or a `ShardedTable`.
+            shards: how many shards a counter has: `fixed(n)`, `in_band()` or `adaptive()`. None: as the `ShardedTable`.
             name: the thing counted: a key has one counter for each name. Sort keys that begin with it and `#` are its.
+            once: returns attributes, by the counter's key, that each of its items is given when it is created, an
+                expiry for instance. REQUIRES: the same ones each time.
+            transport: `curl()` sends requests through libcurl; None: as the `ShardedTable`, or the table itself.
             budget_ms: how long one call may try again what DynamoDB refused.
-            clock: time and chance.
+            clock: time and chance, for tests.
 
         Raises:
             InvalidRequestError: the name is empty, or too long for a sort key.
+            TypeError: nothing says how many shards a counter has.
         """
         _check_size("name", name, MAX_NAME_BYTES)
+        if isinstance(table, ShardedTable):
+            table, its_shards, its_transport = table.unwrap()
+            shards, transport = shards or its_shards, transport or its_transport
+        if shards is None:
+            raise TypeError("ShardedCounter(table, shards): shards should be fixed(n), in_band() or adaptive()")
         self._table = table
         self._shards = shards
+        self._once = once
+        self._transport = transport
         self._name = name
         self._budget_ms = budget_ms
         self._clock = clock
         self._built: _Parts | None = None
         self._lock = Lock()
 
-    def add(self, key: str, amount: int = 1, token: str | None = None) -> None:
+    def add(self, key: str, amount: int | Decimal = 1, token: str | None = None) -> None:
         """Add to a counter; a negative amount takes away.
 
         **Without a token**, one write unit. A refusal is tried again within the budget, and a `RetryLaterError` says
@@ -98,7 +119,7 @@ class ShardedCounter:
 
         Args:
             key: the counter's partition key.
-            amount: a whole number.
+            amount: a whole number, as boto3 returns it, too (`Decimal`).
             token: names this addition among all of its counter: an order's id, for instance.
 
         Raises:
@@ -112,6 +133,8 @@ class ShardedCounter:
         """
         parts, name = self._parts, self._name
         key = parts.schema.form.check(key)
+        if isinstance(amount, Decimal) and amount == amount.to_integral_value():
+            amount = int(amount)
         if isinstance(amount, bool) or not isinstance(amount, int) or abs(amount) > MAX_AMOUNT:
             raise InvalidRequestError.of("amount", f"should be a whole number from -{MAX_AMOUNT} to {MAX_AMOUNT}")
         size_bytes = counter_size_bytes(parts.schema.partition, parts.schema.sort, key, name)
@@ -143,6 +166,16 @@ class ShardedCounter:
         parts = self._parts
         return parts.summer.sum_up(parts.schema.form.check(key), is_strong=consistent)
 
+    def get_all(self, keys: Iterable[str], *, consistent: bool = True) -> list[int]:
+        """Return the sums of several counters, in the order of their keys: as `get`, at the same time.
+
+        Example:
+            >>> likes.get_all(["post-1", "post-2"])
+            [0, 0]
+        """
+        executor = self._parts.executor
+        return list(executor.map(partial(self.get, consistent=consistent), keys))
+
     def __repr__(self) -> str:
         return f"ShardedCounter({self._table!r}, {self._shards!r}, name={self._name!r})"
 
@@ -161,9 +194,12 @@ class ShardedCounter:
                 f"the sort key of {self._table.name} ({schema.sort}) is no string, so no counter can be named in it. "
                 "Use a table whose sort key is of type S"
             )
-        routes = self._shards.build_routes(self._table, schema, self._clock, self._budget_ms)
+        # What may have been counted is not sent again: the transport has no time for that.
+        reached: Any = self._table if self._transport is None else self._transport(self._table, self._clock, 0.0)
+        routes = self._shards.build_routes(reached, schema, self._clock, self._budget_ms)
+        schema = replace(schema, form=replace(schema.form, has_base=routes.has_base))
         place = routes.journal or JournalPlace(self._table.name)
-        client: Any = self._table.meta.client
+        client: Any = reached.meta.client
         parallel = client.meta.config.max_pool_connections
         calls = ThreadedCalls(
             PythonValuesCall(client),
@@ -185,7 +221,7 @@ class ShardedCounter:
             schema,
             Adder(
                 routes.writer,
-                DynamoDBCounterStore(calls, form),
+                DynamoDBCounterStore(calls, form, self._attributes_of),
                 journal=journal,
                 form=schema.form,
                 clock=self._clock,
@@ -193,7 +229,11 @@ class ShardedCounter:
                 choices=routes.choices,
             ),
             Summer(gatherer, is_alone=False, form=schema.form),
+            ThreadPoolExecutor(parallel, thread_name_prefix="hotpartition-counters"),
         )
+
+    def _attributes_of(self, key: str) -> Item:
+        return {} if self._once is None else dump(self._once(key))
 
 
 class _ToldRoutes:

@@ -66,7 +66,9 @@ class FixedRoutes:
             if most > known:
                 self._read = self._read.union(Route(frozenset({Generation(0, most)})))
                 _logger.warning(
-                    "items were written under more shards than fixed() names: name all numbers that were ever used",
+                    "items were written under %d shards, fixed() names %d: name all numbers that were ever used",
+                    most,
+                    known,
                     extra={"written_under": most, "known": known},
                 )
 

@@ -14,13 +14,13 @@ from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.calls import Call
 from hotpartition.dynamodb.item_store import BatchGet
-from hotpartition.dynamodb.python_values import Attributes
+from hotpartition.dynamodb.python_values import Attributes, load
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.expressions import Comparison, KeyCondition, with_key_condition
 from hotpartition.table.requests import Requests
 from hotpartition.table.schema import CHANGES, SHARDS, Index, Place, Schema, attributes_size_bytes, order_of
-from hotpartition.table.sharding import Sharding, Target
+from hotpartition.table.sharding import Sharding, Target, routing_value_of
 
 GENERATIONS = "generations"
 """The attribute of a routing item that holds the route."""
@@ -318,7 +318,7 @@ class TableStore:
         """Read the routing item that was on the way; one that the page ended before is asked for."""
         journal = self._journal
         assert journal is not None  # noqa: S101  it was on the way
-        is_passed = response.reached is None or response.reached[0] <= journal.routing_sort_key
+        is_passed = response.reached is None or response.reached[0] <= order_of(routing_value_of(journal))
         if routing_item is None and not is_passed:
             (outcome,) = self._requests.run([self._build_journal_read(collection, is_strong=is_strong)], None)
             return self._read_journal(collection, outcome)
@@ -400,7 +400,7 @@ def locate(
 
 def key_of_journal(place: JournalPlace, collection: str) -> Attributes:
     """Build the key of a collection's routing item."""
-    return {name: value["S"] for name, value in place.key_of(collection).items()}
+    return load(place.key_of(collection))
 
 
 def read_entries(routing_items: Mapping[str, Attributes], collections: Iterable[str]) -> dict[str, JournalEntry]:

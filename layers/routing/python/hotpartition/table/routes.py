@@ -99,7 +99,8 @@ class LoggedTelemetry:
 
     def event(self, message: str, **facts: object) -> None:
         """Implement `Telemetry.event`."""
-        _logger.info(message, extra=facts)
+        told = ", ".join(f"{name}={fact}" for name, fact in facts.items())
+        _logger.info("%s: %s", message, told, extra=facts)
 
     def flush(self) -> None:
         """Implement `Telemetry.flush`."""

@@ -14,6 +14,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 from boto3.dynamodb.table import BatchWriter
+from boto3.resources.base import ServiceResource
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
@@ -102,7 +103,7 @@ if TYPE_CHECKING:
         ExpressionAttributeNames: Mapping[str, str]
 
 else:
-    Described = object
+    Described = ServiceResource
 
 _OF_THE_CLIENT = "it names its tables. Use {}"
 
@@ -167,7 +168,7 @@ class ShardedTable(Described):
             append_only: items are only ever created, never put a second time: then a put looks for nothing.
             transport: `curl()` sends requests about items through libcurl; None: the table itself does.
             budget_ms: how long one call may try again what DynamoDB refused.
-            clock: time and chance.
+            clock: time and chance, for tests.
 
         Raises:
             TypeError: an argument is something else; the message says what to write.
@@ -390,11 +391,23 @@ class ShardedTable(Described):
                 raise AttributeError(name)
             return getattr(self._table, name)
 
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *dir(self._table)})
 
     def __repr__(self) -> str:
         return f"ShardedTable({self._table!r}, shards={self._shards!r}, hashed={self._hashing!r})"
+
+    def unwrap(self) -> tuple[Table, Shards, Transport | None]:
+        """Return the boto3 `Table`, its shards and the transport: what a `ShardedCounter` of this table uses.
+
+        Example:
+            >>> table.unwrap()[0].item_count
+            0
+        """
+        return self._table, self._shards, self._transport
 
     def _open(self, operation: str) -> Parts:
         """Return the parts that carry out the calls: built with the first, which asks DynamoDB for the table's keys.
@@ -413,6 +426,9 @@ class ShardedTable(Described):
                     # The owner has asked for no DescribeTable, whose message has the table's name behind a colon.
                     facts["Error"]["Message"] = facts["Error"]["Message"].partition(":")[0]
                     raise type(error)(cast("Any", facts), operation) from error
+            # As boto3 after each action: what it knows of the table, `item_count` for instance, is read anew.
+            known: Any = self._table.meta
+            known.data = None
             return self._built
 
     def _build(self) -> Parts:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
+from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from hotpartition.core.backoff import Clock
@@ -14,8 +16,8 @@ from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import ItemSizes, ItemT
 from hotpartition.core.ports import ItemStore
 from hotpartition.core.route import candidate_keys
-from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.dynamodb.table import LOAD_PREFIX
+from hotpartition.dynamodb.python_values import Attributes, load
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.indexes import Changes, KeptIndex
 from hotpartition.table.routes import TableRoutes
@@ -204,7 +206,7 @@ class Sharding:
         if place is None:
             sort_key = self.routes.left_sort_key
             return sort_key is not None and item.get(self.schema.sort) == sort_key
-        return not place.is_apart and item.get(self.schema.sort) == place.routing_sort_key
+        return not place.is_apart and item.get(self.schema.sort) == routing_value_of(place)
 
     def show_stored(self, stored: Mapping[str, Any]) -> Attributes | None:
         """Turn a stored item, key or image, in either form of values, into the owner's; None: it is not the owner's."""
@@ -293,6 +295,18 @@ class Sharding:
         return ItemKey(collection, (order_of(sort_value),), self.position_of(sort_value) or 0, hashed)
 
 
+def routing_value_of(place: JournalPlace) -> Any:
+    """Return the sort key of routing items beside the items, as boto3's `Table` has it."""
+    return load(place.key_of(""))[place.sort_key]
+
+
 def _python_value(value: Any) -> Any:
-    """Return a key's value; one in DynamoDB's own form is a map from its type."""
-    return next(iter(value.values())) if isinstance(value, Mapping) else value
+    """Return a key's value; one in DynamoDB's own form is a map from its type, whose bytes a stream has as text."""
+    match value:
+        case {"N": text}:
+            return Decimal(text)
+        case {"B": str(text)}:
+            return b64decode(text)
+        case Mapping():
+            return next(iter(value.values()))
+    return value
