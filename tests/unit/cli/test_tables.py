@@ -190,7 +190,6 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "status", "sentence"),
         [
-            (["hot", "--table", "counted"], Status.USAGE, "name it with --journal-table"),
             (["hot", "--table", "single"], Status.USAGE, "no sort key"),
             (["hot", "--table", "counted", "--journal-table", "readings"], Status.USAGE, "no table for routing items"),
             (["hot", "--table", "elsewhere"], Status.FAILED, "there is no table elsewhere in eu-central-1"),

@@ -5,7 +5,7 @@ import logging
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from hotpartition.table import ShardedTable, fixed
+from hotpartition.table import ShardedCounter, ShardedTable, at_random, fixed
 
 from .conftest import updating
 
@@ -29,6 +29,8 @@ def numbers_in(table, **query) -> list[int]:
         ({"shards": (2000,)}, "from 0 to 1024"),
         ({"shards": (0, 4), "only_shards": True}, "at their base key"),
         ({"shards": (16, 4)}, "only raised"),
+        ({"shards": (4,), "suffix": "#SHARD#"}, "only_shards=True"),
+        ({"shards": (4,), "suffix": "", "only_shards": True}, "a text"),
         ({"shards": ((4, 100),)}, "from 0 to 1024"),
         ({"shards": (4,), "readable": 5000}, "from 0 to 1024"),
         ({"shards": (4,), "choices": 4}, "choices"),
@@ -93,3 +95,40 @@ def test_without_items_at_base_keys_none_is_read(plain, watched):
     write(table, range(6))
     assert numbers_in(table) == list(range(6))
     assert sorted(watched.queried) == ["room#_0", "room#_1", "room#_2"]
+
+
+BY_HAND = fixed(10, only_shards=True, suffix="#SHARD#")
+
+
+def test_keys_that_were_sharded_by_hand_are_read_and_written(plain, watched):
+    """Whichever function chose their shards: point reads ask all of them, and no base key."""
+    for number in range(30):
+        plain.put_item(Item={"PK": f"room#SHARD#{number * 7 % 10}", "SK": f"{number:04}", "n": number})
+    table = ShardedTable(plain, shards=BY_HAND, hashed=at_random())
+    write(table, range(20, 40))
+    assert numbers_in(table) == list(range(40))
+    assert numbers_in(table, ScanIndexForward=False, Limit=5) == [39, 38, 37, 36, 35]
+    assert len(plain.scan()["Items"]) == 40
+    assert {item["PK"].rpartition("#")[0] for item in plain.scan()["Items"]} == {"room#SHARD"}
+    watched.sent.clear()
+    assert table.get_item(Key={"PK": "room", "SK": "0007"})["Item"]["n"] == 7
+    assert dict(watched.sent) == {"BatchGetItem": 1}
+    table.update_item(Key={"PK": "room", "SK": "0007"}, **updating("SET n = :n", n=70))
+    table.delete_item(Key={"PK": "room", "SK": "0008"})
+    assert numbers_in(table) == [*range(7), 70, *range(9, 40)]
+    assert table.logical_key({"PK": "room#SHARD#3", "SK": "1"}) == {"PK": "room", "SK": "1"}
+    assert table.put_item(Item={"PK": "other#_7", "SK": "1"})["ResponseMetadata"]
+
+
+def test_another_suffix_needs_shards_that_are_not_computed(plain):
+    """By which function they were chosen nothing says."""
+    with pytest.raises(TypeError, match=r"#SHARD#.*at_random\(\)"):
+        ShardedTable(plain, shards=BY_HAND)
+
+
+def test_counters_lie_under_such_keys_as_well(plain):
+    counter = ShardedCounter(plain, BY_HAND, name="views")
+    for _ in range(20):
+        counter.add("video-7")
+    assert counter.get("video-7") == 20
+    assert {item["PK"].rpartition("#")[0] for item in plain.scan()["Items"]} == {"video-7#SHARD"}

@@ -197,7 +197,7 @@ class ShardedCounter:
         # What may have been counted is not sent again: the transport has no time for that.
         reached: Any = self._table if self._transport is None else self._transport(self._table, self._clock, 0.0)
         routes = self._shards.build_routes(reached, schema, self._clock, self._budget_ms)
-        schema = replace(schema, form=replace(schema.form, has_base=routes.has_base))
+        schema = replace(schema, form=routes.engine.form)
         place = routes.journal or JournalPlace(self._table.name)
         client: Any = reached.meta.client
         parallel = client.meta.config.max_pool_connections

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any, ClassVar
 
 from hotpartition.core.backoff import Clock
-from hotpartition.core.keys import MAX_SHARD_COUNT
+from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.ports import JournalEntry, ReadRoute
 from hotpartition.core.route import Generation, Route
 from hotpartition.runtime.build import build_fixed_engine
@@ -88,6 +88,8 @@ class Fixed:
     choices: int = 1
     has_base: bool = True
     """Whether items can lie at a base key."""
+    suffix: str = KeyForm.separator
+    """What stands between a base key and the number of its shard."""
 
     finds_read_heat: ClassVar[bool] = False
 
@@ -95,19 +97,19 @@ class Fixed:
         """Build the routes of a table, whichever it is."""
         del table
         routes = FixedRoutes(self.route, self.written)
+        form = replace(schema.form, has_base=self.has_base and schema.form.has_base, separator=self.suffix)
         is_folding = bool(self.route) and not self.written
         return TableRoutes(
             engine=build_fixed_engine(
                 routes,
                 telemetry=LoggedTelemetry(),
                 clock=clock,
-                form=schema.form,
+                form=form,
                 choices=self.choices,
                 budget_ms=budget_ms,
             ),
             is_folding=is_folding,
             left_sort_key=Settings.defaults("in_band()").journal_sort_key if is_folding else None,
-            has_base=self.has_base,
             marks=routes,
         )
 
@@ -116,7 +118,9 @@ class Fixed:
         return replace(self.build_routes(None, schema, clock, budget_ms), marks=None)
 
 
-def fixed(*shards: int, choices: int = 1, readable: int = 0, only_shards: bool = False) -> Fixed:
+def fixed(
+    *shards: int, choices: int = 1, readable: int = 0, only_shards: bool = False, suffix: str = KeyForm.separator
+) -> Fixed:
     """Spread every partition key over n shards. Needs no Redis and no deployment.
 
     The base key, without a suffix, is read as well: a table that has items already needs no rewriting. `fixed(0)`
@@ -133,10 +137,12 @@ def fixed(*shards: int, choices: int = 1, readable: int = 0, only_shards: bool =
             readable=16)` writes new items to the base key, and reads it last, so that items may be moved there.
         only_shards: nothing was ever stored at a base key, so none is read. An item has one place then, as long as one
             number was used: puts and changes go there without looking for it first.
+        suffix: what stands between a key and the number of its shard, where keys were sharded by hand before: `#SHARD#`
+            for `VIDEO-7#SHARD#3`. Needs `only_shards=True` and `hashed=at_random()`.
 
     Raises:
         ValueError: no number, one out of range, or one that is lower than one before; or `only_shards` although the
-            first number is 0.
+            first number is 0; or another suffix without `only_shards`.
 
     Example:
         >>> fixed(16)
@@ -151,6 +157,8 @@ def fixed(*shards: int, choices: int = 1, readable: int = 0, only_shards: bool =
         raise ValueError(f"{shards}: numbers of shards are only raised. Name all that were used, the oldest first")
     if only_shards and not shards[0]:
         raise ValueError(f"only_shards=True: the first of {shards} leaves items at their base key")
+    if suffix != KeyForm.separator and not (suffix and only_shards):
+        raise ValueError(f"suffix={suffix!r}: should be a text, and needs only_shards=True")
     written = Route(frozenset(Generation(0, count) for count in shards if count))
     more = Route(frozenset({Generation(0, readable)})) if readable else Route()
-    return Fixed(written.union(more), written, choices, not only_shards)
+    return Fixed(written.union(more), written, choices, not only_shards, suffix)

@@ -120,7 +120,8 @@ class ShardedIndex:
 
     def __post_init__(self) -> None:
         shards = self.shards
-        if not isinstance(shards, Fixed) or shards.choices > 1 or not shards.written.shard_count_at(0):
+        is_plain = isinstance(shards, Fixed) and shards.choices == 1 and shards.suffix == KeyForm.separator
+        if not is_plain or not shards.written.shard_count_at(0):
             raise ValueError(f"ShardedIndex({self.index!r}): shards should be fixed(n), n at least 1, with one choice")
 
 

@@ -48,8 +48,6 @@ class TableRoutes:
     """Whether items may be moved to their base keys."""
     left_sort_key: str | None = None
     """The sort key of routing items that an earlier way has left beside the items: no item of the owner's."""
-    has_base: bool = True
-    """Whether items can lie at a base key."""
     marks: Marks | None = None
 
     @property

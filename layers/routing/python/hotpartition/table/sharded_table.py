@@ -18,6 +18,7 @@ from boto3.resources.base import ServiceResource
 from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
+from hotpartition.core.keys import KeyForm
 from hotpartition.table.batches import Batches
 from hotpartition.table.guarded import NO_PARTIQL, Guarded, GuardedClient
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets, bind
@@ -28,7 +29,7 @@ from hotpartition.table.plain_table import PlainTable
 from hotpartition.table.requests import Boto3Table, Transport
 from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
-from hotpartition.table.sharding import Hashing, Position, Sharding, by_sort_key
+from hotpartition.table.sharding import AtRandom, Hashing, Position, Sharding, by_sort_key
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb.literals import TableStatusType
@@ -404,8 +405,8 @@ class ShardedTable(Described):
         """Return the boto3 `Table`, its shards and the transport: what a `ShardedCounter` of this table uses.
 
         Example:
-            >>> table.unwrap()[0].item_count
-            0
+            >>> table.unwrap()[0].name
+            'readings'
         """
         return self._table, self._shards, self._transport
 
@@ -442,7 +443,7 @@ class ShardedTable(Described):
         schema = replace(schema, reserved=schema.reserved.union(*[index.attributes for index in indexes]))
         clock, budget_ms = self._clock, self._budget_ms
         routes = self._shards.build_routes(reached, schema, clock, budget_ms)
-        schema = replace(schema, form=replace(schema.form, has_base=routes.has_base))
+        schema = replace(schema, form=routes.engine.form)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
         executor = self._open_executor(config.max_pool_connections)
@@ -492,5 +493,11 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any) -> Non
     if hashed is not None and (isinstance(hashed, type) or not hasattr(hashed, "of_nothing")):
         attribute = hashed if isinstance(hashed, str) else "device_id"
         raise TypeError(f"hashed={hashed!r}: should be by_sort_key(), by_attribute({attribute!r}) or at_random()")
+    suffix = getattr(shards, "suffix", KeyForm.separator)
+    if suffix != KeyForm.separator and not isinstance(hashed, AtRandom):
+        raise TypeError(
+            f"suffix={suffix!r}: by which text the shards were chosen is not known. Write hashed=at_random(), which looks"
+            " on all of them"
+        )
     if position is not None and not callable(position):
         raise TypeError(f"position={position!r}: should be a function that returns the position of a sort key")
