@@ -496,8 +496,8 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any) -> Non
     suffix = getattr(shards, "suffix", KeyForm.separator)
     if suffix != KeyForm.separator and not isinstance(hashed, AtRandom):
         raise TypeError(
-            f"suffix={suffix!r}: by which text the shards were chosen is not known. Write hashed=at_random(), which looks"
-            " on all of them"
+            f"suffix={suffix!r}: by which text the shards were chosen is not known. Write hashed=at_random(), which "
+            "looks on all of them"
         )
     if position is not None and not callable(position):
         raise TypeError(f"position={position!r}: should be a function that returns the position of a sort key")
