@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -28,14 +29,6 @@ MOST_UNRESERVED = 100
 """Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: no call says which before it refuses."""
 FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
 """States of a stack whose creation or deletion failed: it can only be deleted."""
-_REMOVALS = {
-    "AWS::DynamoDB::Table": (
-        "aws dynamodb update-table --table-name {} --no-deletion-protection-enabled",
-        "aws dynamodb delete-table --table-name {}",
-    ),
-    "AWS::Logs::LogGroup": ("aws logs delete-log-group --log-group-name {}",),
-}
-"""Commands that remove a resource that a stack may leave behind."""
 
 Client = Callable[[str], Any]
 """Opens the client of a service."""
@@ -140,41 +133,71 @@ def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
 
 
 def _say_what_is_left(findings: Findings, cloudformation: Any, name: str, status: str) -> None:
-    """Name the remains of a failed creation or deletion, with the commands that remove them, data last of all."""
+    """Name the remains of a failed creation or deletion. Without any, `cdk deploy` deletes the stack and goes on."""
+    left = list_what_is_left(cloudformation, name, status)
+    if left:
+        findings.missing.append(
+            f"stack {name} is in {status}, and left {', '.join(f'{id_} ({type_})' for type_, id_ in left)} behind; if"
+            " nothing of that is wanted, `python -m infra.account --remove` with the same --environment removes it, and"
+            " the stack"
+        )
+
+
+def list_what_is_left(cloudformation: Any, name: str, status: str) -> list[tuple[str, str]]:
+    """List type and id of what a stack in a failed state still has."""
     # A deleted stack kept these on purpose.
     gone = {"DELETE_COMPLETE", "DELETE_SKIPPED"} if status == "DELETE_FAILED" else {"DELETE_COMPLETE"}
     pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
-    left = [
+    return [
         (resource["ResourceType"], resource["PhysicalResourceId"])
         for page in pages
         for resource in page["StackResourceSummaries"]
         if resource["ResourceStatus"] not in gone and resource.get("PhysicalResourceId")
     ]
-    commands = [
-        f"aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name {name}",
-        *(command.format(id_) for type_, id_ in left for command in _REMOVALS.get(type_, ())),
-        f"aws cloudformation delete-stack --stack-name {name}",
-        f"aws cloudformation wait stack-delete-complete --stack-name {name}",
-    ]
-    remains = ", ".join(f"{id_} ({type_})" for type_, id_ in left) or "nothing"
-    findings.missing.append(
-        f"stack {name} is in {status}, and left {remains} behind; if nothing of that is wanted, these remove it:"
-        + "".join(f"\n  {command}" for command in commands)
-    )
+
+
+def remove_what_is_left(client: Client, name: str) -> str:
+    """Remove a stack whose creation or deletion failed, with the tables and log groups that it left; data last of all.
+
+    Returns:
+        What was removed, or why nothing was, in a sentence.
+    """
+    cloudformation = client("cloudformation")
+    (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
+    if stack["StackStatus"] not in FAILED:
+        return f"stack {name} is in {stack['StackStatus']}, which no failed creation or deletion left: nothing removed"
+    left = list_what_is_left(cloudformation, name, stack["StackStatus"])
+    cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)
+    for type_, id_ in left:
+        if type_ == "AWS::Logs::LogGroup":
+            client("logs").delete_log_group(logGroupName=id_)
+    for type_, id_ in left:
+        if type_ == "AWS::DynamoDB::Table":
+            client("dynamodb").update_table(TableName=id_, DeletionProtectionEnabled=False)
+            client("dynamodb").delete_table(TableName=id_)
+    cloudformation.delete_stack(StackName=name)
+    cloudformation.get_waiter("stack_delete_complete").wait(StackName=name)
+    return f"removed: {', '.join([*(id_ for _, id_ in left), f'stack {name}'])}"
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the stack's name when nothing is missing; sentences go to standard error."""
     parser = argparse.ArgumentParser(prog="python -m infra.account", description=main.__doc__)
     parser.add_argument("--environment", default=DEFAULT_ENVIRONMENT, metavar="NAME")
+    parser.add_argument("--remove", action="store_true", help="remove what a failed deployment left, data included")
+    given = parser.parse_args(arguments)
     try:
-        environment = load_environment(parser.parse_args(arguments).environment, ROOT)
+        environment = load_environment(given.environment, ROOT)
     except ConfigurationError as error:
         print(error, file=sys.stderr)  # noqa: T201 - for people
         return 2
     context = json.loads((ROOT / "cdk.json").read_text())["context"]
     qualifier = context.get("@aws-cdk/core:bootstrapQualifier", "hnb659fds")
-    session: Any = boto3.Session()
+    # boto3 itself does not read this variable, which the CDK's command line does.
+    session: Any = boto3.Session(region_name=os.environ.get("AWS_REGION"))
+    if given.remove:
+        print(remove_what_is_left(session.client, environment.stack_name))  # noqa: T201 - for people
+        return 0
     findings = look(environment, session.client, qualifier=qualifier)
     for doubt in findings.doubts:
         print(f"note: {doubt}", file=sys.stderr)  # noqa: T201 - for people

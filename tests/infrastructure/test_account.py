@@ -1,13 +1,14 @@
 """What a deployment needs of an account is said in a sentence before it begins; with botocore's stubs."""
 
 from contextlib import ExitStack
+from unittest.mock import MagicMock
 
 import boto3
 import pytest
 from botocore.stub import Stubber
 
 from hotpartition_cdk.options import override
-from infra.account import Findings, look, main
+from infra.account import Findings, look, main, remove_what_is_left
 from infra.environments import DEV, LITE, PROD
 
 PLACE = "aws://123456789012/eu-central-1"
@@ -153,27 +154,43 @@ def test_what_is_missing_and_what_may_be_is_said(look_at, environment, has, miss
         assert [part in sentence for sentence, part in zip(sentences, parts, strict=True)] == [True] * len(parts)
 
 
+LEFT = [
+    ("AWS::DynamoDB::Table", "Table", "messages", "CREATE_COMPLETE"),
+    ("AWS::Logs::LogGroup", "Log", "log", "CREATE_COMPLETE"),
+    ("AWS::Lambda::Function", "Gone", "gone", "DELETE_COMPLETE"),
+]
+
+
 def test_a_failed_creation_names_what_it_left_and_how_to_remove_it(look_at):
-    """Protection first, then what stands outside of the stack's deletion, then the stack."""
-    left = [
-        ("AWS::DynamoDB::Table", "Table", "messages", "CREATE_COMPLETE"),
-        ("AWS::Logs::LogGroup", "Log", "log", "CREATE_COMPLETE"),
-        ("AWS::Lambda::Function", "Gone", "gone", "DELETE_COMPLETE"),
-    ]
-    (sentence,) = look_at(status="ROLLBACK_COMPLETE", left=left).missing
-    first, *commands = sentence.split("\n  ")
-    assert first == (
+    """Where nothing is left, `cdk deploy` deletes the stack and goes on."""
+    (sentence,) = look_at(status="ROLLBACK_COMPLETE", left=LEFT).missing
+    assert sentence == (
         f"stack {STACK} is in ROLLBACK_COMPLETE, and left messages (AWS::DynamoDB::Table), log (AWS::Logs::LogGroup)"
-        " behind; if nothing of that is wanted, these remove it:"
+        " behind; if nothing of that is wanted, `python -m infra.account --remove` with the same --environment removes"
+        " it, and the stack"
     )
-    assert commands == [
-        f"aws cloudformation update-termination-protection --no-enable-termination-protection --stack-name {STACK}",
-        "aws dynamodb update-table --table-name messages --no-deletion-protection-enabled",
-        "aws dynamodb delete-table --table-name messages",
-        "aws logs delete-log-group --log-group-name log",
-        f"aws cloudformation delete-stack --stack-name {STACK}",
-        f"aws cloudformation wait stack-delete-complete --stack-name {STACK}",
-    ]
+    assert look_at(status="ROLLBACK_COMPLETE", left=LEFT[2:]) == Findings(is_new=True)
+
+
+def test_what_is_left_is_removed_and_a_stack_that_stands_is_not():
+    """Protection first, then what stands outside of the stack's deletion, data last, then the stack."""
+    calls = []
+
+    def removed(status):
+        names = ("ResourceType", "LogicalResourceId", "PhysicalResourceId", "ResourceStatus")
+        resources = [dict(zip(names, each, strict=True)) for each in LEFT]
+        client = MagicMock()
+        client.describe_stacks.return_value = {"Stacks": [{"StackStatus": status}]}
+        client.get_paginator.return_value.paginate.return_value = [{"StackResourceSummaries": resources}]
+        said = remove_what_is_left(lambda _: client, STACK)
+        calls[:] = [name for name, _, _ in client.method_calls if name.startswith(("delete", "update"))]
+        return said
+
+    assert removed("ROLLBACK_COMPLETE") == f"removed: messages, log, stack {STACK}"
+    protection = ["update_termination_protection", "delete_log_group", "update_table", "delete_table", "delete_stack"]
+    assert calls == protection
+    assert removed("UPDATE_COMPLETE").endswith("nothing removed")
+    assert calls == []
 
 
 def test_the_command_ends_with_the_sentence(monkeypatch, capsys, tmp_path):
