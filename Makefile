@@ -216,6 +216,10 @@ deploy: build node_modules/.installed ## Look at the account, deploy to AWS with
 	$$deploy; \
 	$(BIN)/hotpartition check --stack "$$1"
 
+.PHONY: rehearse
+rehearse: .venv/.development node_modules/.installed ## Rehearse the deployment of lite, dev, prod and another team's application with the CDK's command line, against moto's server (10 minutes; SUBJECTS=lite)
+	$(BIN)/python -m tools.rehearse $(SUBJECTS)
+
 destroy: .venv/.tool node_modules/.installed ## Take the stack down again (ENVIRONMENT=dev)
 	npx cdk destroy --force --context environment=$(ENVIRONMENT)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import aws_cdk as cdk
@@ -12,11 +13,15 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_lambda as lambda_
 from constructs import Construct, IConstruct
 
+from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS
 from hotpartition_cdk.configuration import CONSUMER, IN_BAND, LONGEST_NAME, AlarmOptions, CommonOptions
 from hotpartition_cdk.errors import ConfigurationError
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 """ElastiCache stores the ids of users in lower case, and with IAM a user's name is its id (CreateUser)."""
+
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+"""The runtimes that the library and its packages support."""
 
 _CLAIM = "HotPartition"
 """Of what is made below a table and a function; where it is, a HotPartition has them."""
@@ -65,42 +70,80 @@ def check_table(scope: Construct, table: dynamodb.ITable, indexes: Sequence[str]
     schema = _read_schema(table)
     if schema is None:
         return
-    keys, types, known = schema
-    if len(keys) < 2:
+    if len(schema.keys) < 2:
         raise ConfigurationError(
             f"{place} has no sort key, so each of its partition keys holds one item: there is nothing to spread"
         )
-    if types[keys[0]] != "S":
+    hash_key, sort_key = schema.keys
+    if schema.types[hash_key] != "S":
         raise ConfigurationError(
-            f"the partition key {keys[0]} of {place} is of type {types[keys[0]]}, and a shard's number can be added to"
-            " texts only: give a table whose partition key is of type S"
+            f"the partition key {hash_key} of {place} is of type {schema.types[hash_key]}, and a shard's number can be"
+            " added to texts only: give a table whose partition key is of type S"
         )
-    if holds_routes and types[keys[1]] != "S":
+    if len(schema.regions) > 1:
         raise ConfigurationError(
-            f"the sort key {keys[1]} of {place} is of type {types[keys[1]]}, under which no routing item can lie: give"
-            " journal=JournalTable(...).journal()"
+            f"{place} has replicas in {', '.join(schema.regions)}, and two regions that write would each raise by"
+            " themselves: give a table of one region"
         )
-    unknown = [name for name in indexes if name not in known]
+    if holds_routes:
+        _check_routes(place, schema, sort_key)
+    unknown = [name for name in indexes if name not in schema.indexes]
     if unknown:
+        has = f"its indexes are {', '.join(schema.indexes)}" if schema.indexes else "it has none"
         raise ConfigurationError(
-            f"{place} has no index {', '.join(unknown)}, but {', '.join(known) or 'none'}: correct indexes=, or add the"
-            f" index before {scope.node.path}"
+            f"{place} has no index {', '.join(unknown)}; {has}: correct indexes=, or add the index before"
+            f" {scope.node.path}"
         )
 
 
-def _read_schema(table: dynamodb.ITable) -> tuple[list[str], dict[str, str], list[str]] | None:
-    """Read the keys' names, partition key first, the attributes' types and the indexes' names; None: imported."""
+def _check_routes(place: str, schema: _Schema, sort_key: str) -> None:
+    """Check that routing items can lie among the table's own."""
+    way_out = "give journal=JournalTable(...).journal()"
+    if schema.types[sort_key] != "S":
+        raise ConfigurationError(
+            f"the sort key {sort_key} of {place} is of type {schema.types[sort_key]}, under which no routing item can"
+            f" lie: {way_out}"
+        )
+    inverted = [name for name, key in schema.indexes.items() if key == sort_key]
+    if inverted:
+        raise ConfigurationError(
+            f"the index {inverted[0]} of {place} has the table's sort key {sort_key} as its partition key, and all"
+            f" routing items would lie under one key of it: {way_out}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Schema:
+    """A table's keys, partition key first; types of attributes; indexes with their partition keys; regions."""
+
+    keys: list[str]
+    types: dict[str, str]
+    indexes: dict[str, str]
+    regions: list[str]
+
+
+def _read_schema(table: dynamodb.ITable) -> _Schema | None:
+    """Read what a table is made with; None: it is imported."""
     resource: Any = table.node.default_child
     if not isinstance(resource, dynamodb.CfnTable | dynamodb.CfnGlobalTable):
         return None
     resolve = cdk.Stack.of(table).resolve
-    keys = {each["keyType"]: each["attributeName"] for each in resolve(resource.key_schema)}
-    types = {each["attributeName"]: each["attributeType"] for each in resolve(resource.attribute_definitions) or ()}
+    replicas = resolve(resource.replicas) if isinstance(resource, dynamodb.CfnGlobalTable) else ()
+    keys = _keys(resolve(resource.key_schema))
     found = [
         *(resolve(resource.global_secondary_indexes) or ()),
         *(resolve(resource.local_secondary_indexes) or ()),
     ]
-    return [keys[kind] for kind in ("HASH", "RANGE") if kind in keys], types, [each["indexName"] for each in found]
+    return _Schema(
+        [keys[kind] for kind in ("HASH", "RANGE") if kind in keys],
+        {each["attributeName"]: each["attributeType"] for each in resolve(resource.attribute_definitions) or ()},
+        {each["indexName"]: _keys(each["keySchema"])["HASH"] for each in found},
+        [str(each["region"]) for each in replicas],
+    )
+
+
+def _keys(schema: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    return {each["keyType"]: each["attributeName"] for each in schema}
 
 
 def claim_table(scope: Construct, table: dynamodb.ITable, detection: str) -> None:
@@ -139,6 +182,24 @@ def claim_function(scope: Construct, function: lambda_.Function) -> Construct:
             " adaptive: for a second one give adaptive() or in_band() its settings as arguments"
         )
     return Construct(function, _CLAIM)
+
+
+def check_client(function: lambda_.Function) -> None:
+    """Check that the library runs on a function's Python, and that its calls end before Lambda stops it."""
+    runtime, place = function.runtime.name, function.node.path
+    if runtime != lambda_.Runtime.FROM_IMAGE.name and runtime.removeprefix("python") not in PYTHONS:
+        allowed = ", ".join(f"python{each}" for each in PYTHONS)
+        raise ConfigurationError(
+            f"{place} runs on {runtime}, and the library does on {allowed}: choose another runtime"
+        )
+    resource: Any = function.node.default_child
+    # Lambda stops a function after 3 s where nothing is said.
+    seconds = resource.timeout or 3
+    if not cdk.Token.is_unresolved(seconds) and seconds * 1000 <= DEFAULT_BUDGET_MS:
+        raise ConfigurationError(
+            f"{place} is stopped after {seconds:g} s, and one call of ShardedTable may try for"
+            f" {DEFAULT_BUDGET_MS / 1000:g} s when DynamoDB refuses: give it a longer timeout"
+        )
 
 
 def check_policies(function: lambda_.Function) -> None:

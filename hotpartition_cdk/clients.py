@@ -15,7 +15,7 @@ from constructs import Construct
 from hotpartition.runtime.settings import Settings
 from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
-from hotpartition_cdk.checks import check_policies, check_stacks, check_vpc, claim_function
+from hotpartition_cdk.checks import check_client, check_policies, check_stacks, check_vpc, claim_function
 from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_platform
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.functions import NETWORK_INTERFACE_ACTIONS, WILDCARD_REASON
@@ -24,9 +24,6 @@ from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.network import REGISTRY_PORT, Network
 from hotpartition_cdk.registry import RegistryUsers
 from hotpartition_cdk.rights import grant_table
-
-PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-"""The runtimes that the library and its packages support."""
 
 _READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
 _CHANGES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")
@@ -73,13 +70,13 @@ class Clients:
         """
         place = claim_function(self.scope, function)
         check_stacks(self.scope, function, {"table": self.table, "VPC": self.network.vpc})
-        layers = self._find_layers(function)
-        if layers is not None:
-            function.add_layers(layers.library, layers.dependencies)
         values = {**self.wiring, **self.users.wiring_of(kind)}
         # Theirs is the client of the boto3 `Table` that they give.
         values.pop("dynamodb_endpoint", None)
         _set_environment(function, "adaptive()", values)
+        layers = self._find_layers(function)
+        if layers is not None:
+            function.add_layers(layers.library, layers.dependencies)
         _grant_items(function, self.table, self.indexes, kind)
         if self.journal.is_apart:
             self.journal.grant_read(function)
@@ -92,11 +89,6 @@ class Clients:
         if runtime == lambda_.Runtime.FROM_IMAGE.name:
             return None
         version = runtime.removeprefix("python")
-        if version not in PYTHONS:
-            allowed = ", ".join(f"python{each}" for each in PYTHONS)
-            raise ConfigurationError(
-                f"{function.node.path} runs on {runtime}, and the library does on {allowed}: choose another runtime"
-            )
         machine = function.architecture.name
         if (version, machine) not in self._layers:
             changes = {"python_version": version, "architecture": machine, "platform": linux_platform(machine)}
@@ -179,5 +171,6 @@ def _grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Se
 
 
 def _set_environment(function: lambda_.Function, known_as: str, values: Mapping[str, str]) -> None:
+    check_client(function)
     for name, value in Settings.build_environment(known_as, values).items():
         function.add_environment(name, value)

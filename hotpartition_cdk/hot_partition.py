@@ -28,7 +28,7 @@ from hotpartition_cdk.names import unique_name
 from hotpartition_cdk.network import Network
 from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.registry import Registry
-from hotpartition_cdk.settings import TABLE_FUNCTIONS, check_limits, limit_run, read_overrides
+from hotpartition_cdk.settings import TABLE_FUNCTIONS, check_closing, check_limits, limit_run, read_overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +136,7 @@ class HotPartition(Construct):
             return
         self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
         given = {**use.settings, **read_overrides(settings or {}, TABLE_FUNCTIONS)}
+        check_closing(given, self.node.path)
         check_limits([limit_run(self.options, given)], self.node.path)
         self.name = name or unique_name(self)
         check_name(self.name, self.node.path)

@@ -67,6 +67,15 @@ def read_overrides(
     return texts
 
 
+def check_closing(given: Mapping[str, str], place: str) -> None:
+    """Check that keys shall be closed only where sort keys tell when an item is from."""
+    if given.get("is_closing") == "true" and given.get("has_positions") == "false":
+        raise ConfigurationError(
+            f"{place} shall close keys (setting is_closing), which needs positions: set has_positions as well, where"
+            " sort keys begin with a time in ms, or leave is_closing out"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class TimeLimit:
     """A setting that a function's timeout bounds: its value, the limit, and why that is lower than the timeout."""

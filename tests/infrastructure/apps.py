@@ -40,8 +40,8 @@ class App:
         self.outdir = outdir
         self.app = cdk.App(outdir=str(outdir), builtin_cloud_formation_validation=False, **UNBUNDLED)
 
-    def stack(self, name):
-        return cdk.Stack(self.app, name)
+    def stack(self, name, *, region=None):
+        return cdk.Stack(self.app, name, env=cdk.Environment(region=region))
 
     def template(self):
         self.app.synth()

@@ -26,7 +26,7 @@ TYPES = {"S": "STRING", "N": "NUMBER", "B": "BINARY"}
 
 @pytest.fixture
 def stack(tmp_path):
-    return App(tmp_path).stack("Refused")
+    return App(tmp_path).stack("Refused", region="eu-west-1")
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def refused(sentence):
     return pytest.raises(ConfigurationError, match=f"^{re.escape(sentence)}")
 
 
-def make_table(stack, *, sort="S", partition="S"):
-    """A table made here; without a sort key one of the newer kind."""
+def make_table(stack, *, sort="S", partition="S", replica=None, inverted=None):
+    """A table made here; without a sort key, or with a replica, one of the newer kind."""
 
     def attribute(name, type_):
         return dynamodb.Attribute(name=name, type=getattr(dynamodb.AttributeType, TYPES[type_]))
@@ -54,7 +54,13 @@ def make_table(stack, *, sort="S", partition="S"):
     key = attribute("Id", partition)
     if sort is None:
         return dynamodb.TableV2(stack, "Table", partition_key=key)
-    return dynamodb.Table(stack, "Table", partition_key=key, sort_key=attribute("At", sort))
+    if replica is not None:
+        replicas = [dynamodb.ReplicaTableProps(region=replica)]
+        return dynamodb.TableV2(stack, "Table", partition_key=key, sort_key=attribute("At", sort), replicas=replicas)
+    table = dynamodb.Table(stack, "Table", partition_key=key, sort_key=attribute("At", sort))
+    if inverted is not None:
+        table.add_global_secondary_index(index_name=inverted, partition_key=attribute("At", sort), sort_key=key)
+    return table
 
 
 def quiet(options):
@@ -80,7 +86,37 @@ WRONG = [
     (lambda stack: {"table": make_table(stack, sort=None)}, "Refused/Table has no sort key, so each of its partition"),
     (lambda stack: {"table": make_table(stack, partition="N")}, "the partition key Id of Refused/Table is of type N"),
     (lambda stack: {"table": make_table(stack, sort="B"), **IN_BAND}, "the sort key At of Refused/Table is of type B,"),
-    (lambda stack: {"table": make_table(stack), "indexes": ["at"]}, "Refused/Table has no index at, but none: correct"),
+    (
+        lambda stack: {"table": make_table(stack), "indexes": ["at"]},
+        "Refused/Table has no index at; it has none: correct indexes=",
+    ),
+    (
+        lambda stack: {"table": make_table(stack, replica="us-east-1")},
+        "Refused/Table has replicas in us-east-1,",
+    ),
+    (
+        lambda stack: {"table": make_table(stack, inverted="by-time"), **IN_BAND},
+        "the index by-time of Refused/Table has the table's sort key At as its partition key, and all routing items",
+    ),
+    (lambda _: {"settings": {"is_closing": True}}, "Refused/Hot shall close keys (setting is_closing), which needs"),
+    *(
+        (
+            lambda stack, given=given, more=more: {"functions": [make_function(stack, "Ingest", **given())], **more},
+            f"Refused/Ingest {sentence}",
+        )
+        for more in ({"is_joining": True}, IN_BAND)
+        for given, sentence in (
+            (
+                lambda: {"runtime": lambda_.Runtime.PYTHON_3_10},
+                "runs on python3.10, and the library does",
+            ),
+            (lambda: {"runtime": lambda_.Runtime.NODEJS_22_X}, "runs on nodejs22.x, and the library does on"),
+            (
+                lambda: {"timeout": cdk.Duration.seconds(1)},
+                "is stopped after 1 s, and one call of",
+            ),
+        )
+    ),
     # A text would be taken for a list of letters.
     (lambda _: {"table": "readings"}, "Refused/Hot is given 'readings' as table=: give an aws_dynamodb table"),
     (lambda _: {"indexes": "at"}, "Refused/Hot is given 'at' as indexes=: give a list, such as indexes=[...]"),

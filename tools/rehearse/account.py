@@ -104,7 +104,7 @@ class Recorded(CloudFormationModel):
         return NOWHERE if attribute_name == "ApiEndpoint" else f"{self._name}.{attribute_name}"
 
     @classmethod
-    def create_from_cloudformation_json(  # type: ignore[override]
+    def create_from_cloudformation_json(
         cls, resource_name: str, cloudformation_json: dict[str, Any], *_: object, **__: object
     ) -> Recorded:
         """Create it, unless its name is taken or this type shall fail."""
@@ -268,7 +268,7 @@ _REAL_PARAMETERS = parsing.ResourceMap.load_parameters
 def open_account() -> Iterator[tuple[Account, str]]:
     """Start moto's server with the plug-in on a free port of loopback; yields the account and its address."""
     ACCOUNT.made.clear()
-    changes = {
+    changes: dict[type, dict[str, Any]] = {
         CloudFormationBackend: {"execute_change_set": _execute, "delete_stack": _delete_stack},
         CloudFormationResponse: {
             "describe_change_set": _describe_change_set,
