@@ -12,6 +12,7 @@ from contextlib import suppress
 import pytest
 import redis
 
+from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.redis.cluster import read_hot_key
 from stack import (
     HOT_WCU,
@@ -232,7 +233,7 @@ async def _kill_in_a_rush(stack, run, conversation):
                 break
         else:
             pytest.fail("three times the conversation could not be raised")
-        rig.redis.set(read_hot_key(rig.status["dynamodb"]["table"], conversation), 2, px=600_000)
+        rig.redis.set(read_hot_key(rig.status["dynamodb"]["table"], conversation), PAGE_COPIES, px=600_000)
         run.began, run.found = time.time() - LEARNT_SECONDS, time.time() - LEARNT_SECONDS
         crowd = Crowd(rig, conversation, random.Random(1))
         run.recorder, run.asked = crowd.recorder, crowd.reading.asked
