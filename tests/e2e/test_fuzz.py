@@ -15,7 +15,7 @@ from support.described import DOCUMENT_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-LEAST_CASES = 1000
+LEAST_CASES = 500
 CHECKS = (
     "status_code_conformance",
     "content_type_conformance",
@@ -46,7 +46,7 @@ def test_generated_requests_get_described_responses(stack, unsigned):
     command = [
         *(str(Path(sys.executable).with_name("schemathesis")), "run", str(unsigned), "--url", stack.api_url),
         *("--checks", ",".join(CHECKS), "--phases", "examples,coverage,fuzzing,stateful"),
-        *("--seed", "1", "--generation-deterministic", "--max-examples", "160"),
+        *("--seed", "1", "--generation-deterministic", "--max-examples", "80"),
         *("--request-timeout", "60", "--continue-on-failure", "--no-color"),
         *("--report", "ndjson", "--report-ndjson-path", str(report)),
     ]
