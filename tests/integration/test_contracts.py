@@ -12,7 +12,7 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.shares import WHOLE, list_shares
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSource
+from hotpartition.redis.report_streams import RedisReportSource
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of

@@ -7,9 +7,9 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SdkCredentials
 
-from hotpartition.aws.credentials import Credentials, FixedCredentials
-from hotpartition.aws.environment import Certificates
+from hotpartition.core.access import Certificates, Credentials
 from hotpartition.dynamodb.curl import CurlCalls, Target
+from hotpartition.runtime.credentials import FixedCredentials
 from support.faulty_server import PATIENCE_SECONDS, Peer
 
 SECRET = "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"  # noqa: S105 - AWS's example

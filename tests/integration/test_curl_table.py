@@ -14,6 +14,7 @@ from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import HTTPClientError
 
+from hotpartition.core.access import Certificates
 from hotpartition.dynamodb.curl_table import CurlTable
 from hotpartition.table import ShardedTable, curl, fixed
 from support.dynamodb_server import DynamoDBServer, Scripted, error, running
@@ -26,7 +27,7 @@ KEY = {"PK": "room", "SK": "1"}
 
 def curled(table) -> CurlTable:
     """Reach a table through libcurl, with a budget on a clock that stands but for waits."""
-    return CurlTable(table, FakeClock().as_clock(), 1_000.0)
+    return CurlTable(table, FakeClock().as_clock(), 1_000.0, Certificates())
 
 
 EVERY_TYPE = {

@@ -23,7 +23,7 @@ from hotpartition.redis.cluster import (
     warm_key,
 )
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSource
+from hotpartition.redis.report_streams import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from support.fakes import FakeTelemetry
 from support.redis_process import report_sink

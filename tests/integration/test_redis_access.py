@@ -17,17 +17,17 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from hotpartition.aws.environment import Certificates
+from hotpartition.core.access import Certificates
 from hotpartition.core.errors import RegistryRefusedError, RegistryUnavailableError
 from hotpartition.core.ports import StoredPage
 from hotpartition.core.reports import WriteReport
 from hotpartition.core.route import Generation
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition.redis.cluster import _trust
-from hotpartition.redis.credentials import PasswordFile
+from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSource
+from hotpartition.redis.report_streams import RedisReportSource
 from support.fakes import FakeTelemetry
 from support.loop import Loop
 from support.redis_process import report_sink

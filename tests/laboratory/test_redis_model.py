@@ -7,7 +7,7 @@ import pytest
 from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.route import Generation
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSource
+from hotpartition.redis.report_streams import RedisReportSource
 from tools.world.clock import Engine
 from tools.world.redis import RedisServer, SimulatedConnection
 

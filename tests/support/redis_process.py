@@ -11,7 +11,7 @@ from typing import Any, Self
 import redis
 
 from hotpartition.redis.cluster import RedisConnection
-from hotpartition.redis.reports import RedisReportSink
+from hotpartition.redis.report_streams import RedisReportSink
 from support.fakes import InlineBackground
 from tools.local.processes import free_port
 from tools.local.redis_server import RedisServer, find_binary

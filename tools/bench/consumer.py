@@ -31,7 +31,7 @@ from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import FIELD, RedisReportSource
+from hotpartition.redis.report_streams import FIELD, RedisReportSource
 from hotpartition.runtime.build_control import build_consumer
 from hotpartition.runtime.connect import build_key_form, connect_redis
 from hotpartition.runtime.settings import Settings

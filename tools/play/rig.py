@@ -21,7 +21,7 @@ from redis.cluster import RedisCluster
 from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import Route
 from hotpartition.redis.cluster import reports_key
-from hotpartition.redis.reports import FIELD
+from hotpartition.redis.report_streams import FIELD
 from hotpartition.runtime.settings import Settings
 from tools.play.client import Client, HttpApi, Recorder, open_session, play
 from tools.play.stack import Stack, StackError, environment_options

@@ -41,7 +41,7 @@ from hotpartition.engine.writer import Writer
 from hotpartition.redis.cluster import route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.reports import RedisReportSink, RedisReportSource
+from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
 from hotpartition.runtime import build_control
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.build import Ends, build_engine

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from hotpartition.aws.environment import Certificates
+from hotpartition.core.access import Certificates
 from hotpartition.core.keys import KeyForm
-from hotpartition.redis.credentials import IamCredentials, PasswordFile
+from hotpartition.redis.logins import IamCredentials, PasswordFile
 from hotpartition.runtime.build import Ends, build_engine
 from hotpartition.runtime.build_control import build_consumer
 from hotpartition.runtime.clocks import ElapsedTime

@@ -21,7 +21,7 @@ from botocore.exceptions import (
 )
 from botocore.exceptions import ConnectionError as NoConnectionError
 
-from hotpartition.aws.environment import Certificates
+from hotpartition.core.access import Certificates
 from hotpartition.core.errors import CredentialsError, StoreUnavailableError
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, Response, build_error
 

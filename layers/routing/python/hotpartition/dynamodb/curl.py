@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 
 import pycurl  # type: ignore[import-untyped]
 
-from hotpartition.aws.credentials import Credentials, CredentialSource
-from hotpartition.aws.environment import Certificates
+from hotpartition.core.access import Certificates, Credentials, CredentialSource
 from hotpartition.core.errors import HotPartitionError, RetryLaterError, StoreUnavailableError
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, Attempt, HedgePolicy, run_round
 from hotpartition.dynamodb.calls import Call, Outcome, Response, Round, StaleSignatureError, build_error

@@ -21,8 +21,7 @@ from boto3.dynamodb.types import DYNAMODB_CONTEXT, Binary, TypeSerializer
 from botocore import UNSIGNED, xform_name
 from botocore.exceptions import EndpointConnectionError, HTTPClientError, NoCredentialsError, ReadTimeoutError
 
-from hotpartition.aws.credentials import Credentials
-from hotpartition.aws.environment import Certificates, find_certificates
+from hotpartition.core.access import Certificates, Credentials
 from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.dynamodb.calls import Call, Response
@@ -52,8 +51,10 @@ _serialize = TypeSerializer().serialize
 class CurlClient:
     """The client of a boto3 resource, or one that behaves like it, with libcurl beneath. Safe under threads."""
 
-    def __init__(self, client: Any, clock: Clock, budget_ms: float) -> None:
+    def __init__(self, client: Any, clock: Clock, budget_ms: float, trusted: Certificates) -> None:
         """Open nothing yet; `budget_ms` is how long a request may be tried again.
+
+        `trusted` are the machine's authorities, for a client that names none.
 
         Raises:
             ValueError: the client is configured in a way that libcurl does not follow.
@@ -61,7 +62,7 @@ class CurlClient:
         self._client = client
         self._clock = clock
         self._budget_ms = budget_ms
-        self._calls = _open(client)
+        self._calls = _open(client, trusted)
 
     def __getattr__(self, name: str) -> Any:
         """Return a method about items, or whatever else boto3's client has."""
@@ -127,10 +128,10 @@ class CurlClient:
 class CurlTable:
     """A boto3 `Table`, or one that behaves like it, whose items are reached through a `CurlClient`."""
 
-    def __init__(self, table: Any, clock: Clock, budget_ms: float) -> None:
+    def __init__(self, table: Any, clock: Clock, budget_ms: float, trusted: Certificates) -> None:
         """Open nothing yet; arguments as of `CurlClient`."""
         self._table = table
-        self.meta = _Meta(CurlClient(table.meta.client, clock, budget_ms))
+        self.meta = _Meta(CurlClient(table.meta.client, clock, budget_ms, trusted))
 
     def __getattr__(self, name: str) -> Any:
         """Return a method about items, or whatever else the table has."""
@@ -161,7 +162,7 @@ class _ClientCredentials:
         """Do nothing: boto3 refreshes them in time."""
 
 
-def _open(client: Any) -> CurlCalls:
+def _open(client: Any, trusted: Certificates) -> CurlCalls:
     """Open libcurl as a boto3 client is configured."""
     config = client.meta.config
     if config.signature_version is UNSIGNED or config.client_cert or config.proxies_config:
@@ -172,7 +173,7 @@ def _open(client: Any) -> CurlCalls:
     if isinstance(verify, str):
         certificates = Certificates(folder=verify) if Path(verify).is_dir() else Certificates(file=verify)
     elif verify and endpoint.startswith("https"):
-        certificates = find_certificates({})
+        certificates = trusted
     target = Target(
         endpoint=endpoint,
         region=client.meta.region_name,

@@ -56,7 +56,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from hotpartition.aws.environment import Certificates
+from hotpartition.core.access import Certificates
 from hotpartition.core.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
 from hotpartition.core.shares import WHOLE, Share
 from hotpartition.redis.acl import COMMANDS, Role, build_rights

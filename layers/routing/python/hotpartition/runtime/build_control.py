@@ -149,7 +149,7 @@ def open_in_band_operations(
 
 def _open_ends(settings: Settings, telemetry: Telemetry, connection: RedisConnection) -> ControlEnds:
     from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.redis.reports import RedisReportSource  # noqa: PLC0415 - as above
+    from hotpartition.redis.report_streams import RedisReportSource  # noqa: PLC0415 - as above
 
     calls, place, name = open_calls(settings), find_journal(settings), settings.table_name
     return ControlEnds(

@@ -13,8 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotpartition.aws.credentials import find_credentials
-from hotpartition.aws.environment import Certificates, find_certificates, find_dynamodb_endpoint, find_region
+from hotpartition.core.access import Certificates
 from hotpartition.core.backoff import Clock
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.keys import KeyForm
@@ -26,7 +25,9 @@ from hotpartition.dynamodb.table import LARGEST_NUMBER, JournalPlace
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.build import Ends
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
+from hotpartition.runtime.credentials import find_credentials
 from hotpartition.runtime.declaring import variable_name
+from hotpartition.runtime.environment import find_certificates, find_dynamodb_endpoint, find_region
 from hotpartition.runtime.settings import Settings, name_of
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ entries at a time, and were connecting always a little too slow for it, nothing 
 
 
 _WRITING = ("engine.writer", "engine.leases", "engine.write_counting")
-_REDIS = ("redis.pages", "redis.registry", "redis.reports", "engine.registry_routes", "core.sampler")
+_REDIS = ("redis.pages", "redis.registry", "redis.report_streams", "engine.registry_routes", "core.sampler")
 _MODULES: Mapping[str, Sequence[str]] = {
     "write": (*_REDIS, *_WRITING),
     "read": (*_REDIS, "engine.newest_pages", "engine.read_counting"),
@@ -103,7 +104,7 @@ def _open_redis_ends(
     """Build ends on one connection: each new one is authenticated anew, and its users are hardly ever busy together."""
     from hotpartition.redis.pages import RedisPageStore  # noqa: PLC0415 - see this module's docstring
     from hotpartition.redis.registry import RedisRegistry  # noqa: PLC0415 - as above
-    from hotpartition.redis.reports import RedisReportSink  # noqa: PLC0415 - as above
+    from hotpartition.redis.report_streams import RedisReportSink  # noqa: PLC0415 - as above
 
     name, background, timer = settings.table_name, BackgroundThread(), ElapsedTime()
     return Ends(
@@ -168,7 +169,7 @@ def find_redis_certificates(settings: Settings) -> Certificates:
 def _find_redis_credentials(settings: Settings) -> CredentialProvider | None:
     match settings.registry_authentication:
         case "iam":
-            from hotpartition.redis.credentials import IamCredentials  # noqa: PLC0415 - see this module's docstring
+            from hotpartition.redis.logins import IamCredentials  # noqa: PLC0415 - see this module's docstring
 
             return IamCredentials(
                 cache_name=settings.registry_cache_name,
@@ -178,7 +179,7 @@ def _find_redis_credentials(settings: Settings) -> CredentialProvider | None:
                 now_seconds=time.time,
             )
         case "password":
-            from hotpartition.redis.credentials import PasswordFile  # noqa: PLC0415 - as above
+            from hotpartition.redis.logins import PasswordFile  # noqa: PLC0415 - as above
 
             return PasswordFile(user=settings.registry_user, path=Path(settings.registry_password_file))
         case _:

@@ -275,4 +275,6 @@ def curl() -> Transport:
         from hotpartition.dynamodb.curl_table import CurlTable  # noqa: PLC0415 - pycurl is an extra of the package
     except ModuleNotFoundError as error:
         raise ImportError(f"curl() needs {error.name}: pip install 'hotpartition[curl]'", name=error.name) from error
-    return CurlTable
+    from hotpartition.runtime.environment import find_certificates  # noqa: PLC0415 - only libcurl is told them
+
+    return lambda table, clock, budget_ms: CurlTable(table, clock, budget_ms, find_certificates({}))

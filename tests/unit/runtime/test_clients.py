@@ -2,7 +2,7 @@
 
 import pytest
 
-from hotpartition.aws.environment import Certificates
+from hotpartition.core.access import Certificates
 from hotpartition.core.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
 from hotpartition.dynamodb.calls import build_error
 from hotpartition.dynamodb.curl import CurlCalls

@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from hotpartition.core.access import Certificates
 from hotpartition.core.errors import SettingsError
-
-
-class Certificates(NamedTuple):
-    """Authorities that a server's certificate must descend from: a file (PEM), or a folder as OpenSSL hashes it."""
-
-    file: str = ""
-    folder: str = ""
 
 
 def find_region(environ: Mapping[str, str]) -> str:

@@ -6,15 +6,15 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from redis.exceptions import AuthenticationError
 
-from hotpartition.aws.credentials import Credentials
-from hotpartition.aws.presigning import presign
+from hotpartition.core.access import Credentials
 from hotpartition.core.errors import CredentialsError, StoreUnavailableError
-from hotpartition.redis.credentials import (
+from hotpartition.redis.logins import (
     TOKEN_MARGIN_SECONDS,
     TOKEN_SECONDS,
     IamCredentials,
     PasswordFile,
 )
+from hotpartition.redis.presigning import presign
 
 SESSION = Credentials("ASIAEXAMPLE", "the secret", "tok/en+with=signs")
 REGION = "eu-west-1"

@@ -11,7 +11,7 @@ import hmac
 import time
 from urllib.parse import quote, urlencode
 
-from hotpartition.aws.credentials import Credentials
+from hotpartition.core.access import Credentials
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _NO_BODY = hashlib.sha256(b"").hexdigest()

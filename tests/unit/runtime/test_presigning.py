@@ -9,8 +9,8 @@ from botocore.credentials import Credentials as SdkCredentials
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.aws.credentials import Credentials
-from hotpartition.aws.presigning import presign
+from hotpartition.core.access import Credentials
+from hotpartition.redis.presigning import presign
 
 secrets = st.text(string.ascii_letters + string.digits + "+/=", min_size=1, max_size=60)
 regions = st.sampled_from(["eu-central-1", "us-gov-west-1", "cn-north-1"])

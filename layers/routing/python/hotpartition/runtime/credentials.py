@@ -8,32 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
+from hotpartition.core.access import Credentials, CredentialSource
 from hotpartition.core.errors import CredentialsError, StoreUnavailableError
-
-
-class Credentials(NamedTuple):
-    """Keys to sign requests with; `token` is empty for those that do not end."""
-
-    access_key: str
-    secret_key: str
-    token: str = ""
-
-
-class CredentialSource(Protocol):
-    """Where credentials come from. For several threads."""
-
-    def get(self) -> Credentials:
-        """Return credentials to sign with now.
-
-        Raises:
-            CredentialsError: no credentials were found.
-            StoreUnavailableError: they have ended, and no new ones can be had just now.
-        """
-
-    def forget(self) -> None:
-        """Take note that what `get` returned has ended."""
 
 
 class FixedCredentials:

@@ -6,8 +6,9 @@ from pathlib import Path
 import botocore
 import pytest
 
-from hotpartition.aws.environment import Certificates, find_certificates, find_dynamodb_endpoint, find_region
+from hotpartition.core.access import Certificates
 from hotpartition.core.errors import SettingsError
+from hotpartition.runtime.environment import find_certificates, find_dynamodb_endpoint, find_region
 
 CONFIGURED = "https://dynamodb.cn-north-1.amazonaws.com.cn"
 

@@ -8,8 +8,9 @@ from threading import Thread
 import pytest
 from botocore.utils import ContainerMetadataFetcher
 
-from hotpartition.aws.credentials import Credentials, FixedCredentials, SdkCredentials, find_credentials
+from hotpartition.core.access import Credentials
 from hotpartition.core.errors import CredentialsError, StoreUnavailableError
+from hotpartition.runtime.credentials import FixedCredentials, SdkCredentials, find_credentials
 
 KEYS = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
 ADDRESS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"

@@ -18,9 +18,9 @@ from threading import Lock
 from redis.credentials import CredentialProvider
 from redis.exceptions import AuthenticationError
 
-from hotpartition.aws.credentials import Credentials
-from hotpartition.aws.presigning import presign
+from hotpartition.core.access import Credentials
 from hotpartition.core.errors import CredentialsError, StoreUnavailableError
+from hotpartition.redis.presigning import presign
 
 TOKEN_SECONDS = 900
 """How long a token may be used: the longest that ElastiCache takes."""

@@ -1,1 +1,0 @@
-"""The adapters' access to AWS itself: credentials, signed addresses, environment variables."""
