@@ -46,7 +46,7 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
         age = "unreadable" if row["is_malformed"] else _era(row, at)
         _add(
             table,
-            Text(row["conversation_id"]),
+            row["conversation_id"],
             "?" if wcu is None else f"{wcu:,.0f}",
             "?" if load is None else Text(f"{load:.0%}", "red" if load > 1 else ""),
             "?" if throttled is None else Text(f"{throttled:.0%}" if wcu else "-", "red" if throttled else ""),
@@ -207,7 +207,7 @@ def view_check(document: Mapping[str, Any]) -> RenderableType:
     for step in document["steps"]:
         mark, style = _RESULTS[step["result"]]
         row = (step["name"], step["expected"], step["came"], f"{step['seconds']:.2f}")
-        _add(table, Text(mark, style), *(Text(text) for text in row))
+        _add(table, Text(mark, style), *row)
     counts = Counter(step["result"] for step in document["steps"])
     verdict = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     head = f"{document['stack']}: {verdict} in {document['seconds']:.0f} s."

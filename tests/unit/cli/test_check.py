@@ -7,6 +7,7 @@ import pytest
 from hotpartition_cli.api import Api, Response
 from hotpartition_cli.check import check
 from hotpartition_cli.errors import FailedError, Status
+from hotpartition_cli.main import run
 from hotpartition_cli.stacks import OUTPUTS
 
 AT = "2026-11-21T09:30:00.000Z"
@@ -102,3 +103,10 @@ def test_a_stack_without_a_response_fails_each_step():
             raise FailedError("nothing responds", kind="unreachable")
 
     assert set(steps_of(Silent()).values()) == {("failed", "nothing responds")}
+
+
+def test_what_came_is_shown_as_it_is(capsys):
+    """`[…]` in an answer is no markup."""
+    stack = Scripted(route={**ROUTE, "agreement": "[red]odd[/red]"})
+    assert run(["check", "--url", "http://u"], {}, connect_stack=lambda *_: stack) == Status.FINDING
+    assert "against journal: [red]odd[/red]" in " ".join(capsys.readouterr().out.split())
