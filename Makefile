@@ -142,16 +142,16 @@ detect-trials: .venv/.tool ## Twenty rushes spread over 50 environments: how soo
 read-trials: .venv/.tool ## A rush of readers in which whoever reads for all is killed, fifty times (3 minutes)
 	$(BIN)/python -m tools.play read
 
-simulate: .venv/.tool ## Strategies side by side, a rush of readers, a rush that is over (5 minutes; SCENARIO=, SEED=, SEEDS=, MESSAGES=)
-	$(BIN)/python -m tools.scenarios compare $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --seeds ,$(SEEDS)) $(addprefix --messages ,$(MESSAGES))
+simulate: .venv/.tool ## Strategies side by side, a rush of readers, a rush that is over (3 minutes; SEEDS=)
+	$(BIN)/python -m tools.scenarios simulate $(addprefix --seeds ,$(SEEDS))
 
-simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (15 minutes; SEEDS=, IN_BAND=1)
+simulate-faults: .venv/.tool ## 300 seeds in the simulator with everything failing: nothing lost, nothing doubled (12 minutes; SEEDS=, IN_BAND=1)
 	$(BIN)/python -m tools.scenarios faults$(if $(IN_BAND),-in-band) $(addprefix --seeds ,$(SEEDS))
 
-simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (25 minutes; SEEDS=, and one of IN_BAND=1, FOLD=1)
+simulate-table-faults: .venv/.tool ## 300 seeds of ShardedTable with everything failing: nothing lost, doubled or undone (5 minutes; SEEDS=, IN_BAND=1 or FOLD=1)
 	$(BIN)/python -m tools.scenarios table-faults$(if $(IN_BAND),-in-band)$(if $(FOLD),-fold) $(addprefix --seeds ,$(SEEDS))
 
-simulate-counters: .venv/.tool ## 10,000 additions a second on one counter, and 50 seeds of additions with tokens while everything fails: each counts once (5 minutes; SEEDS=)
+simulate-counters: .venv/.tool ## 10,000 additions a second on one counter, and 50 seeds of additions with tokens while everything fails: each counts once (3 minutes; SEEDS=)
 	$(BIN)/python -m tools.scenarios counters $(addprefix --seeds ,$(SEEDS))
 
 simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is noticed, spread and over (10 minutes; SEEDS=)
@@ -160,11 +160,14 @@ simulate-step: .venv/.tool ## 100 seeds of a step to 4,000 WCU/s: how soon it is
 simulate-in-band: .venv/.tool ## 100 seeds of steps that are found in band, by 50 and by 1,000 processes, and 100 hours of nothing hot (25 minutes; SEEDS=)
 	$(BIN)/python -m tools.scenarios in-band $(addprefix --seeds ,$(SEEDS))
 
+simulate-pages: .venv/.tool ## What newest pages cost in a rush, and a rush in which Redis is emptied (1 minute; SEEDS=)
+	$(BIN)/python -m tools.scenarios pages $(addprefix --seeds ,$(SEEDS))
+
 table-equivalence: setup ## At least 15,000 generated calls through ShardedTable and through boto3's Table: the same results and errors (8 minutes; DYNAMODB_LOCAL_JAR=)
 	$(BIN)/python -m tools.equivalence
 
-simulate-replay: .venv/.tool ## One seed of the simulator again, with what went wrong (SCENARIO=, SEED=, STRATEGY=)
-	$(BIN)/python -m tools.scenarios replay $(addprefix --scenario ,$(SCENARIO)) $(addprefix --seed ,$(SEED)) $(addprefix --strategy ,$(STRATEGY))
+simulate-replay: .venv/.tool ## One seed of a study again, with what went wrong (SCENARIO=faults SEED=17)
+	$(BIN)/python -m tools.scenarios $(or $(SCENARIO),faults) --first-seed $(or $(SEED),1) --seeds 1
 
 soak: .venv/.tool ## Ten minutes of load while every part fails at random (SECONDS=600, SEED=a new one)
 	$(BIN)/python -m tools.play soak $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED))

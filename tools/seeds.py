@@ -1,57 +1,145 @@
-"""Work on many seeds at once, on worker processes, with a progress bar for each part of it."""
+"""Studies: runs for many seeds on two processes, summed up, held against bars, and written as JSON."""
 
 from __future__ import annotations
 
+import argparse
 import gc
-import os
+import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
-from functools import partial
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field, is_dataclass
 from multiprocessing import get_context
-from typing import Any, TypeVar
+from os import cpu_count
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from tools.figures import MISSED, Bar, say_bars
 
-ResultT = TypeVar("ResultT")
-Advance = Callable[[], None]
-"""Notes that one more step of a part is done."""
-
-PROCESSES = min(2, os.cpu_count() or 1)
+PROCESSES = min(2, cpu_count() or 1)
 """What the studies' times are meant for: two cores, whatever the machine has."""
+OUT_DIR = Path("out/simulation")
 
 
-@contextmanager
-def open_workers(steps: Mapping[str, int]) -> Iterator[tuple[Executor, Mapping[str, Advance]]]:
-    """Open the processes, and a bar for each part; `steps`: how many steps each part has."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:<12}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress, _Workers() as workers:
-        for name, count in steps.items():
-            progress.add_task(name, total=count)
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One kind of run of a study: `run` makes a frozen dataclass of a seed, for so many seeds if no one says else."""
 
-        def advance(task: Task) -> None:
-            progress.advance(task.id)
-            if not console.is_terminal:
-                _say_each_tenth(task)
+    name: str
+    run: Callable[[int], Any]
+    seeds: int
 
-        yield workers, {task.description: partial(advance, task) for task in progress.tasks}
+
+@dataclass(slots=True, kw_only=True)
+class Verdict:
+    """What a study says: fields of its JSON, bars, lines for the screen, and the seeds that broke a promise."""
+
+    bars: Sequence[Bar]
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    lines: Sequence[str] = ()
+    failing: Sequence[int] = ()
+    pages: Mapping[str, str] = field(default_factory=dict)
+    """Texts that are written beside the JSON, by file name."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether each bar holds."""
+        return all(bar.holds for bar in self.bars)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """A study: its command's name, the runs it is made of, and how they are judged, by the names of its parts."""
+
+    name: str
+    about: str
+    parts: Sequence[Part]
+    judge: Callable[[Mapping[str, list[Any]]], Verdict]
+    file: str = ""
+    """The name of its JSON, if not its own."""
+
+
+def run_study(study: Study, arguments: Sequence[str]) -> int:
+    """Run a study as the command line says, and return the exit status."""
+    parser = argparse.ArgumentParser(prog=f"python -m tools.scenarios {study.name}", description=study.about)
+    parser.add_argument("--seeds", type=int, help="how many of each kind of run, at most")
+    parser.add_argument("--first-seed", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=OUT_DIR)
+    options = parser.parse_args(arguments)
+    began = time.perf_counter()
+    with _Workers() as pool:
+        runs = gather(study, pool, first_seed=options.first_seed, most=options.seeds)
+    verdict = study.judge(runs)
+    path = write_study(study, runs, verdict, options.out, options.first_seed)
+    sys.stdout.write(f"{study.about}\n{time.perf_counter() - began:.0f} s\n")
+    for line in verdict.lines:
+        sys.stdout.write(f"{line}\n")
+    say_bars(verdict.bars)
+    for seed in verdict.failing:
+        sys.stdout.write(f"again: python -m tools.scenarios {study.name} --first-seed {seed} --seeds 1\n")
+    sys.stdout.write(f"{path}\n")
+    return 0 if verdict.passed else MISSED
+
+
+def gather(study: Study, pool: Executor, *, first_seed: int = 1, most: int | None = None) -> dict[str, list[Any]]:
+    """Do all runs of a study; the results come in the order of the seeds, whatever order they are done in."""
+    waiting = {}
+    for part in study.parts:
+        count = part.seeds if most is None else min(part.seeds, most)
+        waiting[part.name] = [pool.submit(part.run, seed) for seed in range(first_seed, first_seed + count)]
+    runs: dict[str, list[Any]] = {}
+    for name, futures in waiting.items():
+        runs[name] = []
+        for number, future in enumerate(futures, start=1):
+            runs[name].append(future.result())
+            if number * 10 // len(futures) > (number - 1) * 10 // len(futures):
+                sys.stderr.write(f"{name}: {number} of {len(futures)}\n")
+    return runs
+
+
+def write_study(
+    study: Study, runs: Mapping[str, Sequence[Any]], verdict: Verdict, out_dir: Path, first_seed: int = 1
+) -> Path:
+    """Write what a study says: its judge's fields, its bars, and each run."""
+    first, *others = (part.name for part in study.parts)
+    document = {
+        "scenario": study.name,
+        "first_seed": first_seed,
+        "seeds": len(runs[first]),
+        **verdict.fields,
+        "bars": verdict.bars,
+        "passed": verdict.passed,
+        "failing_seeds": verdict.failing,
+        "runs": runs[first],
+        **({"others": {name: runs[name] for name in others}} if others else {}),
+    }
+    out_dir.mkdir(parents=True, exist_ok=True)
+    for name, text in verdict.pages.items():
+        (out_dir / name).write_text(text, encoding="utf-8")
+    path = out_dir / (study.file or f"{study.name}.json")
+    path.write_text(json.dumps(document, indent=1, default=_plain) + "\n", encoding="utf-8")
+    return path
+
+
+def total(runs: Iterable[Any], name: str) -> Any:
+    """Sum up a field of many runs."""
+    return sum(getattr(run, name) for run in runs)
+
+
+def add_up(runs: Iterable[Any], name: str) -> dict[str, int]:
+    """Sum up a field that counts by name, over many runs."""
+    summed: Counter[str] = Counter()
+    for run in runs:
+        summed.update(dict(getattr(run, name)))
+    return dict(sorted(summed.items()))
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value)} cannot be written as JSON")
 
 
 class _Workers(ProcessPoolExecutor):
@@ -60,20 +148,12 @@ class _Workers(ProcessPoolExecutor):
     def __init__(self) -> None:
         super().__init__(PROCESSES, mp_context=get_context("spawn"), initializer=gc.disable)
 
-    def submit(self, fn: Callable[..., ResultT], /, *args: Any, **kwargs: Any) -> Future[ResultT]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Implement `Executor.submit`."""
         return super().submit(_run_and_tidy, fn, *args, **kwargs)
 
 
-def _run_and_tidy(work: Callable[..., ResultT], *args: Any, **kwargs: Any) -> ResultT:
+def _run_and_tidy(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     result = work(*args, **kwargs)
     gc.collect()
     return result
-
-
-def _say_each_tenth(task: Task) -> None:
-    """Say in a line of plain text how far a part is: where no terminal shows its bar."""
-    done, total = int(task.completed), int(task.total or 0)
-    if done * 10 // total > (done - 1) * 10 // total:
-        sys.stderr.write(f"{task.description}: {done} of {total}, {task.elapsed or 0:.0f} s\n")
-        sys.stderr.flush()

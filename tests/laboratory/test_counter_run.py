@@ -7,8 +7,7 @@ import pytest
 from hotpartition.core.route import stable_hash
 from hotpartition.engine.counters import Adder, Summer
 from tools.history import Finding
-from tools.scenarios.counter_faults import run_rush, run_tokens
-from tools.scenarios.studies import judge_counters
+from tools.scenarios.counter_faults import judge, run_rush, run_tokens
 from tools.world.product import Parts
 
 pytestmark = pytest.mark.slow
@@ -102,9 +101,9 @@ def test_what_misses_the_bar(run, rush):
     """A wrong sum in one seed; an addition that was refused after the raise; a raise that never came."""
     raised = replace(rush, per_second=10_000.0, raised_seconds=1.0)
     enough = replace(run, persisted=2_000)
-    assert judge_counters([enough], [raised], least_seeds=1).passed
+    assert judge({"tokens": [enough], "rush": [raised]}).passed
     wrong = replace(enough, breaches=(Finding("altered", "c", "sum", "41 in a read"),))
-    assert not judge_counters([wrong], [raised], least_seeds=1).passed
-    assert not judge_counters([run], [raised], least_seeds=1).passed
+    assert not judge({"tokens": [wrong], "rush": [raised]}).passed
+    assert not judge({"tokens": [run], "rush": [raised]}).passed
     for missed in (rush, replace(raised, refused_after=1), replace(raised, raised_seconds=None)):
-        assert not judge_counters([enough], [missed], least_seeds=1).passed
+        assert not judge({"tokens": [enough], "rush": [missed]}).passed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 from functools import partial
 
 import pytest
@@ -11,10 +10,10 @@ import pytest
 from tools.limits import (
     REASONS,
     Demand,
-    IndexConfig,
     Kind,
     OnDemand,
     Partitions,
+    Resource,
     Table,
     TableConfig,
     admit,
@@ -25,7 +24,7 @@ ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
 
 
 def build(**changes):
-    return Table(TableConfig(**{"arn": ARN, **changes}), random.Random(1))
+    return Table(TableConfig(**{"arn": ARN, **changes}))
 
 
 def admitted(table, keys, *, per_second, seconds, start=0.0):
@@ -53,7 +52,7 @@ def test_key_range_and_account_throttles_tell_themselves_apart():
     assert (first.units, first.throttle) == (64_000, None), "one second's worth was saved"
     taken = sum(table.write_evenly(64_000, second, 1.0).units for second in range(2, 12))
     assert taken == pytest.approx(40_000 * 10 + (80_000 - 64_000))
-    assert table.all_throttled() == {"TableWriteAccountLimitExceeded": 10}
+    assert table.throttled == {"TableWriteAccountLimitExceeded": 10}
 
 
 @pytest.mark.parametrize("kind", Kind)
@@ -65,32 +64,27 @@ def test_key_range_and_account_throttles_tell_themselves_apart():
 def test_each_reason_is_met(kind, is_index, limit, throughput):
     """Table and index, reads and writes, both limits; the resource is an ARN and never the key."""
     assert len(REASONS) == 16
-    table = build(
-        throughput=OnDemand() if is_index else throughput,
-        partitions=Partitions(count=8, write_limit_wcu=5000 if is_index else 1000, read_limit_rcu=5000),
-        indexes={"i": IndexConfig(throughput=throughput if is_index else OnDemand(), partitions=Partitions(count=1))},
-    )
-
-    resource = table.indexes["i"] if is_index else table
+    arn = f"{ARN}/index/i" if is_index else ARN
+    resource = Resource(arn, throughput, Partitions(count=1), is_index=is_index)
     ask = partial(resource.read if kind is Kind.READ else resource.write, "secret", 1, 0.0)
     throttle = next(response for response in iter(ask, "never") if response is not None)
     assert throttle.reason == f"{'Index' if is_index else 'Table'}{kind}{limit}"
     assert throttle.reason in REASONS
-    assert throttle.resource == (f"{ARN}/index/i" if is_index else ARN)
+    assert throttle.resource == arn
     assert "secret" not in repr(throttle)
 
 
 def test_a_throttled_index_refuses_its_tables_write_and_leaves_the_table_untouched():
     """Even keys, but an index keyed by one status: 1,000 writes, then the index's reason; the table loses nothing."""
-    table = build(indexes={"by-status": IndexConfig()})
-    entry = Demand(table.indexes["by-status"], Kind.WRITE, "open", 1)
+    table, index = build(), Resource(f"{ARN}/index/by-status", OnDemand(), Partitions(), is_index=True)
+    entry = Demand(index, Kind.WRITE, "open", 1)
     refusals = [admit([Demand(table, Kind.WRITE, f"k{n}", 1), entry], 0.0) for n in range(1500)]
     assert refusals.count(None) == 1000
     assert refusals[-1].demand == entry
     assert refusals[-1].throttle.reason == "IndexWriteKeyRangeThroughputExceeded"
     assert refusals[-1].throttle.resource == f"{ARN}/index/by-status"
-    assert table.consumed(Kind.WRITE) == table.indexes["by-status"].consumed(Kind.WRITE) == 1000
-    assert table.all_throttled() == {"IndexWriteKeyRangeThroughputExceeded": 500}
+    assert table.consumed(Kind.WRITE) == index.consumed(Kind.WRITE) == 1000
+    assert index.throttled == {"IndexWriteKeyRangeThroughputExceeded": 500}
 
 
 def test_what_one_partition_is_asked_for_is_one_demand():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from itertools import accumulate
 
 import pytest
@@ -11,11 +10,10 @@ from hypothesis import strategies as st
 
 from tools.limits import (
     Demand,
-    HeatSplits,
-    IndexConfig,
     Kind,
     OnDemand,
     Partitions,
+    Resource,
     Table,
     TableConfig,
     admit,
@@ -24,23 +22,25 @@ from tools.limits import (
 LIMIT = 20.0
 KEYS = [f"k{number}" for number in range(8)]
 FEW = Partitions(write_limit_wcu=LIMIT, read_limit_rcu=LIMIT, count=3)
-QUICK = HeatSplits(sustained_seconds=1.0, delay_seconds=1.0)
 
 gaps = st.floats(0, 1.5, allow_subnormal=False)
 units = st.one_of(st.integers(1, 20), st.floats(0.5, 20))
 requests = st.lists(st.tuples(gaps, st.sampled_from(KEYS), units), min_size=1, max_size=150)
 
 
-def build(*, heat=None, seed=7):
-    throughput = OnDemand(quota_wcu=None, quota_rcu=None)
-    index = IndexConfig(throughput=throughput, partitions=FEW)
-    return Table(
-        TableConfig(throughput=throughput, partitions=FEW, heat=heat, indexes={"i": index}), random.Random(seed)
-    )
+UNLIMITED = OnDemand(quota_wcu=None, quota_rcu=None)
 
 
-def _demands(table, key, index_key, amount):
-    return [Demand(table, Kind.WRITE, key, amount), Demand(table.indexes["i"], Kind.WRITE, index_key, amount)]
+def build():
+    return Table(TableConfig(throughput=UNLIMITED, partitions=FEW))
+
+
+def build_index():
+    return Resource("index", UNLIMITED, FEW, is_index=True)
+
+
+def _demands(table, index, key, index_key, amount):
+    return [Demand(table, Kind.WRITE, key, amount), Demand(index, Kind.WRITE, index_key, amount)]
 
 
 def most_over_any_window(taken, limit):
@@ -74,31 +74,17 @@ def test_no_partition_takes_more_than_its_limit_in_any_window(asked, reads):
 def test_a_refusal_takes_nothing(asked, index_keys):
     """Two tables, one of which is never asked what the other refuses: they end with the same levels."""
     table, spared = build(), build()
+    index, spared_index = build_index(), build_index()
     now = 0.0
     for number, (gap, key, amount) in enumerate(asked):
         now += gap
-        if admit(_demands(table, key, index_keys[number % len(index_keys)], amount), now) is None:
-            assert admit(_demands(spared, key, index_keys[number % len(index_keys)], amount), now) is None
+        index_key = index_keys[number % len(index_keys)]
+        if admit(_demands(table, index, key, index_key, amount), now) is None:
+            assert admit(_demands(spared, spared_index, key, index_key, amount), now) is None
     for key in KEYS:
-        for one, other in ((table, spared), (table.indexes["i"], spared.indexes["i"])):
+        for one, other in ((table, spared), (index, spared_index)):
             levels = [[bucket.level(now) for bucket in each.buckets(Kind.WRITE, key, now)] for each in (one, other)]
             assert levels[0] == levels[1]
-
-
-@given(requests, st.integers(0, 3))
-def test_the_same_requests_meet_the_same_responses(asked, seed):
-    """A table is a function of its configuration, its seed and its requests, splits included."""
-
-    def play():
-        table = build(heat=QUICK, seed=seed)
-        now, responses = 0.0, []
-        for gap, key, amount in asked:
-            now += gap * 0.1
-            responses.append(table.write(key, amount, now))
-            responses.append(table.read(key, amount * 5, now))
-        return responses, table.splits, table.shares, table.all_throttled()
-
-    assert play() == play()
 
 
 @settings(max_examples=25)

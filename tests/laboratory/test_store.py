@@ -20,7 +20,7 @@ from support.builders import message_id
 from tools.limits import Partitions, Table, TableConfig
 from tools.request_tokens import RequestTokens
 from tools.world.clock import Engine
-from tools.world.meter import Meter, Phases
+from tools.world.meter import Meter
 from tools.world.network import Network, StoreFaults
 from tools.world.product import MESSAGES
 
@@ -35,9 +35,8 @@ class Rig:
 
     def __init__(self, limit_wcu=1000.0):
         self.engine = Engine()
-        phases = Phases("c", onset=0.0, heat_end=60.0, end=60.0)
-        self.meter = Meter(self.engine, seconds=60.0, phases=phases)
-        table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)), Random(1))
+        self.meter = Meter(self.engine, hot="c", seconds=60.0, pages_end=60.0)
+        table = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=limit_wcu)))
         self.table = Network(self.engine, random=Random(1), observer=self.meter, limits=table)
         self.table.dynamodb.call("CreateTable", {**MESSAGES, "TableName": "t"})
         calls = ThreadedCalls(self.table.client("test").call)
@@ -200,7 +199,7 @@ class TestCounters:
     def test_a_refused_transaction_may_bind_its_token(self, rig, counters, binds_cancelled, elsewhere):
         """By the reading that is asked for; either way it can be repeated where it was."""
         rig.table.tokens = RequestTokens(lambda: rig.engine.now, binds_cancelled=binds_cancelled)
-        limit = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=1.0)), Random(1))
+        limit = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=1.0)))
 
         def work():
             rig.table.limits, unlimited = limit, rig.table.limits

@@ -7,8 +7,7 @@ import pytest
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table import item_calls
 from tools.history import Finding
-from tools.scenarios.studies import judge_tables
-from tools.scenarios.table_faults import TableParts, build_fault_plan, run_table
+from tools.scenarios.table_faults import TableParts, build_fault_plan, judge, run_table
 
 pytestmark = pytest.mark.slow
 
@@ -35,11 +34,10 @@ def test_a_seed_is_the_same_each_time():
 def test_a_breach_misses_the_bar(run):
     """Each of its kind."""
     run = replace(run, confirmed_closes=2)
-    assert judge_tables([run], least_seeds=1).passed
+    assert judge({"table-faults": [run]}).passed
     lost = replace(run, breaches=(Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")))
-    study = judge_tables([run, lost], least_seeds=2)
-    assert (study.lost, study.updates_lost, study.doubled, study.passed) == (1, 1, 0, False)
-    assert not judge_tables([run], least_seeds=2).passed
+    verdict = judge({"table-faults": [run, lost]})
+    assert [bar.name for bar in verdict.bars if not bar.holds] == ["items missing", "items undone"]
 
 
 class UnverifiedRoutes(RegistryRoutes):

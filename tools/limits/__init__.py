@@ -1,12 +1,11 @@
 """A model of DynamoDB's throughput: who is throttled, when, and why, for tables on demand.
 
 It holds no items: it is asked whether a request of so many units for a partition key is admitted now. It is
-deterministic (its random source comes in as an argument), does no I/O, imports the standard library alone, and knows no
-time but what it is told. `README.md` next to this file says what is modelled, on what evidence, and what is not.
+deterministic, does no I/O, imports the standard library alone, and knows no time but what it is given. `README.md` says
+what is modelled, on what evidence, and what is not.
 
-    >>> import random
     >>> from tools.limits import Table, TableConfig
-    >>> table = Table(TableConfig(), random.Random(1))      # a fresh table on demand
+    >>> table = Table(TableConfig())      # a fresh table on demand
     >>> table.partition_count
     4
     >>> responses = [table.write("room-1", 1, now=0.0) for _ in range(1001)]
@@ -19,15 +18,13 @@ time but what it is told. `README.md` next to this file says what is modelled, o
 from tools.limits.config import (
     PARTITION_RCU,
     PARTITION_WCU,
-    HeatSplits,
-    IndexConfig,
     OnDemand,
     Partitions,
     TableConfig,
 )
 from tools.limits.latency import READ_PROFILE, REFUSAL_PROFILE, WRITE_PROFILE, Latency, LatencyProfile
 from tools.limits.ranges import position_of
-from tools.limits.resource import Admission, Cause, Resource, Split
+from tools.limits.resource import Admission, Resource
 from tools.limits.table import Demand, Refusal, Table, admit
 from tools.limits.throttles import REASONS, Kind, Limit, Throttle
 
@@ -39,10 +36,7 @@ __all__ = [
     "REFUSAL_PROFILE",
     "WRITE_PROFILE",
     "Admission",
-    "Cause",
     "Demand",
-    "HeatSplits",
-    "IndexConfig",
     "Kind",
     "Latency",
     "LatencyProfile",
@@ -51,7 +45,6 @@ __all__ = [
     "Partitions",
     "Refusal",
     "Resource",
-    "Split",
     "Table",
     "TableConfig",
     "Throttle",

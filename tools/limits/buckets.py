@@ -24,8 +24,7 @@ class Bucket:
 
     What is left at `now` is the capacity between `spent` and `now`, at most a second of it. Taking units moves
     `spent` on by `units * seconds_per_unit`; beyond `now` the bucket is in debt. This needs no refilling and is what
-    the generic cell rate algorithm does. `units` counts what was taken in all, and at `watch_at` the next request is
-    looked at for its key (`math.inf`: nobody looks).
+    the generic cell rate algorithm does. `units` counts what was taken in all.
     """
 
     rate: InitVar[float]
@@ -33,9 +32,6 @@ class Bucket:
     spent: float = field(default=-math.inf, init=False)
     seconds_per_unit: float = field(init=False)
     units: float = field(default=0.0, init=False)
-    units_at_check: float = field(default=0.0, init=False)
-    watch_at: float = field(default=math.inf, init=False)
-    partition: Partition = field(init=False)
 
     def __post_init__(self, rate: float) -> None:
         self.seconds_per_unit = 1 / rate
@@ -77,29 +73,18 @@ class Bucket:
 class Partition:
     """One physical partition: the positions from `low` up to, and without, `high`.
 
-    `share` is its part of all positions. `seen` holds the weights of the positions that were looked at since the
-    partition became hot.
+    `share` is its part of all positions.
     """
 
     low: int
     high: int
     write: Bucket
     read: Bucket
-    hot_since: float = math.inf
-    split_at: float = math.inf
-    seen: dict[int, float] = field(default_factory=dict)
     share: float = field(init=False)
 
     def __post_init__(self) -> None:
         self.share = (self.high - self.low) / SPAN
-        self.write.partition = self.read.partition = self
 
     def bucket(self, kind: Kind) -> Bucket:
         """Return the bucket of one kind of throughput."""
         return self.write if kind is Kind.WRITE else self.read
-
-    def forget_heat(self) -> None:
-        """Stop looking at keys; the next hot second starts anew."""
-        self.hot_since = self.split_at = math.inf
-        self.write.watch_at = self.read.watch_at = math.inf
-        self.seen.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Final
 
@@ -37,17 +36,12 @@ class OnDemand:
     A table on demand takes what its partitions take, up to the account's quota for one table (`quota_*`, None: raised
     out of sight). `warm_*` is the warm throughput it is created with (Developer Guide, "Understanding DynamoDB warm
     throughput"); it decides the number of partitions.
-
-    The highest minute so far is the previous peak; the table is given partitions for twice that. DynamoDB promises the
-    doubling for growth that takes at least half an hour (same guide, "Troubleshooting throttling in on-demand mode":
-    "within 30 minutes" it may throttle), so here the new partitions come `growth_delay_seconds` after the peak.
     """
 
     warm_wcu: float = FRESH_WCU
     warm_rcu: float = FRESH_RCU
     quota_wcu: float | None = TABLE_QUOTA_UNITS
     quota_rcu: float | None = TABLE_QUOTA_UNITS
-    growth_delay_seconds: float = 1800.0
 
     def __post_init__(self) -> None:
         _require_positive(self, *(each.name for each in fields(self)))
@@ -57,19 +51,18 @@ class OnDemand:
 class Partitions:
     """The physical partitions of a table or index, and what one takes a second.
 
-    They are hash ranges of equal width at first, `count` of them, or as many as the throughput asks for, and never
-    split into more than `max_count`. With `is_key_apart` there are no ranges: each partition key is a partition of its
-    own, which shows a key's own limit and hides what sharing a partition costs; nothing splits or grows then.
+    They are hash ranges of equal width, `count` of them, or as many as the throughput asks for. With `is_key_apart`
+    there are no ranges: each partition key is a partition of its own, which shows a key's own limit and hides what
+    sharing a partition costs.
     """
 
     write_limit_wcu: float = PARTITION_WCU
     read_limit_rcu: float = PARTITION_RCU
     count: int | None = None
-    max_count: int = 10_000
     is_key_apart: bool = False
 
     def __post_init__(self) -> None:
-        _require_positive(self, "write_limit_wcu", "read_limit_rcu", "count", "max_count")
+        _require_positive(self, "write_limit_wcu", "read_limit_rcu", "count")
 
     def count_for(self, wcu: float, rcu: float) -> int:
         """Return how many partitions carry this throughput, evenly spread."""
@@ -77,36 +70,9 @@ class Partitions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeatSplits:
-    """When a hot partition splits.
-
-    AWS publishes no numbers ("DynamoDB adapts within minutes" at most: Database Blog, "Scaling DynamoDB: How
-    partitions, hot keys, and split for heat impact performance", parts 1 to 3), so these are assumptions: a partition
-    that was used to `hot_share` of a limit in every second for `sustained_seconds` splits `delay_seconds` later.
-    """
-
-    hot_share: float = 0.9
-    sustained_seconds: float = 120.0
-    delay_seconds: float = 180.0
-
-    def __post_init__(self) -> None:
-        _require_positive(self, *(each.name for each in fields(self)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IndexConfig:
-    """A global secondary index: partitions and limits of its own."""
-
-    throughput: OnDemand = field(default_factory=OnDemand)
-    partitions: Partitions = field(default_factory=Partitions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TableConfig:
-    """A table and its indexes by name. `heat` None: nothing splits for heat."""
+    """A table."""
 
     arn: str = DEFAULT_ARN
     throughput: OnDemand = field(default_factory=OnDemand)
     partitions: Partitions = field(default_factory=Partitions)
-    heat: HeatSplits | None = field(default_factory=HeatSplits)
-    indexes: Mapping[str, IndexConfig] = field(default_factory=dict)

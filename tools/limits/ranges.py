@@ -1,9 +1,7 @@
-"""Where partition keys lie, and where a range of them is best cut in two. Pure functions."""
+"""Where partition keys lie. Pure functions."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Final
 
@@ -23,22 +21,3 @@ def position_of(key: str) -> int:
 def even_bounds(count: int) -> list[int]:
     """Return the `count + 1` bounds of ranges of equal width."""
     return [index * SPAN // count for index in range(count + 1)]
-
-
-def best_cut(weights: Mapping[int, float]) -> int | None:
-    """Return the bound that halves the observed weight best, or None if all of it is on one position.
-
-    The bound is placed next to the heavier side, so that a position that outweighs all others ends up alone after two
-    cuts.
-    """
-    positions = sorted(weights)
-    total = sum(weights.values())
-    left = 0.0
-    best, cut = total, None
-    for lower, upper in itertools.pairwise(positions):
-        left += weights[lower]
-        heavier = max(left, total - left)
-        if heavier < best:
-            best = heavier
-            cut = lower + 1 if left > total - left else upper
-    return cut

@@ -1,9 +1,7 @@
-"""A table with its indexes, and requests that touch several partitions at once."""
+"""A table, and requests that touch several partitions at once."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,41 +41,15 @@ def admit(demands: Sequence[Demand], now: float) -> Refusal | None:
             wanted[bucket] = (units + demand.units, first)
     for bucket, (units, demand) in wanted.items():
         if bucket.lacks(units, now):
-            return Refusal(demand, demand.resource.note_refusal(bucket, demand.key, units))
-    for bucket, (units, demand) in wanted.items():
+            return Refusal(demand, demand.resource.note_refusal(bucket))
+    for bucket, (units, _) in wanted.items():
         bucket.take(units, now)
-        demand.resource.note_taken(bucket, demand.key)
     return None
 
 
 class Table(Resource):
-    """A table: throughput of its own, and indexes with theirs. See the package for what it models.
+    """A table: throughput of its own. See the package for what it models."""
 
-    `random` decides which requests to a hot partition are looked at, and nothing else: two tables with the same
-    configuration, seed and requests behave the same.
-    """
-
-    def __init__(self, config: TableConfig, random: random.Random) -> None:
-        super().__init__(
-            config.arn,
-            config.throughput,
-            config.partitions,
-            random=random,
-            heat=config.heat,
-        )
+    def __init__(self, config: TableConfig) -> None:
+        super().__init__(config.arn, config.throughput, config.partitions)
         self.config = config
-        self.indexes = {
-            name: Resource(
-                f"{config.arn}/index/{name}",
-                index.throughput,
-                index.partitions,
-                random=random,
-                heat=config.heat,
-                is_index=True,
-            )
-            for name, index in config.indexes.items()
-        }
-
-    def all_throttled(self) -> Counter[str]:
-        """Count the refusals by reason, those of the indexes included."""
-        return sum((index.throttled for index in self.indexes.values()), Counter(self.throttled))

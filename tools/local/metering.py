@@ -6,7 +6,6 @@ it knows no limits but the partitions': no quota, no maximum, no split.
 
 from __future__ import annotations
 
-import random
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,12 +55,9 @@ class PartitionModel:
                 write_limit_wcu=self.write_limit_wcu,
                 read_limit_rcu=self.read_limit_rcu,
                 count=self.partitions,
-                max_count=self.partitions or 1,
                 is_key_apart=self.partitions is None,
             )
-            # Nothing splits, so nothing is ever drawn from the random source.
-            chance = random.Random(0)
-            self._resources[arn] = Resource(arn, _UNLIMITED, partitions, is_index=is_index, random=chance)
+            self._resources[arn] = Resource(arn, _UNLIMITED, partitions, is_index=is_index)
         return self._resources[arn]
 
 

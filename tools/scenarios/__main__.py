@@ -1,36 +1,45 @@
-"""`python -m tools.scenarios <command>`: the simulator's commands; each has its own `--help`."""
+"""`python -m tools.scenarios NAME`: runs a study. Each is one file of this folder, and stands in `STUDIES` once."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 
-COMMANDS: Mapping[str, str] = {
-    "compare": "tools.scenarios.report:main",
-    "faults": "tools.scenarios.studies:study_messages",
-    "table-faults": "tools.scenarios.studies:study_tables",
-    "faults-in-band": "tools.scenarios.studies:study_messages_in_band",
-    "table-faults-in-band": "tools.scenarios.studies:study_tables_in_band",
-    "table-faults-fold": "tools.scenarios.studies:study_folds",
-    "counters": "tools.scenarios.studies:study_counters",
-    "in-band": "tools.scenarios.in_band:main",
-    "step": "tools.scenarios.studies:study_step",
-    "replay": "tools.world.run:replay",
-}
-"""Each command's module and function; imported only when it is asked for, since some bring matplotlib along."""
+from tools.seeds import Study, run_study
 
+STUDIES: Sequence[str] = (
+    "report:STUDY",
+    "message_faults:STUDY",
+    "message_faults:IN_BAND",
+    "table_faults:STUDY",
+    "table_faults:IN_BAND",
+    "table_faults:FOLD",
+    "counter_faults:STUDY",
+    "step:STUDY",
+    "in_band:STUDY",
+    "pages:STUDY",
+)
+"""Module and name of each study. A new one is a line here, a `make` target and a row in docs/testing.md."""
 MISUSED = 2
 
 
+def load_studies() -> dict[str, Study]:
+    """Load all studies, by the names of their commands."""
+    studies = []
+    for place in STUDIES:
+        module, _, name = place.partition(":")
+        studies.append(getattr(import_module(f"tools.scenarios.{module}"), name))
+    return {study.name: study for study in studies}
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Run a command."""
-    if not arguments or arguments[0] not in COMMANDS:
-        sys.stderr.write(f"usage: python -m tools.scenarios {{{','.join(COMMANDS)}}} ...\n")
+    """Run a study."""
+    studies = load_studies()
+    if not arguments or arguments[0] not in studies:
+        sys.stderr.write(f"usage: python -m tools.scenarios {{{','.join(studies)}}} ...\n")
         return MISUSED
-    module, _, function = COMMANDS[arguments[0]].partition(":")
-    run: Callable[[Sequence[str]], int] = getattr(import_module(module), function)
-    return run(arguments[1:])
+    return run_study(studies[arguments[0]], arguments[1:])
 
 
 if __name__ == "__main__":

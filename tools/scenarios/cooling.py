@@ -18,13 +18,12 @@ from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import Bar, at_most
-from tools.history import FAULTS
 from tools.scaling import scale_thresholds
-from tools.scenarios.results import Safety
-from tools.world.clock import Engine, FunctionConfig
+from tools.world.functions import FunctionConfig
 from tools.world.meter import Meter
-from tools.world.run import MessageRun
+from tools.world.run import MessageRun, Safety
 from tools.world.scenario import HOT, NAMES, ProductSettings, Readers, Scenario, table_of
+from tools.world.strategy import Ours
 from tools.world.workload import ConversationFlow, Workload, constant, name_for
 
 SEEDS = 20
@@ -63,16 +62,6 @@ class CoolingRun:
     failed: int
     raised_again_seconds: float | None
     safety: Safety
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoolingStudy:
-    """All seeds, held against the bars."""
-
-    first_seed: int
-    runs: tuple[CoolingRun, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
 
 
 class _PageMeter(Meter):
@@ -128,7 +117,7 @@ class _Run(MessageRun):
     meter: _PageMeter
 
     def __init__(self, seed: int) -> None:
-        super().__init__(Engine(), _scenario(), seed, meter=_PageMeter)
+        super().__init__(_scenario(), seed, Ours(), meter=_PageMeter)
         self.meter.keys = set()
         self.hot, self.cold = self.scenario.hot_conversation, name_for(COLD, seed)
         self.closed_seconds: float | None = None
@@ -189,13 +178,6 @@ def run_cooling(seed: int) -> CoolingRun:
         return run.result()
 
 
-def sum_up_coolings(runs: Sequence[CoolingRun]) -> CoolingStudy:
-    """Hold the seeds against the bars."""
-    bars = tuple(judge(runs))
-    passed = all(bar.holds for bar in bars)
-    return CoolingStudy(first_seed=runs[0].seed, runs=tuple(runs), bars=bars, passed=passed)
-
-
 def judge(runs: Sequence[CoolingRun]) -> list[Bar]:
     """Hold runs against the bars."""
     late = RUSH_SECONDS + QUIET_SECONDS
@@ -217,7 +199,7 @@ def judge(runs: Sequence[CoolingRun]) -> list[Bar]:
         at_most("cooled: the same in the median", median(second), median(first) + 0.25, "s"),
         at_most(
             "cooled: history checker's findings",
-            sum(getattr(run.safety, fault) for run in runs for fault in FAULTS),
+            sum(sum(run.safety.found.values()) for run in runs),
             0,
             "messages",
         ),

@@ -1,30 +1,39 @@
-"""Runs of counters: a rush of additions on one key, and additions with tokens while everything fails.
+"""Counters: a rush of additions on one key, and additions with tokens while everything fails. `make simulate-counters`.
 
 Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs are the product's own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
+from typing import Any
 
 from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition.core.route import Generation
-from tools.figures import Latency
+from tools.figures import Latency, at_least, at_most
 from tools.history import Added, Finding, Seen
+from tools.record import Record
 from tools.request_tokens import RequestTokens
-from tools.scenarios.strategies import Ours
-from tools.world.clock import Engine, Function, FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.scenarios.step import step
+from tools.seeds import Part, Study, Verdict, add_up, total
+from tools.world.clock import Engine
 from tools.world.counters import NewAddition, build_counter_key
-from tools.world.faults import FaultDriver, RaisesByHand
-from tools.world.meter import Record
+from tools.world.faults import FaultDriver
+from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.network import Observer
+from tools.world.operators import RaisesByHand
 from tools.world.product import COUNTERS, Parts, World, build_counter_reader, build_counter_writer
-from tools.world.scenario import ALL_FAULTS, FAULTS, FaultPlan, Scenario, step
+from tools.world.scenario import ALL_FAULTS, FaultPlan, Scenario, faulty
+from tools.world.strategy import Ours
+from tools.world.workload import Workload
 
+SEEDS, RUSH_SEEDS = 50, 3
+LEAST_ADDITIONS = 2_000
+"""Of each seed, on average."""
 RUSH_PER_SECOND = 10_000.0
 RUSH_PARTITIONS = 64
 """Room for the rush wherever its shards fall: on 32, a third of each taken by others, an unlucky seed is refused."""
@@ -273,7 +282,7 @@ def _faulty_scenario() -> Scenario:
     """Build the scenario of all faults, with requests that happen late besides."""
     store, spell = (replace(faults, late=LATE) for faults in (ALL_FAULTS.store, ALL_FAULTS.spell))
     plan = replace(ALL_FAULTS, store=store, spell=spell, wrong_clocks=0.0)
-    return replace(FAULTS, name="counter-faults", seconds=FAULT_SECONDS, faults=plan)
+    return faulty("counter-faults", "", Workload(()), seconds=FAULT_SECONDS, faults=plan)
 
 
 class _Tokens(_Run):
@@ -374,3 +383,47 @@ class _Tokens(_Run):
         while not self.world.is_over:
             self.engine.sleep(random.expovariate(READS_PER_SECOND))
             self.read(self._name(random.choice(COUNTER_NAMES)))
+
+
+def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
+    """Hold all seeds against the bars."""
+    runs: list[TokenRun] = by_part["tokens"]
+    rushes: list[RushRun] = by_part["rush"]
+    failing = [run.seed for run in runs if run.breaches]
+    additions = total(runs, "persisted")
+    return Verdict(
+        fields={
+            "additions": additions,
+            **{name: total(runs, name) for name in ("attempts", "reads", "raises")},
+            "breaches": sum(len(run.breaches) for run in runs),
+            "rushes": rushes,
+            "faults": add_up(runs, "faults"),
+        },
+        lines=[_say(rush) for rush in rushes],
+        bars=[
+            at_most("seeds in which an addition with a token did not count once", len(failing), 0, "seeds"),
+            at_least("additions with tokens, repeated until acknowledged", additions, LEAST_ADDITIONS * len(runs), ""),
+            at_least("additions in a second of the rush", min(run.per_second for run in rushes), 9_800, ""),
+            at_most("onset of the rush to its raise", max(run.raised_seconds or 1e9 for run in rushes), 2.0, "s"),
+            at_most("refused half a second after the raise or later", max(run.refused_after for run in rushes), 0, ""),
+            at_most("wrong sums in rushes", sum(len(run.breaches) for run in rushes), 0, "reads"),
+        ],
+        failing=failing,
+    )
+
+
+def _say(rush: RushRun) -> str:
+    counts = ", ".join(map(str, rush.shard_counts))
+    return (
+        f"rush {rush.seed}: {rush.offered:,} additions, raised to {counts} after {rush.raised_seconds} s; "
+        f"{rush.refused:,} refused before; then p99 {rush.latency_after_ms.p99:g} ms, "
+        f"{rush.attempts_for_each_after:g} requests for each"
+    )
+
+
+STUDY = Study(
+    "counters",
+    "Additions to counters: 10,000 a second on one key, and with tokens while everything fails.",
+    [Part("tokens", run_tokens, SEEDS), Part("rush", run_rush, RUSH_SEEDS)],
+    judge,
+)

@@ -12,9 +12,7 @@ refused: counting and decisions are the product's, what lies between them takes 
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -42,16 +40,14 @@ from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter, NewMessage
-from tools.figures import MISSED, Bar, Distribution, at_least, at_most, say_bars
-from tools.scenarios.results import write_result
-from tools.scenarios.studies import parse_seeds, replay_study, run_all
+from tools.figures import Bar, Distribution, at_least, at_most
+from tools.scenarios.step import step
+from tools.seeds import Part, Study, Verdict, total
 from tools.world.clock import EPOCH_MS, Engine
 from tools.world.network import Observer
 from tools.world.product import TABLE, SharedTelemetry, World
-from tools.world.scenario import STEP
 from tools.world.workload import ConversationFlow, Step
 
-COMMAND = "in-band"
 SEEDS = 100
 BEFORE_WCU = 200.0
 OTHER_WCU = 10_000.0
@@ -133,7 +129,7 @@ class _Rush(Observer):
         self.windows: dict[int, _Window] = {}
         self.raises: list[tuple[float, int]] = []
         self.failed_wcu = 0.0
-        self.world = World(self.engine, seed, STEP, observer=self, seeds=f"{variant.name}/")
+        self.world = World(self.engine, seed, step(), observer=self, seeds=f"{variant.name}/")
         self.random = self.world.random("rush")
         self.writers = [self._build_writer(index) for index in range(variant.processes)]
         self.seed = seed
@@ -298,95 +294,75 @@ def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALS
 
 
 @dataclass(frozen=True, slots=True)
-class VariantStudy:
-    """All seeds of one variant."""
+class Hour:
+    """An hour of a key that is quiet, and always refused a third of its writes."""
 
-    name: str
-    load_wcu: float
-    processes: int
-    raised_seconds: Distribution
-    relieved_seconds: Distribution
-    failed_share: Distribution
-    units_share_while_marked: Distribution
-    final_shard_count: Distribution
-    raises: Distribution
-    runs: tuple[InBandRun, ...]
+    raises: int
 
 
-@dataclass(frozen=True, slots=True)
-class InBandStudy:
-    """The result, as `in_band.json` holds it."""
-
-    seeds: int
-    false_hours: int
-    false_raises: int
-    bars: tuple[Bar, ...]
-    passed: bool
-    variants: tuple[VariantStudy, ...]
+def run_hour(seed: int) -> Hour:
+    """Run an hour."""
+    return Hour(count_false_raises(seed))
 
 
-def summarize(variant: Variant, runs: Sequence[InBandRun]) -> VariantStudy:
+def summarize(variant: Variant, runs: Sequence[InBandRun]) -> dict[str, Any]:
     """Sum up a variant."""
-    return VariantStudy(
-        name=variant.name,
-        load_wcu=variant.load_wcu,
-        processes=variant.processes,
-        raised_seconds=Distribution.of([run.raised_seconds for run in runs]),
-        relieved_seconds=Distribution.of([run.relieved_seconds for run in runs]),
-        failed_share=Distribution.of([run.failed_share for run in runs]),
-        units_share_while_marked=Distribution.of([run.units_share_while_marked for run in runs]),
-        final_shard_count=Distribution.of([float(max(run.shard_counts, default=0)) for run in runs]),
-        raises=Distribution.of([float(len(run.shard_counts)) for run in runs]),
-        runs=tuple(runs),
-    )
+    names = ("raised_seconds", "relieved_seconds", "failed_share", "units_share_while_marked")
+    return {
+        "name": variant.name,
+        "load_wcu": variant.load_wcu,
+        "processes": variant.processes,
+        **{name: Distribution.of(getattr(run, name) for run in runs) for name in names},
+        "final_shard_count": Distribution.of(float(max(run.shard_counts, default=0)) for run in runs),
+        "raises": Distribution.of(float(len(run.shard_counts)) for run in runs),
+        "runs": runs,
+    }
 
 
-def judge(variant: Variant, study: VariantStudy) -> list[Bar]:
+def judge_variant(variant: Variant, study: Mapping[str, Any]) -> list[Bar]:
     """Hold a variant against its bars."""
-    name, runs = variant.name, study.runs
+    name, runs = variant.name, study["runs"]
     quiet = sum(run.units_before + run.units_after for run in runs)
     bars = [
         at_most(f"{name}: units beside the items, quiet", quiet, 0.0, "units"),
-        at_most(f"{name}: while marked, p99", study.units_share_while_marked.p99, MARKED_SHARE, "of the items'"),
+        at_most(f"{name}: while marked, p99", study["units_share_while_marked"].p99, MARKED_SHARE, "of the items'"),
     ]
     if variant.raised_seconds is not None:
-        bars.append(at_most(f"{name}: onset to raise, p99", study.raised_seconds.p99, variant.raised_seconds, "s"))
+        bars.append(at_most(f"{name}: onset to raise, p99", study["raised_seconds"].p99, variant.raised_seconds, "s"))
     if variant.relieved_seconds is not None:
         few = sum(len(run.shard_counts) <= MOST_RAISES for run in runs)
         bars += [
-            at_most(f"{name}: onset to relief, p99", study.relieved_seconds.p99, variant.relieved_seconds, "s"),
+            at_most(f"{name}: onset to relief, p99", study["relieved_seconds"].p99, variant.relieved_seconds, "s"),
             at_most(
-                f"{name}: failed, worst seed", study.failed_share.highest, variant.failed_share or 0.0, "as a share"
+                f"{name}: failed, worst seed", study["failed_share"].highest, variant.failed_share or 0.0, "as a share"
             ),
             at_least(f"{name}: seeds with two raises at most", few, FEW_RAISES_SHARE * len(runs), "seeds"),
         ]
     if variant.most_shards is not None:
-        bars.append(at_most(f"{name}: N, worst seed", study.final_shard_count.highest, variant.most_shards, "shards"))
+        bars.append(
+            at_most(f"{name}: N, worst seed", study["final_shard_count"].highest, variant.most_shards, "shards")
+        )
     return bars
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Run the command `in-band`."""
-    seeds, out_dir = parse_seeds(COMMAND, arguments, about=__doc__, seeds=SEEDS)
-    began, replay = time.perf_counter(), partial(replay_study, COMMAND)
-    variants = []
-    for variant in VARIANTS:
-        runs = run_all(variant.name, partial(run_variant, variant=variant), seeds, replay=replay)
-        variants.append(summarize(variant, runs))
-    hours = range(1, FALSE_HOURS + 1)
-    false_raises = sum(run_all("hours of 600 WCU/s", count_false_raises, hours, replay=replay))
-    bars = [bar for variant, study in zip(VARIANTS, variants, strict=True) for bar in judge(variant, study)]
-    bars.append(at_most(f"raises in {FALSE_HOURS} hours of 600 WCU/s", false_raises, 1, "raises"))
-    study = InBandStudy(
-        seeds=len(seeds),
-        false_hours=FALSE_HOURS,
-        false_raises=false_raises,
-        bars=tuple(bars),
-        passed=all(bar.holds for bar in bars),
-        variants=tuple(variants),
-    )
-    path = write_result(study, out_dir, "in_band.json")
-    sys.stdout.write(f"{len(seeds)} seeds of each in {time.perf_counter() - began:.0f} s\n")
-    say_bars(bars)
-    sys.stdout.write(f"{path}\n")
-    return 0 if study.passed else MISSED
+def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
+    """Hold all variants and the quiet hours against the bars."""
+    studies = [summarize(variant, by_part[variant.name]) for variant in VARIANTS]
+    hours = by_part["quiet hours"]
+    false_raises = total(hours, "raises")
+    bars = [bar for variant, study in zip(VARIANTS, studies, strict=True) for bar in judge_variant(variant, study)]
+    bars.append(at_most(f"raises in {len(hours)} hours of 600 WCU/s", false_raises, 1, "raises"))
+    fields = {"false_hours": len(hours), "false_raises": false_raises, "variants": studies}
+    return Verdict(fields=fields, bars=bars)
+
+
+STUDY = Study(
+    "in-band",
+    "Hot keys found in band, by 50 and by 1,000 processes; and quiet ones left alone.",
+    [
+        *(Part(variant.name, partial(run_variant, variant=variant), SEEDS) for variant in VARIANTS),
+        Part("quiet hours", run_hour, FALSE_HOURS),
+    ],
+    judge,
+    file="in_band.json",
+)

@@ -23,15 +23,17 @@ from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.figures import Bar, Latency, at_least, at_most
-from tools.history import FAULTS
 from tools.scaling import scale_reads
-from tools.scenarios.results import COMMANDS_PER_SECOND, Safety
-from tools.world.clock import EPOCH_MS, Engine, FunctionConfig, TooManyRequestsError
+from tools.world.clock import EPOCH_MS, Engine
+from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.product import Parts
-from tools.world.run import MessageRun
+from tools.world.run import MessageRun, Safety
 from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
+from tools.world.strategy import Ours
 from tools.world.workload import ConversationFlow, Workload, constant
 
+COMMANDS_PER_SECOND = 100_000.0
+"""What one Redis node serves a second, as the sources say."""
 PAGES_PER_SECOND = 50_000.0
 ENVIRONMENTS = 1_000
 SHARD_COUNT = 16
@@ -194,23 +196,12 @@ class RushRun:
     safety: Safety
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RushStudy:
-    """All rushes of one seed, held against the bars."""
-
-    seed: int
-    bound_ms: float
-    runs: tuple[RushRun, ...]
-    bars: tuple[Bar, ...]
-    passed: bool
-
-
 @dataclass(slots=True)
 class Tally:
     """Counts pages, second by second of the rush."""
 
-    engine: Engine
     seconds: list[Second]
+    engine: Engine = field(init=False)
     ages_ms: list[float] = field(default_factory=list)
     latencies_ms: list[float] = field(default_factory=list)
     read_at: dict[tuple[str, ...], float] = field(default_factory=dict)
@@ -256,11 +247,11 @@ class _RushRun(MessageRun):
     """A run in which many ask for pages."""
 
     def __init__(self, rush: ReadRush, seed: int, parts: Parts) -> None:
-        engine = Engine()
         self.rush = rush
-        self.tally = Tally(engine, [Second() for _ in range(int(rush.seconds + 0.999))])
+        self.tally = Tally([Second() for _ in range(int(rush.seconds + 0.999))])
         parts = replace(parts, page_cache=observed(parts.page_cache, self.tally))
-        super().__init__(engine, rush.scenario(), seed, parts=parts)
+        super().__init__(rush.scenario(), seed, Ours(), parts)
+        self.tally.engine = self.engine
         self.conversation = self.scenario.hot_conversation
         self.random = self.world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
@@ -367,13 +358,6 @@ def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:
         return run.result()
 
 
-def sum_up_rushes(seed: int, runs: Sequence[RushRun]) -> RushStudy:
-    """Hold the rushes of a seed against the bars."""
-    bound_ms = ProductSettings().reader.page_staleness_seconds * 1000
-    bars = tuple(judge(runs, bound_ms=bound_ms))
-    return RushStudy(seed=seed, bound_ms=bound_ms, runs=tuple(runs), bars=bars, passed=all(bar.holds for bar in bars))
-
-
 def _served_after(seconds: Sequence[Second]) -> float | None:
     """Return how long after it began its last second with a refused page ended; None: it was to the end."""
     refused = max((number for number, second in enumerate(seconds, start=1) if second.refused), default=0)
@@ -400,7 +384,7 @@ def judge(runs: Sequence[RushRun], *, bound_ms: float) -> list[Bar]:
             at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms, "ms"),
             at_most(
                 f"{name}: history checker's findings",
-                sum(getattr(run.safety, fault) for fault in FAULTS),
+                sum(run.safety.found.values()),
                 0,
                 "messages",
             ),
@@ -408,3 +392,14 @@ def judge(runs: Sequence[RushRun], *, bound_ms: float) -> list[Bar]:
         share = run.busiest_node_share
         bars.append(at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s"))
     return bars
+
+
+def bound_ms() -> float:
+    """Return how old a page may be, ms."""
+    return ProductSettings().reader.page_staleness_seconds * 1000
+
+
+def run(seed: int, name: str) -> RushRun:
+    """Run one seed of the rush of a name."""
+    (rush,) = (each for each in RUSHES if each.name == name)
+    return run_rush(rush, seed)

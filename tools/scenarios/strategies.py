@@ -1,4 +1,4 @@
-"""Ways to deal with a hot key, behind one interface: each says how its write and read functions are built.
+"""What teams do about a hot key without this project, for comparison.
 
 | name | what it does |
 |---|---|
@@ -6,28 +6,21 @@
 | sources | the sources' design taken literally: 800 writes/s in one environment, a poller once a minute, id % N |
 | alarm | an alarm, and a person who spreads the conversation over 16 keys after five minutes |
 | static | every key is salted with N = 16, always |
-| in_band | the product without Redis and consumer |
-| ours | the product |
 
-All but the product's own parts (detection, routes, verifying reads) are the same for all: the conditional put, the
-retries within the request, the fan-out and the merge of pages.
-
-Assumption, not a measurement: how long a person takes (`ALARM_SECONDS`).
+The conditional put, the retries within the request, the fan-out and the merge of pages are the product's. Assumption,
+not a measurement: how long a person takes (`ALARM_SECONDS`).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from math import ceil
 
 from redis.exceptions import RedisError
 from ulid import ULID
 
-from hotpartition.control.consumer import RunSummary
 from hotpartition.core.backoff import Budget
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.merge import KeyQuery, PageMerge, QueryResponse
@@ -35,35 +28,23 @@ from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages import Message
-from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
 from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.reading import MessageReader, PageResult, build_range
+from hotpartition_messages.reading import PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
 from tools.world.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
-from tools.world.clock import (
-    EPOCH_MS,
-    Function,
-    FunctionConfig,
-    NoResponseError,
-    Process,
-    TooManyRequestsError,
-)
+from tools.world.clock import EPOCH_MS, Process
 from tools.world.product import (
     TABLE,
     World,
-    build_changer,
-    build_consumer,
-    build_in_band_jobs,
-    build_in_band_reader,
-    build_reader,
-    build_writer,
     open_reader_calls,
 )
 from tools.world.redis import RedisClient
+from tools.world.run import HAND_SECONDS
 from tools.world.scenario import Scenario
+from tools.world.strategy import Strategy
 
 Place = Callable[[str, str], str]
 """Chooses the key of a conversation's message."""
@@ -73,48 +54,10 @@ STATIC_SHARDS = 16
 ALARM_SECONDS = 300.0
 """From the onset until a person has spread the conversation: an alarm of CloudWatch looks at whole minutes, somebody
 reads it, finds the key and changes a setting."""
-HAND_SECONDS = 6.0
-"""When that happens in the simulated part of the rush; up to then one second is like the other."""
-CONSUMERS = 3
-"""The consumer's reserved concurrency."""
-CONSUMER_RUN_SECONDS = 170.0
 SOURCES_THRESHOLD_WRITES = 800
 SOURCES_POLL_SECONDS = 60.0
 SOURCES_STREAM = "sources:{stream}"
 SOURCES_KEY = "sources:n:{}"
-
-
-@dataclass(slots=True)
-class Strategy(ABC):
-    """One way to deal with a hot key."""
-
-    name: str
-    """What it is called in results."""
-    skipped_seconds: float = field(default=0.0, kw_only=True)
-    """How much of the rush is left out, because nothing changes in it before this strategy acts."""
-    watchers: Function[float, RunSummary] | None = field(default=None, init=False)
-    """The function that watches the load, once it is started."""
-
-    def start(self, world: World, scenario: Scenario) -> None:
-        """Start what runs beside the requests: nothing."""
-        del world, scenario
-
-    def shard_count(self, scenario: Scenario) -> int:
-        """Return the N of the hot conversation as long as nothing is raised; 0: its own key only."""
-        del scenario
-        return 0
-
-    @abstractmethod
-    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """Build one environment of the write function."""
-
-    @abstractmethod
-    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """Build one environment of the read function."""
-
-    def build_changer(self, world: World, process: Process, index: int) -> MessageChanger:
-        """Build one environment of the write function, for edits and deletions."""
-        return build_changer(world, process, index)
 
 
 class PlainWriter:
@@ -269,79 +212,13 @@ def _choose(keys: tuple[str, ...], message_id: str) -> str:
     return keys[stable_hash(message_id) % len(keys)]
 
 
-def _base_key(conversation_id: str) -> tuple[str, ...]:
+def base_key(conversation_id: str) -> tuple[str, ...]:
+    """List the one key of a conversation that is not sharded."""
     return (conversation_id,)
 
 
 def _shards(conversation_id: str) -> tuple[str, ...]:
     return tuple(KEY_FORM.shard_key(conversation_id, shard) for shard in range(STATIC_SHARDS))
-
-
-@dataclass(slots=True)
-class Ours(Strategy):
-    """The product."""
-
-    name: str = "ours"
-
-    def start(self, world: World, scenario: Scenario) -> None:
-        """Start the consumer now, and again each period."""
-        engine, random = world.engine, world.random("schedule")
-
-        def build(process: Process, index: int) -> Callable[[float], RunSummary]:
-            consumer = build_consumer(world, process, index)
-            return lambda run_seconds: consumer.run(run_seconds * 1000)
-
-        config = FunctionConfig(concurrency=CONSUMERS, warm=1)
-        consumers = self.watchers = Function(engine, config, build, world.random("consumers"))
-
-        def run() -> None:
-            # One that is refused or dies is not missed: the next one begins where it ended.
-            with suppress(TooManyRequestsError, NoResponseError):
-                consumers.invoke(CONSUMER_RUN_SECONDS, timeout_seconds=CONSUMER_RUN_SECONDS + 10)
-
-        def schedule(index: int) -> None:
-            base = index * scenario.schedule.period_seconds
-            engine.at(base + random.random() * scenario.schedule.jitter_seconds, lambda: engine.spawn(run))
-            engine.at(base + scenario.schedule.period_seconds, lambda: schedule(index + 1))
-
-        engine.spawn(run)
-        schedule(1)
-
-    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """Implement `Strategy.build_writer`."""
-        return build_writer(world, process, index).write
-
-    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """Implement `Strategy.build_reader`."""
-        return _read_by(build_reader(world, process, index))
-
-
-def _read_by(reader: MessageReader) -> ReadHandler:
-    def read(request: ReadRequest) -> ReadResponse:
-        if isinstance(request, Lookup):
-            return reader.read_message(request.conversation_id, request.message_id, is_strong=True)
-        return reader.read_page(request)
-
-    return read
-
-
-@dataclass(slots=True)
-class InBand(Strategy):
-    """The product without Redis and consumer: writers find what is hot."""
-
-    name: str = "in_band"
-
-    def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
-        """Implement `Strategy.build_writer`."""
-        return build_in_band_jobs(world, process, index)[0].write
-
-    def build_changer(self, world: World, process: Process, index: int) -> MessageChanger:
-        """Implement `Strategy.build_changer`."""
-        return build_in_band_jobs(world, process, index)[1]
-
-    def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
-        """Implement `Strategy.build_reader`."""
-        return _read_by(build_in_band_reader(world, process, index))
 
 
 @dataclass(slots=True)
@@ -443,11 +320,6 @@ def _source_key(count: int, conversation_id: str, message_id: str) -> str:
     return KEY_FORM.shard_key(conversation_id, int(ULID.from_str(message_id)) % count)
 
 
-STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
-    "none": partial(Fixed, "none", _base_key),
-    "sources": Sources,
-    "alarm": Alarm,
-    "static": partial(Fixed, "static", _shards, shards=STATIC_SHARDS),
-    "in_band": InBand,
-    "ours": Ours,
-}
+def static() -> Fixed:
+    """Salt every key, always."""
+    return Fixed("static", _shards, shards=STATIC_SHARDS)

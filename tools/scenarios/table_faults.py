@@ -1,4 +1,6 @@
-"""One run of `ShardedTable` with everything failing: clients that create, change, delete and read; and raises.
+"""Items of a `ShardedTable` while everything fails: nothing is lost, doubled or undone. `make simulate-table-faults`.
+
+An operation is one call of the library.
 
 The library is the product's own, over boto3's client: routes, caches, journal, registry, choices, merge. What the
 client would send is taken from it before it leaves, and happens at one instant of the virtual clock.
@@ -9,10 +11,11 @@ Something raises as consumer and operators do, journal first, and dies in betwee
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from random import Random
 from typing import Any
 
@@ -31,23 +34,23 @@ from hotpartition.runtime.settings import Settings
 from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.routes import Shards, open_calls
 from hotpartition.table.sharding import Hashing
-from tools.history import Finding, Seen
-from tools.world.clock import (
-    Engine,
-    Function,
-    FunctionConfig,
-    NoResponseError,
-    Process,
-    SimulatedExecutor,
-    TooManyRequestsError,
-)
-from tools.world.faults import ClosesByHand, FaultDriver, Folds, RaisesByHand
-from tools.world.meter import Offer, Record
+from tools.figures import at_least, at_most
+from tools.history import FAULTS, Finding, Seen
+from tools.record import Offer, Record
+from tools.seeds import Part, Study, Verdict, add_up, total
+from tools.world.clock import Engine, Process, SimulatedExecutor
+from tools.world.faults import FaultDriver
+from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.network import LONGEST_LATENESS_SECONDS, Observer
+from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, World
-from tools.world.scenario import ALL_FAULTS, FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan
+from tools.world.scenario import ALL_FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan, faulty
+from tools.world.workload import Workload
 
 TABLE_NAME = "readings"
+SEEDS = 300
+LEAST_CLOSES, LEAST_VOID = 500, 100
+"""Of all seeds."""
 COLLECTIONS = ("hot|1", "cold")
 CLIENTS = 6
 ENVIRONMENTS = FunctionConfig(concurrency=8, warm=CLIENTS, death=0.004)
@@ -185,7 +188,9 @@ class _Run:
         self.table = _resource().Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         observer = _LateObserver()
-        world = self.world = World(engine, seed, replace(FAULTS, faults=plan, table=None), observer=observer)
+        world = self.world = World(
+            engine, seed, faulty(TABLE_NAME, "", Workload(()), faults=plan, table=None), observer=observer
+        )
         self.place = self._create_tables()
         self.function: Function[Callable[[SimulatedTable], Any], Any] = Function(
             engine, ENVIRONMENTS, self._build, world.random("environments")
@@ -560,3 +565,49 @@ def _seen(item: Mapping[str, Any]) -> Seen:
     if "number" in item:
         return Seen(item["SK"], item["owner"], tuple(str(number) for number in range(1, int(item["number"]) + 1)))
     return Seen(item["SK"], item["owner"], tuple(item["log"]))
+
+
+def run(seed: int, *, is_in_band: bool = False, folds: bool = False) -> TableRun:
+    """Run one seed of a study."""
+    return run_table(seed, TableParts(is_in_band=is_in_band, folds=folds))
+
+
+def judge(by_part: Mapping[str, list[TableRun]]) -> Verdict:
+    """Hold all seeds against the bars, which are for 300 of them."""
+    ((name, runs),) = by_part.items()
+    share = min(1.0, len(runs) / SEEDS)
+    found = Counter(breach.fault for run in runs for breach in run.breaches)
+    summed = ("operations", "requests", "created", "changed", "deleted", "reads", "raises", "confirmed_closes")
+    figures = {each: total(runs, each) for each in (*summed, "void_announcements", "moved", "folds_killed")}
+    if name == FOLD.name:
+        more = [
+            at_least("items moved", figures["moved"], 5 * len(runs), "items"),
+            at_least("folds that were killed", figures["folds_killed"], len(runs) // 2, "processes"),
+        ]
+    else:
+        more = [
+            at_least("confirmed closes", figures["confirmed_closes"], int(LEAST_CLOSES * share), "closes"),
+            at_least("announcements that stay void", figures["void_announcements"], int(LEAST_VOID * share), ""),
+        ]
+    return Verdict(
+        fields={**figures, "breaches": dict(found), "faults": add_up(runs, "faults")},
+        lines=[", ".join(f"{name} {figure:,}" for name, figure in figures.items())],
+        bars=[*(at_most(f"items {fault}", found[fault], 0, "items") for fault in FAULTS), *more],
+        failing=[run.seed for run in runs if run.breaches],
+    )
+
+
+_ABOUT = "Items of a ShardedTable while everything fails: nothing lost, doubled or undone."
+STUDY = Study("table-faults", _ABOUT, [Part("table-faults", run, SEEDS)], judge)
+IN_BAND = Study(
+    "table-faults-in-band",
+    f"{_ABOUT} Environments find hot keys.",
+    [Part("table-faults-in-band", partial(run, is_in_band=True), SEEDS)],
+    judge,
+)
+FOLD = Study(
+    "table-faults-fold",
+    f"{_ABOUT} Items are moved to the base key.",
+    [Part("table-faults-fold", partial(run, folds=True), SEEDS)],
+    judge,
+)

@@ -19,16 +19,10 @@ from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history import Edited, Page, Seen
-from tools.world.clock import (
-    EPOCH_MS,
-    MOST_SKEW_MS,
-    Engine,
-    Function,
-    NoResponseError,
-    TooManyRequestsError,
-    Work,
-)
-from tools.world.meter import Meter, Record, digest_of, page_of, seen
+from tools.record import Record, digest_of, page_of, seen
+from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Work
+from tools.world.functions import Function, NoResponseError, TooManyRequestsError
+from tools.world.meter import Meter
 from tools.world.scenario import Scenario
 from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
@@ -128,15 +122,14 @@ class WritingClients(_Clients[NewMessage, Written]):
                 break  # it expired before it was stored
             else:
                 engine.sleep(clients.network_seconds)
-                meter.note_acknowledged(arrival.conversation_id, began, wcu)
-                meter.note_stored(arrival.conversation_id, began, wcu)
+                meter.note_stored(began, wcu)
                 if self.scenario.is_judged:
                     self.record.note_acknowledged(
                         arrival.conversation_id, written.message.message_id, digest, engine.now, expires_at=_expiry(new)
                     )
                 self._write_again(replace(new, message_id=written.message.message_id))
                 return
-        meter.note_failed(arrival.conversation_id, began, wcu)
+        meter.note_failed(began, wcu)
 
     def _note_nameless(self, new: NewMessage, digest: str) -> None:
         if new.message_id is None and self.scenario.is_judged:

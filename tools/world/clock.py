@@ -6,25 +6,15 @@ same instant keep the order in which they were planned, so a run is a pure funct
 
 A `Process` is what can be frozen or die as a whole: an execution environment. While it is frozen its tasks' events wait
 for the thaw; when it dies they never come, as for any process that is killed.
-
-A `Function` is one of Lambda's: environments that start cold, serve one request at a time, freeze in between, and die.
-Sources: Lambda Developer Guide, "Lambda execution environment lifecycle" (freeze and thaw), "Understanding Lambda
-function scaling" (a function gets at most 1,000 more environments in ten seconds). Which idle environment gets the next
-request is not documented: here it is any, at random, which spreads a conversation thinnest. Other traffic of the same
-function can be given as a whole, without its requests: some environments are taken by it at any time, and each idle one
-is thawed by it now and then.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
-from dataclasses import dataclass
 from functools import partial
 from heapq import heappop, heappush
-from math import log
-from random import Random
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 
@@ -37,13 +27,6 @@ EPOCH_MS = 1_800_000_000_000
 """When every run begins: an instant in 2027 that starts a slot and a minute."""
 MOST_SKEW_MS = 2_000.0
 """No clock of a function is further off; beyond 5 s, messages would be refused as lying ahead."""
-GROWTH_PER_SECOND = 100.0
-GROWTH_AT_ONCE = 1000.0
-COLD_START_MEDIAN_SECONDS = 0.6
-COLD_START_SIGMA = 0.25
-"""Assumption: the functions' imports take some 0.5 s."""
-BUSY_SECONDS = 0.006
-"""How long a request of other traffic keeps an environment awake."""
 
 
 class Process:
@@ -407,172 +390,3 @@ class SimulatedExecutor(Executor):
             else:
                 future.set_result(result)
         self._free += 1
-
-
-class NoResponseError(Exception):
-    """The caller got no response that says what became of the request: the environment died, or time was up."""
-
-
-class TooManyRequestsError(Exception):
-    """No environment was free, and none could be started."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionConfig:
-    """How one function's environments behave.
-
-    `warm` environments are there at the beginning; `taken` are busy with other traffic at any time, and each idle one
-    is thawed by it `other_requests_per_second` times a second. `death` is the odds that an environment dies in the
-    course of a request.
-    """
-
-    concurrency: int = 1000
-    warm: int = 0
-    taken: int = 0
-    other_requests_per_second: float = 0.0
-    death: float = 0.0
-
-
-class _Environment(Generic[RequestT, ResultT]):
-    """One execution environment. Its handler is built at its first request, as a cold start does."""
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-        self.process = Process()
-        self.handler: Callable[[RequestT], ResultT] | None = None
-        self.response: SimulatedFuture[ResultT] | None = None
-        """Of the request under way."""
-
-
-class Function(Generic[RequestT, ResultT]):
-    """One function and all its environments; `build` makes a handler from an environment's process and number."""
-
-    def __init__(
-        self,
-        engine: Engine,
-        config: FunctionConfig,
-        build: Callable[[Process, int], Callable[[RequestT], ResultT]],
-        random: Random,
-    ) -> None:
-        self.cold_starts = self.deaths = 0
-        """What happened to the environments."""
-        self._engine = engine
-        self._config = config
-        self._build = build
-        self._random = random
-        self._idle: list[_Environment[RequestT, ResultT]] = [_Environment(index) for index in range(config.warm)]
-        self._all = list(self._idle)
-        self._started = config.warm
-        self._growth = GROWTH_AT_ONCE
-        self._grown_at = 0.0
-
-    def invoke(self, request: RequestT, *, timeout_seconds: float = 29.0) -> ResultT:
-        """Run a request, in the calling task's time, and raise what its handler raises.
-
-        `TooManyRequestsError`: no environment could take it. `NoResponseError`: its environment died, or time was up;
-        the request may go on.
-        """
-        environment = self._take()
-        response: SimulatedFuture[ResultT] = SimulatedFuture(self._engine)
-        environment.response = response
-        self._engine.spawn(partial(self._serve, environment, response, request), environment.process)
-        if self._config.death and self._random.random() < self._config.death:
-            self._engine.after(self._random.expovariate(50.0), partial(self._die, environment, response))
-        wait_for(self._engine, (response,), timeout_seconds)
-        if not response.done():
-            raise NoResponseError("time is up")
-        try:
-            return response.result()
-        finally:
-            del response  # see `SimulatedFuture.result`
-
-    def kill_one(self) -> bool:
-        """Kill an environment at random, whatever it does; say whether there was one."""
-        if not self._all:
-            return False
-        environment = self._all[self._random.randrange(len(self._all))]
-        self._die(environment, environment.response)
-        return True
-
-    def kill(self, process: Process) -> None:
-        """Kill the environment that a process is, if it is still there."""
-        for environment in self._all:
-            if environment.process is process:
-                self._die(environment, environment.response)
-                return
-
-    def _take(self) -> _Environment[RequestT, ResultT]:
-        if len(self._idle) > self._config.taken:
-            place = self._random.randrange(len(self._idle))
-            self._idle[place], self._idle[-1] = self._idle[-1], self._idle[place]
-            environment = self._idle.pop()
-            self._engine.thaw(environment.process)
-            return environment
-        if len(self._all) >= self._config.concurrency or not self._may_grow():
-            raise TooManyRequestsError("no environment is free")
-        environment = _Environment(self._started)
-        self._started += 1
-        self.cold_starts += 1
-        self._all.append(environment)
-        return environment
-
-    def _may_grow(self) -> bool:
-        now = self._engine.now
-        self._growth = min(GROWTH_AT_ONCE, self._growth + (now - self._grown_at) * GROWTH_PER_SECOND)
-        self._grown_at = now
-        if self._growth < 1:
-            return False
-        self._growth -= 1
-        return True
-
-    def _serve(
-        self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT], request: RequestT
-    ) -> None:
-        handler = environment.handler
-        if handler is None:
-            if environment.index >= self._config.warm:
-                self._engine.sleep(self._random.lognormvariate(log(COLD_START_MEDIAN_SECONDS), COLD_START_SIGMA))
-            handler = environment.handler = self._build(environment.process, environment.index)
-        try:
-            result = handler(request)
-        except Exception as error:  # noqa: BLE001 - the caller gets it
-            self._rest(environment)
-            response.set_exception(error)
-            del response  # see `SimulatedFuture.result`
-        else:
-            self._rest(environment)
-            response.set_result(result)
-
-    def _rest(self, environment: _Environment[RequestT, ResultT]) -> None:
-        environment.response = None
-        self._idle.append(environment)
-        # After this very step, so that this task has ended by then.
-        self._engine.after(0.0, lambda: self._freeze(environment))
-
-    def _freeze(self, environment: _Environment[RequestT, ResultT]) -> None:
-        process = environment.process
-        if environment.response is not None or process.is_idle:
-            return
-        self._engine.freeze(process)
-        if self._config.other_requests_per_second:
-            wait = self._random.expovariate(self._config.other_requests_per_second)
-            self._engine.after(wait, lambda: self._serve_other(environment))
-
-    def _serve_other(self, environment: _Environment[RequestT, ResultT]) -> None:
-        """Be awake for a request of other traffic: what hangs in the background goes on."""
-        if environment.response is None and environment.process.frozen and environment.process.is_alive:
-            self._engine.thaw(environment.process)
-            self._engine.after(BUSY_SECONDS, lambda: self._freeze(environment))
-
-    def _die(self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT] | None) -> None:
-        """Kill an environment, unless the request that it was to die of has ended."""
-        if environment.response is not response or not environment.process.is_alive:
-            return
-        self.deaths += 1
-        self._engine.kill(environment.process)
-        self._all.remove(environment)
-        if response is None:
-            self._idle.remove(environment)
-        else:
-            environment.response = None
-            response.set_exception(NoResponseError("the environment died"))

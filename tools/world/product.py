@@ -7,7 +7,7 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -110,7 +110,6 @@ class World:
         parts: Parts | None = None,
         *,
         observer: Observer,
-        on_report: Callable[[], None] = lambda: None,
         seeds: str = "",
     ) -> None:
         """Build everything; `seeds` goes before the names of chance."""
@@ -122,12 +121,12 @@ class World:
         """The product's metrics, summed over all environments."""
         self.is_over = False
         """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
-        self.table = None if scenario.table is None else Table(scenario.table, self.random(f"{seeds}table"))
+        self.limits = None if scenario.table is None else Table(scenario.table)
         self.store = Network(
-            engine, random=self.random(f"{seeds}store"), observer=observer, seed=str(seed), limits=self.table
+            engine, random=self.random(f"{seeds}store"), observer=observer, seed=str(seed), limits=self.limits
         )
         self.store.dynamodb.call("CreateTable", MESSAGES)
-        self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"), on_report=on_report)
+        self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"))
         plan = scenario.faults or FaultPlan()
         self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
 
@@ -169,12 +168,12 @@ class World:
 
     def charge_others(self, wcu: float, every_seconds: float) -> None:
         """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
-        table = self.table
-        if table is None:
+        limits = self.limits
+        if limits is None:
             raise ValueError("a table without limits takes no other traffic")
 
         def charge() -> None:
-            table.write_evenly(wcu * every_seconds, self.engine.now, every_seconds)
+            limits.write_evenly(wcu * every_seconds, self.engine.now, every_seconds)
             self.engine.after(every_seconds, charge)
 
         self.engine.after(every_seconds, charge)

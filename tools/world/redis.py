@@ -195,13 +195,9 @@ class RedisNode:
 
 
 class RedisServer:
-    """The cluster of `nodes` primaries, empty. Slots are spread over the nodes in equal pieces.
+    """The cluster of `nodes` primaries, empty. Slots are spread over the nodes in equal pieces."""
 
-    `on_report` is told of each entry that reaches a stream.
-    """
-
-    def __init__(self, engine: Engine, *, nodes: int, random: Random, on_report: Callable[[], None]) -> None:
-        self.on_report = on_report
+    def __init__(self, engine: Engine, *, nodes: int, random: Random) -> None:
         self.lost = 0.0
         """Odds that a command gets no response; half of those ran all the same."""
         self.after_route: Callable[[Process], None] = lambda _: None
@@ -229,6 +225,11 @@ class RedisServer:
     def change(self, key: str, change: Change) -> None:
         """Apply a write to a key's node, now, without a client."""
         self.node_of(key).change(self.engine.now, change)
+
+    def empty(self) -> None:
+        """Forget everything, on all nodes."""
+        for node in self.nodes:
+            node.empty()
 
     def keys(self) -> list[str]:
         """List all keys that anybody ever named, whether they hold something or not."""
@@ -353,7 +354,6 @@ class RedisClient:
     def _append(self, node: RedisNode, key: str, fields: Mapping[str, str], oldest_ms: int) -> None:
         server, now_ms = self._server, self._server.engine.now_ms()
         server.reports += 1
-        server.on_report()
         node.change(server.engine.now, lambda data: data.xadd(key, fields, now_ms, oldest_ms))
 
     def xread(self, streams: Mapping[str, str], *, count: int) -> list[tuple[str, list[tuple[str, Mapping[str, str]]]]]:

@@ -1,22 +1,14 @@
-"""One run: a scenario, a seed and a strategy become a result. The same three give the same result, always.
-
-`make simulate-replay` runs one again, and prints what happened in it.
-"""
+"""One run of messages: a scenario, a seed and a strategy become a result, and the same three the same one."""
 
 from __future__ import annotations
 
-import argparse
-import sys
-from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from hotpartition_messages.writing import NewMessage, Written
-from tools.figures import MISSED
-from tools.scenarios.results import OUT_DIR, Cost, RunResult, Safety, write_result
-from tools.scenarios.strategies import HAND_SECONDS, STRATEGIES
+from tools.history import FAULTS, Verdict
+from tools.record import Record
 from tools.world.clients import (
     ChangeFunction,
     ChangingClients,
@@ -25,11 +17,14 @@ from tools.world.clients import (
     WritingClients,
     change_handler,
 )
-from tools.world.clock import MOST_SKEW_MS, Engine, Function
-from tools.world.faults import ClosesByHand, FaultDriver
-from tools.world.meter import Meter, Phases, Record
+from tools.world.clock import MOST_SKEW_MS, Engine
+from tools.world.faults import FaultDriver
+from tools.world.functions import Function
+from tools.world.meter import Meter, Raise, Reads, Writes
+from tools.world.operators import ClosesByHand
 from tools.world.product import TABLE, Parts, World
-from tools.world.scenario import SCENARIOS, FaultPlan, Scenario, scenario_by_name
+from tools.world.scenario import FaultPlan, Scenario
+from tools.world.strategy import Strategy
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -42,9 +37,79 @@ CHANGING_ENVIRONMENTS = 6
 LATE_SECONDS = 4.0
 """How long after the onset a failed write is no longer the detection's delay."""
 SETTLED_SECONDS = 3.0
-"""How long after the onset a load that nobody reacts to is served evenly; and how long before the heat's end all who
-react have done so."""
+"""How long after the onset a load that nothing reacts to is served evenly; and how long before the heat's end all that
+reacts has done so."""
+HAND_SECONDS = 6.0
+"""Of a rush that a person ends, so much of the time before is simulated: one second is like the other."""
 TEN_MINUTES = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Safety:
+    """The judge's counts: messages that were acknowledged, reads, and what was wrong by kind of fault."""
+
+    acknowledged: int = 0
+    reads: int = 0
+    found: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
+    examples: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Say whether the promise was kept."""
+        return not any(self.found.values())
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> Safety:
+        """Take over a verdict."""
+        return cls(
+            acknowledged=verdict.acknowledged,
+            reads=verdict.reads,
+            found={fault: getattr(verdict, fault) for fault in FAULTS},
+            examples=tuple(f"{f.fault}: {f.conversation_id} {f.message_id}: {f.detail}" for f in verdict.examples),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What the run used of everything that is paid for or can be overloaded."""
+
+    wcu: float
+    rcu: float
+    reports: int
+    redis_commands: int
+    store_operations: int
+    cold_starts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """One run; docs/simulation-summary.md says what the fields mean."""
+
+    scenario: str
+    seed: int
+    strategy: str
+    operations: int
+    writes: Writes
+    hot_reads: Reads
+    quiet_reads: Reads
+    cost: Cost
+    safety: Safety
+    raises: tuple[Raise, ...]
+    shard_counts: tuple[int, ...]
+    final_shard_count: int
+    raised_seconds: float | None
+    relieved_seconds: float | None
+    prompt_seconds: float | None
+    on_shards_seconds: float | None
+    late_failed_share: float
+    repeated_share: float | None
+    unserved_share_of_ten_minutes: float
+    closes: tuple[int, int]
+    """Confirmed ones, and announcements that stayed void."""
+    faults: tuple[tuple[str, int], ...]
+    """How often each kind of injected fault struck."""
+    counters: tuple[tuple[str, float], ...]
+    """The product's own metrics, summed over all its functions."""
 
 
 class MessageRun:
@@ -52,26 +117,20 @@ class MessageRun:
 
     def __init__(
         self,
-        engine: Engine,
         scenario: Scenario,
         seed: int,
-        strategy_name: str = "ours",
+        strategy: Strategy,
         parts: Parts | None = None,
         *,
         meter: type[Meter] = Meter,
     ) -> None:
-        if strategy_name not in STRATEGIES:
-            raise ValueError(f"there is no strategy {strategy_name!r}; there are {', '.join(STRATEGIES)}")
-        strategy = self.strategy = STRATEGIES[strategy_name]()
-        self.engine, self.seed = engine, seed
-        scenario = self.scenario = scenario.drawn_for(seed)
+        engine = self.engine = Engine()
+        self.seed, self.strategy = seed, strategy
+        scenario = self.scenario = scenario.named_for(seed)
         self.end = scenario.seconds + scenario.drain_seconds
-        self.phases = Phases(
-            scenario.hot_conversation, onset=scenario.onset, heat_end=scenario.heat_ends, end=scenario.seconds
-        )
-        self.meter = meter(engine, seconds=self.end, phases=self.phases)
+        self.meter = meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        world = self.world = World(engine, seed, scenario, parts, observer=self.meter, on_report=self.meter.note_report)
+        world = self.world = World(engine, seed, scenario, parts, observer=self.meter)
         self.store, self.redis = world.store, world.redis
         self.writing: Function[NewMessage, Written] = Function(
             engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")
@@ -97,22 +156,12 @@ class MessageRun:
         return Safety.of(self.record.judge())
 
 
-def simulate(scenario: Scenario, seed: int, strategy: str = "ours", *, parts: Parts | None = None) -> RunResult:
-    """Run a scenario under one of `STRATEGIES`; `seed` decides everything that is left to chance.
-
-    `parts` are the product's classes, some of them replaced.
-    """
-    run = _Run(scenario, seed, strategy, parts)
-    with closing(run.engine):
-        return run.result()
-
-
-class _Run(MessageRun):
+class Run(MessageRun):
     """A run with changes and faults beside all that."""
 
-    def __init__(self, scenario: Scenario, seed: int, strategy_name: str, parts: Parts | None) -> None:
-        super().__init__(Engine(), scenario, seed, strategy_name, parts)
-        engine, scenario, world, strategy = self.engine, self.scenario, self.world, self.strategy
+    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None = None) -> None:
+        super().__init__(scenario, seed, strategy, parts)
+        engine, scenario, world = self.engine, self.scenario, self.world
         plan = scenario.faults or FaultPlan()
         self.changing: ChangeFunction = Function(
             engine,
@@ -136,11 +185,50 @@ class _Run(MessageRun):
     def result(self) -> RunResult:
         """Let it happen, and sum it up."""
         scenario, engine = self.scenario, self.engine
+        self._start()
+        engine.run_until(self.end)
+        cost = self._cost()
+        safety = Safety()
+        if scenario.is_judged:
+            engine.run_until(engine.now + SETTLE_SECONDS)
+            safety = self.judge()
+        meter = self.meter
+        onset, heat_ends = scenario.onset, scenario.heat_ends
+        return RunResult(
+            scenario=scenario.name,
+            seed=self.seed,
+            strategy=self.strategy.name,
+            operations=meter.operations,
+            writes=meter.writes(),
+            hot_reads=meter.reads(hot=True),
+            quiet_reads=meter.reads(hot=False),
+            cost=cost,
+            safety=safety,
+            raises=tuple(meter.raises),
+            shard_counts=meter.shard_counts(),
+            final_shard_count=max(meter.shard_counts(), default=self.strategy.shard_count(scenario)),
+            raised_seconds=self._unskipped(meter.raised_seconds(onset)),
+            relieved_seconds=self._unskipped(meter.relieved_seconds(onset, heat_ends)),
+            prompt_seconds=self._unskipped(meter.prompt_seconds(onset, heat_ends)),
+            on_shards_seconds=self._unskipped(meter.on_shards_seconds(onset)),
+            late_failed_share=round(meter.failed_share_after(onset + LATE_SECONDS), 6),
+            repeated_share=meter.repeated_share(onset, heat_ends),
+            unserved_share_of_ten_minutes=round(self._unserved_share(), 6),
+            closes=(self.closes.confirmed, self.closes.void),
+            faults=self.driver.all_struck(),
+            counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
+        )
+
+    def _start(self) -> None:
+        """Start everything that happens beside the clients, and the clients."""
+        scenario, engine = self.scenario, self.engine
         self.strategy.start(self.world, scenario)
         if scenario.other_wcu:
             self.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
         if scenario.base_reads_per_second:
             engine.at(scenario.onset - BASE_READS_SECONDS, self._charge_base_read)
+        for at in scenario.emptied_at:
+            engine.at(at, self.redis.empty)
         if scenario.faults is not None:
             self.driver.start()
             self.closes.start()
@@ -149,59 +237,17 @@ class _Run(MessageRun):
         random = self.world.random("changing clients")
         changers = ChangingClients(engine, scenario, self.changing, self.meter, self.record, random, self.reading)
         changers.start()
-        engine.run_until(self.end)
-        self._wait_for_accepted()
-        cost, reads = self._cost(), self.meter.reads(self.store)
-        safety = Safety()
-        if scenario.is_judged:
-            engine.run_until(engine.now + SETTLE_SECONDS)
-            safety = self.judge()
-        meter = self.meter
-        hot = [r.shard_count for r in meter.raises if r.conversation_id == scenario.hot_conversation]
-        return RunResult(
-            scenario=scenario.name,
-            seed=self.seed,
-            strategy=self.strategy.name,
-            duration_seconds=self.end,
-            onset_seconds=scenario.onset,
-            hot_conversation=scenario.hot_conversation,
-            operations=meter.operations,
-            writes=meter.writes(),
-            reads=reads,
-            cost=cost,
-            safety=safety,
-            raises=tuple(meter.raises),
-            closes=(self.closes.confirmed, self.closes.void),
-            final_shard_count=max(hot, default=self.strategy.shard_count(scenario)),
-            raised_seconds=self._unskipped(meter.raised_seconds(scenario.onset)),
-            relieved_seconds=self._unskipped(meter.relieved_seconds(scenario.onset, scenario.heat_ends)),
-            prompt_seconds=self._unskipped(meter.prompt_seconds(scenario.onset, scenario.heat_ends)),
-            on_shards_seconds=self._unskipped(meter.on_shards_seconds(scenario.onset)),
-            late_failed_share=meter.failed_share_after(scenario.onset + LATE_SECONDS),
-            repeated_share=meter.repeated_share(scenario.onset, scenario.heat_ends),
-            series=meter.series(),
-            faults=self.driver.all_struck() if scenario.faults else tuple(sorted(self.store.all_struck().items())),
-            counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
-            phases=self.phases.summed(),
-            left_out_seconds=self.strategy.skipped_seconds,
-            unserved_share_of_ten_minutes=round(self._unserved_share(), 6),
-        )
 
     def _stop_faults(self) -> None:
         self.driver.stop()
         self.world.is_over = True
-
-    def _wait_for_accepted(self) -> None:
-        """Let what somebody has accepted be stored, for as long as the scenario says."""
-        meter = self.meter
-        self.engine.run_while(lambda: meter.stored_count + meter.failed < meter.offered, self.scenario.patience_seconds)
 
     def _unskipped(self, seconds: float | None) -> float | None:
         """Add the part of the rush that was left out, since nothing changes in it."""
         return seconds + self.strategy.skipped_seconds if seconds else seconds
 
     def _unserved_share(self) -> float:
-        """Compute `RunResult.unserved_share_of_ten_minutes`."""
+        """Compute what is not stored when a rush of ten minutes ends, if it goes on as in its last three seconds."""
         scenario, meter, skipped = self.scenario, self.meter, self.strategy.skipped_seconds
         onset, end = scenario.onset, scenario.heat_ends
         shown = end - onset
@@ -211,8 +257,8 @@ class _Run(MessageRun):
         return (unserved + max(0.0, TEN_MINUTES - skipped - shown) * (1 - late)) / TEN_MINUTES
 
     def _charge_base_read(self) -> None:
-        if self.world.table is not None:
-            self.world.table.read(self.scenario.hot_conversation, 0.5, self.engine.now)
+        if self.world.limits is not None:
+            self.world.limits.read(self.scenario.hot_conversation, 0.5, self.engine.now)
         wait = self.base_reads.expovariate(self.scenario.base_reads_per_second)
         if self.engine.now + wait < self.scenario.seconds:
             self.engine.after(wait, self._charge_base_read)
@@ -229,23 +275,11 @@ class _Run(MessageRun):
         )
 
 
-def replay(arguments: Sequence[str]) -> int:
-    """Run the command `replay`."""
-    parser = argparse.ArgumentParser(prog="python -m tools.scenarios replay", description=__doc__)
-    parser.add_argument("--scenario", default="compare", choices=sorted(SCENARIOS))
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--strategy", default="ours", choices=tuple(STRATEGIES))
-    parser.add_argument("--out", type=Path, default=OUT_DIR)
-    options = parser.parse_args(arguments)
-    run = simulate(scenario_by_name(options.scenario), options.seed, options.strategy)
-    path = write_result(run, options.out, f"{options.scenario}-{options.seed}-{options.strategy}.json")
-    say = sys.stdout.write
-    say(f"{run.operations:,} client requests, {run.cost.store_operations:,} requests to DynamoDB\n")
-    say(f"raised after {run.raised_seconds} s, relieved after {run.relieved_seconds} s\n")
-    for each in run.raises:
-        say(f"  {each.at_seconds:8.3f} s  {each.conversation_id}: N = {each.shard_count} ({each.reason})\n")
-    say(f"{run.safety}\n")
-    for example in run.safety.examples:
-        say(f"  {example}\n")
-    say(f"{path}\n")
-    return 0 if run.safety.holds else MISSED
+def simulate(scenario: Scenario, seed: int, strategy: Strategy, *, parts: Parts | None = None) -> RunResult:
+    """Run a scenario under a strategy; `seed` decides everything that is left to chance.
+
+    `parts` are the product's classes, some of them replaced.
+    """
+    run = Run(scenario, seed, strategy, parts)
+    with closing(run.engine):
+        return run.result()

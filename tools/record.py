@@ -1,0 +1,254 @@
+"""What clients wrote and read: a history for the judge of `tools.history`.
+
+A lookup of one item, and a read between two times, are reads of a part of a conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hotpartition_messages import Message
+from hotpartition_messages.cursor import Cursor, build_cursor
+from hotpartition_messages.message_ids import message_time_ms
+from hotpartition_messages.reading import PageRequest, PageResult
+from tools.history import (
+    Acknowledged,
+    Added,
+    Deleted,
+    Edited,
+    Finding,
+    History,
+    Page,
+    Read,
+    Seen,
+    Unresolved,
+    Verdict,
+    check_history,
+    find_breaches,
+    join_pages,
+)
+from tools.world.clock import EPOCH_MS
+
+
+def digest_of(sender: str, body: str) -> str:
+    """Build what a message read is compared by with the message written: senders and bodies are short or made up."""
+    return f"{sender} {len(body)} {body[:64]}"
+
+
+def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
+    """Note messages as they were read."""
+    return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
+
+
+def page_of(request: PageRequest, response: PageResult, began: float, ended: float) -> Page:
+    """Note a page as it was read."""
+    return Page(
+        conversation_id=request.conversation_id,
+        order="newest" if request.newest_first else "oldest",
+        consistency="strong" if request.is_strong else "eventual",
+        started_at=began,
+        messages=seen(response.messages),
+        cursor=_cursor_text(request, request.cursor),
+        next_cursor=_cursor_text(request, response.next_cursor),
+        ended_at=ended,
+    )
+
+
+def _cursor_text(request: PageRequest, cursor: Cursor | None) -> str | None:
+    return build_cursor(request.conversation_id, cursor, newest_first=request.newest_first)
+
+
+@dataclass(slots=True)
+class Offer:
+    """An item that a client wants to have stored, and when it learned that it is."""
+
+    digest: str
+    offered_at: float
+    expires_at: float | None = None
+    acknowledged_at: float | None = None
+    deletion: Deleted | None = None
+    """The last one that was begun."""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether it is known to be stored, and not known to be deleted."""
+        is_gone = self.deletion is not None and self.deletion.ended_at is not None
+        return self.acknowledged_at is not None and not is_gone
+
+
+@dataclass(slots=True)
+class Record:
+    """Everything that was written and read."""
+
+    clock_error: float = 0.0
+    """How far a function's clock may be off, in seconds."""
+    edits: list[Edited] = field(default_factory=list)
+    deletions: list[Deleted] = field(default_factory=list)
+    additions: list[Added] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    offers: dict[str, dict[str, Offer]] = field(default_factory=dict)
+    """By conversation and id, in the order in which they were made."""
+    _nameless: list[Unresolved] = field(default_factory=list)
+
+    @property
+    def conversations(self) -> list[str]:
+        """All that anything was offered for."""
+        return sorted(self.offers)
+
+    def acknowledged_ids(self, conversation_id: str) -> list[str]:
+        """List the messages that are known to be stored, in the order in which they were offered."""
+        offers = self.offers.get(conversation_id, {})
+        return [message_id for message_id, offer in offers.items() if offer.acknowledged_at is not None]
+
+    def sender_of(self, conversation_id: str, message_id: str) -> str:
+        """Tell who sent a message, as its digest says."""
+        return self.offers[conversation_id][message_id].digest.partition(" ")[0]
+
+    def note_offer(
+        self,
+        conversation_id: str,
+        message_id: str,
+        digest: str,
+        *,
+        offered_at: float = float("-inf"),
+        expires_at: float | None = None,
+    ) -> None:
+        """An item with a known id is about to be written."""
+        offers = self.offers.setdefault(conversation_id, {})
+        offers.setdefault(message_id, Offer(digest, offered_at, expires_at))
+
+    def note_nameless(self, conversation_id: str, digest: str) -> None:
+        """A message was offered, and nobody learned which id it may have got."""
+        self._nameless.append(Unresolved(conversation_id=conversation_id, message_id=None, digest=digest))
+
+    def note_acknowledged(
+        self, conversation_id: str, message_id: str, digest: str, at: float, *, expires_at: float | None = None
+    ) -> None:
+        """An item is known to be stored."""
+        self.note_offer(conversation_id, message_id, digest, expires_at=expires_at)
+        offer = self.offers[conversation_id][message_id]
+        offer.expires_at = expires_at
+        if offer.acknowledged_at is None:
+            offer.acknowledged_at = at
+
+    def note_deletion(
+        self, conversation_id: str, message_id: str, *, began: float, ended: float | None = None
+    ) -> Deleted:
+        """An item was deleted, or nobody knows whether it was: as long as the record has no `ended_at`."""
+        deletion = Deleted(conversation_id=conversation_id, message_id=message_id, started_at=began, ended_at=ended)
+        self.deletions.append(deletion)
+        self.offers[conversation_id][message_id].deletion = deletion
+        return deletion
+
+    def note_addition(
+        self, conversation_id: str, message_id: str, token: str, *, began: float, amount: int = 0
+    ) -> Added:
+        """Somebody begins to add to an item; the record has no `ended_at` as long as it is not acknowledged."""
+        addition = Added(
+            conversation_id=conversation_id, message_id=message_id, token=token, amount=amount, started_at=began
+        )
+        self.additions.append(addition)
+        return addition
+
+    def note_read(self, request: PageRequest, pages: Sequence[Page]) -> None:
+        """A read from an end, or between two times; the latter went through to its other end."""
+        read = join_pages(pages)
+        if request.after_ms is not None or request.before_ms is not None:
+            low = -1 if request.after_ms is None else request.after_ms
+            high = float("inf") if request.before_ms is None else request.before_ms
+            read = replace(read, covers=lambda i: low <= message_time_ms(i) < high)
+        self.reads.append(read)
+
+    def note_page(
+        self, request: PageRequest, response: PageResult, began: float, ended: float, *, bound_seconds: float
+    ) -> None:
+        """One page was read, by itself, and may be so old."""
+        self.note_read(request, [replace(page_of(request, response, began, ended), bound_seconds=bound_seconds)])
+
+    def note_lookup(
+        self, conversation_id: str, message_id: str, found: Sequence[Seen], began: float, ended: float
+    ) -> None:
+        """An item was looked up by its id, strongly consistent."""
+        self.note_whole_read(conversation_id, found, began, ended, only=message_id)
+
+    def note_whole_read(
+        self,
+        conversation_id: str,
+        found: Sequence[Seen],
+        began: float,
+        ended: float,
+        *,
+        is_strong: bool = True,
+        newest_first: bool = False,
+        only: str | None = None,
+    ) -> None:
+        """All of a conversation was read, or what it has under one id."""
+        read = Read(
+            conversation_id=conversation_id,
+            order="newest" if newest_first else "oldest",
+            consistency="strong" if is_strong else "eventual",
+            started_at=began,
+            messages=tuple(found),
+            complete=True,
+            ended_at=ended,
+        )
+        self.reads.append(read if only is None else replace(read, covers=lambda i: i == only))
+
+    def note_poll(self, conversation_id: str, found: Mapping[str, Seen], began: float, settle_seconds: float) -> None:
+        """A poller found this, its last walk included, which began then.
+
+        It accounts for the messages that were acknowledged within so many seconds of their own time.
+        """
+        offers = self.offers.get(conversation_id, {})
+
+        def is_accounted_for(message_id: str) -> bool:
+            at = offers[message_id].acknowledged_at if message_id in offers else None
+            is_in_time = at is not None and EPOCH_MS + at * 1000 - message_time_ms(message_id) <= settle_seconds * 1000
+            return is_in_time or message_id in found
+
+        read = Read(
+            conversation_id=conversation_id,
+            order="oldest",
+            consistency="strong",
+            started_at=began,
+            messages=tuple(found[message_id] for message_id in sorted(found)),
+            complete=True,
+            is_gathered=True,
+            covers=is_accounted_for,
+        )
+        self.reads.append(read)
+
+    def judge(self) -> Verdict:
+        """Judge everything."""
+        return check_history(self._history())
+
+    def breaches(self) -> tuple[Finding, ...]:
+        """Judge everything, and list what is wrong."""
+        return find_breaches(self._history())
+
+    def _history(self) -> History:
+        acknowledged, unresolved = [], []
+        for conversation_id, offers in self.offers.items():
+            for message_id, offer in offers.items():
+                place = {"conversation_id": conversation_id, "message_id": message_id, "digest": offer.digest}
+                if offer.acknowledged_at is None:
+                    unresolved.append(Unresolved(**place, offered_at=offer.offered_at))
+                    continue
+                acknowledged.append(
+                    Acknowledged(
+                        **place,
+                        offered_at=offer.offered_at,
+                        acknowledged_at=offer.acknowledged_at,
+                        expires_at=offer.expires_at,
+                    )
+                )
+        return History(
+            acknowledged=tuple(acknowledged),
+            unresolved=(*unresolved, *self._nameless),
+            reads=tuple(self.reads),
+            edits=tuple(self.edits),
+            deletions=tuple(self.deletions),
+            additions=tuple(self.additions),
+            clock_error=self.clock_error,
+        )

@@ -1,0 +1,94 @@
+"""Strategies side by side on one rush: the first part of `make simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from tools.figures import Distribution
+from tools.scenarios.step import LARGE_BODY, SMALL_BODY, step
+from tools.scenarios.strategies import Alarm, Fixed, Sources, base_key, static
+from tools.world.run import RunResult, simulate
+from tools.world.scenario import HOT, Clients, Readers
+from tools.world.strategy import InBand, Ours, Strategy
+from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
+
+SEEDS = 12
+SCENARIO = replace(
+    step(),
+    workload=Workload(
+        (
+            ConversationFlow(
+                conversation_id=HOT,
+                shape=Step(before=200.0, after=4000.0, onset=4.0, end=14.0),
+                body_bytes=LARGE_BODY,
+            ),
+            ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=SMALL_BODY, prefix="quiet-room"),
+        )
+    ),
+    name="compare",
+    description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
+    "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
+    "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
+    "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB.",
+    seconds=24.0,
+    onset=4.0,
+    heat_end=14.0,
+    drain_seconds=8.0,
+    clients=Clients(attempts=2),
+    readers=Readers(per_second=20.0, strong_share=0.0, hot_share=0.5, limits=(20,)),
+    is_judged=True,
+)
+"""The step, smaller and with reads, and with what comes after it."""
+
+STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
+    "none": lambda: Fixed("none", base_key),
+    "sources": Sources,
+    "alarm": Alarm,
+    "static": static,
+    "in_band": InBand,
+    "ours": Ours,
+}
+
+
+def run(seed: int, name: str) -> RunResult:
+    """Run one seed of a strategy."""
+    return simulate(SCENARIO, seed, STRATEGIES[name]())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategySummary:
+    """One strategy over many seeds; `acknowledged`, `missing` and `duplicated` are sums."""
+
+    strategy: str
+    raised_seconds: Distribution
+    prompt_seconds: Distribution
+    final_shard_count: Distribution
+    unserved_share_of_ten_minutes: Distribution
+    wcu_per_stored_wcu: Distribution
+    """Write units that DynamoDB charged for each that was stored for clients: what is refused is not charged."""
+    write_p99_ms: Distribution
+    hot_page_rcu: Distribution
+    quiet_page_rcu: Distribution
+    hot_page_p50_ms: Distribution
+    acknowledged: int
+    missing: int
+    duplicated: int
+
+    @classmethod
+    def of(cls, runs: Sequence[RunResult]) -> StrategySummary:
+        """Sum up the runs of one strategy."""
+        names = ("raised_seconds", "prompt_seconds", "final_shard_count", "unserved_share_of_ten_minutes")
+        stored = [max(1.0, run.writes.offered_wcu - run.writes.failed_wcu) for run in runs]
+        return cls(
+            strategy=runs[0].strategy,
+            **{name: Distribution.of(getattr(run, name) for run in runs) for name in names},
+            wcu_per_stored_wcu=Distribution.of(run.cost.wcu / wcu for run, wcu in zip(runs, stored, strict=True)),
+            write_p99_ms=Distribution.of(run.writes.latency_ms.p99 for run in runs),
+            hot_page_rcu=Distribution.of(run.hot_reads.rcu_per_page for run in runs),
+            quiet_page_rcu=Distribution.of(run.quiet_reads.rcu_per_page for run in runs),
+            hot_page_p50_ms=Distribution.of(run.hot_reads.latency_ms.p50 for run in runs),
+            acknowledged=sum(run.safety.acknowledged for run in runs),
+            missing=sum(run.safety.found["missing"] for run in runs),
+            duplicated=sum(run.safety.found["duplicated"] for run in runs),
+        )

@@ -1,0 +1,147 @@
+"""Messages while everything fails: nothing is lost, doubled or undone. `make simulate-faults`.
+
+An operation is one request of a client to the API: a write, a page, a lookup or a change, repetitions included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+from tools.figures import at_least, at_most
+from tools.history import FAULTS
+from tools.seeds import Part, Study, Verdict, add_up, total
+from tools.world.run import RunResult, simulate
+from tools.world.scenario import ALL_FAULTS, HOT, Changes, Readers, faulty
+from tools.world.strategy import InBand, Ours
+from tools.world.workload import ConversationFlow, Flash, Step, Workload, ZipfFlow, constant
+
+SEEDS = 300
+LEAST_OPERATIONS = 1_000_000
+LEAST_CLOSES, LEAST_VOID = 500, 100
+"""Of all seeds."""
+FLOWS = (
+    ConversationFlow(
+        conversation_id=HOT,
+        shape=Step(before=4.0, after=50.0, onset=4.0, end=20.0),
+        body_bytes=(20, 600),
+    ),
+    ConversationFlow(
+        conversation_id="second-room-{seed}",
+        shape=Flash(before=3.0, peak=60.0, onset=9.0, rise=1.5, half_life=4.0),
+        body_bytes=(20, 1800),
+    ),
+    ConversationFlow(
+        conversation_id="third-room-{seed}",
+        shape=Step(before=0.0, after=30.0, onset=13.0, end=21.0),
+        age_seconds=(100.0, 160.0),
+        backwards_seconds=5.0,
+        body_bytes=(20, 600),
+    ),
+    ZipfFlow(conversations=6, shape=constant(12.0), body_bytes=(20, 600)),
+)
+SCENARIO = faulty(
+    "faults",
+    "Everything goes wrong: Redis fails, forgets, hangs and is emptied; DynamoDB throttles, errs, loses requests and "
+    "responses and lags; environments and consumers die; clocks differ; clients repeat.",
+    Workload(FLOWS),
+    readers=Readers(
+        per_second=14.0,
+        newest=0.45,
+        complete=0.1,
+        bounded=0.25,
+        lookups=0.2,
+        strong_share=0.75,
+        hot_share=0.5,
+        limits=(3, 10, 25, 50),
+        long_limits=(25, 60, 200),
+        poll_limits=(5,),
+    ),
+    changes=Changes(per_second=10.0, repeated_share=0.15, expiring_share=0.05),
+)
+HUNTED = (
+    ConversationFlow(conversation_id=HOT, shape=Step(before=2.0, after=40.0, onset=1.0, end=8.0), body_bytes=(20, 600)),
+    ConversationFlow(
+        conversation_id="old-room-{seed}",
+        shape=Step(before=1.0, after=35.0, onset=2.0, end=7.0),
+        age_seconds=(20.0, 40.0),
+        backwards_seconds=3.0,
+        body_bytes=(20, 600),
+    ),
+)
+HUNT = replace(
+    SCENARIO,
+    name="hunt",
+    description="As `faults`, but small: two conversations that get hot at once, and readers that always look.",
+    workload=Workload(HUNTED),
+    seconds=9.0,
+    onset=1.0,
+    drain_seconds=6.0,
+    readers=replace(
+        SCENARIO.readers,
+        per_second=50.0,
+        newest=0.7,
+        complete=0.05,
+        bounded=0.15,
+        lookups=0.1,
+        strong_share=1.0,
+        hot_share=0.6,
+    ),
+    changes=replace(SCENARIO.changes, per_second=25.0, repeated_share=0.3),
+    faults=replace(
+        ALL_FAULTS,
+        consumer_kills=0.05,
+        redis_outages=0.05,
+        stream_trims=0.02,
+        consumer_crash=0.3,
+        redis_lost=0.05,
+        skew_ms=2500.0,
+    ),
+)
+"""A broken protocol shows soon here."""
+
+
+def run(seed: int, *, is_in_band: bool = False) -> RunResult:
+    """Run one seed: clients and faults, then calm, then everything is read from both ends, and judged."""
+    return simulate(SCENARIO, seed, InBand() if is_in_band else Ours())
+
+
+def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
+    """Hold all seeds against the bars, which are for 300 of them."""
+    (runs,) = by_part.values()
+    share = min(1.0, len(runs) / SEEDS)
+    found = {fault: sum(run.safety.found[fault] for run in runs) for fault in FAULTS}
+    operations, confirmed = total(runs, "operations"), sum(run.closes[0] for run in runs)
+    void, acknowledged = sum(run.closes[1] for run in runs), sum(run.safety.acknowledged for run in runs)
+    figures = {
+        "operations": operations,
+        "store_operations": sum(run.cost.store_operations for run in runs),
+        "acknowledged": acknowledged,
+        "reads": sum(run.safety.reads for run in runs),
+        "raises": sum(len(run.raises) for run in runs),
+        "confirmed_closes": confirmed,
+        "void_announcements": void,
+        "lost": found["missing"],
+        "doubled": found["duplicated"],
+        "other_breaches": sum(found.values()) - found["missing"] - found["duplicated"],
+        "faults": add_up(runs, "faults"),
+    }
+    return Verdict(
+        fields=figures,
+        lines=[", ".join(f"{name} {figure:,}" for name, figure in figures.items() if isinstance(figure, int))],
+        bars=[
+            *(at_most(f"messages {fault}", count, 0, "messages") for fault, count in found.items()),
+            at_least("client requests", operations, int(LEAST_OPERATIONS * share), "requests"),
+            at_least("confirmed closes", confirmed, int(LEAST_CLOSES * share), "closes"),
+            at_least("announcements that stay void", void, int(LEAST_VOID * share), "announcements"),
+        ],
+        failing=[run.seed for run in runs if not run.safety.holds],
+    )
+
+
+_ABOUT = "Messages while everything fails: nothing lost, doubled or undone."
+STUDY = Study("faults", _ABOUT, [Part("faults", run, SEEDS)], judge)
+IN_BAND = Study(
+    "faults-in-band", f"{_ABOUT} Writers find hot keys.", [Part("faults", partial(run, is_in_band=True), SEEDS)], judge
+)

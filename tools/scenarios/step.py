@@ -1,0 +1,175 @@
+"""A step on one key: how soon it is noticed, spread and over. `make simulate-step`.
+
+The step comes anywhere in a slot, drawn from the seed. Beside it run some seeds without any mitigation, and the step to
+other loads, on other tables, and where the base key's reads are refused, so that writers look routes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+from hotpartition.core.sampler import SLOT_MS
+from tools.figures import Bar, Distribution, at_least, at_most
+from tools.scenarios.strategies import Fixed, base_key
+from tools.seeds import Part, Study, Verdict
+from tools.world.functions import FunctionConfig
+from tools.world.run import RunResult, simulate
+from tools.world.scenario import HOT, Scenario, table_of
+from tools.world.strategy import Ours
+from tools.world.workload import ConversationFlow, Step, Workload
+
+ONSET = 5.0
+SEEDS, UNMITIGATED_SEEDS, VARIANT_SEEDS = 100, 2, 4
+RAISED_SECONDS, ON_SHARDS_SECONDS = 2.0, 4.0
+FAILED_SHARE, LATE_FAILED_SHARE = 0.03, 0.01
+ONE_RAISE_SHARE = 0.97
+MOST_SHARDS = 16
+REPEATED_SHARE = 0.03
+SMALL_BODY = (700, 800)
+LARGE_BODY = (15_800, 16_100)
+"""Items of 16 KiB."""
+_SMALL_SECONDS = 2.5
+"""How long after the onset items are of 1 KiB. A raise's own update takes 1 WCU of the hot partition: beside writes of
+8 it would always find them, beside writes of 1 it has to be lucky."""
+
+
+def step(
+    load_wcu: float = 4000.0,
+    partitions: int = 32,
+    *,
+    name: str = "step",
+    heat_seconds: float = 60.0,
+    phase: float = 0.0,
+    **others: Any,
+) -> Scenario:
+    """Build the step of the project's bar, or one to another load or on another table; `others` as given.
+
+    Items are of 1 KiB until it should have been noticed, and larger from then on. `phase`: how long after the beginning
+    of a slot it comes; a step that begins exactly on one flatters fast detectors.
+    """
+    onset = ONSET + phase
+    until = onset + _SMALL_SECONDS
+    shape = Step(before=100.0, after=load_wcu, onset=onset)
+    flows = (
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=SMALL_BODY, end=until),
+        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=LARGE_BODY, start=until),
+    )
+    return Scenario(
+        name=name,
+        description=f"One conversation steps from 100 to {load_wcu:,.0f} WCU/s after 5 s and stays there for "
+        f"{heat_seconds:g} s; 1,000 environments, items of 1 KiB until 2.5 s after the step and of 16 KiB then, "
+        f"10,000 WCU/s of other traffic, a warm table of {partitions} partitions.",
+        workload=Workload(flows),
+        seconds=onset + heat_seconds,
+        onset=onset,
+        hot_wcu=load_wcu,
+        table=table_of(partitions),
+        other_wcu=10_000.0,
+        writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
+        is_judged=False,
+        **others,
+    )
+
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    **{f"step-{load}-on-32": {"load_wcu": float(load), "heat_seconds": 25.0} for load in (2_000, 6_000, 10_000)},
+    **{f"step-4000-on-{count}": {"partitions": count, "heat_seconds": 25.0} for count in (8, 16, 128)},
+    "read_hot": {"heat_seconds": 15.0, "base_reads_per_second": 12_000.0},
+}
+"""The step to other loads, on smaller and larger tables, and beside 6,000 RCU/s on the base key."""
+MOST_SHARDS_OF = {"step-2000-on-32": 8, "step-6000-on-32": 26, "step-10000-on-32": 48}
+"""The largest N of any seed."""
+
+
+def run(seed: int, *, name: str = "step", is_mitigated: bool = True, **values: Any) -> RunResult:
+    """Run one seed."""
+    phase = Random(f"phase/{seed}").random() * SLOT_MS / 1000
+    strategy = Ours() if is_mitigated else Fixed("none", base_key)
+    return simulate(step(name=name, phase=phase, **values), seed, strategy)
+
+
+def summarize(runs: Sequence[RunResult]) -> dict[str, Any]:
+    """Sum up the seeds of the step, or of a variant."""
+    return {
+        "raised_seconds": Distribution.of(run.raised_seconds for run in runs),
+        "on_shards_seconds": Distribution.of(run.on_shards_seconds for run in runs),
+        "relieved_seconds": Distribution.of(run.relieved_seconds for run in runs),
+        "final_shard_count": Distribution.of(float(run.final_shard_count) for run in runs),
+        "late_failed_share_of_offered": Distribution.of(run.late_failed_share for run in runs),
+        "repeated_share": Distribution.of(run.repeated_share for run in runs),
+        "waited": Distribution.of(float(run.writes.waited) for run in runs),
+        "waited_seconds": Distribution.of(run.writes.waited_seconds for run in runs),
+        "stored_within_second_share": Distribution.of(run.writes.stored_within_second_share for run in runs),
+        "write_p99_ms": Distribution.of(run.writes.latency_ms.p99 for run in runs),
+    }
+
+
+def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
+    """Hold the seeds against the bars. Of the runs without mitigation the best one counts."""
+    runs = by_part["step"]
+    baseline_wcu = max(1.0, min(run.writes.failed_wcu for run in by_part["no mitigation"]))
+    summary = summarize(runs)
+    failed = Distribution.of(run.writes.failed_wcu / baseline_wcu for run in runs)
+    one_raise = sum(len(run.shard_counts) == 1 for run in runs)
+    repeated = [run.repeated_share for run in runs if run.repeated_share is not None]
+    variants = {name: summarize(by_part[name]) for name in VARIANTS}
+    bars = [
+        *_soon(summary, ""),
+        at_least(
+            "seeds in which the final N was reached in one raise", one_raise, ONE_RAISE_SHARE * len(runs), "seeds"
+        ),
+        at_most("N, worst seed", summary["final_shard_count"].highest, MOST_SHARDS, "shards"),
+        at_most(
+            "puts beyond one for each write, once on shards",
+            sum(repeated) / len(repeated) if repeated else None,
+            REPEATED_SHARE,
+            "as a share",
+        ),
+        at_most("failed writes, of those without mitigation, worst seed", failed.highest, FAILED_SHARE, "as a share"),
+        *(
+            at_most(f"N in {name}, worst seed", variants[name]["final_shard_count"].highest, most, "shards")
+            for name, most in MOST_SHARDS_OF.items()
+        ),
+        *_soon(variants["read_hot"], ", where the base key's reads are refused"),
+    ]
+    return Verdict(
+        fields={
+            "description": step().description,
+            **summary,
+            "unmitigated_failed_wcu": baseline_wcu,
+            "failed_share_of_unmitigated": failed,
+            "variants": variants,
+        },
+        lines=[f"{name}: {figure.text()}" for name, figure in summary.items()]
+        + [f"{name}: N {each['final_shard_count'].text()}" for name, each in variants.items()],
+        bars=bars,
+    )
+
+
+def _soon(summary: Mapping[str, Distribution], where: str) -> list[Bar]:
+    late = summary["late_failed_share_of_offered"].highest
+    return [
+        at_most(f"onset to raise, p99{where}", summary["raised_seconds"].p99, RAISED_SECONDS, "s"),
+        at_most(
+            f"onset to 95 % of new writes on shards, p99{where}",
+            summary["on_shards_seconds"].p99,
+            ON_SHARDS_SECONDS,
+            "s",
+        ),
+        at_most(f"failed of what was offered after 4 s, worst seed{where}", late, LATE_FAILED_SHARE, "as a share"),
+    ]
+
+
+STUDY = Study(
+    "step",
+    step().description,
+    [
+        Part("step", run, SEEDS),
+        Part("no mitigation", partial(run, is_mitigated=False), UNMITIGATED_SEEDS),
+        *(Part(name, partial(run, name=name, **values), VARIANT_SEEDS) for name, values in VARIANTS.items()),
+    ],
+    judge,
+)

@@ -1,0 +1,225 @@
+"""What operators run beside the load: processes that die at any request, and are started again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from hotpartition.control.folding import Folder, FoldForm
+from hotpartition.core.errors import InvalidRequestError, RetryLaterError
+from hotpartition.core.keys import KeyForm
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.engine.closing import CloseStep
+from hotpartition.table.schema import CHANGES, NOTED, SHARDS
+from tools.world.clock import Process
+from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.world.product import World, build_closer, build_raiser
+from tools.world.scenario import SHORT_TIMES
+
+INVENTED_CLOSES = 0.4
+DYING, PAUSING = 0.2, 0.3
+"""Odds of who closes between two steps."""
+LONGEST_PAUSE_SECONDS = 5.0
+RAISER_SECONDS = 0.3
+"""How often something looks whether there is anything to raise."""
+FOLD_SETTLE_SECONDS = 2.0
+FOLDED_PER_SECOND = 400.0
+FOLD_DEATHS = 0.005
+"""The odds that a process that folds dies of one of its requests: it sends hundreds of them."""
+DEATH_SECONDS = 0.01
+"""Mean time from there to its death: as long as a request takes, so that it has happened, or not."""
+LONGEST_REPAIR_SECONDS = 600.0
+
+
+class RaisesByHand:
+    """Raises at random moments, beside the consumer or instead of it: by something that may die in between."""
+
+    def __init__(
+        self,
+        world: World,
+        place: JournalPlace,
+        *,
+        per_second: float,
+        most_shards: int,
+        choose: Callable[[], str],
+        is_timed: bool = True,
+        urgent: list[str] | None = None,
+    ) -> None:
+        """Raise keys that `choose` returns; those that are `urgent` first, as soon as there is something that can.
+
+        Generations of keys without positions (not `is_timed`) begin at the beginning of time.
+        """
+        self.count = 0
+        self.function: Function[tuple[str, Generation], None] = Function(
+            world.engine, FunctionConfig(concurrency=1, warm=1), self._build, world.random("raisers")
+        )
+        self._is_timed = is_timed
+        self._urgent = [] if urgent is None else urgent
+        self._world = world
+        self._place = place
+        self._per_second = per_second
+        self._most_shards = most_shards
+        self._choose = choose
+        self._random = world.random("raises")
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.engine.spawn(self._run)
+
+    def _build(self, process: Process, index: int) -> Callable[[tuple[str, Generation]], None]:
+        raiser = build_raiser(self._world, process, index, self._place)
+
+        def handle(asked: tuple[str, Generation]) -> None:
+            collection, generation = asked
+            raiser.raise_route(collection, (generation,), cause=Cause("simulated"))
+
+        return handle
+
+    def _run(self) -> None:
+        engine, random = self._world.engine, self._random
+        next_at = engine.now + random.expovariate(self._per_second)
+        while not self._world.is_over:
+            engine.sleep(RAISER_SECONDS)
+            if not self._urgent and engine.now < next_at:
+                continue
+            key = self._urgent.pop() if self._urgent else self._choose()
+            next_at = engine.now + random.expovariate(self._per_second)
+            since_ms = engine.now_ms() - random.randrange(6_000) if self._is_timed else 0
+            generation = Generation(since_ms=since_ms, shard_count=random.randint(1, self._most_shards))
+            try:
+                self.function.invoke((key, generation))
+            except (RetryLaterError, NoResponseError, TooManyRequestsError):
+                continue
+            self.count += 1
+
+
+class ClosesByHand:
+    """Closes raised keys at random moments, by something that may pause or die between any two requests."""
+
+    def __init__(
+        self, world: World, place: JournalPlace, *, per_second: float, choose: Callable[[Random], str]
+    ) -> None:
+        """Close keys that `choose` returns."""
+        self.confirmed = 0
+        self.void = 0
+        """Announcements that were made, and never confirmed."""
+        self.function: Function[str, CloseStep] = Function(
+            world.engine, FunctionConfig(concurrency=4, warm=2), self._build, world.random("closers")
+        )
+        self._world = world
+        self._place = place
+        self._per_second = per_second
+        self._choose = choose
+        self._choice = world.random("closed")
+        self._random = world.random("closes")
+
+    def start(self) -> None:
+        """Begin."""
+        self._world.engine.spawn(self._run)
+
+    def _build(self, process: Process, index: int) -> Callable[[str], CloseStep]:
+        closer = build_closer(self._world, process, index, self._place, SHORT_TIMES)
+
+        def handle(collection: str) -> CloseStep:
+            closing = closer.plan(collection, cause=Cause("simulated"))
+            self._pause()
+            closing = closer.announce(closing)
+            # Until it is confirmed, for whatever reason that does not come about.
+            self.void += closing.step in {CloseStep.ANNOUNCED, CloseStep.VOID}
+            if self._random.random() < DYING:
+                return closing.step
+            self._pause()
+            closing = closer.confirm(closing)
+            if closing.step is CloseStep.CONFIRMED:
+                self.confirmed += 1
+                self.void -= 1
+            return closing.step
+
+        return handle
+
+    def _pause(self) -> None:
+        """Be stopped for a while, at times for longer than an announcement may take."""
+        if self._random.random() < PAUSING:
+            self._world.engine.sleep(self._random.uniform(0.0, LONGEST_PAUSE_SECONDS))
+
+    def _run(self) -> None:
+        engine, random = self._world.engine, self._random
+        while not self._world.is_over:
+            engine.sleep(random.expovariate(self._per_second))
+            if not self._world.is_over:
+                engine.spawn(self._close)
+
+    def _close(self) -> None:
+        collection = self._choose(self._choice)
+        with suppress(RetryLaterError, NoResponseError, TooManyRequestsError):
+            self.function.invoke(collection)
+
+
+class Folds:
+    """Folds one collection after another, in two processes at a time."""
+
+    def __init__(self, world: World, table_name: str, shard_count: int, *, choose: Callable[[Random], str]) -> None:
+        self.moved = 0
+        self._world = world
+        self._form = FoldForm(table_name, "PK", "SK", KeyForm(), CHANGES, NOTED, dropped=(SHARDS,))
+        self._shard_count = shard_count
+        self._choose = choose
+        self._random = world.random("folds")
+        self._function: Function[str, None] = Function(
+            world.engine, FunctionConfig(concurrency=2, warm=2), self._build, world.random("folders")
+        )
+
+    def start(self) -> None:
+        """Begin."""
+        for _ in range(2):
+            self._world.engine.spawn(self._run)
+
+    @property
+    def killed(self) -> int:
+        """How many processes died."""
+        return self._function.deaths
+
+    def _build(self, process: Process, index: int) -> Callable[[str], None]:
+        random = self._world.random(f"folder-{index}")
+        calls = _deadly(self._world, process, self._function, FOLD_DEATHS, random)
+        clock = self._world.clock(random)
+
+        def fold(collection: str) -> None:
+            before = [0]
+
+            def progress(moved: int) -> None:
+                self.moved += moved - before[0]
+                before[0] = moved
+
+            folder = Folder(
+                calls.call, self._form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS
+            )
+            folder.fold(collection, shard_count=self._shard_count, progress=progress)
+
+        return fold
+
+    def _run(self) -> None:
+        engine = self._world.engine
+        while not self._world.is_over:
+            engine.sleep(0.2 + self._random.random())
+            with suppress(NoResponseError, TooManyRequestsError, RetryLaterError, InvalidRequestError):
+                self._function.invoke(self._choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
+
+
+def _deadly(
+    world: World, process: Process, function: Function[Any, None], deaths: float, random: Random
+) -> ThreadedCalls:
+    """Build the calls of a process that may die of each of them."""
+    call = world.store.client("operator", process).call
+
+    def call_and_die(operation: str, request: Mapping[str, Any]) -> Any:
+        if random.random() < deaths:
+            world.engine.after(random.expovariate(1 / DEATH_SECONDS), lambda: function.kill(process))
+        return call(operation, request)
+
+    return ThreadedCalls(call_and_die)
