@@ -30,7 +30,16 @@ from typing import Any, Literal, get_args
 Order = Literal["newest", "oldest"]
 Consistency = Literal["strong", "eventual"]
 Fault = Literal[
-    "missing", "duplicated", "out_of_order", "altered", "phantom", "unverified", "resurrected", "undone", "stale"
+    "missing",
+    "duplicated",
+    "out_of_order",
+    "altered",
+    "phantom",
+    "unverified",
+    "resurrected",
+    "undone",
+    "stale",
+    "misstated",
 ]
 
 FAULTS: tuple[Fault, ...] = get_args(Fault)
@@ -157,6 +166,8 @@ class History:
     edits: tuple[Edited, ...] = ()
     deletions: tuple[Deleted, ...] = ()
     additions: tuple[Added, ...] = ()
+    misstated: tuple[Finding, ...] = ()
+    """Statuses that clients should not have got, as they found them."""
     clock_error: float = 0.0
 
 
@@ -189,6 +200,7 @@ class Verdict:
     resurrected: int = 0
     undone: int = 0
     stale: int = 0
+    misstated: int = 0
     examples: tuple[Finding, ...]
 
     @property
@@ -250,7 +262,7 @@ def find_breaches(history: History) -> tuple[Finding, ...]:
 
 
 def _find(history: History, index: _Index) -> tuple[Finding, ...]:
-    findings: set[Finding] = set()
+    findings: set[Finding] = set(history.misstated)
     verified: set[tuple[str, str]] = set()
     for read in history.reads:
         findings.update(_duplicates(read))

@@ -89,6 +89,7 @@ class Record:
     reads: list[Read] = field(default_factory=list)
     offers: dict[str, dict[str, Offer]] = field(default_factory=dict)
     """By conversation and id, in the order in which they were made."""
+    misstated: list[Finding] = field(default_factory=list)
     _nameless: list[Unresolved] = field(default_factory=list)
 
     @property
@@ -121,6 +122,10 @@ class Record:
     def note_nameless(self, conversation_id: str, digest: str) -> None:
         """A message was offered, and nobody learned which id it may have got."""
         self._nameless.append(Unresolved(conversation_id=conversation_id, message_id=None, digest=digest))
+
+    def note_misstated(self, conversation_id: str, message_id: str, detail: str) -> None:
+        """A client got a status that it should not have got."""
+        self.misstated.append(Finding("misstated", conversation_id, message_id, detail))
 
     def note_acknowledged(
         self, conversation_id: str, message_id: str, digest: str, at: float, *, expires_at: float | None = None
@@ -250,5 +255,6 @@ class Record:
             edits=tuple(self.edits),
             deletions=tuple(self.deletions),
             additions=tuple(self.additions),
+            misstated=tuple(self.misstated),
             clock_error=self.clock_error,
         )

@@ -13,7 +13,12 @@ from typing import Generic, NamedTuple, TypeVar
 from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
 from hotpartition_messages.changing import Edit, MessageChanger, Target
-from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError
+from hotpartition_messages.errors import (
+    MessageChangedError,
+    MessageConflictError,
+    MessageGoneError,
+    MessageNotFoundError,
+)
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
@@ -34,6 +39,10 @@ LONGEST_READ_PAGES = 400
 POLL_SECONDS = 0.5
 AUDIT_SECONDS = 600.0
 """Longest time that the reads at the end may take."""
+SETTLED_SECONDS = 3.0
+"""By then each writer has learned of a route."""
+OTHER_CONTENT_SHARE = 0.3
+"""Of the repetitions of writes to conversations that are never raised."""
 _REFUSALS = (RetryLaterError, TooManyRequestsError)
 
 
@@ -87,6 +96,11 @@ class _Clients(Generic[RequestT, ResponseT]):
 class WritingClients(_Clients[NewMessage, Written]):
     """Those who write: one task for each message."""
 
+    rooms: frozenset[str] = frozenset()
+    """Conversations that may be raised by hand."""
+    is_at_first_choice: Callable[[str, str], bool]
+    """Says whether a stored message lies where it would be put first."""
+
     def start(self, arrivals: Iterator[Arrival]) -> None:
         """Let each message be written at its time."""
         arrival = next(arrivals, None)
@@ -127,7 +141,7 @@ class WritingClients(_Clients[NewMessage, Written]):
                     self.record.note_acknowledged(
                         arrival.conversation_id, written.message.message_id, digest, engine.now, expires_at=_expiry(new)
                     )
-                self._write_again(replace(new, message_id=written.message.message_id))
+                self._write_again(replace(new, message_id=written.message.message_id), began)
                 return
         meter.note_failed(began, wcu)
 
@@ -153,16 +167,39 @@ class WritingClients(_Clients[NewMessage, Written]):
         wait = self.random.random() * changes.longest_seconds
         return EPOCH_MS // 1000 + ceil(self.engine.now + wait)
 
-    def _write_again(self, new: NewMessage) -> None:
-        """Send a write once more, long after its acknowledgement, as those do who keep a queue of their own."""
+    def _write_again(self, new: NewMessage, began: float) -> None:
+        """Send a write once more, long after its acknowledgement, as those do who keep a queue of their own.
+
+        Other content under its id is refused. And it is answered as one that was stored before if nothing failed, the
+        route was old when it was first sent (in any doubt a writer takes the base key), and it lies where it is put
+        first: a put that finds room there does not look for copies elsewhere.
+        """
         changes = self.scenario.changes
         if not changes.repeated_share or self.random.random() >= changes.repeated_share:
             return
         self.engine.sleep(self.random.random() * changes.again_seconds)
+        # Where nothing is ever raised: elsewhere, a raise in between makes room for other content.
+        is_other = new.conversation_id not in {*self.rooms, *self.meter.routed_at}
+        is_other = is_other and self.random.random() < OTHER_CONTENT_SHARE
+        again = replace(new, body=new.body + "!") if is_other else new
+        is_known = self._is_settled(new, began) and self.is_at_first_choice(new.conversation_id, new.message_id or "")
         try:
-            self.function.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
+            written = self.function.invoke(again, timeout_seconds=self.scenario.clients.timeout_seconds)
         except (*_REFUSALS, NoResponseError, MessageGoneError):
             return
+        except MessageConflictError:
+            if is_other:
+                return
+            raise
+        message_id = written.message.message_id
+        if is_other:
+            self.record.note_misstated(new.conversation_id, message_id, "other content was taken under its id")
+        elif not written.is_replay and is_known and self._is_settled(new, began):
+            self.record.note_misstated(new.conversation_id, message_id, "its repetition was taken for a new one")
+
+    def _is_settled(self, new: NewMessage, began: float) -> bool:
+        routed_at = self.meter.routed_at.get(new.conversation_id, float("-inf"))
+        return self.scenario.faults is None and routed_at < began - SETTLED_SECONDS
 
     def _take_id(self, new: NewMessage, message_id: str | None, digest: str) -> NewMessage:
         """Repeat with the id that the refusal named: it may have been stored under it."""

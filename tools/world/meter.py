@@ -110,6 +110,8 @@ class Meter(Observer):
         self.write_latencies_ms: list[float] = []
         self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = 0
         self.operations = 0
+        self.routed_at: dict[str, float] = {}
+        """When each conversation's routing item was last written."""
 
     # What the network tells.
 
@@ -138,6 +140,10 @@ class Meter(Observer):
     def waited(self) -> None:
         """Implement `Observer.waited`."""
         self._now().waited += 1
+
+    def routed(self, partition_key: str) -> None:
+        """Implement `Observer.routed`."""
+        self.routed_at[partition_key] = self._engine.now
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Implement `Observer.raised`."""

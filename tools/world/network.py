@@ -116,6 +116,9 @@ class Observer:
     def put_off(self, partition_key: str) -> None:
         """A write will happen late, after its client gave up waiting."""
 
+    def routed(self, partition_key: str) -> None:
+        """A routing item was written."""
+
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Generations were added to a routing item."""
 
@@ -417,6 +420,7 @@ class Network(Gate):
         key = str(next(iter(new[table.partition_key].values())))
         if GENERATIONS in new:
             self._raises = True
+            self.observer.routed(key)
             self._note_raise(key, old or {}, new)
         elif (old is None or AMOUNT in new) and not key.startswith(LOAD_PREFIX):
             self.observer.stored(key, units)

@@ -25,6 +25,8 @@ INVENTED_CLOSES = 0.4
 DYING, PAUSING = 0.2, 0.3
 """Odds of who closes between two steps."""
 LONGEST_PAUSE_SECONDS = 5.0
+NEAR_MARGIN = 0.5
+"""Share of the closes that are announced near the margin."""
 RAISER_SECONDS = 0.3
 """How often something looks whether there is anything to raise."""
 FOLD_SETTLE_SECONDS = 2.0
@@ -127,7 +129,7 @@ class ClosesByHand:
 
         def handle(collection: str) -> CloseStep:
             closing = closer.plan(collection, cause=Cause("simulated"))
-            self._pause()
+            self._wait_for_margin()
             closing = closer.announce(closing)
             # Until it is confirmed, for whatever reason that does not come about.
             self.void += closing.step in {CloseStep.ANNOUNCED, CloseStep.VOID}
@@ -141,6 +143,13 @@ class ClosesByHand:
             return closing.step
 
         return handle
+
+    def _wait_for_margin(self) -> None:
+        """Announce about when it is just in time, or just too late; or pause as between other steps."""
+        if self._random.random() < NEAR_MARGIN:
+            self._world.engine.sleep(self._random.uniform(0.5, 1.5) * SHORT_TIMES.margin_ms / 1000)
+        else:
+            self._pause()
 
     def _pause(self) -> None:
         """Be stopped for a while, at times for longer than an announcement may take."""

@@ -6,6 +6,9 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from hotpartition.core.route import candidate_keys
+from hotpartition.dynamodb.stored_route import read_entry
+from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history import FAULTS, Verdict
 from tools.record import Record
@@ -147,8 +150,17 @@ class MessageRun:
         writers = WritingClients(
             self.engine, self.scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
         )
+        writers.rooms = frozenset(self.scenario.list_rooms(self.seed))
+        writers.is_at_first_choice = self._is_at_first_choice
         writers.start(self.scenario.workload.arrivals(self.scenario.seconds, self.seed))
         self.readers.start()
+
+    def _is_at_first_choice(self, conversation_id: str, message_id: str) -> bool:
+        table, key = self.store.dynamodb.tables[TABLE.name], build_key(conversation_id, message_id)
+        journal = table.latest((conversation_id, ROUTING_SORT_KEY))
+        route = read_entry(None if journal is None else journal.item).route
+        places = candidate_keys(route, key, KEY_FORM, choices=1)
+        return any(table.latest((place, key.sort_key)) is not None for place in places)
 
     def judge(self) -> Safety:
         """Read everything once more, and judge all that was read."""

@@ -244,12 +244,18 @@ ALL_FAULTS = FaultPlan(
 )
 
 
-def faulty(name: str, description: str, workload: Workload, **others: Any) -> Scenario:
-    """Build a scenario under all faults: limits and thresholds are a fiftieth of DynamoDB's; `others` as given."""
+def small_settings(times: CloseTimes = SHORT_TIMES) -> ProductSettings:
+    """Build settings at a fiftieth, for clients and partitions that are as small."""
     scaled = scale_thresholds(SCALE)
     distance_wcu = scaled.pop("sampling_distance_wcu")
-    writer = MessageSettings.defaults("write", **NAMES, sampling_distance_wcu=distance_wcu, **SHORT_LEASES)
+    leases = {"lease_seconds": times.lease_ms / 1000}
+    writer = MessageSettings.defaults("write", **NAMES, sampling_distance_wcu=distance_wcu, **leases)
     consumer = Settings.defaults("consumer", **NAMES, **scaled, max_shard_count=12)
+    return ProductSettings(writer=writer, consumer=consumer, times=times)
+
+
+def faulty(name: str, description: str, workload: Workload, **others: Any) -> Scenario:
+    """Build a scenario under all faults: limits and thresholds are a fiftieth of DynamoDB's; `others` as given."""
     values: dict[str, Any] = {
         "seconds": 24.0,
         "onset": 4.0,
@@ -258,7 +264,7 @@ def faulty(name: str, description: str, workload: Workload, **others: Any) -> Sc
         "writers": FunctionConfig(concurrency=60, warm=12, death=0.004),
         "reading": FunctionConfig(concurrency=60, warm=8, death=0.004),
         "clients": Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
-        "settings": ProductSettings(writer=writer, consumer=consumer, times=SHORT_TIMES),
+        "settings": small_settings(),
         "schedule": Schedule(period_seconds=7.0, jitter_seconds=6.5),
         "faults": ALL_FAULTS,
         **others,
