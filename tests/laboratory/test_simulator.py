@@ -199,7 +199,7 @@ def test_quiet_conversations_pay_nothing_while_another_one_is_hot():
 
 def sound(**changes):
     """Build the run of a step that meets all bars, from one of silence."""
-    quiet = run(step.step(seconds=5.1, other_wcu=0.0, drain_seconds=0.5), 1)
+    quiet = run(replace(step.step(), seconds=5.1, other_wcu=0.0, drain_seconds=0.5), 1)
     good = {"raised_seconds": 1.0, "on_shards_seconds": 3.0, "shard_counts": (13,), "final_shard_count": 13}
     return replace(quiet, **good, repeated_share=0.01, **changes)
 
@@ -211,7 +211,7 @@ def sound(**changes):
         ({"raised_seconds": 2.1}, "onset to raise, p99"),
         ({"raised_seconds": None}, "onset to raise, p99"),
         ({"on_shards_seconds": 4.25}, "onset to 95 % of new writes on shards, p99"),
-        ({"shard_counts": (9, 13)}, "seeds that reach their N in one raise"),
+        ({"shard_counts": (9, 13)}, "seeds in which the final N was reached in one raise"),
         ({"final_shard_count": 17}, "N, worst seed"),
         ({"repeated_share": 0.06}, "puts beyond one for each write, once on shards"),
         ({"late_failed_share": 0.011}, "failed of what was offered after 4 s, worst seed"),
