@@ -23,7 +23,7 @@ from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.settings import Settings
-from hotpartition_messages.api import respond
+from hotpartition_messages.api import count_fitting, page_text, remaining_ms, respond
 from hotpartition_messages.function import build_handler
 from hotpartition_messages.keys import describe_table
 from hotpartition_messages.messages import Message
@@ -462,8 +462,8 @@ class TestFunctions:
     def test_the_consumer_stops_before_its_timeout(self, consume, capsys):
         """It runs for its setting, or until 10 s before the end, whichever comes first, and returns what it did."""
         handler, ran = consume
-        for remaining_ms in (900_000, 60_000):
-            summary = handler({"time": "2026-11-21T12:00:00Z"}, FakeContext(remaining_ms=remaining_ms))
+        for left_ms in (900_000, 60_000):
+            summary = handler({"time": "2026-11-21T12:00:00Z"}, FakeContext(remaining_ms=left_ms))
         assert ran == [(170_000, WHOLE), (50_000, WHOLE)]
         assert (summary["raises"], summary["ended"]) == (2, "successor")
         assert counted(capsys, "ConsumerStarted") == [2]
@@ -490,3 +490,28 @@ class TestFunctions:
         with pytest.raises(InvalidRequestError):
             handler({"share": {"index": 2, "count": 2}}, FakeContext(remaining_ms=900_000))
         assert ran == [(170_000, Share(1, 2))]
+
+
+def test_a_response_is_out_before_the_timeout():
+    """The last three seconds belong to an attempt that just began and to the response; time is never below 0."""
+    assert remaining_ms(FakeContext(remaining_ms=5000)) == 2000
+    assert remaining_ms(FakeContext(remaining_ms=100)) == 0
+
+
+def filled(body):
+    return [Message("c", "0" * 26, "ann", body) for _ in range(200)]
+
+
+@pytest.mark.parametrize("character", ["a", "é", "✓", "😀", '"', "\\", "\n", "\x01"])
+def test_a_page_never_passes_the_functions_response(character):
+    """Whatever the messages are made of: the response, escaped as Lambda escapes it, stays below 6 MB."""
+    for length in (100, 1_799, 1_800, 20_000, 400_000 // len(character.encode())):
+        messages = filled(character * length)
+        fitting = messages[: max(1, count_fitting(messages))]
+        response = {"body": page_text(fitting, next_cursor="c" * 50, settled_until="2026-11-21T09:30:00.000Z")}
+        assert len(json.dumps(response)) < 6_000_000
+
+
+def test_usual_pages_are_not_cut():
+    """200 messages of 1,800 characters, of whatever alphabet."""
+    assert count_fitting(filled("😀" * 1_799)) == 200
