@@ -52,6 +52,16 @@ def before_first_change(world, act):
     world.table.on_call = on_call
 
 
+def lose(act):
+    """Do something, and let the attempt have no response."""
+
+    def attempt():
+        act()
+        raise StoreUnavailableError("no response")
+
+    return attempt
+
+
 def copies(world):
     return {pk: Message.from_item(item) for (pk, _), item in world.table.items.items()}
 
@@ -236,52 +246,31 @@ class TestTrouble:
     @pytest.mark.parametrize("is_done", [True, False])
     def test_an_attempt_without_a_response_is_found_out(self, world, is_done):
         """Done or not, it is done once in the end."""
-
-        def lose():
-            if is_done:
-                edited(world)
-            raise StoreUnavailableError("no response")
-
-        before_first_change(world, lose)
+        before_first_change(world, lose(lambda: is_done and edited(world)))
         assert edited(world).version == 2
         assert copies(world)["c"].version == 2
 
     def test_an_attempt_without_a_response_is_not_done_over_anothers(self, world):
         """Ours may have come before the other's, so doing it again would undo that one: 503."""
-
-        def lose():
-            edited(world, "another's")
-            raise StoreUnavailableError("no response")
-
-        before_first_change(world, lose)
+        before_first_change(world, lose(lambda: edited(world, "another's")))
         with pytest.raises(StoreUnavailableError):
             edited(world)
         assert read(world).body == "another's"
 
-    def test_an_attempt_without_a_response_is_not_denied(self, world):
+    @pytest.mark.parametrize(
+        "then",
+        [
+            lambda world: edited(world, "another's"),
+            lambda world: world.changer().delete(TARGET),
+            lambda world: world.table.items.clear(),
+        ],
+        ids=["edited", "deleted", "expired"],
+    )
+    def test_an_attempt_without_a_response_is_not_denied(self, world, then):
         """It was done, and another came after it: 503, not 412, 410 or 404, which say that nothing was done."""
-
-        def another_edits():
-            edited(world, "another's")
-
-        def another_deletes():
-            world.changer().delete(TARGET)
-
-        def it_expires():
-            world.table.items.clear()
-
-        for body, then in (("one", another_edits), ("two", another_deletes), ("three", it_expires)):
-            world = World()
-            world.writer().write(new_message(message_id=ID))
-
-            def lose(world=world, body=body, then=then):
-                edited(world, body)
-                then()
-                raise StoreUnavailableError("no response")
-
-            before_first_change(world, lose)
-            with pytest.raises(StoreUnavailableError):
-                edited(world, body, if_match=frozenset({read(world).etag}))
+        before_first_change(world, lose(lambda: (edited(world, "ours"), then(world))))
+        with pytest.raises(StoreUnavailableError):
+            edited(world, "ours", if_match=frozenset({read(world).etag}))
 
 
 class TestExpiry:
