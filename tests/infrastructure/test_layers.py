@@ -281,12 +281,13 @@ from hotpartition.table import ShardedTable, adaptive
 
 redis = {"registry_host": "127.0.0.1", "registry_port": 9, "registry_authentication": "iam", "registry_user": "u"}
 shards = adaptive(environ={}, journal_table_name="routes", registry_cache_name="c", **redis)
-client = boto3.client("dynamodb", endpoint_url="http://127.0.0.1:9")
-client.describe_table = lambda TableName: {"Table": {
-    "AttributeDefinitions": [{"AttributeName": n, "AttributeType": "S"} for n in ("PK", "SK")],
-    "KeySchema": [{"AttributeName": "PK", "KeyType": "HASH"}, {"AttributeName": "SK", "KeyType": "RANGE"}],
+plain = boto3.resource("dynamodb", endpoint_url="http://127.0.0.1:9").Table("readings")
+keys = {"readings": {"PK": "HASH", "SK": "RANGE"}, "routes": {"pk": "HASH"}}
+plain.meta.client.describe_table = lambda TableName: {"Table": {
+    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in keys[TableName]],
+    "KeySchema": [{"AttributeName": name, "KeyType": role} for name, role in keys[TableName].items()],
 }}
-table = ShardedTable.of_client(client, "readings", shards=shards, append_only=True, budget_ms=1)
+table = ShardedTable(plain, shards=shards, append_only=True, budget_ms=1)
 try:
     table.put_item(Item={"PK": "a", "SK": "b"})
 except EndpointConnectionError:

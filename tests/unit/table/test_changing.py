@@ -130,6 +130,29 @@ def test_a_change_begins_anew_when_its_item_went_meanwhile(table, watched, plain
     assert response["Attributes"] == {**KEY, "n": 5}
 
 
+@pytest.mark.parametrize(
+    ("operation", "change", "left"),
+    [
+        ("UpdateItem", lambda table: table.update_item(Key=KEY, **updating("ADD n :n", n=5)), [("room", 9)]),
+        ("PutItem", lambda table: table.put_item(Item={**KEY, "n": 7}), [("room", 7)]),
+        ("DeleteItem", lambda table: table.delete_item(Key=KEY), []),
+    ],
+)
+def test_a_change_of_what_moved_meanwhile_finds_it(table, watched, plain, operation, change, left):
+    """It demands its item where it was: without that, there would be two, or an acknowledged deletion would be lost."""
+    table.put_item(Item={**KEY, "n": 1})
+
+    def move():
+        plain.meta.client.delete_item(TableName=plain.name, Key={"PK": FIRST, "SK": "0001"})
+        plain.meta.client.transact_write_items(
+            TransactItems=[{"Put": {"TableName": plain.name, "Item": {**KEY, "n": 4}}}]
+        )
+
+    watched.once_before(operation, move)
+    change(table)
+    assert [(stored["PK"], stored["n"]) for stored in plain.scan()["Items"]] == left
+
+
 def test_a_creation_begins_anew_when_the_item_came_meanwhile(table, watched, plain):
     """It becomes a change of that item."""
     watched.once_before("UpdateItem", lambda: plain.put_item(Item={"PK": FIRST, "SK": "0001", "n": 4}))

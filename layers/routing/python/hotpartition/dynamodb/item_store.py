@@ -13,6 +13,7 @@ from hotpartition.core.errors import (
     StoreRefusedError,
     ThrottledError,
 )
+from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, Outcome, Response, Round, date_of
@@ -59,6 +60,33 @@ class BatchGet:
         dates = [date_of(response) for response in self._responses]
         known = [date for date in dates if date is not None]
         return min(known) if known and len(known) == len(dates) else None
+
+
+def read_round(
+    queries: Sequence[KeyQuery[KeyT]],
+    outcomes: Sequence[Outcome],
+    carrier: KeyQuery[KeyT] | None,
+    read: Callable[
+        [KeyQuery[KeyT], Response],
+        tuple[QueryResponse[KeyT, ItemT] | RetryLaterError, JournalEntry | RetryLaterError | None],
+    ],
+    read_journal: Callable[[Response], JournalEntry],
+) -> tuple[tuple[QueryResponse[KeyT, ItemT] | RetryLaterError, ...], JournalEntry | RetryLaterError | None]:
+    """Read the outcomes of a round of queries; errors stand in their places.
+
+    The journal's entry is read by the `carrier`, the query whose response shows it; or by a call of its own behind the
+    queries'. Where neither is there, it was not asked for.
+    """
+    own = outcomes[len(queries) :]
+    journal: JournalEntry | RetryLaterError | None = None
+    for outcome in own:
+        journal = outcome if isinstance(outcome, RetryLaterError) else read_journal(outcome)
+    responses: list[QueryResponse[KeyT, ItemT] | RetryLaterError] = []
+    for query, outcome in zip(queries, outcomes[: len(queries)], strict=True):
+        response, shown = (outcome, outcome) if isinstance(outcome, RetryLaterError) else read(query, outcome)
+        responses.append(response)
+        journal = shown if query is carrier else journal
+    return tuple(responses), journal
 
 
 class Replacement(NamedTuple):
@@ -169,22 +197,16 @@ class DynamoDBItemStore(Generic[ItemT]):
         # A collection that was never hot costs nothing more: only a sharded one's reads are sent twice.
         parse = self._table.keys.parse
         outcomes, hedged = self._run(calls, is_hedged=any(parse(q.partition_key)[1] is not None for q in queries))
-        journal: JournalEntry | RetryLaterError | None = None
         least = read_units(0, is_strong=is_strong)
         units = sum([_units_of(outcome, least) for outcome in outcomes])
-        if journal_of is not None and carrier is None:
-            outcome = outcomes.pop()
-            journal = outcome if isinstance(outcome, RetryLaterError) else read_entry(outcome.get("Item"))
-        responses: list[QueryResponse[str, ItemT] | RetryLaterError] = []
-        for query, outcome in zip(queries, outcomes, strict=True):
-            if isinstance(outcome, RetryLaterError):
-                responses.append(outcome)
-                journal = outcome if query is carrier else journal
-                continue
-            response, entry = self._read_response(query, outcome, with_journal=query is carrier)
-            responses.append(response)
-            journal = entry if query is carrier else journal
-        return Fetched(tuple(responses), journal, hedged, units, _size_of_one(outcomes))
+        responses, journal = read_round(
+            queries,
+            outcomes,
+            carrier,
+            lambda query, response: self._read_response(query, response, with_journal=query is carrier),
+            lambda response: read_entry(response.get("Item")),
+        )
+        return Fetched(responses, journal, hedged, units, _size_of_one(outcomes))
 
     def get(self, places: Sequence[tuple[str, str]], *, is_strong: bool, journals_of: Sequence[str] = ()) -> Got[ItemT]:
         """Implement `ItemStore.get`."""

@@ -13,7 +13,7 @@ from hotpartition.core.merge import NO_LIMIT, KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry
 from hotpartition.dynamodb import stored_route
 from hotpartition.dynamodb.calls import Call
-from hotpartition.dynamodb.item_store import BatchGet
+from hotpartition.dynamodb.item_store import BatchGet, read_round
 from hotpartition.dynamodb.python_values import Attributes, load
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.gatherer import Gatherer
@@ -204,25 +204,23 @@ class TableStore:
         calls = [self._build_query(query) for query in queries]
         if journal_of is not None and carrier is None:
             calls.append(self._build_journal_read(journal_of, is_strong=is_strong))
-        outcomes = self._requests.run(calls, self._sharding.executor)
-        journal: JournalEntry | RetryLaterError | None = None
-        if journal_of is not None and carrier is None:
-            journal = self._read_journal(journal_of, outcomes.pop())
-        responses: list[QueryResponse[Place, StoredItem] | RetryLaterError] = []
-        for query, outcome in zip(queries, outcomes, strict=True):
-            if isinstance(outcome, RetryLaterError):
-                responses.append(outcome)
-                journal = outcome if query is carrier else journal
-                continue
+        collection = journal_of or ""
+
+        def read(query: KeyQuery[Place], outcome: Attributes) -> tuple[Any, JournalEntry | RetryLaterError | None]:
             response, routing_item = self._read_response(query, outcome)
-            if query is carrier and journal_of is not None:
-                journal = self._find_journal(journal_of, response, routing_item, is_strong=is_strong)
+            shown: JournalEntry | RetryLaterError | None = None
+            if query is carrier:
+                shown = self._find_journal(collection, response, routing_item, is_strong=is_strong)
             filled = response if routing_item is None else self._fill_place(query, response)
-            responses.append(filled)
-            journal = filled if query is carrier and isinstance(filled, RetryLaterError) else journal
+            return filled, filled if isinstance(filled, RetryLaterError) else shown
+
+        outcomes = self._requests.run(calls, self._sharding.executor)
+        responses, journal = read_round(
+            queries, outcomes, carrier, read, lambda outcome: _read_entry(collection, outcome.get("Item"))
+        )
         item = next((each.items[-1] for each in responses if isinstance(each, QueryResponse) and each.items), None)
         size = 0 if item is None else attributes_size_bytes(item.attributes)
-        return Fetched(tuple(responses), journal, item_bytes=size)
+        return Fetched(responses, journal, item_bytes=size)
 
     def get(
         self, places: Sequence[tuple[str, Place]], *, is_strong: bool, journals_of: Sequence[str] = ()
@@ -301,12 +299,6 @@ class TableStore:
         key = key_of_journal(journal, collection)
         return Call("GetItem", {"TableName": journal.table_name, "Key": key, "ConsistentRead": is_strong})
 
-    def _read_journal(self, collection: str, outcome: Attributes | ThrottledError) -> JournalEntry | ThrottledError:
-        if isinstance(outcome, ThrottledError):
-            return outcome
-        item = outcome.get("Item")
-        return read_entries({} if item is None else {collection: item}, [collection])[collection]
-
     def _find_journal(
         self,
         collection: str,
@@ -321,8 +313,10 @@ class TableStore:
         is_passed = response.reached is None or response.reached[0] <= order_of(routing_value_of(journal))
         if routing_item is None and not is_passed:
             (outcome,) = self._requests.run([self._build_journal_read(collection, is_strong=is_strong)], None)
-            return self._read_journal(collection, outcome)
-        return self._read_journal(collection, {} if routing_item is None else {"Item": routing_item})
+            if isinstance(outcome, ThrottledError):
+                return outcome
+            routing_item = outcome.get("Item")
+        return _read_entry(collection, routing_item)
 
     def _room(self, query: KeyQuery[Place]) -> int:
         """Say how many items beside the owner's a query is sure to meet."""
@@ -401,6 +395,10 @@ def locate(
 def key_of_journal(place: JournalPlace, collection: str) -> Attributes:
     """Build the key of a collection's routing item."""
     return load(place.key_of(collection))
+
+
+def _read_entry(collection: str, routing_item: Attributes | None) -> JournalEntry:
+    return read_entries({} if routing_item is None else {collection: routing_item}, [collection])[collection]
 
 
 def read_entries(routing_items: Mapping[str, Attributes], collections: Iterable[str]) -> dict[str, JournalEntry]:
