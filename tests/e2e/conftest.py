@@ -72,7 +72,7 @@ def registry(stack) -> Iterator[redis.Redis]:
 
 @pytest.fixture
 def replicated_stack(assembly, tmp_path) -> Iterator[Stack]:
-    """A small one, for one test, whose Redis has a replica; behind its front nobody sees which process asks."""
+    """A small one, for one test, whose Redis has a replica; behind its front it is not seen which process asks."""
     with running_stack(assembly, tmp_path, "--redis-replica") as running:
         yield running
 

@@ -25,8 +25,8 @@ ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
 WRITE_LIMIT, READ_LIMIT = 10.0, 20.0
 
 
-class Proxy:
-    """A boto3 client of the proxy, and the clock and timeline behind it."""
+class Local:
+    """A boto3 client of it, and the clock and timeline behind it."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -44,8 +44,8 @@ class Proxy:
 
 
 @pytest.fixture
-def proxy(loop: Any) -> Iterator[Proxy]:
-    made = Proxy()
+def local(loop: Any) -> Iterator[Local]:
+    made = Local()
     moto = Moto(PartitionModel(WRITE_LIMIT, READ_LIMIT))
     moto.call("CreateTable", creation_request("t", TABLE))
 
@@ -90,51 +90,51 @@ def _throttle(call: Any, **request: Any) -> dict[str, Any]:
     return response
 
 
-def test_a_hot_partition_throttles_with_dynamodbs_error_and_recovers(proxy: Proxy) -> None:
+def test_a_hot_partition_throttles_with_dynamodbs_error_and_recovers(local: Local) -> None:
     """An on-demand table responds with ThrottlingException with the reason and the table's ARN; time cures it."""
     for number in range(10):
-        proxy.client.put_item(TableName="t", Item=_item("hot", str(number), 100))
-    response = _throttle(proxy.client.put_item, TableName="t", Item=_item("hot", "more", 100))
+        local.client.put_item(TableName="t", Item=_item("hot", str(number), 100))
+    response = _throttle(local.client.put_item, TableName="t", Item=_item("hot", "more", 100))
     assert response["Error"]["Code"] == "ThrottlingException"
     assert response["ResponseMetadata"]["HTTPStatusCode"] == 400
     assert response["throttlingReasons"] == [{"reason": "TableWriteKeyRangeThroughputExceeded", "resource": ARN}]
-    proxy.client.put_item(TableName="t", Item=_item("cold", "0", 100))
-    proxy.now += 0.1
-    proxy.client.put_item(TableName="t", Item=_item("hot", "more", 100))
-    row = next(row for row in proxy.meter.timeline.rows_since(0) if row.key == "hot")
+    local.client.put_item(TableName="t", Item=_item("cold", "0", 100))
+    local.now += 0.1
+    local.client.put_item(TableName="t", Item=_item("hot", "more", 100))
+    row = next(row for row in local.meter.timeline.rows_since(0) if row.key == "hot")
     assert (row.writes, row.write_wcu, row.throttled_writes, row.throttled_wcu) == (11, 11, 1, 1)
 
 
-def test_reads_throttle_with_their_own_reason(proxy: Proxy) -> None:
+def test_reads_throttle_with_their_own_reason(local: Local) -> None:
     """Reads have a bucket of their own; it throttles once nothing is left in it."""
     for _ in range(20):
-        proxy.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)
+        local.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)
     both = {"t": {"Keys": [_key("hot", "0"), _key("hot", "1")]}}
     for response in (
-        _throttle(proxy.client.get_item, TableName="t", Key=_key("hot", "0")),
-        _throttle(proxy.client.batch_get_item, RequestItems=both),
+        _throttle(local.client.get_item, TableName="t", Key=_key("hot", "0")),
+        _throttle(local.client.batch_get_item, RequestItems=both),
     ):
         assert response["throttlingReasons"] == [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": ARN}]
-    proxy.client.put_item(TableName="t", Item=_item("hot", "0", 100))
-    (row,) = proxy.meter.timeline.rows_since(0)
+    local.client.put_item(TableName="t", Item=_item("hot", "0", 100))
+    (row,) = local.meter.timeline.rows_since(0)
     assert (row.reads, row.throttled_reads, row.writes) == (20, 3, 1)
 
 
-def test_a_hot_index_throttles_with_its_own_reasons(proxy: Proxy) -> None:
+def test_a_hot_index_throttles_with_its_own_reasons(local: Local) -> None:
     """It refuses its table's writes and its own queries; the timeline shows the table's keys alone."""
     for number in range(10):
-        proxy.client.put_item(TableName="t", Item=_item(str(number), "0", 100, g="hot", u="1"))
+        local.client.put_item(TableName="t", Item=_item(str(number), "0", 100, g="hot", u="1"))
     more = _item("more", "0", 100, g="hot", u="1")
-    refused = [_throttle(proxy.client.put_item, TableName="t", Item=more)]
+    refused = [_throttle(local.client.put_item, TableName="t", Item=more)]
     of_index = {"KeyConditionExpression": "g = :g", "ExpressionAttributeValues": {":g": {"S": "hot"}}}
     for _ in range(40):
-        proxy.client.query(TableName="t", IndexName="idx", Limit=1, **of_index)
-    refused.append(_throttle(proxy.client.query, TableName="t", IndexName="idx", **of_index))
+        local.client.query(TableName="t", IndexName="idx", Limit=1, **of_index)
+    refused.append(_throttle(local.client.query, TableName="t", IndexName="idx", **of_index))
     assert [response["throttlingReasons"] for response in refused] == [
         [{"reason": f"Index{kind}KeyRangeThroughputExceeded", "resource": f"{ARN}/index/idx"}]
         for kind in ("Write", "Read")
     ]
-    assert {row.key for row in proxy.meter.timeline.rows_since(0)} == {*map(str, range(10)), "more"}
+    assert {row.key for row in local.meter.timeline.rows_since(0)} == {*map(str, range(10)), "more"}
 
 
 def _query(pk: str = "a", **more: Any) -> dict[str, Any]:
@@ -178,7 +178,7 @@ IN_INDEX = [_item("a", "0", 100, g="00", u="1")]
     ],
 )
 def test_prices(
-    proxy: Proxy,
+    local: Local,
     stored: list[dict[str, Any]],
     operation: str,
     request_: dict[str, Any],
@@ -187,76 +187,76 @@ def test_prices(
 ) -> None:
     """What an operation costs, by what was stored before: units of a KB written, of 4 KB read, half when eventual."""
     for item in stored:
-        proxy.client.put_item(TableName="t", Item=item)
-        proxy.rest()
-    consumed = proxy.consumed(operation, TableName="t", **request_)
+        local.client.put_item(TableName="t", Item=item)
+        local.rest()
+    consumed = local.consumed(operation, TableName="t", **request_)
     assert consumed["CapacityUnits"] == units
     indexes = {} if of_index is None else {"idx": {"CapacityUnits": of_index}}
     assert consumed.get("GlobalSecondaryIndexes", {}) == indexes
     assert consumed["Table"] == {"CapacityUnits": units - (of_index or 0)}
 
 
-def test_a_failed_condition_costs_and_returns_the_blocking_item_only_when_asked(proxy: Proxy) -> None:
+def test_a_failed_condition_costs_and_returns_the_blocking_item_only_when_asked(local: Local) -> None:
     """A refused put is charged for the larger item, although nothing was written."""
-    proxy.client.put_item(TableName="t", Item=_item("a", "0", 4000))
+    local.client.put_item(TableName="t", Item=_item("a", "0", 4000))
     request = {"TableName": "t", "Item": _item("a", "0", 100), "ConditionExpression": "attribute_not_exists(pk)"}
-    refused = _throttle(proxy.client.put_item, **request)
+    refused = _throttle(local.client.put_item, **request)
     assert refused["Error"]["Code"] == "ConditionalCheckFailedException"
     assert "Item" not in refused
-    blocked = _throttle(proxy.client.put_item, **request, ReturnValuesOnConditionCheckFailure="ALL_OLD")
+    blocked = _throttle(local.client.put_item, **request, ReturnValuesOnConditionCheckFailure="ALL_OLD")
     assert blocked["Item"] == _item("a", "0", 4000)
-    (row,) = proxy.meter.timeline.rows_since(0)
+    (row,) = local.meter.timeline.rows_since(0)
     assert (row.writes, row.write_wcu) == (3, 12)
 
 
-def test_a_put_returns_the_old_item_only_when_asked(proxy: Proxy) -> None:
+def test_a_put_returns_the_old_item_only_when_asked(local: Local) -> None:
     """What the local DynamoDB looks at is not shown."""
-    proxy.client.put_item(TableName="t", Item=_item("a", "0", 100))
-    assert "Attributes" not in proxy.client.put_item(TableName="t", Item=_item("a", "0", 200))
-    old = proxy.client.put_item(TableName="t", Item=_item("a", "0", 300), ReturnValues="ALL_OLD")
+    local.client.put_item(TableName="t", Item=_item("a", "0", 100))
+    assert "Attributes" not in local.client.put_item(TableName="t", Item=_item("a", "0", 200))
+    old = local.client.put_item(TableName="t", Item=_item("a", "0", 300), ReturnValues="ALL_OLD")
     assert old["Attributes"] == _item("a", "0", 200)
     assert "ConsumedCapacity" not in old
 
 
-def test_a_batch_returns_what_a_partition_refused(proxy: Proxy) -> None:
+def test_a_batch_returns_what_a_partition_refused(local: Local) -> None:
     """Keys of a throttled partition are unprocessed, the rest is read; only refused keys are an error."""
-    proxy.client.put_item(TableName="t", Item=_item("cold", "0", 100))
+    local.client.put_item(TableName="t", Item=_item("cold", "0", 100))
     for _ in range(20):
-        proxy.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)
+        local.client.get_item(TableName="t", Key=_key("hot", "0"), ConsistentRead=True)
     keys = [_key("hot", "0"), _key("cold", "0")]
-    result = proxy.client.batch_get_item(
+    result = local.client.batch_get_item(
         RequestItems={"t": {"Keys": keys, "ConsistentRead": True}}, ReturnConsumedCapacity="TOTAL"
     )
     assert result["UnprocessedKeys"] == {"t": {"Keys": [_key("hot", "0")], "ConsistentRead": True}}
     assert result["Responses"]["t"] == [_item("cold", "0", 100)]
     assert result["ConsumedCapacity"] == [{"TableName": "t", "CapacityUnits": 1.0}]
-    refused = _throttle(proxy.client.batch_get_item, RequestItems={"t": {"Keys": [_key("hot", "0")]}})
+    refused = _throttle(local.client.batch_get_item, RequestItems={"t": {"Keys": [_key("hot", "0")]}})
     assert refused["Error"]["Code"] == "ThrottlingException"
     assert refused["throttlingReasons"] == [{"reason": "TableReadKeyRangeThroughputExceeded", "resource": ARN}]
 
 
-def test_a_batch_write_returns_what_a_partition_refused_and_names_no_reason(proxy: Proxy) -> None:
+def test_a_batch_write_returns_what_a_partition_refused_and_names_no_reason(local: Local) -> None:
     """As on AWS, BatchWriteItem says which items are left and never why."""
-    proxy.client.put_item(TableName="t", Item=_item("hot", "0", 10_000))
+    local.client.put_item(TableName="t", Item=_item("hot", "0", 10_000))
     entries = [{"PutRequest": {"Item": _item(pk, "1", 100)}} for pk in ("hot", "cold")]
-    result = proxy.client.batch_write_item(RequestItems={"t": entries}, ReturnConsumedCapacity="TOTAL")
+    result = local.client.batch_write_item(RequestItems={"t": entries}, ReturnConsumedCapacity="TOTAL")
     assert result["UnprocessedItems"] == {"t": entries[:1]}
     assert result["ConsumedCapacity"] == [{"TableName": "t", "CapacityUnits": 1.0}]
-    assert "throttlingReasons" not in _throttle(proxy.client.batch_write_item, RequestItems={"t": entries[:1]})
+    assert "throttlingReasons" not in _throttle(local.client.batch_write_item, RequestItems={"t": entries[:1]})
 
 
-def test_a_transaction_costs_twice_and_is_cancelled_by_one_hot_partition(proxy: Proxy) -> None:
+def test_a_transaction_costs_twice_and_is_cancelled_by_one_hot_partition(local: Local) -> None:
     """Two puts of 1 WCU cost 4; later one refused partition names itself among the cancellation reasons."""
     puts = [{"Put": {"TableName": "t", "Item": _item(pk, "1", 100)}} for pk in ("hot", "cold")]
-    result = proxy.client.transact_write_items(TransactItems=puts, ReturnConsumedCapacity="TOTAL")
+    result = local.client.transact_write_items(TransactItems=puts, ReturnConsumedCapacity="TOTAL")
     assert result["ConsumedCapacity"] == [{"TableName": "t", "CapacityUnits": 4.0, "WriteCapacityUnits": 4.0}]
-    proxy.client.put_item(TableName="t", Item=_item("hot", "0", 8_000))
-    cancelled = _throttle(proxy.client.transact_write_items, TransactItems=puts)
+    local.client.put_item(TableName="t", Item=_item("hot", "0", 8_000))
+    cancelled = _throttle(local.client.transact_write_items, TransactItems=puts)
     assert cancelled["Error"]["Code"] == "TransactionCanceledException"
     assert [reason["Code"] for reason in cancelled["CancellationReasons"]] == ["ThrottlingError", "None"]
 
 
-def test_a_request_that_is_invalid_costs_nothing(proxy: Proxy) -> None:
+def test_a_request_that_is_invalid_costs_nothing(local: Local) -> None:
     """The units taken on admission are given back."""
     bad = {
         "TableName": "t",
@@ -264,25 +264,25 @@ def test_a_request_that_is_invalid_costs_nothing(proxy: Proxy) -> None:
         "ConditionExpression": "attribute_not_exists(pk)",
         "ExpressionAttributeNames": {"#unused": "x"},
     }
-    assert _throttle(proxy.client.put_item, **bad)["Error"]["Code"] == "ValidationException"
-    proxy.client.put_item(TableName="t", Item=_item("a", "0", 9_000))
+    assert _throttle(local.client.put_item, **bad)["Error"]["Code"] == "ValidationException"
+    local.client.put_item(TableName="t", Item=_item("a", "0", 9_000))
 
 
-def test_an_index_is_queried_over_the_partitions_of_its_table(proxy: Proxy) -> None:
+def test_an_index_is_queried_over_the_partitions_of_its_table(local: Local) -> None:
     """Items of many partition keys, in the index's own order, a page at a time; those without its key are not in it."""
     for number in range(6):
-        proxy.client.put_item(TableName="t", Item=_item(f"k{number}", "0", 100, g="one", u=str(9 - number)))
-    proxy.client.put_item(TableName="t", Item=_item("other", "0", 100, g="two", u="1"))
-    proxy.client.put_item(TableName="t", Item=_item("k0", "1", 100))
+        local.client.put_item(TableName="t", Item=_item(f"k{number}", "0", 100, g="one", u=str(9 - number)))
+    local.client.put_item(TableName="t", Item=_item("other", "0", 100, g="two", u="1"))
+    local.client.put_item(TableName="t", Item=_item("k0", "1", 100))
     condition = {"KeyConditionExpression": "g = :g", "ExpressionAttributeValues": {":g": {"S": "one"}}}
     request = {"TableName": "t", "IndexName": "idx", **condition}
-    pages = proxy.client.get_paginator("query").paginate(**request, PaginationConfig={"PageSize": 4})
+    pages = local.client.get_paginator("query").paginate(**request, PaginationConfig={"PageSize": 4})
     assert [[item["pk"]["S"] for item in page["Items"]] for page in pages] == [["k5", "k4", "k3", "k2"], ["k1", "k0"]]
-    newest = proxy.client.query(**request, ScanIndexForward=False, Limit=1)
+    newest = local.client.query(**request, ScanIndexForward=False, Limit=1)
     assert [item["pk"]["S"] for item in newest["Items"]] == ["k0"]
 
 
-def test_a_transaction_with_a_token_is_written_once(proxy: Proxy) -> None:
+def test_a_transaction_with_a_token_is_written_once(local: Local) -> None:
     """Its repetition succeeds, costs reads, and changes nothing; another one under the token is refused."""
     update = {
         "TableName": "t",
@@ -291,34 +291,34 @@ def test_a_transaction_with_a_token_is_written_once(proxy: Proxy) -> None:
         "ExpressionAttributeValues": {":n": {"N": "5"}},
     }
     request = {"TransactItems": [{"Update": update}], "ClientRequestToken": "token"}
-    (first,) = proxy.consumed("transact_write_items", **request)
-    (second,) = proxy.consumed("transact_write_items", **request)
+    (first,) = local.consumed("transact_write_items", **request)
+    (second,) = local.consumed("transact_write_items", **request)
     assert (first["WriteCapacityUnits"], second["ReadCapacityUnits"]) == (2.0, 2.0)
     other = {**update, "ExpressionAttributeValues": {":n": {"N": "6"}}}
     refused = _throttle(
-        proxy.client.transact_write_items, TransactItems=[{"Update": other}], ClientRequestToken="token"
+        local.client.transact_write_items, TransactItems=[{"Update": other}], ClientRequestToken="token"
     )
     assert refused["Error"]["Code"] == "IdempotentParameterMismatchException"
-    item = proxy.client.get_item(TableName="t", Key=_key("counter", "c#"))["Item"]
+    item = local.client.get_item(TableName="t", Key=_key("counter", "c#"))["Item"]
     assert item["n"] == {"N": "5"}
-    proxy.now += 601.0
-    proxy.client.transact_write_items(**request)
-    assert proxy.client.get_item(TableName="t", Key=_key("counter", "c#"))["Item"]["n"] == {"N": "10"}
+    local.now += 601.0
+    local.client.transact_write_items(**request)
+    assert local.client.get_item(TableName="t", Key=_key("counter", "c#"))["Item"]["n"] == {"N": "10"}
 
 
-def test_a_cancelled_transaction_leaves_its_token_free(proxy: Proxy) -> None:
+def test_a_cancelled_transaction_leaves_its_token_free(local: Local) -> None:
     """It was refused, so it may be made anew, elsewhere as well."""
-    _throttle_key(proxy, "hot")
+    _throttle_key(local, "hot")
     put = {"TableName": "t", "Item": _item("hot", "a", 100)}
-    cancelled = _throttle(proxy.client.transact_write_items, TransactItems=[{"Put": put}], ClientRequestToken="token")
+    cancelled = _throttle(local.client.transact_write_items, TransactItems=[{"Put": put}], ClientRequestToken="token")
     assert cancelled["Error"]["Code"] == "TransactionCanceledException"
     put["Item"] = _item("cold", "a", 100)
-    proxy.client.transact_write_items(TransactItems=[{"Put": put}], ClientRequestToken="token")
+    local.client.transact_write_items(TransactItems=[{"Put": put}], ClientRequestToken="token")
 
 
-def _throttle_key(proxy: Proxy, key: str) -> None:
+def _throttle_key(local: Local, key: str) -> None:
     for number in range(10):
-        proxy.client.put_item(TableName="t", Item=_item(key, str(number), 100))
+        local.client.put_item(TableName="t", Item=_item(key, str(number), 100))
 
 
 RESOURCE = PartitionModel().resource(ARN)

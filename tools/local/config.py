@@ -96,7 +96,7 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
         return LocalConfig.model_validate(options)
     except ValidationError as error:
         mistakes = list_mistakes(error, LocalConfig, _option)
-        # What may be left out is null in JSON; on a command line nobody says so.
+        # What may be left out is null in JSON; on a command line it is left out.
         up.error("; ".join(mistakes).replace(" or null", ""))
 
 

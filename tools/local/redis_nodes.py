@@ -127,7 +127,7 @@ class Front:
             finally:
                 onward_writer.transport.abort()
         except OSError:
-            pass  # nobody serves: the client finds its connection closed
+            pass  # nothing serves: the client finds its connection closed
         finally:
             # Without TLS's farewell, which would wait for the client's.
             writer.transport.abort()

@@ -124,7 +124,7 @@ def draw(
     are in CSS pixels at phone width.
 
     Raises:
-        ValueError: an axis has no label: nobody would know its unit.
+        ValueError: an axis has no label: its unit would be unknown.
     """
     # Importing matplotlib takes a second, and most who import this module draw nothing.
     from matplotlib import style  # noqa: PLC0415

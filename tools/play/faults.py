@@ -52,7 +52,7 @@ Scribbles = Iterator[tuple[Command, Command | None]]
 
 
 def invent_generations(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
-    """Write generations that nobody raised, from the beginning of time on, one of them as wide as there can be."""
+    """Write generations without a raise, from the beginning of time on, one of them as wide as there can be."""
     for index, conversation_id in enumerate(_some(conversations, rng)):
         shard_count = MAX_SHARD_COUNT if index == 0 else rng.randint(2, 24)
         key, member = route_key(table, conversation_id), Generation(since_ms=0, shard_count=shard_count).encode()

@@ -54,7 +54,7 @@ class Heat:
 
     @property
     def max_n(self) -> int:
-        """The largest N of the route; 0 when there is none."""
+        """The largest N of the route; 0 before the first raise."""
         return max(self.shard_counts, default=0)
 
     @property

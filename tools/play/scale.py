@@ -28,7 +28,7 @@ SMALLEST_HOT_WRITES_PER_SECOND = 12.0
 USUAL_ROUNDS_PER_SECOND = 6_500
 """What one core of the machine for which the rates above were chosen does of `_ROUNDS`."""
 AS_USUAL = 0.75
-"""From this share on a machine counts as that one: nobody else is at work on it."""
+"""From this share on a machine counts as that one: nothing else is at work on it."""
 _ROUNDS = """
 import hashlib, json, time
 page = {"messages": [{"message_id": str(n), "body": "x" * 200} for n in range(50)]}

@@ -43,7 +43,7 @@ LEAST_SPREAD = 0.5
 """Of the rushes; the consumer that detects them is killed time and again."""
 QUIET_CONVERSATIONS = 64
 MAX_SHARD_COUNT = 16
-"""Throttles that are injected look like unlucky partitions and double N; each shard costs a read here a query's CPU."""
+"""Each shard costs a read the CPU of a query, which is scarce here."""
 LONGEST_VISITOR_PAUSE_SECONDS = 1.5
 VISITOR_PAUSES = 100
 """A visitor reads at least about so often in a run, also in a short one."""
