@@ -221,7 +221,7 @@ class _Reader:
         )
 
     def _providers(self) -> frozenset[str]:
-        """List the functions that make custom resources, by logical id: CloudFormation calls them, and nothing here does."""
+        """List the functions that make custom resources, by logical id: only CloudFormation calls them."""
         resources = self._assembly.template["Resources"].values()
         tokens = [resource.get("Properties", {}).get("ServiceToken") for resource in resources]
         return frozenset(token["Fn::GetAtt"][0] for token in tokens if isinstance(token, dict))
