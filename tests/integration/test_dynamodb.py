@@ -263,18 +263,6 @@ class TestJournal:
         assert item["generations"]["SS"] == ["4@5"]
         assert sorted(item["raises"]["SS"]) == ["4@5 1700000000 by-hand by=a", "4@5 1700000000 raised rate=900"]
 
-    @pytest.mark.parametrize("raises", [{"S": "by ann"}, {"L": [{"S": "by ann"}]}, {"NS": ["1"]}])
-    def test_what_explains_a_raise_never_keeps_it_from_being_made(self, dynamodb, raises):
-        """Somebody gave `raises` another type by hand: the route grows all the same, and what is there stays."""
-        key = {"pk": {"S": "c"}, "sk": {"S": "r#"}}
-        dynamodb.client.put_item(TableName=TABLE_NAME, Item={**key, "generations": {"SS": ["4@5"]}, "raises": raises})
-        assert dynamodb.journal.add("c", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS).route == route_of(
-            (4, 5), (8, 9)
-        )
-        item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=key)["Item"]
-        assert (item["raises"], item["routing_partition"]["S"]) == (raises, routing_partition_of("c"))
-        assert DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c").raises == ()
-
     def test_an_item_without_history_is_read_as_before(self, dynamodb):
         """Written by an older version, or by hand."""
         item = {"pk": {"S": "c"}, "sk": {"S": "r#"}, "generations": {"SS": ["4@5"]}}

@@ -50,8 +50,10 @@ class DynamoDBJournal:
         """Implement `Journal.add`."""
         added = sorted(set(generations))
         # ADD on a set is idempotent and commutative: no condition, no version, no order of raises.
-        adds = {"generations": [generation.encode() for generation in added]}
-        history = {"raises": encode_raises(added, cause=cause, now_ms=now_ms)}
+        adds = {
+            "generations": [generation.encode() for generation in added],
+            "raises": encode_raises(added, cause=cause, now_ms=now_ms),
+        }
         sets = {
             "updated_at": format_time(now_ms),
             "reason": cause.encode(),
@@ -59,7 +61,7 @@ class DynamoDBJournal:
         }
         guard = _keep_pause(format_time(now_ms - pause_ms)) if pause_ms else None
         try:
-            response = self._update_forgiving(collection, adds, history, sets, guard)
+            response = self._update(collection, adds, sets, guard)
         except ConditionFailedError as error:
             return read_entry(error.item)
         self._list(collection)
@@ -79,22 +81,6 @@ class DynamoDBJournal:
         except ConditionFailedError:
             return None
         return replace(read_entry(response["Attributes"]), date_ms=date_of(response))
-
-    def _update_forgiving(
-        self,
-        collection: str,
-        adds: Mapping[str, list[str]],
-        history: Mapping[str, list[str]],
-        sets: Mapping[str, str],
-        guard: _Guard | None,
-    ) -> Response:
-        """Update, without the history if its attribute has another type, set by hand: no raise may fail for it."""
-        try:
-            return self._update(collection, {**adds, **history}, sets, guard)
-        except StoreRefusedError as error:
-            if not _is_type_mismatch(error):
-                raise
-            return self._update(collection, adds, sets, guard)
 
     def _list(self, collection: str) -> None:
         """Add a collection to the directory, once. Operators need it; no raise fails or waits for it."""
@@ -146,7 +132,3 @@ def _keep_pause(since: str) -> _Guard:
         " AND (attribute_not_exists(generations) OR size(generations) < :most)",
         {":since": {"S": since}, ":most": {"N": str(MAX_GENERATIONS)}},
     )
-
-
-def _is_type_mismatch(error: StoreRefusedError) -> bool:
-    return error.code == "ValidationException" and "incorrect data type" in error.explanation
