@@ -1,5 +1,7 @@
 """`diagnose`: fifteen situations and what is said of each; and what is read for it, over botocore's stubs."""
 
+import io
+import json
 import re
 from datetime import UTC, datetime, timedelta
 
@@ -11,6 +13,7 @@ import hotpartition
 from hotpartition_cli.diagnose import Reader
 from hotpartition_cli.diagnosis import RULES, Cause, Insights, Leader, Place, Seen, diagnose, gather_bars
 from hotpartition_cli.errors import FailedError, Status
+from hotpartition_cli.main import run
 from hotpartition_cli.views import VIEWS, draw_bars
 
 AT = datetime(2026, 11, 24, 18, 0, tzinfo=UTC)
@@ -163,4 +166,26 @@ def test_insights_are_switched_on_where_they_are_off(reader):
     tables.add_response("update_contributor_insights", {"ContributorInsightsStatus": "ENABLING"}, wanted)
     places = place(insights=Insights.OFF), place(index="by-owner")
     assert reads.enable_insights("readings", seen(*places)) == ["readings"]
+    tables.assert_no_pending_responses()
+
+
+@pytest.mark.parametrize("answer", ["n", "y"])
+def test_the_command_asks_before_it_switches_anything_on(reader, capsys, monkeypatch, answer):
+    """And prints one document, also of a table that is not there."""
+    reads, tables, metrics = reader
+    monkeypatch.setattr(Reader, "connect", lambda *_: reads)
+    monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n"))
+    tables.add_response("describe_table", {"Table": TABLE})
+    metrics.add_response("get_metric_data", {"MetricDataResults": []})
+    tables.add_response("describe_contributor_insights", {"ContributorInsightsStatus": "DISABLED"})
+    if answer == "y":
+        tables.add_response("update_contributor_insights", {"ContributorInsightsStatus": "ENABLING"})
+    assert run(["diagnose", "--table", "readings", "--enable"], {}, now=lambda: AT) == Status.FINE
+    captured = capsys.readouterr()
+    assert captured.out.startswith("no data, table readings")
+    assert "Count the refused keys of readings" in captured.err
+    assert ("from now on" in captured.err) == (answer == "y")
+    tables.add_client_error("describe_table", "ResourceNotFoundException", "no", 400)
+    assert run(["diagnose", "--table", "elsewhere", "--json"], {}) == Status.FAILED
+    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "not-found"
     tables.assert_no_pending_responses()
