@@ -242,7 +242,7 @@ class TestConnection:
         with scripted_port(response) as port:
             registry = RedisRegistry(connect(port), "t")
             for _ in range(3):
-                assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 16)
+                assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 3)
         assert [(data.count(b"SSCAN"), data.count(b"GETRANGE")) for data in received] == [(0, 0), *[(1, 1)] * 3]
 
     def test_what_readers_ask_follows_slots_that_moved(self, connect):
@@ -264,7 +264,7 @@ class TestConnection:
             with scripted_port(old_node) as old_port:
                 registry = RedisRegistry(connect(old_port), "t")
                 for _ in range(2):
-                    assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 2)
+                    assert registry.get_for_reading("c") == ReadRoute(Route(frozenset({FOUR})), 3)
         assert received == [1, 1, 2]
 
     def test_a_connection_that_the_server_closed_is_replaced(self, look_up, redis_server, connect):

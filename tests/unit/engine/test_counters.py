@@ -116,9 +116,9 @@ class TestWithoutToken:
     def test_what_all_choices_refused_is_tried_at_others(self, world):
         """After a pause: nobody has to find it again, so full shards need not be asked over and over."""
         raise_to(world, 64)
-        world.counters.fails = lambda place: THROTTLED if len(world.counters.asked) < 12 else None
+        world.counters.fails = lambda place: THROTTLED if len(world.counters.asked) < 9 else None
         add(world, 1, None)
-        assert len(world.clock.slept) == 3
+        assert len(world.clock.slept) == 2
         assert len(set(world.counters.asked)) > 6
         assert world.counters.total == 1
 
