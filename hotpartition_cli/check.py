@@ -341,9 +341,8 @@ def _expected(status: int, response: Response) -> dict[str, Any]:
 
 
 def _age_seconds(hot: Mapping[str, Any]) -> float | None:
-    """Say how long ago the consumer started that started longest ago; None where one never did."""
-    starts = hot["consumers_started_at"]
-    if None in starts:
-        return None
-    at = datetime.fromisoformat(hot["at"])
-    return max((at - datetime.fromisoformat(start)).total_seconds() for start in starts)
+    """Say how long ago the latest consumer started; None where none ever did."""
+    start = hot["consumer_started_at"]
+    return (
+        None if start is None else (datetime.fromisoformat(hot["at"]) - datetime.fromisoformat(start)).total_seconds()
+    )

@@ -60,8 +60,8 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
         is_read = is_known and not away and document["streams"]
         nothing = "Nothing is being written or read, and no" if is_read else "No"
         parts = [Text(f"{nothing} partition key was ever raised.")]
-    starts = document["consumers_started_at"]
-    late = [start for start in starts if start is None or _seconds(start, at) > CONSUMER_SECONDS]
+    start = document["consumer_started_at"]
+    is_late = document["streams"] and (start is None or _seconds(start, at) > CONSUMER_SECONDS)
     if not is_known:
         parts.append(Text("Redis does not respond: no load can be shown, nor whether a consumer runs.", "red"))
     elif away:
@@ -71,10 +71,7 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
         parts.append(Text("Only the load of the keys that were raised last was looked at (--limit).", "red"))
     elif not document["is_complete"]:
         parts.append(Text("The report streams were not read to their end: there is more load than is shown.", "red"))
-    elif late and len(late) < len(starts):
-        missing = f"{len(late)} of {len(starts)} stream consumers have not started for minutes"
-        parts.append(Text(f"{missing}: nothing is being detected in their share of the partition keys.", "red"))
-    elif late:
+    elif is_late:
         parts.append(Text("No stream consumer has started for minutes: nothing is being detected.", "red"))
     return Group(*parts)
 

@@ -8,12 +8,11 @@ from dataclasses import asdict
 from functools import cache
 from typing import Any
 
-from aws_lambda_powertools import Logger, Metrics, single_metric
+from aws_lambda_powertools import Logger, Metrics
 from aws_lambda_powertools.metrics import MetricUnit
 
 from hotpartition.control.consumer import GC_THRESHOLDS, Consumer
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.shares import Share
 from hotpartition.runtime.build_control import open_consumer
 from hotpartition.runtime.settings import Settings
 from hotpartition.runtime.telemetry import PowertoolsTelemetry
@@ -50,15 +49,9 @@ def handler(event: dict[str, Any], context: Any) -> dict[str, Any]:
 
 @metrics.log_metrics(capture_cold_start_metric=True)
 def run(event: dict[str, Any], context: Any) -> dict[str, Any]:
-    """Run until a successor has announced itself, or shortly before the timeout; all streams, or the event's share."""
+    """Run until a successor has announced itself, or shortly before the timeout."""
     metrics.add_metric(name=MetricName.CONSUMER_STARTED, unit=MetricUnit.Count, value=1)
-    share = Share.decode(event)
-    if not share.is_whole:
-        # Once more by its share, so that one that is missing is noticed among the others.
-        with single_metric(name=MetricName.CONSUMER_STARTED, unit=MetricUnit.Count, value=1) as started:
-            started.add_dimension(name="service", value=metrics.service)
-            started.add_dimension(name="share", value=str(share.index))
     run_ms = min(_settings().run_seconds * 1000, context.get_remaining_time_in_millis() - STOP_MARGIN_MS)
-    summary = asdict(_consumer().run(run_ms, share))
-    logger.info("consumer ended", extra={"run": summary, "share": share.encode(), "scheduled_at": event.get("time")})
+    summary = asdict(_consumer().run(run_ms))
+    logger.info("consumer ended", extra={"run": summary, "scheduled_at": event.get("time")})
     return summary

@@ -10,7 +10,6 @@ from hotpartition.core.ports import Copy, JournalEntry, ReadRoute
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.core.shares import WHOLE, list_shares
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import RedisReportSource
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
@@ -253,14 +252,6 @@ class TestReports:
         for started_ms in (NOW_MS, NOW_MS + 7, NOW_MS + 3):
             source.announce(started_ms)
         assert source.latest_start_ms() == NOW_MS + 7
-
-    def test_each_share_has_a_latest_start_of_its_own(self, streams):
-        """Also where two divisions have a share of the same number."""
-        _, source = streams
-        shares = (WHOLE, *list_shares(2), *list_shares(4))
-        for number, share in enumerate(shares):
-            source.announce(NOW_MS + number, share)
-        assert [source.latest_start_ms(share) for share in shares] == [NOW_MS + n for n in range(len(shares))]
 
     def test_away_is_an_error_for_the_consumer_and_none_for_a_writer(self, dead_streams):
         """Reading fails with the error that its users handle; sending never fails."""

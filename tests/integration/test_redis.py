@@ -13,7 +13,6 @@ from hotpartition.core.errors import MalformedReportError, RegistryForeignError,
 from hotpartition.core.ports import ReadRoute
 from hotpartition.core.reports import WriteReport, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
-from hotpartition.core.shares import Share
 from hotpartition.redis.cluster import (
     consumer_key,
     raises_key,
@@ -142,13 +141,6 @@ class TestReports:
         # Whole nodes of the stream are dropped, of 100 entries each.
         assert admin.xlen(key) <= 101
 
-    def test_a_share_has_a_heartbeat_of_its_own(self, source, admin, table_name):
-        """Under a key that says of how many it is."""
-        source.announce(1_700_000_000_123, Share(1, 2))
-        assert admin.zscore(f"hp:{table_name}:consumer:1/2", "latest") == 1_700_000_000_123
-        assert admin.ttl(f"hp:{table_name}:consumer:1/2") == -1
-        assert not admin.exists(f"hp:{table_name}:consumer")
-
     def test_a_report_that_cannot_be_sent_is_dropped_and_counted(self, connect, table_name):
         """Redis away, or too much on its way already: the request goes on."""
         with closed_port() as port:
@@ -237,7 +229,7 @@ class TestConnection:
             received.append(data)
             if data.startswith(b"*2\r\n$7\r\nCLUSTER"):
                 return SLOTS % port
-            return b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\n4@5\r\n$2\r\n16\r\n"
+            return b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\n4@5\r\n$1\r\n3\r\n"
 
         with scripted_port(response) as port:
             registry = RedisRegistry(connect(port), "t")
@@ -252,7 +244,7 @@ class TestConnection:
         def new_node(data, port):
             received.append(data.count(b"GETRANGE") + data.count(b"SSCAN"))
             route = b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\n4@5\r\n" if b"SSCAN" in data else b""
-            return route + (b"$1\r\n2\r\n" if b"GETRANGE" in data else b"")
+            return route + (b"$1\r\n3\r\n" if b"GETRANGE" in data else b"")
 
         with scripted_port(new_node) as new_port:
 

@@ -80,7 +80,6 @@ class World:
     reports: FakeReports = field(default_factory=FakeReports)
     telemetry: FakeTelemetry = field(default_factory=FakeTelemetry)
     random: Random = field(default_factory=lambda: Random(7))
-    consumers: int = 1
     routing_items: FakeRoutingItems = field(init=False)
     pages: FakePageStore = field(init=False)
     counters: FakeCounters = field(default_factory=FakeCounters)
@@ -188,7 +187,7 @@ class World:
     def operations(self, **values: object) -> Operations:
         partitions = self.reports.partitions
         settings = Settings.defaults("operate", stream_partitions=partitions, **values)
-        return build_operations(self.control_ends(), settings, consumers=self.consumers)
+        return build_operations(self.control_ends(), settings)
 
     def reconciler(self) -> Reconciler:
         return Reconciler(self.control_ends())

@@ -14,7 +14,6 @@ from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
-from hotpartition.core.shares import WHOLE, Share
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
@@ -290,7 +289,7 @@ class FakeReports:
         self.partitions = partitions
         self.streams: list[list[StreamEntry]] = [[] for _ in range(partitions)]
         self.sent: list[WriteReport | ReadReport] = []
-        self.latest: dict[Share, int] = {}
+        self.latest: int | None = None
         self.is_down = False
         self.away: set[int] = set()
         """Streams whose node does not respond."""
@@ -319,13 +318,13 @@ class FakeReports:
         after = _parse_entry_id(after_id)
         return [e for e in self.streams[partition] if _parse_entry_id(e.entry_id) > after][:limit]
 
-    def announce(self, started_ms: int, share: Share = WHOLE) -> None:
+    def announce(self, started_ms: int) -> None:
         self._check()
-        self.latest[share] = max(started_ms, self.latest.get(share, 0))
+        self.latest = max(started_ms, self.latest or 0)
 
-    def latest_start_ms(self, share: Share = WHOLE) -> int | None:
+    def latest_start_ms(self) -> int | None:
         self._check()
-        return self.latest.get(share)
+        return self.latest
 
 
 def _parse_entry_id(entry_id: str) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from hotpartition_cli.stacks import OUTPUTS
 
 AT = "2026-11-21T09:30:00.000Z"
 ROUTE = {"shard_count": 4, "agreement": "equal", "in_registry": True}
-HOT = {"at": AT, "consumers_started_at": [AT], "active": 0}
+HOT = {"at": AT, "consumer_started_at": AT, "active": 0}
 
 
 class Scripted:
@@ -63,9 +63,9 @@ def test_a_stack_without_redis_has_no_consumer():
         ("raise by hand", {"raise": {**ROUTE, "in_registry": False}}, "N = 4 in the journal, but not in Redis"),
         ("raise by hand", {"route": {**ROUTE, "shard_count": 0}}, "N = 0, registry against journal: equal"),
         ("raise by hand", {"route": {**ROUTE, "agreement": "malformed"}}, "against journal: malformed"),
-        ("find the consumer", {"hot": {**HOT, "consumers_started_at": [None]}}, "last started never"),
+        ("find the consumer", {"hot": {**HOT, "consumer_started_at": None}}, "last started never"),
         ("find the consumer", {"hot": {**HOT, "at": "2026-11-21T09:34:00.000Z"}}, "last started 240 s ago"),
-        ("find the consumer", {"hot": {**HOT, "consumers_started_at": [None], "active": None}}, "Redis did not"),
+        ("find the consumer", {"hot": {**HOT, "consumer_started_at": None, "active": None}}, "Redis did not"),
     ],
 )
 def test_what_is_operated_wrongly_fails_its_own_step(step, operate, came):

@@ -8,7 +8,6 @@ from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
 from hotpartition.core.route import Close, Route
-from hotpartition.core.shares import WHOLE, Share, list_shares
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE, FakeReports
 from support.fleet import START_MS, Fleet
@@ -147,52 +146,8 @@ def test_an_older_consumer_does_not_stop_a_younger_one(world):
     assert world.reports.latest_start_ms() == world.clock.now_ms - 3_000
 
 
-def two_hot_world():
-    """A world whose streams hold two hot conversations, in streams of different shares."""
-    world = World(reports=FakeReports(partitions=4))
-    names = [next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 4) == stream) for stream in (2, 3)]
-    world.clock.now_ms = START_MS + 3_000
-    for name in names:
-        for arrival in Fleet().offer(lambda _: 4_000, 3_000):
-            world.reports.send(arrival.report._replace(collection=name))
-    return world, names
-
-
-def test_each_consumer_raises_what_is_in_its_share():
-    """All of it, and nothing else: together they raise what one would."""
-    world, names = two_hot_world()
-    for share, raised in zip(list_shares(2), (names[:1], names), strict=True):
-        assert world.consumer().run(run_ms=500, share=share).raises == 1
-        assert list(world.table.routes) == raised
-    alone, _ = two_hot_world()
-    alone.consumer().run(run_ms=500)
-    assert world.registry.routes.keys() == alone.registry.routes.keys()
-
-
-def test_a_consumer_has_successors_in_its_own_share_only(world):
-    """That another share's has started, or one of another division, says nothing about these streams."""
-    first, second = list_shares(2)
-    for other in (WHOLE, second, Share(0, 4)):
-        world.reports.announce(world.clock.now_ms + 1_000, other)
-    assert world.consumer().run(run_ms=3_000, share=first).ended == "time"
-    world.reports.announce(world.clock.now_ms + 1_000, first)
-    assert world.consumer().run(run_ms=3_000, share=first).ended == "successor"
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1), (2, 4), (4, 2)])
-def test_another_number_of_consumers_loses_nothing(before, after):
-    """Both divisions overlap: each conversation is raised as one consumer alone would raise it, and once."""
-    world, names = two_hot_world()
-    for count in (before, after):
-        for share in list_shares(count):
-            world.consumer().run(run_ms=500, share=share)
-    assert sorted(world.table.routes) == sorted(names)
-    assert [len(entry.route.generations) for entry in world.table.routes.values()] == [1, 1]
-    assert world.registry.routes == {name: entry.route for name, entry in world.table.routes.items()}
-
-
 def test_a_report_in_a_stream_of_another_number_is_judged():
-    """While `stream_partitions` changes, writers of before put a conversation where it now belongs to another share."""
+    """While `stream_partitions` changes, writers of before put a conversation into another stream."""
     world = World(reports=FakeReports(partitions=1))
     world.clock.now_ms = START_MS + 3_000
     name = next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 2) == 1)
@@ -200,7 +155,7 @@ def test_a_report_in_a_stream_of_another_number_is_judged():
         world.reports.send(arrival.report._replace(collection=name))
     world.reports.streams.append([])
     world.reports.partitions = 2
-    assert world.consumer().run(run_ms=500, share=Share(0, 2)).raises == 1
+    assert world.consumer().run(run_ms=500).raises == 1
 
 
 def test_while_redis_is_away_the_consumer_waits(hot):

@@ -14,7 +14,6 @@ from hotpartition.core.closes import CloseTimes
 from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import WriteReport
-from hotpartition.core.shares import WHOLE, Share
 from support.builders import World, route_of
 from support.fleet import START_MS
 
@@ -40,8 +39,8 @@ def world():
     return build_world("c")
 
 
-def run(world, run_ms=RUN_MS, limits=LIMITS, share=WHOLE):
-    world.consumer(cooling=limits).run(run_ms, share)
+def run(world, run_ms=RUN_MS, limits=LIMITS):
+    world.consumer(cooling=limits).run(run_ms)
 
 
 def offer(world, wcu_per_second, *, collection="c", seconds=5):
@@ -243,19 +242,6 @@ def test_a_stream_that_cannot_be_read_keeps_everything_open(world):
     world.reports.away = {0}
     run(world)
     assert closed(world) == set()
-
-
-def test_a_share_without_a_consumer_keeps_everything_open(world):
-    """Only the first share's consumer closes, and only while each of the others is at work."""
-    first, second = Share(0, 2), Share(1, 2)
-    run(world, share=second)
-    assert closed(world) == set()
-    world.clock.now_ms += 200_000
-    run(world, share=first)
-    assert closed(world) == set()
-    world.reports.announce(world.clock.now_ms, second)
-    run(world, share=first)
-    assert closed(world) == {"c"}
 
 
 def test_a_route_that_cannot_be_read_is_reported_and_not_closed(world):

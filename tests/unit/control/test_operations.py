@@ -7,7 +7,6 @@ from hotpartition.core.errors import InvalidRequestError, ThrottledError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import ReadReport
 from hotpartition.core.route import Close, Generation, Route
-from hotpartition.core.shares import list_shares
 from hotpartition.engine.closing import CloseStep
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
@@ -86,19 +85,10 @@ class TestHot:
         world.reports.append(0, "9", NOW_MS)
         assert world.operations().list_hot(20).rows == ()
 
-    def test_of_several_consumers_the_one_that_started_longest_ago_counts(self, world):
-        """One that is missing leaves its streams unread, whatever the others do."""
-        world.consumers = 2
-        first, second = list_shares(2)
-        world.reports.announce(NOW_MS - 5, first)
-        hot = world.operations().list_hot(20)
-        assert (hot.consumers_started_at_ms, hot.consumer_started_at_ms) == ((NOW_MS - 5, None), None)
-        world.reports.announce(NOW_MS - 70_000, second)
-        hot = world.operations().list_hot(20)
-        assert (hot.consumers_started_at_ms, hot.consumer_started_at_ms) == (
-            (NOW_MS - 5, NOW_MS - 70_000),
-            NOW_MS - 70_000,
-        )
+    def test_the_latest_consumer_is_known_by_its_start(self, world):
+        assert world.operations().list_hot(20).consumer_started_at_ms is None
+        world.reports.announce(NOW_MS - 5)
+        assert world.operations().list_hot(20).consumer_started_at_ms == NOW_MS - 5
 
 
 def test_a_refused_look_at_the_journal_is_repeated(world):

@@ -19,7 +19,6 @@ from hotpartition.core.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.timestamps import format_time
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.settings import Settings
@@ -451,8 +450,8 @@ class TestFunctions:
         module, ran = load_handler("consume_reports"), []
 
         class Consumer:
-            def run(self, run_ms, share):
-                ran.append((run_ms, share))
+            def run(self, run_ms):
+                ran.append(run_ms)
                 return RunSummary(raises=2, ended="successor")
 
         monkeypatch.setattr(module, "_settings", lambda: Settings.defaults("consumer", run_seconds=170))
@@ -464,7 +463,7 @@ class TestFunctions:
         handler, ran = consume
         for left_ms in (900_000, 60_000):
             summary = handler({"time": "2026-11-21T12:00:00Z"}, FakeContext(remaining_ms=left_ms))
-        assert ran == [(170_000, WHOLE), (50_000, WHOLE)]
+        assert ran == [170_000, 50_000]
         assert (summary["raises"], summary["ended"]) == (2, "successor")
         assert counted(capsys, "ConsumerStarted") == [2]
         json.dumps(summary)
@@ -476,20 +475,6 @@ class TestFunctions:
         monkeypatch.setattr(module, "_consumer", lambda: built.append(1))
         assert module.handler({"probe": True}, FakeContext()) == {"ready": True}
         assert (built, capsys.readouterr().out) == ([1], "")
-
-    def test_a_consumer_of_a_share_is_counted_by_its_share_too(self, consume, monkeypatch, capsys):
-        """So that an alarm notices one that is missing; whoever starts it with nonsense starts nothing."""
-        handler, ran = consume
-        monkeypatch.setenv("POWERTOOLS_METRICS_NAMESPACE", "hotpartition-test")
-        handler({"share": {"index": 1, "count": 2}}, FakeContext(remaining_ms=900_000))
-        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
-        started = [line for line in lines if "ConsumerStarted" in line]
-        assert [line.get("share") for line in started] == ["1", None]
-        (sets,) = started[0]["_aws"]["CloudWatchMetrics"][0]["Dimensions"]
-        assert set(sets) == {"service", "share"}
-        with pytest.raises(InvalidRequestError):
-            handler({"share": {"index": 2, "count": 2}}, FakeContext(remaining_ms=900_000))
-        assert ran == [(170_000, Share(1, 2))]
 
 
 def test_a_response_is_out_before_the_timeout():

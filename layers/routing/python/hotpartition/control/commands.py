@@ -128,11 +128,7 @@ def respond(event: object, operations: Operations, check: Reconciler, *, remaini
 def _carry_out(command: Command, operations: Operations, check: Reconciler, budget_ms: float) -> dict[str, Any]:
     match command:
         case HotCommand(limit=limit):
-            hot = operations.list_hot(limit)
-            return {
-                **_publish(hot),
-                "consumer_started_at": _publish(hot.consumer_started_at_ms, "at_ms"),
-            }
+            return dict(_publish(operations.list_hot(limit)))
         case RoutesCommand(cursor=cursor, limit=limit):
             return dict(_publish(operations.list_routes(cursor, limit)))
         case RouteCommand(conversation_id=key):

@@ -3,9 +3,6 @@
 There is no acknowledgement, lease or hand-over protocol. The state is rebuilt from the last 15 s of the streams by
 assignment, every reader of them decides the same, and a raise done twice is a raise done once. So a crash, an
 overlap or a zombie consumer changes nothing (docs/architecture.md).
-
-Several consumers may divide the streams (`core/shares.py`). Each has its own successors. When their number changes, a
-consumer of the old division has no successor and ends by itself, while those of the new one read the same streams.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from hotpartition.core.ports import JournalEntry, report_unreadable
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
-from hotpartition.core.shares import WHOLE, Share
 from hotpartition.core.window import HORIZON_SLOTS, ReportWindow, last_whole_slot
 from hotpartition.engine.raising import RAISE_BUDGET_MS
 
@@ -120,13 +116,13 @@ class Consumer:
         self._max_raises_per_hour = max_raises_per_hour
         self._cooling = cooling
 
-    def run(self, run_ms: float, share: Share = WHOLE) -> RunSummary:
-        """Work on a share of the streams until a successor has announced itself, or for `run_ms` at most."""
+    def run(self, run_ms: float) -> RunSummary:
+        """Work on the streams until a successor has announced itself, or for `run_ms` at most."""
         started_ms = self._clock.now_ms()
         marker = ReadMarker(registry=self._registry, telemetry=self._telemetry, hot_at_once_rcu=self._hot_at_once_rcu)
         reader = StreamReader(
             self._ends,
-            streams=share.partitions(self._partitions),
+            streams=range(self._partitions),
             stream_count=self._partitions,
             since_ms=started_ms - CATCH_UP_MS,
             writes=ReportWindow(self._thresholds.loud_wcu),
@@ -134,7 +130,7 @@ class Consumer:
             is_named=True,
         )
         state = _State(reader, DecisionLog(self._telemetry, "decision"))
-        cooler = None if self._cooling is None else Cooler(self._ends, self._cooling, share)
+        cooler = None if self._cooling is None else Cooler(self._ends, self._cooling)
         next_housekeeping_ms = next_refresh_ms = started_ms
         has_announced = False
         while True:
@@ -142,7 +138,7 @@ class Consumer:
             has_caught_up = not reader.read().streams
             # The successor announces itself only when it knows as much as its predecessor.
             if has_caught_up and not has_announced:
-                has_announced = self._announce(started_ms, share)
+                has_announced = self._announce(started_ms)
             self._decide(state)
             self._push(state)
             marker.decide(reader.read_at_ms_of)
@@ -163,7 +159,7 @@ class Consumer:
                 marker.forget(reader.read_at_ms)
                 self._forget_quiet(state)
                 self._telemetry.flush()
-                if self._has_successor(started_ms, share):
+                if self._has_successor(started_ms):
                     state.summary.ended = "successor"
                     break
             if self._clock.now_ms() - started_ms >= run_ms:
@@ -288,9 +284,9 @@ class Consumer:
                 return
             state.to_push.discard(collection)
 
-    def _has_successor(self, started_ms: int, share: Share) -> bool:
+    def _has_successor(self, started_ms: int) -> bool:
         try:
-            latest_ms = self._source.latest_start_ms(share)
+            latest_ms = self._source.latest_start_ms()
         except RegistryUnavailableError:
             return False
         return latest_ms is not None and started_ms < latest_ms <= self._clock.now_ms() + MAX_AHEAD_MS
@@ -304,9 +300,9 @@ class Consumer:
         state.refused_until_ms = {c: until_ms for c, until_ms in state.refused_until_ms.items() if now_ms < until_ms}
         state.log.keep(alive)
 
-    def _announce(self, started_ms: int, share: Share) -> bool:
+    def _announce(self, started_ms: int) -> bool:
         try:
-            self._source.announce(started_ms, share)
+            self._source.announce(started_ms)
         except RegistryUnavailableError:
             self._telemetry.count(MetricName.REGISTRY_UNAVAILABLE)
             return False

@@ -27,7 +27,6 @@ from hotpartition.core.errors import (
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import report_unreadable
 from hotpartition.core.route_history import Cause
-from hotpartition.core.shares import Share, list_shares
 from hotpartition.engine.closing import COOLED
 
 MARK_MS = 5_000
@@ -42,8 +41,6 @@ CHECKED_ITEMS = 200
 """Routing items looked at each minute; the next minute goes on behind them."""
 MAX_CLOSES = 30
 """Collections closed each minute at most, however many have cooled: half a unit of the journal's a second or so."""
-MISSING_MS = 180_000
-"""A share whose consumer started longer ago than this has no consumer."""
 EVERYTHING = ""
 """Marked warm in place of every collection, after Redis has lost marks."""
 BEGINNING = "-"
@@ -62,16 +59,14 @@ class CoolingLimits:
 class Cooler:
     """Marks warm collections and closes cold ones. One per run of a consumer; all its state can be lost."""
 
-    def __init__(self, ends: ControlEnds, limits: CoolingLimits, share: Share) -> None:
+    def __init__(self, ends: ControlEnds, limits: CoolingLimits) -> None:
         self._registry = ends.registry
         self._routing_items = ends.routing_items
-        self._source = ends.source
         self._telemetry = ends.telemetry
         self._clock = ends.clock
         self._elapsed = ends.elapsed
         self._closer = ends.build_closer(limits.times)
         self._limits = limits
-        self._share = share
         self._mark_seconds = min(MARK_MS, limits.close_after_ms // 4) / 1000
         self._still_seconds = limits.close_after_ms * STOOD_STILL_SHARE / 1000
         # by the monotonic clock: when the last complete round of marks began
@@ -90,9 +85,9 @@ class Cooler:
                 self._spare_all()
             if self._elapsed() - self._marked_at >= self._mark_seconds:
                 self._mark(reader)
-            if self._share.is_first and now_ms >= self._next_check_ms:
+            if now_ms >= self._next_check_ms:
                 self._next_check_ms = now_ms + min(CHECK_MS, self._limits.close_after_ms)
-                if now_ms - reader.read_at_ms < MARK_MS and self._has_all_consumers(now_ms):
+                if now_ms - reader.read_at_ms < MARK_MS:
                     self._check()
             if self._cooled and self._close(cooled := self._cooled.popleft()):
                 return cooled
@@ -114,11 +109,6 @@ class Cooler:
         for collection in reader.writes.list_above(self._limits.warm_wcu, reader.read_at_ms_of):
             self._registry.mark_warm(collection, self._limits.close_after_ms)
         self._marked_at = began_at
-
-    def _has_all_consumers(self, now_ms: int) -> bool:
-        """Say whether the load of every share is being seen."""
-        started = [self._source.latest_start_ms(share) for share in list_shares(self._share.count)]
-        return all(started_ms is not None and now_ms - started_ms < MISSING_MS for started_ms in started)
 
     def _check(self) -> None:
         """Look at the next routing items, and remember those of raised collections that have no mark."""

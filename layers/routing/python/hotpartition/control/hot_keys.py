@@ -15,7 +15,6 @@ from hotpartition.core.ports import LoadItems, RoutingItem
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import slot_of
-from hotpartition.core.shares import Share, list_shares
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.core.window import (
     SLOTS_PER_SECOND,
@@ -106,7 +105,7 @@ class HotList:
     could not be read to its end, `streams_unavailable` counts those of `streams` that Redis gave nothing of.
     In band there are neither streams nor consumers, `active` counts the raised keys with a load, and `is_complete` is
     False where not all raised keys were looked at.
-    `consumers_started_at_ms` is when the latest stream consumer of each share began its run; None: unknown.
+    `consumer_started_at_ms` is when the latest stream consumer began its run; None: unknown.
     """
 
     rows: tuple[RouteRow, ...]
@@ -114,14 +113,8 @@ class HotList:
     is_complete: bool
     streams: int
     streams_unavailable: int
-    consumers_started_at_ms: tuple[int | None, ...]
+    consumer_started_at_ms: int | None
     at_ms: int
-
-    @property
-    def consumer_started_at_ms(self) -> int | None:
-        """The oldest of these starts, since one missing consumer is one too many; None: none is known."""
-        known = [start for start in self.consumers_started_at_ms if start is not None]
-        return min(known, default=None) if len(known) == len(self.consumers_started_at_ms) else None
 
 
 class Load(NamedTuple):
@@ -166,7 +159,6 @@ class ReportLimits:
     """The settings of the other functions by which their reports are judged."""
 
     stream_partitions: int
-    consumers: int
     hot_sustained_wcu: float
     hot_at_once_rcu: float
 
@@ -196,8 +188,7 @@ class ReportedHeat:
         streams, unavailable = self._limits.stream_partitions, len(unread.unavailable)
         active = None if unavailable == streams else len(loads)
         is_complete = not unread.streams
-        consumers = tuple(self._find_consumer(share) for share in list_shares(self._limits.consumers))
-        return HotList(tuple(rows), active, is_complete, streams, unavailable, consumers, now_ms)
+        return HotList(tuple(rows), active, is_complete, streams, unavailable, self._find_consumer(), now_ms)
 
     def _measure(self, reports: StreamReader, now_ms: int) -> dict[str, Load]:
         """Measure the offered load of each collection that has any."""
@@ -235,9 +226,9 @@ class ReportedHeat:
         )
         return reader, reader.read()
 
-    def _find_consumer(self, share: Share) -> int | None:
+    def _find_consumer(self) -> int | None:
         try:
-            return self._ends.source.latest_start_ms(share)
+            return self._ends.source.latest_start_ms()
         except RegistryUnavailableError:
             return None
 
@@ -282,7 +273,7 @@ class LoadItemHeat:
         # Stable: the newest first among equals.
         rows.sort(key=lambda row: -(row.wcu_per_second or 0.0))
         active = sum(row.wcu_per_second is not None for row in rows)
-        return HotList(tuple(rows[:limit]), active, len(newest) <= most, 0, 0, (), clock.now_ms())
+        return HotList(tuple(rows[:limit]), active, len(newest) <= most, 0, 0, None, clock.now_ms())
 
     def _look_at(self, item: RoutingItem) -> RouteRow:
         load = self._ends.retry(partial(self._loads.get, item.collection))

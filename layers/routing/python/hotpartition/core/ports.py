@@ -19,7 +19,6 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.reports import ReadReport, WriteReport
 from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, Raise
-from hotpartition.core.shares import WHOLE, Share
 
 
 @dataclass(frozen=True, slots=True)
@@ -324,11 +323,11 @@ class ReportSource(Protocol):
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
         """Read entries of one stream after an id, oldest first, without waiting for more."""
 
-    def announce(self, started_ms: int, share: Share = WHOLE) -> None:
-        """Announce a consumer of this share, started at this time, to the others; the latest start wins."""
+    def announce(self, started_ms: int) -> None:
+        """Announce a consumer, started at this time, to the others; the latest start wins."""
 
-    def latest_start_ms(self, share: Share = WHOLE) -> int | None:
-        """Return when the latest consumer that announced itself for this share had started, Unix ms."""
+    def latest_start_ms(self) -> int | None:
+        """Return when the latest consumer that announced itself had started, Unix ms."""
 
 
 class Telemetry(Protocol):

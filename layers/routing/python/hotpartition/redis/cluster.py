@@ -27,7 +27,6 @@ hints about reads have a TTL, and the server's eviction policy is `noeviction`. 
     Written by writers and readers, read by the consumer. If it vanishes, a raise comes a little later.
 `hp:<table>:consumer`, sorted set: member `latest`, score the start of the latest consumer (Unix ms)
     Written and read by the consumer. If it vanishes, two consumers overlap until the older one's time is up.
-`hp:<table>:consumer:<share>/<consumers>`, the same, where several consumers share the streams
 """
 
 from __future__ import annotations
@@ -58,7 +57,6 @@ from redis.retry import Retry
 
 from hotpartition.core.access import Certificates
 from hotpartition.core.errors import RegistryForeignError, RegistryRefusedError, RegistryUnavailableError
-from hotpartition.core.shares import WHOLE, Share
 from hotpartition.redis.acl import COMMANDS, Role, build_rights
 
 ResultT = TypeVar("ResultT")
@@ -98,9 +96,9 @@ def reports_key(table_name: str, partition: int) -> str:
     return f"hp:{table_name}:reports:{{{partition}}}"
 
 
-def consumer_key(table_name: str, share: Share = WHOLE) -> str:
-    """Build the key of the heartbeat of one share's consumers."""
-    return f"hp:{table_name}:consumer" + ("" if share.is_whole else f":{share.index}/{share.count}")
+def consumer_key(table_name: str) -> str:
+    """Build the key of the consumers' heartbeat."""
+    return f"hp:{table_name}:consumer"
 
 
 def raises_key(table_name: str) -> str:

@@ -13,7 +13,6 @@ from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableEr
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Background, StreamEntry, Telemetry
 from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
-from hotpartition.core.shares import WHOLE, Share
 from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
 
 STREAM_AGE_MS = 60_000
@@ -135,16 +134,16 @@ class RedisReportSource:
         ((_, entries),) = response
         return [StreamEntry(entry_id, (fields or {}).get(FIELD, "")) for entry_id, fields in entries]
 
-    def announce(self, started_ms: int, share: Share = WHOLE) -> None:
+    def announce(self, started_ms: int) -> None:
         """Implement `ReportSource.announce`."""
-        key = consumer_key(self._table_name, share)
+        key = consumer_key(self._table_name)
         # GT: an atomic maximum, so that a late older consumer does not hide a younger one.
         with self._skipping_foreign_data():
             self._connection.call(key, lambda client: client.zadd(key, {_LATEST: started_ms}, gt=True))
 
-    def latest_start_ms(self, share: Share = WHOLE) -> int | None:
+    def latest_start_ms(self) -> int | None:
         """Implement `ReportSource.latest_start_ms`."""
-        key = consumer_key(self._table_name, share)
+        key = consumer_key(self._table_name)
         score: Any = None
         with self._skipping_foreign_data():
             score = self._connection.call(key, lambda client: client.zscore(key, _LATEST))

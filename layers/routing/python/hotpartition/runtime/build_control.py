@@ -85,16 +85,13 @@ def open_operations(settings: Settings, telemetry: Telemetry) -> tuple[Operation
     return build_operations(ends, settings), Reconciler(ends)
 
 
-def build_operations(
-    ends: ControlEnds, settings: Settings, *, consumers: int = 1, times: CloseTimes = TIMES
-) -> Operations:
+def build_operations(ends: ControlEnds, settings: Settings, *, times: CloseTimes = TIMES) -> Operations:
     """Build the operations job, on any ends."""
     from hotpartition.control.hot_keys import ReportedHeat, ReportLimits  # noqa: PLC0415 - see above
     from hotpartition.control.operations import Operations, OperationsLimits  # noqa: PLC0415 - see above
 
     reports = ReportLimits(
         stream_partitions=settings.stream_partitions,
-        consumers=consumers,
         hot_sustained_wcu=settings.hot_sustained_wcu,
         hot_at_once_rcu=settings.hot_at_once_rcu,
     )
