@@ -98,19 +98,16 @@ def test_what_is_no_refusal_of_the_key_is_repeated_where_it_was(world, failure):
     assert not any(report.is_throttled for report in world.reports.sent)
 
 
-def test_a_shard_that_refused_a_moment_ago_is_tried_last(world):
-    """By the same environment, for a second."""
-    writer = world.writer()
-    world.refusing = {world.choices[0]}
-    writer.write(new_message(message_id=world.identifier))
-    world.table.items.clear()
-    world.table.calls.clear()
-    world.refusing.clear()
-    writer.write(new_message(message_id=world.identifier))
-    assert world.calls == ["look", "put 1"]
+def test_a_write_of_a_batch_avoids_a_shard_that_refused_a_moment_ago(world):
+    """By the same environment, for a second: a batch is not repeated at other choices. Single writes begin anew."""
+    writer, message = world.writer(), new_message(message_id=world.identifier)
+    writer.writer.refused(world.choices[0])
+    key = build_key("c", world.identifier)
+    assert writer.writer.place(key, size_bytes=100).partition_key == world.choices[1]
+    writer.write(message)
+    assert world.calls == ["put 0"]
     world.clock.now_ms += 1_001
-    writer.write(new_message(message_id=world.identifier))
-    assert world.calls[2:] == ["put 0"]
+    assert writer.writer.place(key, size_bytes=100).partition_key == world.choices[0]
 
 
 @pytest.mark.parametrize("choice", [0, 1, 2])

@@ -1,4 +1,4 @@
-"""Remembers which keys refused a write a moment ago, so that a writer tries them last."""
+"""Remembers which keys refused a write of a batch a moment ago: a batch has no other way to a next choice."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ class Writer:
         """
         now_ms = self._clock.now_ms()
         write = _Write(key, put, find, may_be_stored, choices or self._choices, is_timed, confirmed)
-        self._begin(write, self.routes.for_write(key.collection), now_ms)
+        self._begin(write, self.routes.for_write(key.collection))
         placement = write.placements[0]
         offer = Offer(key, factor * self._units(key, size_bytes, placement), placement.shard_count)
         report = self._counting.offered(offer, now_ms)
@@ -151,7 +151,7 @@ class Writer:
                     route = self.routes.for_write(key.collection)
                     if not write.route.covers(route):
                         # This very write has raised it: there is a better place now.
-                        self._begin(write, route, at_ms)
+                        self._begin(write, route)
                         continue
                 if not budget.wait():
                     if is_refused_everywhere:
@@ -163,7 +163,7 @@ class Writer:
                         write.key = key._replace(hashed=draw())
                     # The collection may have been raised meanwhile: this very item may have a better place now.
                     route = self.routes.refused(key.collection)
-                    self._begin(write, route, self._clock.now_ms())
+                    self._begin(write, route)
 
     def place(self, key: ItemKey[KeyT], *, size_bytes: int, is_repeated: bool = False) -> Placement:
         """Count a write, and choose the partition key to try first for it: for writes that go into one batch.
@@ -203,16 +203,13 @@ class Writer:
         """Count a write that can only go where its item lies: an update or a delete."""
         self._counting.offered(Offer(key, wcu), self._clock.now_ms())
 
-    def _begin(self, write: _Write[FoundT], route: Route, now_ms: int) -> None:
-        """Begin anew under a route. Places that refused a moment ago are tried last."""
+    def _begin(self, write: _Write[FoundT], route: Route) -> None:
+        """Begin anew under a route."""
         if write.confirmed is not None:
             route = route.union(write.confirmed.route)
         write.usable = self._find_usable(write.key, route, write.confirmed) if write.is_timed else route.as_announced
         first = choose_placement(write.usable, write.key, self._form)
         write.route, write.placements, write.untried = route, (first,), [first]
-        if self._refusals.has(first.partition_key, now_ms):
-            write.placements = self._all_placements(write)
-            write.untried = self._refusals.order(write.placements, now_ms)
 
     def _all_placements(self, write: _Write[FoundT]) -> tuple[Placement, ...]:
         return choose_placements(write.usable, write.key, self._form, choices=write.choices)
@@ -241,13 +238,11 @@ class Writer:
                 self._telemetry.count(MetricName.WRITES_THROTTLED)
                 if not error.may_be_key_range:
                     raise
-                now_ms = self._clock.now_ms()
-                self._refusals.add(placement.partition_key, now_ms)
                 del write.untried[0]
                 if len(write.placements) == 1:
                     # The other choices take two more hashes: they are worked out for those few that need them.
                     write.placements = (placement, *self._all_placements(write)[1:])
-                    write.untried = self._refusals.order(write.placements[1:], now_ms)
+                    write.untried = list(write.placements[1:])
                 if not write.untried:
                     raise
             except StoreUnavailableError:
