@@ -13,7 +13,6 @@ from aws_lambda_powertools import Metrics
 
 from hotpartition.control.consumer import RunSummary
 from hotpartition.core.errors import (
-    InvalidRequestError,
     MalformedGenerationError,
     SettingsError,
     StoreUnavailableError,
