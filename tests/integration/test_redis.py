@@ -204,6 +204,16 @@ def look_up(request):
     return lambda registry: registry.get_for_reading("c").route
 
 
+def test_a_large_route_is_read_whole(redis_server, connect, look_up):
+    """From the scan's first cursor on: a set of this size is a hash table, which a later cursor shows in part."""
+    with redis_server.admin as admin:
+        admin.flushall()
+    registry = RedisRegistry(connect(redis_server.port), "t")
+    members = {Generation(since_ms=number, shard_count=4) for number in range(200)}
+    registry.add("c", members)
+    assert look_up(registry) == Route(frozenset(members))
+
+
 class TestConnection:
     def test_opening_asks_only_for_the_slots(self, redis_server, connect):
         """Two connections, one CLUSTER SLOTS, no handshakes, no table of commands; later calls are one command each."""
