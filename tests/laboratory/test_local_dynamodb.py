@@ -161,6 +161,7 @@ IN_INDEX = [_item("a", "0", 100, g="00", u="1")]
         (LARGE, "put_item", {"Item": _item("a", "0", 100)}, 3.0, None),  # the larger of both
         ([], "put_item", {"Item": IN_INDEX[0]}, 2.0, 1.0),  # an entry of the index is one more
         (IN_INDEX, "update_item", {**ITEM, **_set("u", 1)}, 3.0, 2.0),  # one that moves is two
+        (IN_INDEX, "put_item", {"Item": IN_INDEX[0]}, 1.0, None),  # one that stays is free
         (IN_INDEX, "delete_item", ITEM, 2.0, 1.0),
         (ONE, "update_item", {**ITEM, **_set("c", 2000)}, 3.0, None),  # the item after it
         ([], "update_item", {**ITEM, **_set("c", 1)}, 1.0, None),
