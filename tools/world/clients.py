@@ -150,7 +150,7 @@ class WritingClients(_Clients[NewMessage, Written]):
             self.record.note_nameless(new.conversation_id, digest)
 
     def _new_message(self, arrival: Arrival) -> NewMessage:
-        body = arrival.text if arrival.text is not None else _body(arrival.body_bytes)
+        body = _body(arrival.body_bytes)
         message_id = self._mint(arrival) if self.random.random() < self.scenario.clients.minting_share else None
         return NewMessage(
             arrival.conversation_id,

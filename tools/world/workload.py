@@ -7,16 +7,13 @@ A shape says how many WCU/s a flow offers at an instant; arrivals are a Poisson 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate
 from math import ceil
-from pathlib import Path
 from random import Random
 from typing import NamedTuple
-
-from tools.messages_file import ReplayedMessage, read_messages_file
 
 ITEM_OVERHEAD_BYTES = 150
 """About what an item holds beside its body."""
@@ -31,8 +28,6 @@ class Arrival(NamedTuple):
     sender: str
     body_bytes: int
     age_seconds: float
-    text: str | None = None
-    """The body itself, where it matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,40 +130,7 @@ class ZipfFlow:
             yield Arrival(at, f"{self.prefix}-{place}", sender, random.randint(low, high), 0.0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayFlow:
-    """A file of messages, one JSON object a line (`conversation_id`, `time`, `sender`, `text`), with time compressed.
-
-    `conversations` at most are replayed, the largest, all beginning together; each is compressed so that it takes
-    `seconds`. Messages of one minute are spread inside it.
-    """
-
-    path: Path
-    seconds: float
-    conversations: int = 8
-
-    def arrivals(self, duration: float, random: Random) -> Iterator[Arrival]:
-        """Yield its messages in the order of time; a file that cannot be used is a `WorkloadError`."""
-        by_conversation: dict[str, list[ReplayedMessage]] = {}
-        for message in read_messages_file(self.path):
-            by_conversation.setdefault(message.conversation_id, []).append(message)
-        largest = sorted(by_conversation, key=lambda c: (-len(by_conversation[c]), c))[: self.conversations]
-        return merge(*(self._replay(c, by_conversation[c], duration, random) for c in sorted(largest)))
-
-    def _replay(
-        self, conversation_id: str, messages: Sequence[ReplayedMessage], duration: float, random: Random
-    ) -> Iterator[Arrival]:
-        spread = sorted((each.minute + 60.0 * random.random(), each.sender, each.text) for each in messages)
-        first, span = spread[0][0], max(spread[-1][0] - spread[0][0], 1.0)
-        found = []
-        for time, sender, text in spread:
-            at = (time - first) / span * self.seconds
-            if at < duration:
-                found.append(Arrival(at, conversation_id, sender, len(text.encode()), 0.0, text))
-        return iter(found)
-
-
-Flow = ConversationFlow | ZipfFlow | ReplayFlow
+Flow = ConversationFlow | ZipfFlow
 """A source of messages."""
 
 
