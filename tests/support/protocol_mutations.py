@@ -78,10 +78,10 @@ class ReversedRoutes(RegistryRoutes):
 
 
 class PresentMerge(PageMerge):
-    """Takes the present where there is no upper bound."""
+    """Takes the present, by a clock that is as late as a raise reaches back, where there is no upper bound."""
 
     def next_queries(self, route):
-        now_ms = self.now_ms
+        now_ms = self.now_ms - 5_000
 
         class PresentRoute(Route):
             def most_shards_between(self, first, last):
