@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
+from urllib.request import Request, urlopen
 
 from moto.cloudformation import parsing
 from moto.cloudformation.exceptions import ValidationError
@@ -287,7 +288,9 @@ def open_account() -> Iterator[tuple[Account, str]]:
     server.start()
     try:
         # By this name alone moto finds the bucket in the address of a template.
-        yield ACCOUNT, f"http://localhost:{server.get_host_and_port()[1]}"
+        url = f"http://localhost:{server.get_host_and_port()[1]}"
+        urlopen(Request(f"{url}/moto-api/reset", method="POST")).close()  # noqa: S310 - the server above
+        yield ACCOUNT, url
     finally:
         server.stop()
         for each in patches:
