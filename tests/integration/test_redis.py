@@ -6,6 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from uuid import uuid4
 
 import pytest
 
@@ -206,9 +207,7 @@ def look_up(request):
 
 def test_a_large_route_is_read_whole(redis_server, connect, look_up):
     """From the scan's first cursor on: a set of this size is a hash table, which a later cursor shows in part."""
-    with redis_server.admin as admin:
-        admin.flushall()
-    registry = RedisRegistry(connect(redis_server.port), "t")
+    registry = RedisRegistry(connect(redis_server.port), f"large-{uuid4().hex}")
     members = {Generation(since_ms=number, shard_count=4) for number in range(200)}
     registry.add("c", members)
     assert look_up(registry) == Route(frozenset(members))

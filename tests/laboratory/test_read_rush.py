@@ -68,4 +68,4 @@ def test_pages_beyond_the_bound_are_found_out():
     run = run_rush(replace(SMALL, seconds=5.0), 1, Parts(page_cache=OldPages))
     missed = {bar.name for bar in judge([run], bound_ms=3000.0) if not bar.holds}
     assert "small: age of what was served, longest" in missed
-    assert run.safety.stale > 0
+    assert run.safety.found["stale"] > 0

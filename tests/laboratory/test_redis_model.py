@@ -22,7 +22,7 @@ def engine():
 
 @pytest.fixture
 def server(engine):
-    return RedisServer(engine, nodes=1, random=Random(1), on_report=lambda: None)
+    return RedisServer(engine, nodes=1, random=Random(1))
 
 
 def connect(server):
