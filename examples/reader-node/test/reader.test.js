@@ -88,8 +88,8 @@ for (const table of [...tables, ...drawn.tables]) {
       found.push(page.items);
       startKey = page.startKey;
     }
-    // Where responses are cut, a page may end anywhere: nothing is missing, and the order is right.
-    assert.deepEqual(...[found, pages].map((each) => (cut ? each.flat() : each)));
+    // The last page may be empty. Where responses are cut, a page may end anywhere: nothing is missing, the order is right.
+    assert.deepEqual(...[found, pages].map((each) => (cut ? each.flat() : each.filter((page) => page.length))));
     for (const [key, item] of items) assert.deepEqual((await reader.getItem(key, { consistent: true })) ?? null, item);
   });
 }
