@@ -9,7 +9,7 @@ rollback of what fails; change sets by name and stack; outputs after a change se
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from unittest.mock import patch
@@ -226,9 +226,10 @@ def _describe_change_set(response: CloudFormationResponse) -> ActionResult:
 
 
 def _delete_change_set(response: CloudFormationResponse) -> ActionResult:
+    """Delete a change set; that there is none is no error."""
     backend = response.cloudformation_backend
-    found = _find(backend, *_asked(response))
-    del backend.change_sets[found.change_set_id]
+    with suppress(ChangeSetNotFound):
+        del backend.change_sets[_find(backend, *_asked(response)).change_set_id]
     return ActionResult({})
 
 
@@ -250,6 +251,8 @@ def _delete_stack(backend: CloudFormationBackend, name_or_stack_id: str) -> None
     if stack.enable_termination_protection:
         raise ValidationError(message=f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
     _REAL_DELETE(backend, name_or_stack_id)
+    for id_ in [id_ for id_, each in backend.change_sets.items() if each.stack is stack]:
+        del backend.change_sets[id_]
 
 
 def _load_parameters(resources: Any) -> None:
