@@ -271,7 +271,7 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
     control = world.settings.consumer
     finding = {name: vars(control)[name] for name in Settings.declared("in-band write") if name in vars(control)}
     is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
-    given = {**vars(world.settings.writer), **finding, "is_closing": False}
+    given = {**finding, **vars(world.settings.writer), "is_closing": False}  # the writers' own lease
     settings = MessageSettings("in-band write", given)
     engine = build_engine(
         open_in_band(calls, TABLE.journal, SharedTelemetry(world), clock),
