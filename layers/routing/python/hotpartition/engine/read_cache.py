@@ -223,13 +223,12 @@ class ReadCache(Generic[ValueT]):
         key: Key,
         load: Callable[[], tuple[ValueT, float]],
         *,
-        is_shared: bool = True,
         remaining_ms: float = float("inf"),
     ) -> Cached[ValueT]:
         """Return a value that is at most as old as the bound, or load it.
 
-        `load` returns it, and what that cost. `is_shared`: whether the fleet shares it, where there is Redis. A thread
-        waits for another one's load no longer than `remaining_ms`, the time its caller has left, and then loads itself.
+        `load` returns it, and what that cost. A thread waits for another one's load no longer than `remaining_ms`, the
+        time its caller has left, and then loads itself.
 
         Raises:
             Exception: `load` raised it, and there is no value within the bound. All threads that wait get it.
@@ -244,11 +243,11 @@ class ReadCache(Generic[ValueT]):
                 if flight is None or self._changes.is_behind(key, flight.began_ms):
                     flight = self._flights[key] = mine
             if flight is mine:
-                return self._serve(*self._fly(key, mine, load, is_shared=is_shared, remaining_ms=remaining_ms))
+                return self._serve(*self._fly(key, mine, load, remaining_ms=remaining_ms))
             if held is not None and held.freshness.is_usable_at(self._now_ms()):
                 return self._serve(held, Origin.L1)
             if not flight.landed.wait(None if remaining_ms == float("inf") else remaining_ms / 1000):
-                return self._serve(*self._obtain(key, load, held, is_shared=is_shared, remaining_ms=0.0))
+                return self._serve(*self._obtain(key, load, held, remaining_ms=0.0))
             if flight.error is not None:
                 raise flight.error.with_traceback(None)
             if flight.entry is not None:
@@ -274,7 +273,6 @@ class ReadCache(Generic[ValueT]):
         flight: _Flight[ValueT],
         load: Callable[[], tuple[ValueT, float]],
         *,
-        is_shared: bool,
         remaining_ms: float,
     ) -> tuple[_Entry[ValueT], Origin]:
         """Obtain the value for all threads of this process that ask meanwhile."""
@@ -283,9 +281,7 @@ class ReadCache(Generic[ValueT]):
             if held is not None and held.freshness.is_fresh_at(self._now_ms()):
                 flight.entry, origin = held, Origin.L1
             else:
-                flight.entry, origin = self._obtain(
-                    key, load, held, is_shared=is_shared, remaining_ms=remaining_ms, flight=flight
-                )
+                flight.entry, origin = self._obtain(key, load, held, remaining_ms=remaining_ms, flight=flight)
         except Exception as error:
             flight.error = error
             raise
@@ -306,11 +302,10 @@ class ReadCache(Generic[ValueT]):
         load: Callable[[], tuple[ValueT, float]],
         held: _Entry[ValueT] | None,
         *,
-        is_shared: bool,
         remaining_ms: float,
         flight: _Flight[ValueT] | None = None,
     ) -> tuple[_Entry[ValueT], Origin]:
-        if self._store is not None and is_shared and (held is None or held.size <= MAX_SHARED_BYTES):
+        if self._store is not None and (held is None or held.size <= MAX_SHARED_BYTES):
             try:
                 return self._share(key, self._store, load, held, flight, self._now_ms() + min(WAIT_MS, remaining_ms))
             except RegistryUnavailableError as error:
