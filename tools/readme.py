@@ -10,15 +10,15 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-from tools.local.processes import free_port
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -194,11 +194,21 @@ def fresh_environment(home: Path, port: int) -> dict[str, str]:
     return {**environment, **npmrc, **caches, "PATH": path, "HOME": str(home), "PORT": str(port)}
 
 
+def find_two_ports() -> int:
+    """Find a free loopback port whose successor is free as well: the API's and the control API's."""
+    while True:
+        with socket.create_server(("127.0.0.1", 0)) as first, socket.socket() as second:
+            port: int = first.getsockname()[1]
+            with suppress(OSError, OverflowError):
+                second.bind(("127.0.0.1", port + 1))
+                return port
+
+
 def main() -> int:
     """Follow the README; the exit status says whether all of it is true."""
     # A shell that starts this in the background has it ignore Ctrl-C, and so would all that is started here.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    text, port = (ROOT / "README.md").read_text(), free_port(and_next=True)
+    text, port = (ROOT / "README.md").read_text(), find_two_ports()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="hotpartition-readme-") as folder:
         clone, home = Path(folder) / "hotpartition", Path(folder) / "home"

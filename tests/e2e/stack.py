@@ -31,7 +31,7 @@ from tools.play.stack import environment_options
 from tools.play.verdict import count_busiest_second
 from tools.play.watch import key_loads
 from tools.play.workload import steady_load
-from tools.scaling import scale_thresholds
+from tools.world.scaling import scale_thresholds
 
 WRITE_LIMIT_WCU = 20
 """One fiftieth of DynamoDB's own limit; the thresholds shrink with it."""

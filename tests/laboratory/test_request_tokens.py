@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tools.request_tokens import RequestTokenError, RequestTokens
+from tools.limits.request_tokens import RequestTokenError, RequestTokens
 
 ONE = "t"
 

@@ -18,7 +18,7 @@ from hotpartition_messages import Message
 from hotpartition_messages.keys import describe_table
 from support.builders import message_id
 from tools.limits import Partitions, Table, TableConfig
-from tools.request_tokens import RequestTokens
+from tools.limits.request_tokens import RequestTokens
 from tools.world.clock import Engine
 from tools.world.meter import Meter
 from tools.world.network import Network, StoreFaults

@@ -9,7 +9,7 @@ from hotpartition.core.counter_items import Addition, Cell
 from hotpartition.core.errors import HotPartitionError
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Fetched, JournalEntry, QueryResponse
-from tools.request_tokens import RequestTokenError, RequestTokens
+from tools.limits.request_tokens import RequestTokenError, RequestTokens
 
 
 class FakeCounters:

@@ -22,7 +22,7 @@ LINES = {
 }
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
 FILES = 190
-ARROWS = {"hotpartition": 16, "tools": 28}
+ARROWS = {"hotpartition": 16, "tools": 18}
 
 
 def python_in(folder: str) -> list[Path]:

@@ -36,6 +36,7 @@ from moto.dynamodb.responses import DynamoHandler
 
 from hotpartition.core.capacity import Item, item_size_bytes, read_units
 from tools.limits import Demand, Kind, Throttle
+from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.local.events import ACCOUNT, REGION
 from tools.local.faults import FaultPolicy, FaultRule, FaultRuleError, build_refusal, parse_rules
 from tools.local.metering import (
@@ -58,7 +59,6 @@ from tools.local.service_errors import (
     throttling_error,
     token_error,
 )
-from tools.request_tokens import RequestTokenError, RequestTokens
 
 Request = dict[str, Any]
 

@@ -77,16 +77,14 @@ async def is_listening(process: asyncio.subprocess.Process, port: int, *, second
     return False
 
 
-def free_port(*, and_next: bool = False) -> int:
-    """Pick a free loopback port, which neither an outgoing connection nor one of us takes; the next may be free too."""
+def free_port() -> int:
+    """Pick a free loopback port, which neither an outgoing connection nor one of us takes."""
     while True:
         port = _random.choice(_PORTS)
         held = socket.socket(type=socket.SOCK_DGRAM)
-        with socket.socket() as probe, socket.socket() as following, contextlib.suppress(OSError):
+        with socket.socket() as probe, contextlib.suppress(OSError):
             held.bind(("127.0.0.1", port))
             probe.bind(("127.0.0.1", port))
-            if and_next:
-                following.bind(("127.0.0.1", port + 1))
             # The port for datagrams, which is not used: while this process lives, no other process here is given it.
             held.detach()
             return port

@@ -15,7 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.messages_file import WorkloadError, read_messages_file
+from tools.play.messages_file import WorkloadError, read_messages_file
 from tools.play.report import Run
 from tools.play.run import Plan, demonstrate
 from tools.play.scale import ScaleError, choose_scale, measure_speed

@@ -34,7 +34,7 @@ from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, quanti
 from tools.play.rig import SETTINGS, Rig, perform, running_rig, trial_parser
 from tools.play.stack import StackError
 from tools.play.workload import Offer
-from tools.scaling import scale_reads
+from tools.world.scaling import scale_reads
 
 READERS = 6
 CLOCK_SKEWS_MS = (0, 1_000, -1_000, 0, 60_000, -20_000, 0, 7_000, -60_000)

@@ -27,7 +27,7 @@ from tools.play.client import Client, HttpApi, Recorder, open_session, play
 from tools.play.stack import Stack, StackError, environment_options
 from tools.play.watch import Control, ControlError, read_routing_item
 from tools.play.workload import steady_load
-from tools.scaling import scale_thresholds
+from tools.world.scaling import scale_thresholds
 
 ResultT = TypeVar("ResultT")
 

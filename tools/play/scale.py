@@ -11,7 +11,7 @@ import sys
 from dataclasses import dataclass
 
 from tools.limits import PARTITION_RCU, PARTITION_WCU
-from tools.scaling import scale_reads, scale_thresholds
+from tools.world.scaling import scale_reads, scale_thresholds
 
 # Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
 # from being offered. So a refused write goes back to its client sooner than by default (300 ms).

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 
-from tools.messages_file import ReplayedMessage
+from tools.play.messages_file import ReplayedMessage
 from tools.play.scale import Scale
 
 DEFAULT_DURATION_SECONDS = 66.0

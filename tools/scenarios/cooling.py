@@ -18,10 +18,10 @@ from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import Bar, at_most
-from tools.scaling import scale_thresholds
 from tools.world.functions import FunctionConfig
 from tools.world.meter import Meter
 from tools.world.run import MessageRun, Safety
+from tools.world.scaling import scale_thresholds
 from tools.world.scenario import HOT, NAMES, ProductSettings, Readers, Scenario, table_of
 from tools.world.strategy import Ours
 from tools.world.workload import ConversationFlow, Workload, constant, name_for

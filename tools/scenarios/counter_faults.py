@@ -16,8 +16,7 @@ from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition.core.route import Generation
 from tools.figures import Latency, at_least, at_most
 from tools.history import Added, Finding, Seen
-from tools.record import Record
-from tools.request_tokens import RequestTokens
+from tools.limits.request_tokens import RequestTokens
 from tools.scenarios.step import step
 from tools.seeds import Part, Study, Verdict, add_up, total
 from tools.world.clock import Engine
@@ -27,6 +26,7 @@ from tools.world.functions import Function, FunctionConfig, NoResponseError, Too
 from tools.world.network import Observer
 from tools.world.operators import RaisesByHand
 from tools.world.product import COUNTERS, Parts, World, build_counter_reader, build_counter_writer
+from tools.world.record import Record
 from tools.world.scenario import ALL_FAULTS, FaultPlan, Scenario, faulty
 from tools.world.strategy import Ours
 from tools.world.workload import Workload

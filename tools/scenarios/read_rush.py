@@ -23,11 +23,11 @@ from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.figures import Bar, Latency, at_least, at_most
-from tools.scaling import scale_reads
 from tools.world.clock import EPOCH_MS, Engine
 from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.product import Parts
 from tools.world.run import MessageRun, Safety
+from tools.world.scaling import scale_reads
 from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
 from tools.world.strategy import Ours
 from tools.world.workload import ConversationFlow, Workload, constant

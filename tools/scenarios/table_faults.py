@@ -36,7 +36,6 @@ from hotpartition.table.routes import Shards, open_calls
 from hotpartition.table.sharding import Hashing
 from tools.figures import at_least, at_most
 from tools.history import FAULTS, Finding, Seen
-from tools.record import Offer, Record
 from tools.seeds import Part, Study, Verdict, add_up, total
 from tools.world.clock import Engine, Process, SimulatedExecutor
 from tools.world.faults import FaultDriver
@@ -44,6 +43,7 @@ from tools.world.functions import Function, FunctionConfig, NoResponseError, Too
 from tools.world.network import LONGEST_LATENESS_SECONDS, Observer
 from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, World
+from tools.world.record import Offer, Record
 from tools.world.scenario import ALL_FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan, faulty
 from tools.world.workload import Workload
 

@@ -24,10 +24,10 @@ from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history import Edited, Page, Seen
-from tools.record import Record, digest_of, page_of, seen
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Work
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
 from tools.world.meter import Meter
+from tools.world.record import Record, digest_of, page_of, seen
 from tools.world.scenario import Scenario
 from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 

@@ -29,7 +29,7 @@ from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from tools.limits import READ_PROFILE, WRITE_PROFILE, Latency, Throttle
 from tools.limits import Table as Limits
-from tools.request_tokens import RequestTokenError, RequestTokens
+from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.boto3_calls import take_calls
 from tools.world.clock import EPOCH_MS, Engine, Process
 from tools.world.dynamodb import DynamoDB, DynamoDBError, Gate, Table, cancelled, throttled

@@ -11,7 +11,6 @@ from hotpartition.dynamodb.stored_route import read_entry
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history import FAULTS, Verdict
-from tools.record import Record
 from tools.world.clients import (
     ChangeFunction,
     ChangingClients,
@@ -26,6 +25,7 @@ from tools.world.functions import Function
 from tools.world.meter import Meter, Raise, Reads, Writes
 from tools.world.operators import ClosesByHand
 from tools.world.product import TABLE, Parts, World
+from tools.world.record import Record
 from tools.world.scenario import FaultPlan, Scenario
 from tools.world.strategy import Strategy
 

@@ -10,9 +10,9 @@ from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import OnDemand, Partitions, TableConfig
-from tools.scaling import scale_thresholds
 from tools.world.functions import FunctionConfig
 from tools.world.network import StoreFaults
+from tools.world.scaling import scale_thresholds
 from tools.world.workload import (
     ConversationFlow,
     Workload,

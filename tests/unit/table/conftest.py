@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed
 from support.tables import define_table
-from tools.request_tokens import RequestTokenError, RequestTokens
+from tools.limits.request_tokens import RequestTokenError, RequestTokens
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
 
