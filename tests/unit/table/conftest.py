@@ -1,32 +1,35 @@
-"""A table on moto, in this process: no network."""
+"""Tables on the simulator's DynamoDB, held to moto by the equivalence machine: it refuses and responds on request."""
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any
 
 import boto3
 import pytest
-from botocore.exceptions import ClientError, ReadTimeoutError
+from botocore.config import Config
+from botocore.exceptions import ReadTimeoutError
 
 from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed
 from support.tables import define_table
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
+from tools.world.boto3_calls import take_calls
+from tools.world.dynamodb import DynamoDB, DynamoDBError, throttled
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
-
 READINGS = {"indexes": {"by-owner": ("owner", "at")}, "local": {"by-status": ("PK", "status")}}
 
+Body = dict[str, Any]
+Respond = Callable[[str, Body], Body | None]
 
-def updating(expression: str, **values: Any) -> dict[str, Any]:
+
+def updating(expression: str, **values: Any) -> Body:
     """Write an update's expression with its values, by their names."""
     return {"UpdateExpression": expression, "ExpressionAttributeValues": {f":{n}": v for n, v in values.items()}}
 
 
-def put_all(table: Any, items: Iterable[dict[str, Any]], **options: Any) -> None:
+def put_all(table: Any, items: Iterable[Body], **options: Any) -> None:
     """Put items by a batch writer."""
     with table.batch_writer(**options) as batch:
         for item in items:
@@ -39,72 +42,90 @@ def raise_key(table: Any, key: str, shard_count: int, since_ms: int = 0) -> None
     table.update_item(Key={"PK": key, "SK": "r#"}, **updating("ADD generations :added", added=added))
 
 
-def writes_to(operation: str, body: dict[str, Any]) -> str | None:
+def writes_to(operation: str, body: Body) -> str | None:
     """Return the partition key that a write of one item goes to; None for any other request."""
     attributes = body.get("Item") or body.get("Key")
     return attributes["PK"]["S"] if attributes and "PK" in attributes and operation != "GetItem" else None
 
 
+def fail_with(error: Exception) -> Callable[[Body], Body]:
+    """Build a response that is an error."""
+
+    def fail(_: Body) -> Body:
+        raise error
+
+    return fail
+
+
 @dataclass
 class Watched:
-    """What a table's client sent, and which writes to refuse."""
+    """The DynamoDB under the tables: what it was sent, what it refuses, and what happens meanwhile."""
 
-    client: Any
+    dynamodb: DynamoDB = field(default_factory=DynamoDB)
     sent: Counter[str] = field(default_factory=Counter)
     places: list[tuple[str, str]] = field(default_factory=list)
     """Operation and partition key of each write of one item, in order."""
-    refuses: Callable[[str, dict[str, Any]], str | None] = lambda operation, body: None
-    """Returns the reason why a request is throttled, or None."""
-
-    responds: Callable[[str, dict[str, Any]], dict[str, Any] | None] = lambda operation, body: None
-    """Returns a response to give without asking the table, or None."""
     queried: list[str] = field(default_factory=list)
     """The partition key of each query, in order."""
+    refuses: Callable[[str, Body], str | None] = lambda operation, body: None
+    """Returns the reason why a request is throttled, or None."""
+    responds: Respond = lambda operation, body: None
+    """Returns a response to give in place of DynamoDB's, or None. It may raise an error."""
 
-    def __post_init__(self) -> None:
-        self.client.meta.events.register("before-call.dynamodb", self._on_call)
+    def forget(self) -> None:
+        """Watch anew; the tables stay."""
+        vars(self).update(vars(Watched(self.dynamodb)))
+
+    def call(self, operation: str, body: Body) -> Any:
+        """Do what a request asks for."""
+        self.sent[operation] += 1
+        if place := writes_to(operation, body):
+            self.places.append((operation, place))
+        if operation == "Query":
+            self.queried.append(body["ExpressionAttributeValues"].get(":hpp", {}).get("S", ""))
+        response = self.responds(operation, body)
+        if response is not None:
+            return response
+        if reason := self.refuses(operation, body):
+            raise throttled(reason)
+        return self.dynamodb.call(operation, body)
 
     def once_before(self, operation: str, act: Callable[[], Any]) -> None:
         """Do something just before the first request of an operation."""
-        left = [act]
+        self.respond_once(operation, lambda _: act() and None)
 
-        def refuse_none(sent: str, _: Any) -> None:
-            if sent == operation and left:
-                left.pop()()
-
-        self.refuses = refuse_none
-
-    def respond_once(self, operation: str, response: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """Respond to the first request of an operation without asking the table."""
+    def respond_once(self, operation: str, response: Callable[[Body], Body | None]) -> None:
+        """Respond to the first request of an operation in DynamoDB's place."""
         left = [response]
         self.responds = lambda sent, body: left.pop()(body) if sent == operation and left else None
 
-    def stop(self) -> None:
-        """Watch no longer."""
-        self.client.meta.events.unregister("before-call.dynamodb", self._on_call)
 
-    def _on_call(self, model: Any, params: dict[str, Any], **_: Any) -> tuple[Any, dict[str, Any]] | None:
-        body = json.loads(params["body"])
-        self.sent[model.name] += 1
-        if place := writes_to(model.name, body):
-            self.places.append((model.name, place))
-        if model.name == "Query":
-            self.queried.append(body["ExpressionAttributeValues"].get(":hpp", {}).get("S", ""))
-        if response := self.responds(model.name, body):
-            status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 200)
-            return SimpleNamespace(status_code=status), response
-        reason = self.refuses(model.name, body)
-        return None if reason is None else (SimpleNamespace(status_code=400), throttle(reason))
+@pytest.fixture(scope="session")
+def server() -> Watched:
+    """The DynamoDB of all tests: their tables have names of their own, or are deleted."""
+    return Watched()
 
 
-def throttle(reason: str) -> dict[str, Any]:
-    """Build DynamoDB's refusal, as botocore has parsed it."""
-    code = "ProvisionedThroughputExceededException"
-    return {
-        "Error": {"Code": code, "Message": "too fast"},
-        "ResponseMetadata": {"HTTPStatusCode": 400},
-        "ThrottlingReasons": [{"reason": reason, "resource": "arn"}],
-    }
+@pytest.fixture
+def watched(server: Watched) -> Iterator[Watched]:
+    """What is sent to the tables."""
+    server.forget()
+    yield server
+    server.forget()
+
+
+@pytest.fixture(scope="session")
+def dynamodb(server: Watched) -> Iterator[Any]:
+    """boto3's resource on it, with one attempt a request. Making one takes longer than a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
+            patch.delenv(name, raising=False)
+        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+        patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        resource = boto3.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
+        take_calls(resource.meta.client, server.call)
+        yield resource
 
 
 @pytest.fixture
@@ -133,69 +154,44 @@ def kept(dynamodb: Any) -> Iterator[Any]:
     table.delete()
 
 
-@pytest.fixture
-def watched(dynamodb: Any) -> Iterator[Watched]:
-    """What is sent to the tables."""
-    watched = Watched(dynamodb.meta.client)
-    yield watched
-    watched.stop()
-
-
 @dataclass
-class Aws:
-    """A table, a resource and a client of it, what happens to their writes, and a client whose writes just happen."""
+class Counters:
+    """A table of counters: what a request's token lets happen, and which responses are lost."""
 
-    raw: Any
-    resource: Any
-    client: Any
-    tokens: RequestTokens
-    sent: int = 0
-    """How many writes were sent."""
+    table: Any
+    watched: Watched
+    tokens: RequestTokens = field(default_factory=lambda: RequestTokens(lambda: 0.0))
     loses: Callable[[], bool] = lambda: False
     """Says whether the response of a write is lost."""
 
     @property
-    def items(self) -> list[dict[str, Any]]:
-        return self.raw.scan(TableName="counters")["Items"]
+    def items(self) -> list[Body]:
+        """All items, with DynamoDB's values."""
+        return self.watched.dynamodb.call("Scan", {"TableName": "counters"})["Items"]
 
-    def on_call(self, model: Any, params: Any, **_: Any) -> Any:
-        """Carry out a write in place of the client that sends it."""
-        if model.name not in {"UpdateItem", "TransactWriteItems"}:
+    def respond(self, operation: str, body: Body) -> Any:
+        """Carry out a write."""
+        if operation not in {"UpdateItem", "TransactWriteItems"}:
             return None
-        self.sent += 1
-        response = self._happen(model.name, json.loads(params["body"]))
+        response = self._happen(operation, body)
         if self.loses():
             raise ReadTimeoutError(endpoint_url="test")
-        return SimpleNamespace(status_code=200), response
+        return response
 
-    def _happen(self, operation: str, request: Any) -> Any:
+    def _happen(self, operation: str, body: Body) -> Any:
         try:
-            is_new = self.tokens.begin(request)
+            is_new = self.tokens.begin(body)
         except RequestTokenError as error:
-            refusal = {"Code": error.code, "Message": "test"}
-            facts: Any = {"Error": refusal, "ResponseMetadata": {"HTTPStatusCode": 400}}
-            raise ClientError(facts, operation) from error
+            raise DynamoDBError(error.code) from error
         if not is_new:
             return {}
-        self.tokens.end(request, is_done=True)
-        return self.raw._make_api_call(operation, request)
-
-
-@pytest.fixture(scope="module")
-def clients(dynamodb: Any) -> list[Any]:
-    """Two clients: to make them takes longer than a test."""
-    return [boto3.client("dynamodb", config=dynamodb.meta.client.meta.config) for _ in range(2)]
+        self.tokens.end(body, is_done=True)
+        return self.watched.dynamodb.call(operation, body)
 
 
 @pytest.fixture
-def aws(dynamodb: Any, clients: list[Any], create: Callable[..., Any]) -> Iterator[Aws]:
+def counters(watched: Watched, create: Callable[..., Any]) -> Counters:
     """A table named `counters`, empty."""
-    raw, client = clients
-    made = Aws(raw, dynamodb, client, RequestTokens(lambda: 0.0))
-    create("counters", "PK", "SK")
-    events = [each.meta.events for each in (dynamodb.meta.client, client)]
-    for each in events:
-        each.register("before-call.dynamodb", made.on_call)
-    yield made
-    for each in events:
-        each.unregister("before-call.dynamodb", made.on_call)
+    made = Counters(create("counters", "PK", "SK"), watched)
+    watched.responds = made.respond
+    return made

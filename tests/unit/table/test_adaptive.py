@@ -4,9 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from boto3.dynamodb.conditions import Key
-from botocore.exceptions import ClientError
 
-from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.errors import InvalidRequestError, MalformedGenerationError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation, Route, choose_shards
@@ -127,19 +125,6 @@ def test_every_write_is_counted(stage):
             batch.put_item(Item=item(number))
             batch.put_item(Item={**item(number), "PK": "other"})
     assert stage.counted() == {"room": pytest.approx(deleted + 20, abs=1), "other": pytest.approx(20, abs=1)}
-
-
-@pytest.mark.parametrize("append_only", [True, False])
-def test_an_item_over_the_limit_is_refused_as_boto3_refuses_it(stage, append_only):
-    """DynamoDB itself says so: code that handles boto3's error handles this one."""
-    table = ShardedTable(stage.plain, shards=stage, clock=stage.clock.as_clock(), append_only=append_only)
-    errors = []
-    for put in (stage.plain.put_item, table.put_item):
-        with pytest.raises(ClientError) as caught:
-            put(Item=item(1, text="x" * ITEM_LIMIT_BYTES))
-        errors.append(caught.value.response["Error"])
-    assert errors[0] == errors[1]
-    assert errors[0]["Code"] == "ValidationException"
 
 
 def test_threads_count_and_read_together(stage):

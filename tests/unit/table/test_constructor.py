@@ -77,6 +77,8 @@ def test_a_table_can_be_looked_at_and_copied(table, plain):
     assert "transact_write_items" not in dir(table)
     assert repr(table).startswith(f"ShardedTable({plain!r}, shards=Fixed(")
     assert repr(copy.copy(table.meta)) == repr(table.meta)
+    assert isinstance(table, ServiceResource)
+    assert table != ShardedTable(plain, shards=fixed(4))
 
 
 @pytest.mark.parametrize(
@@ -169,13 +171,3 @@ def test_a_named_table_for_routing_items_is_looked_at_with_the_first_call(plain,
         table = ShardedTable(plain, shards=in_band(environ={}, journal_table_name=name))
         with pytest.raises(ValueError, match=f"{name}.*{message}.*called pk, a string"):
             table.put_item(Item=ITEM)
-
-
-def test_it_is_a_service_resource_and_knows_its_table_anew_after_each_call(plain, table):
-    """Other libraries check the one; the other is as of boto3's `Table`."""
-    assert isinstance(table, ServiceResource)
-    assert table != ShardedTable(plain, shards=fixed(4))
-    assert table.item_count == 0
-    table.put_item(Item=ITEM)
-    table.query(KeyConditionExpression=Key("PK").eq("room"))
-    assert table.item_count == 1

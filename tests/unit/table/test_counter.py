@@ -1,4 +1,4 @@
-"""`ShardedCounter` on moto with fixed shards; the jobs below it have tests of their own."""
+"""`ShardedCounter` on fixed shards; the jobs below it have tests of their own."""
 
 from decimal import Decimal
 
@@ -12,27 +12,27 @@ from support.adaptive import AdaptiveShards
 
 
 @pytest.fixture
-def build(aws):
+def build(counters):
     """Builds counters on the table."""
-    return lambda shards=None, **options: ShardedCounter(aws.resource.Table("counters"), shards or fixed(4), **options)
+    return lambda shards=None, **options: ShardedCounter(counters.table, shards or fixed(4), **options)
 
 
-def test_it_counts_up_and_down(build, aws):
+def test_it_counts_up_and_down(build, counters):
     """Over all shards, and what a table without shards had counted before."""
-    aws.raw.put_item(TableName="counters", Item={"PK": {"S": "post"}, "SK": {"S": "count#"}, "counted": {"N": "1000"}})
+    counters.table.put_item(Item={"PK": "post", "SK": "count#", "counted": 1000})
     counter = build()
     for amount in (1, 5, -3, 10**18, -(10**18)):
         counter.add("post", amount)
     counter.add("post")
     assert counter.get("post") == counter.get("post", consistent=False) == 1004
     assert counter.get("another") == 0
-    assert {item["SK"]["S"] for item in aws.items} == {"count#"}
-    assert {item["PK"]["S"] for item in aws.items} <= {"post", *(f"post#_{shard}" for shard in range(4))}
+    assert {item["SK"]["S"] for item in counters.items} == {"count#"}
+    assert {item["PK"]["S"] for item in counters.items} <= {"post", *(f"post#_{shard}" for shard in range(4))}
 
 
-def test_what_else_lies_under_the_key_is_no_part_of_it(build, aws):
+def test_what_else_lies_under_the_key_is_no_part_of_it(build, counters):
     for sort_key in ("count", "count!", "counter", "count$", "0", "~"):
-        aws.raw.put_item(TableName="counters", Item={"PK": {"S": "post"}, "SK": {"S": sort_key}})
+        counters.table.put_item(Item={"PK": "post", "SK": sort_key})
     likes, views = build(name="likes"), build(name="views")
     likes.add("post", 2)
     views.add("post", 40, token="t")
@@ -40,33 +40,33 @@ def test_what_else_lies_under_the_key_is_no_part_of_it(build, aws):
     assert (likes.get("post"), views.get("post"), build().get("post")) == (2, 40, 1)
 
 
-def test_a_token_counts_once(build, aws):
+def test_a_token_counts_once(build, counters):
     """Also where more shards are known by now."""
     for shards in (fixed(4), fixed(4), fixed(4, 16), fixed(4, 16, 64)):
         build(shards).add("post", 7, token="order 5 ✓")
     assert build(fixed(4, 16, 64)).get("post") == 7
-    assert len(aws.items) == 1
+    assert len(counters.items) == 1
     with pytest.raises(TokenReusedError):
         build(fixed(4, 16)).add("post", 8, token="order 5 ✓")
 
 
 @pytest.mark.parametrize("journal", ["counters", "routes"])
-def test_a_token_counts_once_across_a_raise(aws, create, journal):
+def test_a_token_counts_once_across_a_raise(counters, create, journal):
     """The repetition goes to another place first, and comes back; with another amount it is refused."""
     place = JournalPlace("counters", "PK", "SK", "~route")
     if journal == "routes":
         create("routes", "collection")
         place = JournalPlace("routes", "collection", sort_key="")
-    table, shards = aws.resource.Table("counters"), AdaptiveShards(place)
+    table, shards = counters.table, AdaptiveShards(place)
     ShardedCounter(table, shards).add("post", 5, token="t")
     raised = {**place.key_of("post"), "generations": {"SS": ["8@0"]}}
-    aws.raw.put_item(TableName=journal, Item=raised)
+    counters.watched.dynamodb.call("PutItem", {"TableName": journal, "Item": raised})
     shards.registry.add("post", [Generation(0, 8)])
     ShardedCounter(table, shards).add("post", 5, token="t")
     with pytest.raises(TokenReusedError):
         ShardedCounter(table, shards).add("post", 6, token="t")
     assert ShardedCounter(table, shards).get("post") == 5
-    assert {item["PK"]["S"] for item in aws.items if item["SK"]["S"] != "~route"} == {"post"}
+    assert {item["PK"]["S"] for item in counters.items if item["SK"]["S"] != "~route"} == {"post"}
     ShardedCounter(table, shards).add("post", 7, token="u")
     ShardedCounter(table, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
     assert ShardedCounter(table, shards).get("post") == 12
@@ -79,13 +79,13 @@ def test_a_token_that_another_version_used_is_found(build):
     assert build(fixed(4, readable=16)).get("post") == 7
 
 
-def test_a_lost_response(build, aws):
+def test_a_lost_response(build, counters):
     """Nobody knows without a token; with one it counts once."""
     lost = [True]
-    aws.loses = lambda: bool(lost and lost.pop())
+    counters.loses = lambda: bool(lost and lost.pop())
     with pytest.raises(OutcomeUnknownError, match="may have been added or not"):
         build().add("post")
-    assert aws.sent == 1
+    assert counters.watched.sent["UpdateItem"] == 1
     lost.append(True)
     build().add("post", 5, token="t")
     assert build().get("post") == 6
@@ -125,14 +125,14 @@ def test_a_table_with_numbers_as_sort_keys_is_refused(create):
         ShardedCounter(numbers, fixed(2)).add("post")
 
 
-def test_the_request_under_a_token_is_pinned(aws):
+def test_the_request_under_a_token_is_pinned(counters):
     """To the letter: a version that builds another would not recognise what this one counted."""
     bodies = []
-    table = aws.resource.Table("counters")
-    table.meta.client.meta.events.register_first(
-        "before-call.dynamodb.TransactWriteItems", lambda params, **_: bodies.append(params["body"])
+    counters.table.meta.client.meta.events.register_first(
+        "before-call.dynamodb.TransactWriteItems", lambda params, **_: bodies.append(params["body"]), unique_id="pin"
     )
-    ShardedCounter(table, fixed(4), name="likes").add("post", 7, token="ann")
+    ShardedCounter(counters.table, fixed(4), name="likes").add("post", 7, token="ann")
+    counters.table.meta.client.meta.events.unregister("before-call.dynamodb.TransactWriteItems", unique_id="pin")
     expected = (
         '{"TransactItems": [{"Update": {"TableName": "counters", "Key": {"PK": {"S": "post#_1"}, "SK": {"S": '
         '"likes#10"}}, "UpdateExpression": "ADD counted :amount", "ExpressionAttributeValues": {":amount": {"N": '
@@ -141,17 +141,14 @@ def test_the_request_under_a_token_is_pinned(aws):
     assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected]
 
 
-def test_without_items_at_base_keys_none_is_asked(aws):
+def test_without_items_at_base_keys_none_is_asked(counters):
     """Ten shards are ten queries."""
-    counter = ShardedCounter(aws.resource.Table("counters"), fixed(10, only_shards=True))
+    counter = ShardedCounter(counters.table, fixed(10, only_shards=True))
     counter.add("post", 3)
-    asked = []
-    events = aws.resource.meta.client.meta.events
-    events.register("before-call.dynamodb.Query", lambda params, **_: asked.append(params["body"]), unique_id="asked")
+    counters.watched.queried.clear()
     assert counter.get("post") == 3
-    events.unregister("before-call.dynamodb.Query", unique_id="asked")
-    assert len(asked) == 10
-    assert not any('"post"' in str(body) for body in asked)
+    assert len(counters.watched.queried) == 10
+    assert "post" not in counters.watched.queried
 
 
 def test_whole_decimals_are_amounts(build):
@@ -173,17 +170,17 @@ def test_several_counters_are_read_in_one_call(build):
 
 
 @pytest.mark.parametrize("token", [None, "ann"])
-def test_items_are_created_with_attributes_that_stay(build, aws, token):
+def test_items_are_created_with_attributes_that_stay(build, counters, token):
     """An expiry, for instance; what is there is not changed, and a token counts once."""
     counter = build(once=lambda key: {"expires_at": 1_800_000_000, "of": key})
     for _ in range(2):
         counter.add("post", 2, token=token)
-    facts = [(item["expires_at"]["N"], item["of"]["S"]) for item in aws.items]
+    facts = [(item["expires_at"]["N"], item["of"]["S"]) for item in counters.items]
     assert facts == [("1800000000", "post")] * len(facts)
     assert counter.get("post") == (4 if token is None else 2)
 
 
-def test_it_takes_what_a_sharded_table_says(aws):
+def test_it_takes_what_a_sharded_table_says(counters):
     """Its table, its shards and its transport."""
     seen = []
 
@@ -191,11 +188,11 @@ def test_it_takes_what_a_sharded_table_says(aws):
         seen.append(budget_ms)
         return table
 
-    table = ShardedTable(aws.resource.Table("counters"), shards=fixed(3, only_shards=True), transport=transport)
+    table = ShardedTable(counters.table, shards=fixed(3, only_shards=True), transport=transport)
     counter = ShardedCounter(table, name="likes")
     counter.add("post", 2)
     assert counter.get("post") == 2
-    assert {item["PK"]["S"] for item in aws.items} <= {f"post#_{shard}" for shard in range(3)}
+    assert {item["PK"]["S"] for item in counters.items} <= {f"post#_{shard}" for shard in range(3)}
     assert seen == [0.0]  # what may have been counted is not sent again
     with pytest.raises(TypeError, match=r"fixed\(n\)"):
-        ShardedCounter(aws.resource.Table("counters"))
+        ShardedCounter(counters.table)

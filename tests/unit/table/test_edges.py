@@ -9,8 +9,9 @@ from botocore.exceptions import ClientError
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed
 from hotpartition.table.schema import text_of
+from tools.world.dynamodb import throttled
 
-from .conftest import KEY_RANGE, throttle, updating
+from .conftest import KEY_RANGE, fail_with, updating
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
 ITEM = {"PK": "room", "SK": "0001"}
@@ -125,7 +126,7 @@ def test_a_batch_put_over_two_copies_is_repeated_once(table, plain, watched):
 
 
 def test_a_throttled_batch_is_tried_again(table, watched):
-    watched.respond_once("BatchWriteItem", lambda _: throttle(KEY_RANGE))
+    watched.respond_once("BatchWriteItem", fail_with(throttled(KEY_RANGE)))
     with table.batch_writer() as batch:
         batch.put_item(Item=ITEM)
     assert table.get_item(Key=ITEM)["Item"] == ITEM
@@ -159,32 +160,3 @@ def test_an_index_that_is_sorted_by_the_partition_key_is_not_searched_for_one(cr
         inverted.query(
             **by_sort_key, KeyConditionExpression=Key("SK").eq("0001"), FilterExpression=Attr("PK").eq("room")
         )
-
-
-ROOM_AS_TEXT = {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room"}}
-KEY = {"Key": ITEM}
-
-
-@pytest.mark.parametrize(
-    ("method", "request_"),
-    [
-        ("update_item", {**KEY, "UpdateExpression": "SET n = badvalue x"}),
-        ("update_item", {**KEY, "UpdateExpression": "SET n ="}),
-        ("update_item", {**KEY, **updating("SET n = :n ADD", n=1)}),
-        ("update_item", {**KEY, "UpdateExpression": "SETT n"}),
-        ("query", {**ROOM_AS_TEXT, "KeyConditionExpression": "PK = :p AND BEGINS_WITH(SK, :p)"}),
-    ],
-)
-@pytest.mark.parametrize("is_there", [False, True])
-def test_an_invalid_expression_is_refused_by_dynamodb(table, twin, plain, is_there, method, request_):
-    """Its words may quote what was added; nothing is written."""
-    for each in (table, twin):
-        if is_there:
-            each.put_item(Item=ITEM)
-    with pytest.raises(ClientError) as expected:
-        getattr(twin, method)(**request_)
-    with pytest.raises(ClientError) as found:
-        getattr(table, method)(**request_)
-    assert found.value.response["Error"]["Code"] == expected.value.response["Error"]["Code"] == "ValidationException"
-    assert found.value.operation_name == expected.value.operation_name
-    assert plain.scan()["Count"] == is_there

@@ -1,11 +1,22 @@
-"""`table.meta.client`, a guarded client and a guarded resource: what they do to items goes through the shards."""
+"""`table.meta.client`, a guarded client and a guarded resource, on moto: what they do to items goes through the shards.
+
+Here is also what only moto knows: DynamoDB's words for wrong requests, what an index projects, and statements.
+"""
 
 import boto3
 import pytest
+from botocore.config import Config
 from botocore.exceptions import ClientError, ParamValidationError
+from moto import mock_aws
+from pynamodb.attributes import NumberAttribute, UnicodeAttribute
+from pynamodb.exceptions import PutError
+from pynamodb.models import Model
+from pynamodb.transactions import TransactWrite
 
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.dynamodb.python_values import convert_values, dump, load
-from hotpartition.table import ShardedTable, fixed, guard
+from hotpartition.table import ShardedIndex, ShardedTable, fixed, guard
+from support.tables import define_table
 
 from .conftest import updating
 
@@ -32,6 +43,13 @@ class Pythonic:
         if name not in self._client.meta.method_to_api_mapping:
             return found
         return lambda **request: convert_values(found(**convert_values(request, dump)), load)
+
+
+@pytest.fixture(scope="module")
+def dynamodb(dynamodb):
+    """A resource on moto, with the environment of the simulator's."""
+    with mock_aws():
+        yield boto3.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
 
 
 @pytest.fixture
@@ -127,12 +145,9 @@ def test_batch_write_item_leaves_one_copy_of_each_item(client, plain, twin):
         ("execute_transaction", {"TransactStatements": [{"Statement": 'SELECT * FROM "readings"'}]}),
     ],
 )
-def test_statements_about_the_table_are_refused(client, watched, method, request_):
-    client.get_item(TableName=NAME, Key=KEYS[0])
-    watched.sent.clear()
+def test_statements_about_the_table_are_refused(client, method, request_):
     with pytest.raises(NotImplementedError, match="readings: a PartiQL"):
         getattr(client, method)(**request_)
-    assert not watched.sent
 
 
 def test_everything_else_passes_through(client, twin):
@@ -178,13 +193,10 @@ def test_batches_have_the_metadata_of_a_response(client):
 
 
 @pytest.mark.parametrize("method", ["search_vectors", "start_bulk_put_items"])
-def test_a_call_about_items_that_the_library_does_not_know_is_refused(client, watched, method):
+def test_a_call_about_items_that_the_library_does_not_know_is_refused(client, method):
     """By botocore's own model: next year's too. About other tables it is passed on."""
-    client.get_item(TableName=NAME, Key=KEYS[0])
-    watched.sent.clear()
     with pytest.raises(NotImplementedError, match=f"{method}.*readings"):
         getattr(client, method)(TableName=NAME)
-    assert not watched.sent
     with pytest.raises((ClientError, ParamValidationError)):
         getattr(client, method)(TableName="twin")
 
@@ -201,3 +213,109 @@ def test_a_guarded_resource_leads_to_the_shards(table, plain, dynamodb, twin):
     for other in (dynamodb.meta.client, plain, "readings"):
         with pytest.raises(TypeError, match=r"boto3\.resource"):
             guard(other, table)
+
+
+class Reading(Model):
+    """A model of PynamoDB's."""
+
+    class Meta:
+        """Of that model."""
+
+        table_name = "readings"
+        region = "eu-central-1"
+
+    plant = UnicodeAttribute(hash_key=True, attr_name="PK")
+    at = UnicodeAttribute(range_key=True, attr_name="SK")
+    celsius = NumberAttribute(default=20)
+
+
+def test_pynamodb_works_by_one_line(plain):
+    """Puts, pages, counts, conditions, batches and transactions of it go through the shards."""
+    table = ShardedTable(plain, shards=fixed(4))
+    connection = Reading._get_connection().connection
+    connection._client = guard(connection.client, table)
+    for hour in range(12):
+        Reading("plant-1", f"{hour:02}").save(Reading.plant.does_not_exist())
+    with pytest.raises(PutError, match="conditional"):
+        Reading("plant-1", "00").save(Reading.plant.does_not_exist())
+    Reading.get("plant-1", "03").update(actions=[Reading.celsius.set(25)])
+    assert [each.at for each in Reading.query("plant-1", filter_condition=Reading.celsius > 20)] == ["03"]
+    newest = Reading.query("plant-1", scan_index_forward=False, limit=5, page_size=2)
+    assert [each.at for each in newest] == ["11", "10", "09", "08", "07"]
+    assert Reading.count("plant-1") == 12
+    with Reading.batch_write() as batch:
+        batch.delete(Reading("plant-1", "00"))
+        batch.save(Reading("plant-1", "12"))
+    with TransactWrite(connection=connection) as transaction:
+        transaction.save(Reading("plant-1", "13"))
+        transaction.delete(Reading("plant-1", "01"))
+    assert [each.at for each in Reading.query("plant-1")] == [f"{hour:02}" for hour in range(2, 14)]
+    assert len([*Reading.batch_get([("plant-1", "03"), ("plant-1", "04")])]) == 2
+    assert len([item for item in plain.scan()["Items"] if item["PK"].startswith("plant-1#_")]) > 6
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("update_item", {"Key": KEYS[0], "UpdateExpression": "SET n = badvalue x"}),
+        ("update_item", {"Key": KEYS[0], "UpdateExpression": "SET n ="}),
+        ("update_item", {"Key": KEYS[0], **updating("SET n = :n ADD", n=1)}),
+        ("update_item", {"Key": KEYS[0], "UpdateExpression": "SETT n"}),
+        ("query", {**ROOM, "KeyConditionExpression": "PK = :p AND BEGINS_WITH(SK, :p)"}),
+        ("put_item", {"Item": {**KEYS[0], "text": "x" * ITEM_LIMIT_BYTES}}),
+    ],
+)
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_wrong_request_is_refused_by_dynamodb(plain, twin, is_there, method, request_):
+    """In its words, which may quote what was added; nothing is written."""
+    request_ = {name: value for name, value in request_.items() if name != "TableName"}
+    table = ShardedTable(plain, shards=fixed(4))
+    for each in (table, twin):
+        if is_there:
+            each.put_item(Item=KEYS[0])
+    errors = []
+    for each in (twin, table):
+        with pytest.raises(ClientError) as caught:
+            getattr(each, method)(**request_)
+        errors.append((caught.value.response["Error"]["Code"], caught.value.operation_name))
+    assert errors[0] == errors[1]
+    assert errors[0][0] == "ValidationException"
+    assert plain.scan()["Count"] == is_there
+
+
+BY_STATUS = ShardedIndex("by-status", hash="status", shards=fixed(4))
+OF_STATUS = {"IndexName": "by-status", "KeyConditionExpression": "#s = :s"}
+OF_STATUS |= {"ExpressionAttributeNames": {"#s": "status"}, "ExpressionAttributeValues": {":s": "OPEN"}}
+
+
+def test_an_index_that_holds_keys_only_shows_the_value(dynamodb):
+    """As a plain one does, whose key it is. It is never read consistently, as DynamoDB says."""
+    keys = define_table("PK", "SK", indexes={"by-status": ("status_shard", "at")})
+    keys["GlobalSecondaryIndexes"][0]["Projection"] = {"ProjectionType": "KEYS_ONLY"}
+    plain = dynamodb.create_table(TableName="keys-only", **keys)
+    table = ShardedTable(plain, shards=fixed(0), indexes=[BY_STATUS])
+    item = {"PK": "room", "SK": "1", "status": "OPEN", "at": "1"}
+    table.put_item(Item={**item, "n": 1})
+    assert table.query(**OF_STATUS)["Items"] == [item]
+    with pytest.raises(ClientError, match="ValidationException"):
+        table.query(**OF_STATUS, ConsistentRead=True)
+    plain.delete()
+
+
+def test_a_table_is_known_anew_after_each_call(plain):
+    """As boto3's `Table` is."""
+    table = ShardedTable(plain, shards=fixed(4))
+    assert table.item_count == 0
+    table.put_item(Item=KEYS[0])
+    table.scan()
+    assert table.item_count == 1
+
+
+def test_a_transaction_reads_items_where_they_are(client, twin):
+    """Of several tables, in the order of its actions, with what each consumed."""
+    twin.put_item(Item=KEYS[0])
+    gets = [(NAME, KEYS[1], {"ProjectionExpression": "n"}), ("twin", KEYS[0], {}), (NAME, {"PK": "x", "SK": "y"}, {})]
+    actions = [{"Get": {"TableName": name, "Key": key, **more}} for name, key, more in gets]
+    response = client.transact_get_items(TransactItems=actions, ReturnConsumedCapacity="TOTAL")
+    assert response["Responses"] == [{"Item": {"n": 1}}, {"Item": KEYS[0]}, {}]
+    assert {part["TableName"] for part in response["ConsumedCapacity"]} == {NAME, "twin"}

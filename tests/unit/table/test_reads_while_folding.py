@@ -1,9 +1,5 @@
 """Reads of a key whose items are being moved to its base key: whenever one moves, they find it once."""
 
-import json
-from types import SimpleNamespace
-
-import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
@@ -26,52 +22,52 @@ class InlineTable(ShardedTable):
 
 
 class Mover:
-    """Moves one item right after the response of a given number, as one transaction does."""
+    """Moves one item right after the response of a given number, as one transaction does.
 
-    def __init__(self, plain):
-        self.raw = boto3.client("dynamodb")
-        self.left = 0
-        self.events = plain.meta.client.meta.events
-        self.events.register("before-call.dynamodb.BatchGetItem", self.get_one_by_one)
-        self.events.register("after-call.dynamodb.Query", self.move_when_it_is_time)
+    The keys of a batch are read one after the other, each by a response of its own, as DynamoDB may.
+    """
 
-    def stop(self):
-        self.events.unregister("before-call.dynamodb.BatchGetItem", self.get_one_by_one)
-        self.events.unregister("after-call.dynamodb.Query", self.move_when_it_is_time)
+    def __init__(self, watched):
+        self.dynamodb, self.left = watched.dynamodb, 0
+        watched.responds = self.respond
 
     def begin(self, item, moment):
         """Have it happen after a number of responses."""
         self.item, self.left = item, moment
 
-    def move_when_it_is_time(self, **_):
+    def respond(self, operation, body):
+        """Read, and move the item when its time has come."""
+        if operation == "Query":
+            response = self.dynamodb.call(operation, body)
+            self.move_when_it_is_time()
+            return response
+        if operation != "BatchGetItem":
+            return None
+        (asked,) = body["RequestItems"].values()
+        found = []
+        for key in asked["Keys"]:
+            one = self.dynamodb.call("GetItem", {**asked, "TableName": "readings", "Key": key})
+            found += [one["Item"]] if "Item" in one else []
+            self.move_when_it_is_time()
+        return {"Responses": {"readings": found}, "UnprocessedKeys": {}}
+
+    def move_when_it_is_time(self):
         self.left -= 1
         if self.left == 0:
             self.place("room")
 
     def place(self, partition_key):
         """Have the item lie at one key alone."""
-        for item in self.raw.scan(TableName="readings")["Items"]:
+        for item in self.dynamodb.call("Scan", {"TableName": "readings"})["Items"]:
             if item["SK"] == self.item["SK"]:
-                self.raw.delete_item(TableName="readings", Key={name: item[name] for name in ("PK", "SK")})
-        self.raw.put_item(TableName="readings", Item={**self.item, "PK": {"S": partition_key}})
-
-    def get_one_by_one(self, model, params, **_):
-        """Respond to a batch as DynamoDB may: its items are read one after the other."""
-        (asked,) = json.loads(params["body"])["RequestItems"].values()
-        options = {name: value for name, value in asked.items() if name != "Keys"}
-        found = []
-        for key in asked["Keys"]:
-            response = self.raw.get_item(TableName="readings", Key=key, **options)
-            found += [response["Item"]] if "Item" in response else []
-            self.move_when_it_is_time()
-        return SimpleNamespace(status_code=200), {"Responses": {"readings": found}, "UnprocessedKeys": {}}
+                key = {name: item[name] for name in ("PK", "SK")}
+                self.dynamodb.call("DeleteItem", {"TableName": "readings", "Key": key})
+        self.dynamodb.call("PutItem", {"TableName": "readings", "Item": {**self.item, "PK": {"S": partition_key}}})
 
 
 @pytest.fixture
-def mover(plain):
-    mover = Mover(plain)
-    yield mover
-    mover.stop()
+def mover(plain, watched):
+    return Mover(watched)
 
 
 def keys_of(*pages):

@@ -182,18 +182,6 @@ def test_only_the_indexs_shards_are_asked(plain, watched):
     assert dict(watched.sent) == {"Query": 4}
 
 
-def test_an_index_that_holds_keys_only_shows_the_value(dynamodb):
-    """As a plain one does, whose key it is."""
-    keys = define_table("PK", "SK", indexes={INDEX: (SHARD, "at")})
-    keys["GlobalSecondaryIndexes"][0]["Projection"] = {"ProjectionType": "KEYS_ONLY"}
-    plain = dynamodb.create_table(TableName="keys-only", **keys)
-    table = open_table(plain)
-    table.put_item(Item=item(1))
-    (found,) = table.query(**of_status())["Items"]
-    assert found == {name: item(1)[name] for name in ("PK", "SK", "status", "at")}
-    plain.delete()
-
-
 def test_after_a_raise_old_items_are_found(plain):
     """Under both numbers; those whose value is set anew move."""
     smaller = open_table(plain, index=ShardedIndex(INDEX, hash="status", shards=fixed(2)))
@@ -211,9 +199,8 @@ class TestWhatIsRefused:
             open_table(plain).put_item(Item={"PK": "room", "status": "OPEN"})
 
     def test_what_dynamodb_refuses_it_refuses_itself(self, plain):
-        """An index is never read consistently; a condition on no value is none."""
+        """A condition on no value is none."""
         for request in (
-            of_status(ConsistentRead=True),
             {**of_status(), "KeyConditionExpression": Key("at").eq("1")},
             {**of_status(), "KeyConditionExpression": Key("status").gt("A")},
         ):

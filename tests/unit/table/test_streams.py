@@ -47,11 +47,12 @@ def test_attributes_of_an_index_by_time_are_left_out(create):
     assert [table.logical_item(stored) for stored in plain.scan()["Items"]] == [item]
 
 
-def test_the_pages_consumer_keeps_the_newest_of_each_partition_key(plain, create):
+def test_the_pages_consumer_keeps_the_newest_of_each_partition_key(dynamodb, plain, create, server, monkeypatch):
     """Whatever the order in which shards are read, and however often."""
     newest = create("newest", "PK")
+    monkeypatch.setattr(boto3, "resource", lambda _: dynamodb)
     table = ShardedTable(plain, shards=fixed(16))
-    records = Records()
+    records = Records(server.dynamodb)
     for number in range(60):
         table.put_item(Item={"PK": f"sensor-{number % 3}", "SK": f"{number:04}", "celsius": number})
         records.look()
@@ -71,14 +72,14 @@ def test_the_pages_consumer_keeps_the_newest_of_each_partition_key(plain, create
 class Records:
     """The records of the table's stream, by what its stored items were before and are now."""
 
-    def __init__(self):
-        self._client = boto3.client("dynamodb")
+    def __init__(self, dynamodb):
+        self._dynamodb = dynamodb
         self._before: dict = {}
         self.seen: list = []
 
     def look(self):
         """Add what changed since the last look."""
-        items = self._client.scan(TableName="readings")["Items"]
+        items = self._dynamodb.call("Scan", {"TableName": "readings"})["Items"]
         now = {(item["PK"]["S"], item["SK"]["S"]): item for item in items}
         for partition, sort in sorted(key for key in {**self._before, **now} if self._before.get(key) != now.get(key)):
             image = {"NewImage": now[partition, sort]} if (partition, sort) in now else {}

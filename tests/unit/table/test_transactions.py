@@ -7,8 +7,9 @@ from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed, guard, in_band
 from hotpartition.table.sharded_table import REAL_CLOCK
+from tools.world.dynamodb import cancelled
 
-from .conftest import raise_key, updating
+from .conftest import fail_with, raise_key, updating
 
 NAME = "readings"
 KEYS = [{"PK": "room", "SK": f"{number:04}"} for number in range(4)]
@@ -171,10 +172,7 @@ def test_throttled_transactions_are_tried_again(client, table, plain, watched):
     """Within the budget, as single changes. New items avoid the shard that refused."""
     writer = table._open("PutItem").items.changer._routes.writer
     place = place_of(plain, "0000")
-    reasons = [{"Code": "ThrottlingError"}, {"Code": "None"}]
-    error = {"Code": "TransactionCanceledException", "Message": "cancelled"}
-    refusal = {"Error": error, "CancellationReasons": reasons, "ResponseMetadata": {"HTTPStatusCode": 400}}
-    watched.respond_once("TransactWriteItems", lambda _: refusal)
+    watched.respond_once("TransactWriteItems", fail_with(cancelled([{"Code": "ThrottlingError"}, {"Code": "None"}])))
     client.transact_write_items(TransactItems=[add(KEYS[0]), add(KEYS[1])])
     assert numbers(table) == {"0000": 2, "0001": 2, "0002": 1}
     assert watched.sent["TransactWriteItems"] == 2
@@ -182,13 +180,6 @@ def test_throttled_transactions_are_tried_again(client, table, plain, watched):
 
 
 class TestReading:
-    def test_items_are_read_where_they_are(self, client, twin):
-        twin.put_item(Item=KEYS[0])
-        actions = [get(KEYS[1], ProjectionExpression="n"), get(KEYS[0], "twin"), get(KEYS[3]), get(KEYS[0])]
-        response = client.transact_get_items(TransactItems=actions, ReturnConsumedCapacity="TOTAL")
-        assert response["Responses"] == [{"Item": {"n": 1}}, {"Item": KEYS[0]}, {}, {"Item": {**KEYS[0], "n": 1}}]
-        assert {part["TableName"] for part in response["ConsumedCapacity"]} == {NAME, "twin"}
-
     def test_what_moved_meanwhile_is_looked_for_again(self, client, plain, watched):
         watched.once_before("TransactGetItems", lambda: move(plain))
         assert client.transact_get_items(TransactItems=[get(KEYS[0])])["Responses"][0]["Item"]["n"] == 5
