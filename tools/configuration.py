@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 
 from hotpartition_cdk.configuration import PRODUCTION, SMALL
 from hotpartition_cdk.mistakes import describe
-from hotpartition_cdk.options import Options, list_options
+from hotpartition_cdk.options import list_options
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from infra.environments import DEV, LITE, PROD
 
 KNOWING = (*FUNCTIONS, "adaptive()", "in_band()")
 """What has settings: the functions, and any `ShardedTable`."""
+GROUPS = {KNOWING: "all", tuple(each for each in KNOWING if each != "in_band()"): "with Redis"}
 
 
 def options_table() -> str:
     """Build the table of a deployment's options, with what they are in each environment."""
-    return _options_table(("dev", DEV), ("prod", PROD), ("lite", LITE))
-
-
-def construct_options_table() -> str:
-    """Build the table of the options of a `HotPartition` of anybody's."""
-    return _options_table(("SMALL", SMALL), ("PRODUCTION", PRODUCTION))
-
-
-def _options_table(first: tuple[str, Options], *others: tuple[str, Options]) -> str:
-    known = [{path: value for path, _, value in list_options(options)} for _, options in others]
+    known = [{path: value for path, _, value in list_options(options)} for options in (PROD, LITE)]
     rows = [
         (
             f"`{path}`",
             _show(value),
             *(_show(each[path]) if path in each else "-" for each in known),
-            describe(type(first[1]), path),
+            _range(describe(type(DEV), path)),
             meaning,
         )
-        for path, meaning, value in list_options(first[1])
+        for path, meaning, value in list_options(DEV)
     ]
-    return _table(("Option", first[0], *(name for name, _ in others), "Allowed", "Meaning"), rows)
+    return _table(("Option", "dev", "prod", "lite", "Allowed", "Meaning"), rows)
+
+
+def construct_options_table() -> str:
+    """Build the table of the options of a `HotPartition` of anybody's; what they mean stands in the other one."""
+    production = {path: value for path, _, value in list_options(PRODUCTION)}
+    rows = [(f"`{path}`", _show(value), _show(production[path])) for path, _, value in list_options(SMALL)]
+    return _table(("Option", "SMALL", "PRODUCTION"), rows)
 
 
 def settings_table() -> str:
@@ -50,15 +50,19 @@ def settings_table() -> str:
     for name, functions in knowing.items():
         setting = settings[functions[0]][name]
         default = "set by the stack" if setting.default is None else _show(setting.default)
-        known = "all" if len(functions) == len(KNOWING) else ", ".join(functions)
+        known = GROUPS.get(tuple(functions), ", ".join(functions))
         in_lite = ", ".join(each.removeprefix("in-band ") for each in IN_BAND_FUNCTIONS if name in settings[each])
-        rows.append((f"`{name}`", default, setting.allowed, known, in_lite or "-", setting.description))
+        rows.append((f"`{name}`", default, _range(setting.allowed), known, in_lite or "-", setting.description))
     return _table(("Setting", "Default", "Allowed", "Functions", "In `lite`", "Meaning"), rows)
 
 
 def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     lines = [f"| {' | '.join(cells)} |" for cells in (header, *rows)]
     return "\n".join([lines[0], "|---" * len(header) + "|", *lines[1:]])
+
+
+def _range(allowed: str) -> str:
+    return re.sub(r"a (?:whole )?number, between (\S+) and (\S+)", r"\1 to \2", allowed)
 
 
 def _show(value: object) -> str:
