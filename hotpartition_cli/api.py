@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 
@@ -49,9 +49,11 @@ class Api:
         """Send a request once.
 
         Raises:
-            FailedError: there was no response.
+            FailedError: there was no response, or the address is no URL.
         """
         url = self.url + path
+        if not _is_url(url):
+            raise FailedError(f"the API's address is no URL like https://HOST: {self.url!r}", kind="failed")
         body = b"" if content is None else json.dumps(content).encode()
         headers = {} if content is None else {"content-type": "application/json"}
         if if_match is not None:
@@ -76,6 +78,14 @@ def message_path(conversation_id: str, message_id: str, **query: object) -> str:
 
 def _with_query(path: str, query: Mapping[str, object]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port that is no number, or half an address in brackets
+        return False
 
 
 def _parse(body: bytes) -> Any:

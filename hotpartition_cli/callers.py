@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import urlsplit
 
@@ -91,9 +90,13 @@ class LambdaCaller:
         payload = json.dumps(command).encode()
         source = "the stack's output OperateFunctionName names it"
         subject = Subject("Lambda", "function", self.function, "lambda:InvokeFunction", source)
-        invoke = partial(self.client.invoke, FunctionName=self.function, Payload=payload)
-        response = translated(invoke, subject, self.region)
-        return read_response(response["Payload"].read(), is_error="FunctionError" in response, of=self.of)
+
+        def invoke() -> tuple[bytes, bool]:
+            response = self.client.invoke(FunctionName=self.function, Payload=payload)
+            return response["Payload"].read(), "FunctionError" in response
+
+        read, is_error = translated(invoke, subject, self.region)
+        return read_response(read, is_error=is_error, of=self.of)
 
 
 def _parse_message(body: bytes) -> str:

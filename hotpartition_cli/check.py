@@ -142,6 +142,8 @@ class _Check:
             came, result = str(error), Result.FAILED
         except KeyError as error:
             came, result = f"a response without {error}", Result.FAILED
+        except (AttributeError, TypeError, ValueError) as error:
+            came, result = f"a response of another form: {error}", Result.FAILED
         return Step(row.name, row.expected, came, result, self._timer() - started)
 
     # The functions, called directly.

@@ -72,7 +72,8 @@ class AwsStack:
             "CloudFormation", "stack", name, "cloudformation:DescribeStacks", "`make deploy` prints the name"
         )
         described = translated(lambda: client.describe_stacks(StackName=name), subject, client.meta.region_name)
-        outputs = {output["OutputKey"]: output["OutputValue"] for output in described["Stacks"][0].get("Outputs", ())}
+        (found, *_) = described.get("Stacks") or [{}]
+        outputs = {each["OutputKey"]: each.get("OutputValue", "") for each in found.get("Outputs", ())}
         return cls(name, outputs=outputs, session=session, token=token)
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
@@ -110,12 +111,12 @@ def _signer(session: Any, region: str) -> Authorize:
     def sign(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Mapping[str, str]:
         request = AWSRequest(method=method, url=url, data=body, headers=dict(headers))
         # Asked each time: credentials may be replaced while the check runs.
-        credentials = session.get_credentials()
+        credentials = translated(session.get_credentials)
         if credentials is None:
             raise FailedError(
                 "no usable AWS credentials: sign in, or name a profile with --profile", kind="no-credentials"
             )
-        SigV4Auth(credentials.get_frozen_credentials(), "execute-api", region).add_auth(request)
+        SigV4Auth(translated(credentials.get_frozen_credentials), "execute-api", region).add_auth(request)
         return dict(request.headers.items())
 
     return sign

@@ -6,7 +6,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
 import pytest
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError
+from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
 from botocore.session import get_session
 from botocore.stub import Stubber
 
@@ -172,17 +172,23 @@ class TestLambda:
         assert caught.value.kind == kind
 
     @pytest.mark.parametrize(
-        ("error", "kind"),
+        ("error", "kind", "place"),
         [
-            (NoCredentialsError(), "no-credentials"),
-            (EndpointConnectionError(endpoint_url="https://lambda.example"), "unreachable"),
+            (NoCredentialsError(), "no-credentials", "invoke"),
+            (EndpointConnectionError(endpoint_url="https://lambda.example"), "unreachable", "invoke"),
+            (ReadTimeoutError(endpoint_url="https://lambda.example"), "unreachable", "read"),
         ],
     )
-    def test_what_never_left_is_said(self, error, kind):
-        """No credentials, no way there."""
+    def test_what_never_left_or_came_is_said(self, error, kind, place):
+        """No credentials, no way there, and a response that ends on its way back."""
 
         class Client:
             def invoke(self, **_):
+                if place == "invoke":
+                    raise error
+                return {"Payload": self}
+
+            def read(self):
                 raise error
 
         with pytest.raises(FailedError) as caught:

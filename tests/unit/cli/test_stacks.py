@@ -4,6 +4,7 @@ import io
 
 import boto3
 import pytest
+from botocore.exceptions import UnauthorizedSSOTokenError
 from botocore.stub import Stubber
 
 from hotpartition_cli import stacks
@@ -14,6 +15,7 @@ NAME = "hotpartition-dev"
 NAMES = {output: f"dev-{function}" for function, output in OUTPUTS.items()}
 ALL = {**NAMES, "ApiUrl": "https://api.example"}
 REGION = "eu-central-1"
+STACK = {"StackName": NAME, "CreationTime": "2026-11-21", "StackStatus": "CREATE_COMPLETE"}
 
 
 @pytest.fixture
@@ -38,8 +40,7 @@ def connect(token=None):
 
 def describe(cloudformation, outputs):
     listed = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
-    stack = {"StackName": NAME, "CreationTime": "2026-11-21", "StackStatus": "CREATE_COMPLETE", "Outputs": listed}
-    cloudformation.add_response("describe_stacks", {"Stacks": [stack]}, {"StackName": NAME})
+    cloudformation.add_response("describe_stacks", {"Stacks": [{**STACK, "Outputs": listed}]}, {"StackName": NAME})
 
 
 def test_a_stack_is_known_by_its_outputs(cloudformation):
@@ -52,6 +53,43 @@ def test_a_stack_is_known_by_its_outputs(cloudformation):
         expected = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
         stub.add_response("invoke", {"StatusCode": 200, "Payload": body}, expected)
         assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}
+
+
+@pytest.mark.parametrize("url", ["", "ApiUrl", "api.example/x", "https://", "https://api:port", "https://[api"])
+def test_an_address_that_is_no_url_is_said(cloudformation, url):
+    """Before anything is signed: botocore's signer cannot."""
+    describe(cloudformation, {**ALL, "ApiUrl": url})
+    with pytest.raises(FailedError, match="the API's address is no URL like https://HOST: "):
+        connect().api.request("GET", "/conversations")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ({"Stacks": []}, "it has no output OperateFunctionName"),
+        ({"Stacks": [{**STACK, "Outputs": [{"OutputKey": "WriteMessageFunctionName"}]}]}, "it has no output Operate"),
+        ({"Stacks": [STACK]}, "it has no output OperateFunctionName"),
+        ({}, "it has no output OperateFunctionName"),
+    ],
+)
+def test_what_cloudformation_leaves_out_is_said(cloudformation, missing, said):
+    """No list, no stack, no outputs, an output without a value."""
+    cloudformation.add_response("describe_stacks", missing)
+    with pytest.raises(FailedError, match=said):
+        connect()
+
+
+def test_credentials_that_cannot_be_read_fail_the_step(cloudformation, session, monkeypatch):
+    """Botocore says so at the first signature, in its own error."""
+    describe(cloudformation, ALL)
+    api = connect().api
+
+    def expired():
+        raise UnauthorizedSSOTokenError
+
+    monkeypatch.setattr(session, "get_credentials", expired)
+    with pytest.raises(FailedError, match="no usable AWS credentials"):
+        api.request("GET", "/conversations")
 
 
 def test_another_stack_is_refused(cloudformation):
