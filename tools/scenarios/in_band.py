@@ -290,6 +290,8 @@ def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALS
         report = counting.offered(offer, at_ms)
         if random.random() < FALSE_REFUSED_SHARE:
             counting.refused(offer, at_ms, report, refusal)
+        else:
+            counting.served("quiet")
     return memory.raises
 
 

@@ -173,6 +173,34 @@ def test_a_route_that_a_read_showed_is_not_doubled_too_soon(fleet):
     assert fleet.table.routes["room"].route.max_shard_count == count
 
 
+@pytest.mark.parametrize(
+    ("pause_ms", "served_every", "error", "raises"),
+    [
+        (66, 0, KEY_RANGE, 1),
+        (66, 40, KEY_RANGE, 0),
+        (450, 0, KEY_RANGE, 0),
+        (66, 0, ThrottledError(["TransactionConflict", "ThrottlingError"]), 0),
+    ],
+    ids=["all refused", "one in forty served", "few", "by no limit with a name"],
+)
+def test_a_base_key_that_refuses_everything_is_raised_though_nobody_can_offer_much(
+    fleet, pause_ms, served_every, error, raises
+):
+    """Eight seconds; once is enough, for two shards."""
+    counting = fleet.process()
+    for number in range(1, 8_000 // pause_ms):
+        now_ms = fleet.clock.now_ms
+        offer = Offer(ItemKey("room", "k", now_ms, "k"), 1, counting._routes.for_write("room").shard_count_at(now_ms))
+        report = counting.offered(offer, now_ms)
+        if offer.shard_count or (served_every and number % served_every == 0):
+            counting.served("room")
+        else:
+            counting.refused(offer, now_ms, report, error)
+        fleet.clock.now_ms += pause_ms
+    assert fleet.raises == raises
+    assert [entry.route.max_shard_count for entry in fleet.table.routes.values()] == [2] * raises
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 def test_thin_processes_do_not_make_a_quiet_key_look_hot(seed):

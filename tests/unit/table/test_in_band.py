@@ -1,5 +1,6 @@
 """`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from random import Random
@@ -39,10 +40,9 @@ class Process:
         if table := options.pop("journal_table_name", ""):
             settings |= {"journal_table_name": table, "journal_partition_key_name": "collection"}
         settings |= options.pop("settings", {})
+        calls_clock = options.pop("waiting", waiting_for_nothing)(clock)
         shards = in_band(environ={}, telemetry=self.telemetry, closing=options.pop("closing", False), **settings)
-        self.table = ShardedTable(
-            plain, shards=shards, clock=waiting_for_nothing(clock), **{"append_only": True, **options}
-        )
+        self.table = ShardedTable(plain, shards=shards, clock=calls_clock, **{"append_only": True, **options})
 
 
 @pytest.fixture
@@ -115,6 +115,17 @@ def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(plain, twin, cloc
     assert [(name, {**params, "TableName": "twin"}) for name, params in ours] == theirs
     response = process.table.put_item(Item={"PK": "room", "SK": "9"}, ReturnConsumedCapacity="TOTAL")
     assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
+
+
+def test_a_key_that_refuses_every_write_is_raised(plain, watched, clock):
+    """A writer that waits offers a few units a second, which alone would never count as hot."""
+    watched.refuses = lambda operation, body: KEY_RANGE if (operation, _place(body)) == ("PutItem", "room") else None
+    process = Process(plain, clock, waiting=FakeClock.as_clock)
+    for number in range(8):
+        with suppress(ClientError):
+            put(process, number)
+    assert len(route_of(plain)) == 1
+    assert read(process)[-1] == "00007"
 
 
 @pytest.mark.parametrize("table", ["", "routes"], ids=["in the table", "in a table of their own"])

@@ -119,11 +119,13 @@ def decide_in_band(
     position: int,
     now_ms: int,
     raised_at_ms: int | None = None,
+    is_stuck: bool = False,
 ) -> Decision:
     """Decide about the load class of an item that is written now. All processes that see the same load decide the same.
 
     `position` is the item's, `thresholds.hot_at_once_wcu` the load that one key serves, `now_ms` DynamoDB's time, and
-    `raised_at_ms` when the route last grew, Unix ms.
+    `raised_at_ms` when the route last grew, Unix ms. `is_stuck`: the base key has refused all writes of a process for
+    seconds, which then offers little, so that the load says nothing.
     """
     route = route.as_announced  # as writers place by it
     m, now = route.shard_count_at(position), slot_of(now_ms)
@@ -148,7 +150,7 @@ def decide_in_band(
         count = min(size_route(everywhere, thresholds), thresholds.max_shard_count)
         is_own = rate >= EVIDENCE_LOAD_SHARE * max(m, 1) * thresholds.target_shard_wcu
         is_settled = raised_at_ms is None or now_ms - raised_at_ms >= EVIDENCE_PAUSE_MS
-        is_raised = count > m and throttled and is_own and is_settled
+        is_raised = (is_stuck and not m) or (count > m and throttled and is_own and is_settled)
         reason = Reason.UNLUCKY_PARTITION if is_raised else Reason.BELOW_THRESHOLD
     decision = replace(decision, reason=reason)
     if reason not in {Reason.RAISED, Reason.UNLUCKY_PARTITION}:

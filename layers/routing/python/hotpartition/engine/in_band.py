@@ -47,6 +47,10 @@ RAISE_PAUSE_MS = 1_000
 RAISE_BUDGET_MS = 200
 """How long a raise is tried, within the write that decided it: others try as well. The routing item may share the
 partition that is hot."""
+STUCK_MS = 5_000
+STUCK_REFUSALS = 20
+"""How long, and how often, a base key refuses each write of a process before that is evidence: its writers wait, and
+never offer as much as would make it hot. Where a neighbour has a third of its writes refused, that never happens."""
 SILENT_MS = 60_000
 """How long a process leaves a key alone that it cannot count, for instance since a right is missing."""
 
@@ -69,6 +73,9 @@ class _Mark:
     rests_until_ms: int = 0
     """Until when this process raises it no more: it has tried a moment ago."""
     is_silent_until_ms: int = 0
+    refusals: int = 0
+    """By the base key, since a write was served last."""
+    refused_since_ms: int = 0
 
 
 class InBandCounting:
@@ -132,12 +139,37 @@ class InBandCounting:
         key, _, shard_count = offer
         if self._mark(key.collection, now_ms):
             report = self.offered(offer, now_ms)
-        if report is None or report.is_throttled or not shard_count or not error.is_key_range:
+        if not error.is_key_range:
+            return report
+        if not shard_count:
+            self._note_refusal(offer, now_ms)
+            return report
+        if report is None or report.is_throttled:
             return report
         # Two huge items are not evidence: no throttled sample stands for more than others do.
         wcu = min(report.value_wcu, MAX_SAMPLE_WCU)
         self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), wcu)
         return report._replace(is_throttled=True)
+
+    def served(self, collection: str) -> None:
+        """Implement `WriteCounting.served`."""
+        if self._marks and (mark := self._marks.get(collection)) is not None:
+            mark.refusals = 0
+
+    def _note_refusal(self, offer: Offer, now_ms: int) -> None:
+        """Count a refusal by the base key; where it refuses everything, raise the key by that alone."""
+        with self._lock:
+            mark = self._marks.get(offer.key.collection)
+            if mark is None:
+                return
+            if not mark.refusals:
+                mark.refused_since_ms = now_ms
+            mark.refusals += 1
+            if mark.refusals < STUCK_REFUSALS or now_ms - mark.refused_since_ms < STUCK_MS:
+                return
+            mark.refusals = 0
+        cell = Cell(slot_of(self._store_clock.at(now_ms)), 0, True)
+        self._add(offer.key, cell, min(offer.wcu, MAX_SAMPLE_WCU), is_stuck=True)
 
     def alarm(self, collection: str, now_ms: int) -> None:
         """Implement `WriteCounting.alarm`: BatchWriteItem gives no reason, so unprocessed items are not evidence."""
@@ -177,13 +209,13 @@ class InBandCounting:
             mark.left_wcu += points * distance
             return points * distance
 
-    def _add(self, key: ItemKey[Any], cell: Cell, wcu: float) -> None:
+    def _add(self, key: ItemKey[Any], cell: Cell, wcu: float, *, is_stuck: bool = False) -> None:
         """Add a sample to the fleet's load, and act on the new sum; no failure reaches the write."""
         mark = self._marks.get(key.collection)
         if mark is None or self._clock.now_ms() < mark.is_silent_until_ms:
             return
         try:
-            self._add_and_act(key, mark, cell, wcu)
+            self._add_and_act(key, mark, cell, wcu, is_stuck=is_stuck)
         except RetryLaterError:
             self._telemetry.count(MetricName.REPORTS_DROPPED)
         except Exception as error:  # noqa: BLE001 - whatever it is, the item is stored all the same
@@ -192,11 +224,11 @@ class InBandCounting:
             facts = {"collection": key.collection, "reason": str(error)}
             _logger.warning("hot keys cannot be found in band: %s: %s", key.collection, error, extra=facts)
 
-    def _add_and_act(self, key: ItemKey[Any], mark: _Mark, cell: Cell, wcu: float) -> None:
+    def _add_and_act(self, key: ItemKey[Any], mark: _Mark, cell: Cell, wcu: float, *, is_stuck: bool) -> None:
         load = self._add_somewhere(key.collection, mark, cell, wcu)
         now_ms = self._store_clock.at(self._clock.now_ms())
         mark.stale = list_stale(load, now_ms)
-        if now_ms >= mark.rests_until_ms and self._act(key, load, now_ms):
+        if now_ms >= mark.rests_until_ms and self._act(key, load, now_ms, is_stuck=is_stuck):
             mark.rests_until_ms = now_ms + RAISE_PAUSE_MS
 
     def _add_somewhere(self, collection: str, mark: _Mark, cell: Cell, wcu: float) -> FleetLoad:
@@ -210,19 +242,19 @@ class InBandCounting:
                     raise
                 mark.place, mark.stale = place + 1, ()
 
-    def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> bool:
+    def _act(self, key: ItemKey[Any], load: FleetLoad, now_ms: int, *, is_stuck: bool) -> bool:
         """Raise the key if it is hot; say whether that was tried."""
-        if not self._is_raising or self._decide(key, load, now_ms).generation is None:
+        if not self._is_raising or self._decide(key, load, now_ms, is_stuck=is_stuck).generation is None:
             return False
         # The route that was decided by may be older than another process's raise, or its time may not be known.
         entry = self._journal.get(key.collection, is_strong=True)
         self._routes.learn(key.collection, entry)
-        decision = self._decide(key, load, now_ms)
+        decision = self._decide(key, load, now_ms, is_stuck=is_stuck)
         if decision.generation is not None:
             self._raise(key.collection, decision)
         return True
 
-    def _decide(self, key: ItemKey[Any], load: FleetLoad, now_ms: int) -> Decision:
+    def _decide(self, key: ItemKey[Any], load: FleetLoad, now_ms: int, *, is_stuck: bool) -> Decision:
         return decide_in_band(
             key.collection,
             load,
@@ -231,6 +263,7 @@ class InBandCounting:
             position=key.position,
             now_ms=now_ms,
             raised_at_ms=self._routes.raised_at_ms(key.collection),
+            is_stuck=is_stuck,
         )
 
     def _raise(self, collection: str, decision: Decision) -> None:

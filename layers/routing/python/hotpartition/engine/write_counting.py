@@ -31,6 +31,9 @@ class WriteCounting(Protocol):
     ) -> WriteReport | None:
         """Take in that all choices refused a write; given its report so far, return its report by now."""
 
+    def served(self, collection: str) -> None:
+        """Take in that DynamoDB served a write of a collection."""
+
     def alarm(self, collection: str, now_ms: int) -> None:
         """Take in that something of a collection was refused, be it for the limit of a key range or not."""
 
@@ -70,6 +73,9 @@ class ReportedWrites:
         self._reports.send(throttled)
         return throttled
 
+    def served(self, collection: str) -> None:
+        """Implement `WriteCounting.served`: nothing."""
+
     def alarm(self, collection: str, now_ms: int) -> None:
         """Implement `WriteCounting.alarm`: nothing, since decisions follow the load, not refusals."""
         del collection, now_ms
@@ -83,6 +89,9 @@ class Uncounted:
 
     def refused(self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError) -> None:
         """Implement `WriteCounting.refused`."""
+
+    def served(self, collection: str) -> None:
+        """Implement `WriteCounting.served`."""
 
     def alarm(self, collection: str, now_ms: int) -> None:
         """Implement `WriteCounting.alarm`."""

@@ -268,6 +268,7 @@ class Writer:
             self._telemetry.count(MetricName.PUTS_REPEATED)
         write.attempts += 1
         existing = write.put(placement.partition_key)
+        self._counting.served(write.key.collection)
         metric = _STORED_AT[write.placements.index(placement)]
         if metric and existing is None:
             self._telemetry.count(metric)

@@ -296,6 +296,20 @@ def project_also(request: Mapping[str, Any], wanted: Iterable[str]) -> tuple[Att
     return with_placeholders(completed, placeholders), frozenset(added)
 
 
+def wants_count(request: Mapping[str, Any]) -> bool:
+    """Say whether a request asks for the number of items alone; DynamoDB refuses a projection with it."""
+    return request.get("Select") == "COUNT" and "ProjectionExpression" not in request
+
+
+def ask_for_keys(request: Mapping[str, Any], name: str) -> Attributes:
+    """Ask for `name` of each item where their number is wanted, so that what `Items` would not hold is not counted."""
+    if not wants_count(request):
+        return dict(request)
+    projected = {**request, "ProjectionExpression": "#hpt"}
+    del projected["Select"]
+    return with_placeholders(projected, {"#hpt": name})
+
+
 def with_key_condition(request: Mapping[str, Any], names: Sequence[str], condition: KeyCondition) -> Attributes:
     """Add a key condition to a query; `names` are those of its partition and sort key."""
     partition_name, sort_name = names

@@ -15,7 +15,7 @@ from hotpartition.core.merge import (
     PageRange,
 )
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.table.expressions import project_also
+from hotpartition.table.expressions import ask_for_keys, project_also, wants_count
 from hotpartition.table.item_store import GENERATIONS, Query, StoredItem, TableStore
 from hotpartition.table.requests import Requests
 from hotpartition.table.schema import CHANGES, SHARDS, Place, Schema, order_of
@@ -45,7 +45,7 @@ def read_page(sharding: Sharding, requests: Requests, query: Query) -> Attribute
     counted = () if "IndexName" in query.request else (CHANGES, SHARDS)
     generations = (GENERATIONS,) if query.may_pass_journal(routes.journal) else ()
     kept = {schema.partition, *counted, *query.sorted_by(schema), *generations}
-    options, hidden = project_also(_ignoring_count(query.request), kept)
+    options, hidden = project_also(ask_for_keys(query.request, schema.partition), kept)
     route = routes.get(query.collection)
     store = TableStore(sharding, requests, options, query=query, is_raised=bool(route))
     plan = _plan(sharding, query, store)
@@ -94,10 +94,9 @@ def _build(
     hidden: frozenset[str],
 ) -> Attributes:
     """Build the response of boto3's `query`."""
-    is_counted = query.request.get("Select") == "COUNT"
     shown = [schema.show(item.attributes, hidden) for item in page.items]
     response: Attributes = {
-        **({} if is_counted else {"Items": shown}),
+        **({} if wants_count(query.request) else {"Items": shown}),
         "Count": len(page.items),
         "ScannedCount": store.scanned if "FilterExpression" in query.request else len(page.items),
         "ResponseMetadata": requests.metadata,
@@ -112,12 +111,3 @@ def _build(
     elif end is not None:
         response["LastEvaluatedKey"] = store.key_at(end, query.collection)
     return response
-
-
-def _ignoring_count(request: Attributes) -> Attributes:
-    """Ask for keys where only the number of items is wanted: copies of one item count once."""
-    if request.get("Select") != "COUNT":
-        return request
-    names = {**(request.get("ExpressionAttributeNames") or {}), "#hpt": CHANGES}
-    rest = {name: value for name, value in request.items() if name != "Select"}
-    return {**rest, "ProjectionExpression": "#hpt", "ExpressionAttributeNames": names}

@@ -11,9 +11,11 @@ from hotpartition.table.expressions import (
     Comparison,
     Conditions,
     UnreadableExpressionError,
+    ask_for_keys,
     compares,
     project_also,
     refuse_parameters,
+    wants_count,
     write_conditions,
 )
 from hotpartition.table.gathering import REACHED, read_page
@@ -101,11 +103,7 @@ class PageCalls:
             )
         journal = self._sharding.routes.journal
         is_seen = journal is not None and not journal.is_apart
-        is_counted = is_seen and request.get("Select") == "COUNT" and "ProjectionExpression" not in request
-        wide = dict(request)
-        if is_counted:
-            names = {**(wide.get("ExpressionAttributeNames") or {}), "#hpt": name}
-            wide = {**without(wide, "Select"), "ProjectionExpression": "#hpt", "ExpressionAttributeNames": names}
+        wide = ask_for_keys(request, name) if is_seen else request
         # An index may hold no more than its keys.
         counted = () if "IndexName" in request else (CHANGES, SHARDS)
         projected, hidden = project_also(wide, {*self._schema.key, *counted})
@@ -121,7 +119,7 @@ class PageCalls:
         items = [item for item in response["Items"] if not self._sharding.is_journal(item)]
         response["ScannedCount"] -= len(response["Items"]) - len(items)
         response |= {"Items": [self._schema.show(item, hidden) for item in items], "Count": len(items)}
-        return without(response, "Items") if is_counted else response
+        return without(response, "Items") if wants_count(request) else response
 
 
 def refuse_partition_key(asked: Conditions, schema: Schema, *parameters: str) -> None:
@@ -318,7 +316,7 @@ class _BucketKeys:
             is_more = in_bucket.is_more or position + 1 < len(buckets)
             if in_bucket.is_more or (reached != cursor and self._is_full(wanted, total)):
                 break
-        listed = {"Items": items} if wanted.request.get("Select") != "COUNT" else {}
+        listed = {} if wants_count(wanted.request) else {"Items": items}
         page: Attributes = {**listed, **total, "ConsistentRead": False}
         page["ResponseMetadata"] = response.get("ResponseMetadata", {})
         if is_more and reached is not None:
