@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from infrastructure.apps import five_lines, in_band_app
-from infrastructure.template import ENVIRONMENTS, VARIANTS, Template
+from infrastructure.template import VARIANTS, Template
 
 if TYPE_CHECKING:
     Runner = Callable[..., subprocess.CompletedProcess[str]]
@@ -60,9 +60,9 @@ def variant(name: str) -> Any:
 dev, prod, changed, staging, local, lite = map(variant, ("dev", "prod", "changed", "staging", "local", "lite"))
 
 
-@pytest.fixture(scope="session", params=ENVIRONMENTS)
-def template(request: pytest.FixtureRequest, templates: dict[str, Template]) -> Template:
-    """Each environment's template in turn."""
+@pytest.fixture(scope="session", params=VARIANTS)
+def any_template(request: pytest.FixtureRequest, templates: dict[str, Template]) -> Template:
+    """Each variant's template in turn."""
     return templates[request.param]
 
 

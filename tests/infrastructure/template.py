@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ENVIRONMENTS = ("dev", "prod", "local")
-
 FUNCTIONS = {
     "write_message": "write",
     "read_messages": "read",
@@ -44,8 +42,7 @@ stream_partitions = 8
 
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"environment": name} for name in ("dev", "lite", "local")},
-    "local-lite": {"environment": "local-lite", "options": {"log_retention_days": 30}},
-    **{name: {"environment": name, "options": {"alarms": {"is_silent": True}}} for name in ("prod",)},
+    "prod": {"environment": "prod", "options": {"alarms": {"is_silent": True}}},
     "changed": {
         "environment": "prod",
         "options": {
@@ -100,15 +97,6 @@ _RESOLVED = {
 """What CloudFormation would fill in."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Statement:
-    """One action on one resource, and under which conditions (JSON)."""
-
-    action: str
-    resource: str
-    condition: str = "{}"
-
-
 @dataclass(frozen=True, slots=True)
 class Template:
     """One environment's template, the very text of its file, and the folder of its assembly."""
@@ -141,48 +129,41 @@ class Template:
         """Find the properties of the alarms by their names without the stack's."""
         return {alarm["AlarmName"].rpartition("-")[2]: alarm for alarm in self.all("AWS::CloudWatch::Alarm")}
 
-    def function_id(self, folder: str) -> str:
-        """Find a function's logical id by the name of its folder."""
-        (id_,) = [
-            id_
-            for id_, resource in self.of_type("AWS::Lambda::Function").items()
-            if resource["Properties"]["Environment"]["Variables"].get("POWERTOOLS_SERVICE_NAME") == folder
-        ]
-        return id_
-
     def function(self, folder: str) -> dict[str, Any]:
         """Find a function's properties by the name of its folder."""
-        return self.body["Resources"][self.function_id(folder)]["Properties"]
+        (found,) = [
+            function
+            for function in self.all("AWS::Lambda::Function")
+            if function["Environment"]["Variables"].get("POWERTOOLS_SERVICE_NAME") == folder
+        ]
+        return found
 
     def variables(self, folder: str) -> dict[str, str]:
         """Find a function's environment as Lambda would see it."""
         variables = self.function(folder)["Environment"]["Variables"]
         return {name: self._resolve(value) for name, value in variables.items()}
 
-    def role_id(self, folder: str) -> str:
-        """Find the logical id of a function's role."""
-        id_: str = self.function(folder)["Role"]["Fn::GetAtt"][0]
-        return id_
+    @property
+    def missing(self) -> set[str]:
+        """Name the folders of functions that are not made: in band nothing consumes reports."""
+        return set() if self.of_type("AWS::ElastiCache::ReplicationGroup") else {"consume_reports"}
 
-    def observing(self, folder: str) -> set[Statement]:
-        """List what each function may do: write its own log, and traces, which are no resource that can be named."""
-        log_group = self.function(folder)["LoggingConfig"]["LogGroup"]["Ref"]
-        logs = {Statement(f"logs:{action}", f"${{{log_group}.Arn}}") for action in ("CreateLogStream", "PutLogEvents")}
-        return logs | {Statement(f"xray:{action}", "*") for action in ("PutTelemetryRecords", "PutTraceSegments")}
-
-    def statements(self, role_id: str) -> list[Statement]:
-        """List what a role may do, each action on each resource by itself."""
-        role = self.body["Resources"][role_id]["Properties"]
-        assert not {"ManagedPolicyArns", "Policies"} & role.keys()
-        return [
-            Statement(action, short_name(resource), json.dumps(statement.get("Condition", {}), sort_keys=True))
+    def rights(self, function: Mapping[str, Any]) -> set[tuple[str, str, str]]:
+        """List what a function may do by the policies of its role: action, resource and condition (JSON)."""
+        role = {"Ref": function["Role"]["Fn::GetAtt"][0]}
+        statements = [
+            statement
             for policy in self.all("AWS::IAM::Policy")
-            if {"Ref": role_id} in policy["Roles"]
+            if role in policy["Roles"]
             for statement in policy["PolicyDocument"]["Statement"]
-            if _is_allowing(statement)
+        ]
+        assert {statement["Effect"] for statement in statements} == {"Allow"}
+        return {
+            (action, short_name(resource), json.dumps(statement.get("Condition", {}), sort_keys=True))
+            for statement in statements
             for action in _listed(statement["Action"])
             for resource in _listed(statement["Resource"])
-        ]
+        }
 
     @staticmethod
     def _resolve(value: object) -> str:
@@ -211,10 +192,3 @@ def short_name(value: Any) -> str:
 
 def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
-
-
-def _is_allowing(statement: dict[str, Any]) -> bool:
-    """Refuse what a walk over allowed actions and resources would not see."""
-    assert statement["Effect"] == "Allow"
-    assert not {"NotAction", "NotResource"} & statement.keys()
-    return True

@@ -30,16 +30,7 @@ def clients():
 def look_at(clients):
     """Looks at an account that has everything, but for what is said."""
 
-    def look_at(
-        environment=PROD,
-        *,
-        bootstrap="21",
-        quota=1_000,
-        unreserved=1_000,
-        status=None,
-        left=(),
-        denied=(),
-    ):
+    def look_at(environment=PROD, *, bootstrap="21", quota=1_000, unreserved=1_000, status=None, left=(), denied=()):
         stubs = {service: Stubber(client) for service, client in clients.items()}
 
         def respond(service, operation, response):
@@ -68,90 +59,68 @@ def look_at(clients):
     return look_at
 
 
-def changed(**options):
-    """Build `prod` with other options."""
-    return override(PROD, options)
-
-
 @pytest.mark.parametrize("environment", [DEV, PROD, LITE], ids=lambda environment: environment.name)
 @pytest.mark.parametrize(("status", "is_new"), [(None, True), ("REVIEW_IN_PROGRESS", True), ("UPDATE_COMPLETE", False)])
-def test_an_account_that_has_everything_is_told_nothing(look_at, environment, status, is_new):
-    """Neither missing nor doubtful. A stack is deployed without protection until it was created."""
+def test_an_account_that_has_everything(look_at, environment, status, is_new):
+    """Nothing is missing or doubtful. A stack is deployed without protection until it was created."""
     assert look_at(environment, status=status) == Findings(is_new=is_new)
 
 
 RESERVES = "prod reserves a concurrency of 4, of which Lambda has {} unreserved here (quota {}){}"
 BOOTSTRAP = f"run `npx cdk bootstrap {PLACE}`"
-IS_IN = f"stack {STACK} is in {{}}"
+ELSEWHERE = {"account": "210987654321", "region": "eu-central-1"}
+FAR = {"account": "123456789012", "region": "eu-west-1"}
+SUBNET = ("AWS::EC2::Subnet", "subnet-1", "subnet-1", "DELETE_FAILED")
+KEPT = ("AWS::DynamoDB::Table", "messages", "messages", "DELETE_SKIPPED")
 
 
 @pytest.mark.parametrize(
-    ("environment", "has", "missing", "doubts"),
+    ("environment", "has", "missing"),
     [
-        # A new account's concurrency may be 10, of which nothing can be reserved; between 10 and 100 only Lambda knows.
-        (DEV, {"quota": 10, "unreserved": 10}, [], []),
-        (PROD, {"quota": 10, "unreserved": 10}, [RESERVES.format(10, 10, ", and must leave 10 at least")], []),
-        (PROD, {"unreserved": 13}, [RESERVES.format(13, 1000, ", and must leave 10 at least")], []),
-        (PROD, {"unreserved": 14}, [], [RESERVES.format(14, 1000, ": in some accounts 100 must be left")]),
-        (PROD, {"unreserved": 103}, [], ["reserve none for writer and reader"]),
-        (PROD, {"unreserved": 104}, [], []),
+        # A new account's concurrency may be 10, of which nothing can be reserved.
+        (DEV, {"quota": 10, "unreserved": 10}, []),
+        (PROD, {"quota": 10, "unreserved": 10}, [RESERVES.format(10, 10, ", and must leave 10 at least")]),
+        (PROD, {"unreserved": 13}, [RESERVES.format(13, 1000, ", and must leave 10 at least")]),
         # A stack that exists has its reservation, among what the account has reserved already.
-        (PROD, {"unreserved": 100, "status": "UPDATE_COMPLETE"}, [], []),
-        (DEV, {"bootstrap": ""}, [f"{PLACE} is not bootstrapped: {BOOTSTRAP}"], []),
-        (DEV, {"bootstrap": "5"}, [f"the bootstrap stack of {PLACE} has version 5, 6 is needed: {BOOTSTRAP}"], []),
+        (PROD, {"unreserved": 100, "status": "UPDATE_COMPLETE"}, []),
+        (DEV, {"bootstrap": ""}, [f"{PLACE} is not bootstrapped: {BOOTSTRAP}"]),
+        (DEV, {"bootstrap": "5"}, [f"the bootstrap stack of {PLACE} has version 5, 6 is needed: {BOOTSTRAP}"]),
+        # Another place ends the look, and so do credentials that are missing.
+        (override(PROD, ELSEWHERE), {"bootstrap": ""}, ["of account 123456789012, and prod belongs into 210987654321"]),
+        (override(PROD, FAR), {"bootstrap": ""}, ["of region eu-central-1, and prod belongs into eu-west-1"]),
+        (DEV, {"denied": ("sts",), "bootstrap": ""}, ["sign in, and set AWS_REGION"]),
+        (PROD, {"status": "UPDATE_IN_PROGRESS"}, ["is in UPDATE_IN_PROGRESS: wait until that has ended"]),
+        (PROD, {"status": "UPDATE_ROLLBACK_FAILED"}, [f"continue-update-rollback --stack-name {STACK}`"]),
+        # A deletion that failed says nothing of the table, which it kept: it holds messages.
+        (PROD, {"status": "DELETE_FAILED", "left": [KEPT, SUBNET]}, ["left subnet-1 (AWS::EC2::Subnet) behind"]),
+    ],
+)
+def test_what_is_missing(look_at, environment, has, missing):
+    """Each in a sentence, with what there is instead, or with the way out."""
+    found = look_at(environment, **has)
+    assert [part in sentence for sentence, part in zip(found.missing, missing, strict=True)] == [True] * len(missing)
+    assert found.doubts == []
+
+
+@pytest.mark.parametrize(
+    ("has", "doubts"),
+    [
+        # Between 10 and 100 only Lambda knows.
+        ({"unreserved": 14}, [RESERVES.format(14, 1000, ": in some accounts 100 must be left")]),
+        ({"unreserved": 103}, ["reserve none for writer and reader"]),
+        ({"unreserved": 104}, []),
         # Who may deploy need not be allowed to look.
         (
-            PROD,
             {"denied": ("ssm", "cloudformation")},
-            [],
             ["the bootstrap stack could not be looked at (", "the stack could not be looked at ("],
-        ),
-        # Another place ends the look, and so do credentials that are missing.
-        (
-            changed(account="210987654321", region="eu-central-1"),
-            {"bootstrap": ""},
-            ["the credentials are of account 123456789012, and prod belongs into 210987654321 (option account)"],
-            [],
-        ),
-        (
-            changed(account="123456789012", region="eu-west-1"),
-            {"bootstrap": ""},
-            ["the credentials are of region eu-central-1, and prod belongs into eu-west-1 (option region)"],
-            [],
-        ),
-        (DEV, {"denied": ("sts",), "bootstrap": ""}, ["sign in, and set AWS_REGION"], []),
-        (
-            PROD,
-            {"status": "UPDATE_IN_PROGRESS"},
-            [f"{IS_IN.format('UPDATE_IN_PROGRESS')}: wait until that has ended"],
-            [],
-        ),
-        (
-            PROD,
-            {"status": "UPDATE_ROLLBACK_FAILED"},
-            [f"_ROLLBACK_FAILED: `aws cloudformation continue-update-rollback --stack-name {STACK}`"],
-            [],
-        ),
-        # A deletion that failed says nothing of the table, which it kept: it holds messages.
-        (
-            PROD,
-            {
-                "status": "DELETE_FAILED",
-                "left": [
-                    ("AWS::DynamoDB::Table", "messages", "messages", "DELETE_SKIPPED"),
-                    ("AWS::EC2::Subnet", "subnet-1", "subnet-1", "DELETE_FAILED"),
-                ],
-            },
-            [f"{IS_IN.format('DELETE_FAILED')}, and left subnet-1 (AWS::EC2::Subnet) behind"],
-            [],
         ),
     ],
 )
-def test_what_is_missing_and_what_may_be_is_said(look_at, environment, has, missing, doubts):
-    """Each in a sentence, with what there is instead, or with the way out."""
-    findings = look_at(environment, **has)
-    for sentences, parts in ((findings.missing, missing), (findings.doubts, doubts)):
-        assert [part in sentence for sentence, part in zip(sentences, parts, strict=True)] == [True] * len(parts)
+def test_what_may_be_missing(look_at, has, doubts):
+    """What only the deployment shows."""
+    found = look_at(PROD, **has)
+    assert [part in sentence for sentence, part in zip(found.doubts, doubts, strict=True)] == [True] * len(doubts)
+    assert found.missing == []
 
 
 LEFT = [

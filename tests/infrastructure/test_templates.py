@@ -19,7 +19,6 @@ from support.tables import TABLE_SCHEMA
 
 PINNED = Path(__file__).parent / "templates"
 WHOLE = ("prod", "lite", "five", "in_band")
-ALL = ("dev", "prod", "lite", "local", "local-lite", "changed", "staging")
 
 STATEFUL = {
     "ApiGatewayV2::Api": {"ApiHttpApi4C294DC0"},
@@ -51,7 +50,6 @@ STATEFUL = {
 
 STORES = ("AWS::S3", "AWS::RDS", "AWS::EFS", "AWS::Kinesis", "AWS::SecretsManager", "AWS::DynamoDB", "AWS::SSM")
 WAYS_OUT = ("InternetGateway", "NatGateway", "EgressOnlyInternetGateway", "VPCGatewayAttachment", "EIP", "Route")
-BESIDE_THE_TABLE = ("AWS::EC2::", "AWS::ElastiCache::", "AWS::Scheduler::", "AWS::CloudWatch::Dashboard")
 
 
 @pytest.mark.parametrize("name", WHOLE)
@@ -76,16 +74,15 @@ def test_nothing_is_found(request, name):
     assert findings(request.getfixturevalue(name)) == []
 
 
-@pytest.fixture(scope="session", params=ALL)
-def any_template(request, templates):
-    return templates[request.param]
-
-
 def test_has_no_way_out(any_template):
-    """Nothing in the VPC reaches the internet or is reached from there, and no function has an address of its own."""
+    """Nothing in the VPC reaches the internet or is reached from there, and no function has an address of its own.
+
+    The access log names a route, and no conversation.
+    """
     made = {resource["Type"] for resource in any_template.body["Resources"].values()}
     assert not made & {*(f"AWS::EC2::{way}" for way in WAYS_OUT), "AWS::Lambda::Url"}
     assert not any(subnet["MapPublicIpOnLaunch"] for subnet in any_template.all("AWS::EC2::Subnet"))
+    assert "$context.path" not in any_template.only("AWS::ApiGatewayV2::Stage")["AccessLogSettings"]["Format"]
 
 
 def test_what_holds_something_stays_where_it_is(dev, prod):
@@ -112,19 +109,11 @@ def test_the_table_is_that_of_the_adapters_tests(any_template):
     assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
 
 
-def test_what_outlives_the_stack(prod, dev, local):
-    """Production keeps table and logs, but for a creation that fails; the registry is a copy, and would be left."""
-    for template, expected in ((prod, "RetainExceptOnCreate"), (dev, "Delete"), (local, "Delete")):
-        kept = [*template.of_type("AWS::Logs::LogGroup").values(), template.body["Resources"]["Table"]]
-        assert {resource["DeletionPolicy"] for resource in kept} == {expected}
-        assert template.body["Resources"]["Registry"]["DeletionPolicy"] == "Delete"
-
-
 @pytest.mark.parametrize("folder", FUNCTIONS)
 def test_a_functions_environment_parses(any_template, folder):
     """What is synthesized is what the function's own settings read, without surplus variables."""
-    is_in_band = not any_template.of_type("AWS::ElastiCache::ReplicationGroup")
-    if is_in_band and folder == "consume_reports":
+    is_in_band = bool(any_template.missing)
+    if folder in any_template.missing:
         return
     known_as = f"in-band {FUNCTIONS[folder]}" if is_in_band else FUNCTIONS[folder]
     variables = any_template.variables(folder)
@@ -132,19 +121,6 @@ def test_a_functions_environment_parses(any_template, folder):
     ours = {f"HOTPARTITION_{name.upper()}" for name in MessageSettings.declared(known_as)}
     assert {name for name in variables if not name.startswith("POWERTOOLS_")} <= ours
     assert any("REGISTRY" in name for name in variables) is not is_in_band
-
-
-def test_the_access_log_names_no_conversation(any_template):
-    """The route, and not the path; and no stage names a route that a failed deployment may take away."""
-    stage = any_template.only("AWS::ApiGatewayV2::Stage")
-    assert "$context.path" not in stage["AccessLogSettings"]["Format"]
-
-
-def test_lite_has_nothing_beside_the_table(templates):
-    """No VPC, no ElastiCache, no schedule, and no dashboard, which would cost most of it all."""
-    for name in ("lite", "local-lite"):
-        types = {resource["Type"] for resource in templates[name].body["Resources"].values()}
-        assert [type_ for type_ in types if type_.startswith(BESIDE_THE_TABLE)] == []
 
 
 def test_local_is_dev_on_this_machine(dev, local):
