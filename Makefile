@@ -12,7 +12,7 @@ READER := examples/reader-node
 FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
 # What stands on the interpreter: imports of a cold start, clients, credentials. `make acceptance` runs all else on it.
-FUNCTIONS_TESTS := $(foreach name,cold_start clients curl threads connection credentials environment,$(wildcard tests/unit/*/test_$(name).py))
+FUNCTIONS_TESTS := $(foreach name,cold_start clients credentials,$(wildcard tests/unit/*/test_$(name).py))
 LOCK := --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --no-annotate
 TYPED := layers/routing/python/hotpartition layers/messages/python/hotpartition_messages lambdas hotpartition_cdk infra app.py tools hotpartition_cli tests/typed_use.py
 # Plugins that packages bring and no test uses: importing them takes each process seconds.

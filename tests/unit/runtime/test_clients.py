@@ -1,59 +1,49 @@
-"""Which client of DynamoDB the settings choose."""
+"""Which client of DynamoDB the settings choose, what its responses mean, and how one node of Redis fails alone."""
+
+import gc
+import json
+import weakref
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from hotpartition.core.access import Certificates
-from hotpartition.core.errors import ConditionFailedError, SettingsError, StoreRefusedError, ThrottledError
-from hotpartition.dynamodb.calls import build_error
-from hotpartition.dynamodb.curl import CurlCalls
+from hotpartition.core.errors import (
+    ConditionFailedError,
+    RegistryUnavailableError,
+    StoreRefusedError,
+    StoreUnavailableError,
+    ThrottledError,
+)
+from hotpartition.dynamodb.calls import Call, build_error
+from hotpartition.dynamodb.curl import CurlCalls, HttpResponse, read_response
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_calls
 from hotpartition.runtime.settings import Settings
 
 HERE = {"table_name": "t", "registry_host": "h"}
 
 
-@pytest.fixture(autouse=True)
-def _own_variables(monkeypatch):
-    """What Lambda hands a function."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "A")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "S")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.mark.parametrize(("name", "kind"), [("curl", CurlCalls), ("boto3", ThreadedCalls)])
-def test_the_setting_names_the_client(name, kind):
-    settings = Settings.defaults("write", **HERE, dynamodb_client=name)
-    calls = open_calls(settings)
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [({}, CurlCalls), ({"dynamodb_client": "curl"}, CurlCalls), ({"dynamodb_client": "boto3"}, ThreadedCalls)],
+)
+def test_the_setting_names_the_client(aws_environment, values, kind):
+    calls = open_calls(Settings.defaults("write", **HERE, **values))
     assert isinstance(calls, kind)
     calls.close()
 
 
-def test_curl_is_the_default():
-    assert Settings.defaults("write", **HERE).dynamodb_client == "curl"
-    with pytest.raises(SettingsError, match="HOTPARTITION_DYNAMODB_CLIENT should be one of curl, boto3, not 'lean'"):
-        Settings.from_env(
-            {
-                "HOTPARTITION_TABLE_NAME": "t",
-                "HOTPARTITION_REGISTRY_HOST": "h",
-                "HOTPARTITION_DYNAMODB_CLIENT": "lean",
-            },
-            "write",
-        )
-
-
-@pytest.mark.parametrize("quantile", [0.0, 0.9])
-def test_a_reader_runs_as_many_queries_as_it_is_told(quantile):
-    settings = Settings.defaults("read", **HERE, fan_out_threads=3, hedge_quantile=quantile)
-    calls = open_calls(settings, sends_rounds=True)
-    assert calls._parallel == 3
-    assert (calls._policy is None) == (quantile == 0.0)
-
-
-def test_the_configured_endpoint_is_used():
-    """Unless a variable of AWS's own names another one."""
+def test_settings_reach_the_client(aws_environment):
+    """Threads and hedges of a reader; the configured endpoint, unless a variable of AWS's own names another one."""
+    for quantile in (0.0, 0.9):
+        settings = Settings.defaults("read", **HERE, fan_out_threads=3, hedge_quantile=quantile)
+        calls = open_calls(settings, sends_rounds=True)
+        assert calls._parallel == 3
+        assert (calls._policy is None) == (quantile == 0.0)
     settings = Settings.defaults("write", **HERE, dynamodb_endpoint="https://dynamodb.cn-north-1.amazonaws.com.cn")
     calls = open_calls(settings)
     assert calls._target.endpoint == "https://dynamodb.cn-north-1.amazonaws.com.cn"
@@ -73,8 +63,109 @@ def test_the_configured_endpoint_is_used():
     ],
 )
 def test_a_cancelled_transaction_says_what_to_do(code, reasons, kind):
-    """Look again, wait in the same place, or mend the code; in each case nothing was written."""
+    """Look again, wait in the same place, or correct the code; in each case nothing was written."""
     facts = {"CancellationReasons": [{"Code": reason} for reason in reasons]}
     error = build_error(code, status=400, facts=facts)
     assert type(error) is kind
     assert not getattr(error, "is_key_range", False)
+
+
+def http(status, content, checksum=None):
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return HttpResponse(status, {} if checksum is None else {"x-amz-crc32": checksum}, body)
+
+
+def test_the_checksum_decides():
+    """A damaged response is none, be it a success or an error; without a checksum nothing is checked."""
+    body = b'{"Items":[]}'
+    checksum = str(zlib.crc32(body))
+    assert read_response(http(200, body, checksum)) == {"Items": []}
+    for status in (200, 400):
+        with pytest.raises(StoreUnavailableError, match="damaged"):
+            read_response(http(status, body.replace(b"I", b"J"), checksum))
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b"\xff", b"[" * 100_000, b"1" * 10_000])
+def test_a_success_that_cannot_be_read_is_worth_a_retry(body):
+    """Its content is unknown."""
+    with pytest.raises(StoreUnavailableError, match="not JSON"):
+        read_response(http(200, body))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "code", "explanation"),
+    [
+        (400, {"__type": "ResourceNotFoundException", "message": "no table"}, "ResourceNotFoundException", "no table"),
+        (400, {"__type": "com.amazonaws.x#LimitExceeded:http://a/", "Message": "no"}, "LimitExceeded", "no"),
+        # The address is something else's.
+        (301, b"", "301", ""),
+        (400, b"[]", "400", ""),
+    ],
+)
+def test_an_error_has_a_name(status, body, code, explanation):
+    """With or without a namespace; without a name, its status."""
+    with pytest.raises(StoreRefusedError) as caught:
+        read_response(http(status, body))
+    assert caught.value.code == code
+    assert explanation in caught.value.explanation
+
+
+@pytest.fixture
+def _no_collector():
+    """Only what nothing refers to is freed."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("_no_collector")
+def test_a_refused_call_is_freed_with_its_round():
+    """Thousands are refused each second while a key is hot: none waits for the garbage collector."""
+    errors = []
+
+    def refuse(operation, request):
+        error = ThrottledError()
+        errors.append(weakref.ref(error))
+        raise error
+
+    with ThreadPoolExecutor(2) as executor:
+        calls = ThreadedCalls(refuse, executor, parallel=2)
+        round_ = calls.call_many([Call("Query", {})] * 4, is_hedged=False)
+    assert [type(outcome) for outcome in round_.outcomes] == [ThrottledError] * 4
+    del round_
+    assert [error() for error in errors] == [None] * 4
+
+
+class Node:
+    def __init__(self, name):
+        self.name = name
+
+
+class TwoNodes:
+    """A cluster of two: keys that begin with `a` are on the first node, which is away."""
+
+    def __init__(self):
+        self.asked = []
+
+    def get_node_from_key(self, key):
+        return Node(key[0])
+
+    def get(self, key):
+        self.asked.append(key)
+        if key.startswith("a"):
+            raise RedisConnectionError("away")
+        return "value"
+
+
+def test_a_failed_node_rests_and_the_others_serve():
+    """A consumer that polls four streams goes on with those of the healthy nodes, and tries after a cooldown."""
+    clock = [0.0]
+    times = {"connect_timeout_ms": 50, "command_timeout_ms": 30, "cooldown_ms": 1_000}
+    connection = RedisConnection(host="redis", port=6379, is_tls=False, **times, now_ms=lambda: clock[0])
+    connection._client = TwoNodes()
+    for now in (0, 999, 1_000, 1_500, 2_000):
+        clock[0] = now
+        with pytest.raises(RegistryUnavailableError):
+            connection.call("a1", lambda client: client.get("a1"))
+        assert connection.call("b1", lambda client: client.get("b1")) == "value"
+    assert connection._client.asked == ["a1", "b1", "b1", "a1", "b1", "b1", "a1", "b1"]
