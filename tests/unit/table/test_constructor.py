@@ -1,21 +1,26 @@
-"""What a `ShardedTable` is made of, how it can be looked at, and which arguments and calls it refuses by name."""
+"""What a `ShardedTable` is made of, which arguments and calls it refuses by name, `fixed(n)`, and two pages."""
 
 import copy
+import logging
+import re
+import subprocess
 import sys
 from decimal import Decimal
+from pathlib import Path
 
 import boto3
 import pytest
-from boto3.dynamodb.conditions import Key
+from boto3.dynamodb.conditions import Attr, Key
 from boto3.resources.base import ServiceResource
 from botocore.exceptions import ClientError
 
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.python_values import load
-from hotpartition.table import ShardedTable, adaptive, by_sort_key, fixed, in_band
+from hotpartition.table import ShardedCounter, ShardedTable, adaptive, at_random, by_sort_key, fixed, in_band
+from hotpartition.table.page_calls import read_pages
 
-from .conftest import updating
+from .conftest import put_all, updating
 
 ITEM = {"PK": "room", "SK": "0001"}
 
@@ -171,3 +176,238 @@ def test_a_named_table_for_routing_items_is_looked_at_with_the_first_call(plain,
         table = ShardedTable(plain, shards=in_band(environ={}, journal_table_name=name))
         with pytest.raises(ValueError, match=f"{name}.*{message}.*called pk, a string"):
             table.put_item(Item=ITEM)
+
+
+EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
+
+
+def write(table, numbers) -> None:
+    for number in numbers:
+        table.put_item(Item={"PK": "room", "SK": f"{number:04}", "n": number})
+
+
+def numbers_in(table, **query) -> list[int]:
+    return [int(item["n"]) for item in table.query(**EVERYTHING, **query)["Items"]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"shards": ()}, "needs the number"),
+        ({"shards": (-1,)}, "from 0 to 1024"),
+        ({"shards": (2000,)}, "from 0 to 1024"),
+        ({"shards": (0, 4), "only_shards": True}, "at their base key"),
+        ({"shards": (16, 4)}, "only raised"),
+        ({"shards": (4,), "suffix": "#SHARD#"}, "only_shards=True"),
+        ({"shards": (4,), "suffix": "", "only_shards": True}, "a text"),
+        ({"shards": ((4, 100),)}, "from 0 to 1024"),
+        ({"shards": (4,), "readable": 5000}, "from 0 to 1024"),
+        ({"shards": (4,), "choices": 4}, "choices"),
+    ],
+)
+def test_wrong_numbers_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        fixed(*arguments.pop("shards"), **arguments)
+
+
+def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):
+    """What it finds tells under how many shards it was written: it looks there, and says that it did not know."""
+    write(ShardedTable(plain, shards=fixed(2, 8)), range(40))
+    older = ShardedTable(plain, shards=fixed(2))
+    with caplog.at_level(logging.WARNING):
+        assert numbers_in(older) == list(range(40))
+        assert numbers_in(older, Limit=5) == list(range(5))
+    (record,) = caplog.records
+    assert (record.written_under, record.known) == (8, 2)
+    write(older, [99])
+    assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] == 99} == {2}
+
+
+KEY = {"PK": "room", "SK": "0001"}
+
+
+def change_everything(table) -> list:
+    """Make every kind of change of one item, and return what each responds."""
+    update = {**updating("ADD n :one", one=1), "ReturnValues": "ALL_NEW"}
+    with table.batch_writer() as batch:
+        batch.put_item(Item={"PK": "room", "SK": "0002"})
+        batch.delete_item(Key={"PK": "room", "SK": "0003"})
+    return [
+        table.update_item(Key=KEY, **update).get("Attributes"),
+        table.put_item(Item={**KEY, "n": 5}, ReturnValues="ALL_OLD").get("Attributes"),
+        table.update_item(Key=KEY, **update).get("Attributes"),
+        table.delete_item(Key=KEY, ReturnValues="ALL_OLD").get("Attributes"),
+    ]
+
+
+@pytest.mark.parametrize("shards", [fixed(8, only_shards=True), fixed(0)])
+def test_an_item_with_one_place_is_changed_without_being_looked_for(plain, twin, watched, shards):
+    """Each change is one request, and all see what boto3's see."""
+    expected = change_everything(twin)
+    watched.sent.clear()
+    assert change_everything(ShardedTable(plain, shards=shards)) == expected
+    assert dict(watched.sent) == {"BatchWriteItem": 1, "UpdateItem": 2, "PutItem": 1, "DeleteItem": 1}
+    assert len(plain.scan()["Items"]) == len(twin.scan()["Items"]) == 1
+
+
+def test_what_an_update_creates_says_under_which_n(plain):
+    """Once: a second update leaves it alone."""
+    table = ShardedTable(plain, shards=fixed(8, only_shards=True))
+    for _ in range(2):
+        table.update_item(Key=KEY, **updating("SET a = :one", one=1))
+    assert [item["hp_shards"] for item in plain.scan()["Items"]] == [8]
+
+
+def test_without_items_at_base_keys_none_is_read(plain, watched):
+    """A page asks the shards alone."""
+    table = ShardedTable(plain, shards=fixed(3, only_shards=True))
+    write(table, range(6))
+    assert numbers_in(table) == list(range(6))
+    assert sorted(watched.queried) == ["room#_0", "room#_1", "room#_2"]
+
+
+BY_HAND = fixed(10, only_shards=True, suffix="#SHARD#")
+
+
+def test_keys_that_were_sharded_by_hand_are_read_and_written(plain, watched):
+    """Whichever function chose their shards: point reads ask all of them, and no base key."""
+    for number in range(30):
+        plain.put_item(Item={"PK": f"room#SHARD#{number * 7 % 10}", "SK": f"{number:04}", "n": number})
+    table = ShardedTable(plain, shards=BY_HAND, hashed=at_random())
+    write(table, range(20, 40))
+    assert numbers_in(table) == list(range(40))
+    assert numbers_in(table, ScanIndexForward=False, Limit=5) == [39, 38, 37, 36, 35]
+    assert len(plain.scan()["Items"]) == 40
+    assert {item["PK"].rpartition("#")[0] for item in plain.scan()["Items"]} == {"room#SHARD"}
+    watched.sent.clear()
+    assert table.get_item(Key={"PK": "room", "SK": "0007"})["Item"]["n"] == 7
+    assert dict(watched.sent) == {"BatchGetItem": 1}
+    table.update_item(Key={"PK": "room", "SK": "0007"}, **updating("SET n = :n", n=70))
+    table.delete_item(Key={"PK": "room", "SK": "0008"})
+    assert numbers_in(table) == [*range(7), 70, *range(9, 40)]
+    assert table.logical_key({"PK": "room#SHARD#3", "SK": "1"}) == {"PK": "room", "SK": "1"}
+    assert table.put_item(Item={"PK": "other#_7", "SK": "1"})["ResponseMetadata"]
+
+
+def test_another_suffix_needs_shards_that_are_not_computed(plain):
+    """By which function they were chosen nothing says."""
+    with pytest.raises(TypeError, match=r"#SHARD#.*at_random\(\)"):
+        ShardedTable(plain, shards=BY_HAND)
+
+
+def test_counters_lie_under_such_keys_as_well(plain):
+    counter = ShardedCounter(plain, BY_HAND, name="views")
+    for _ in range(20):
+        counter.add("video-7")
+    assert counter.get("video-7") == 20
+    assert {item["PK"].rpartition("#")[0] for item in plain.scan()["Items"]} == {"video-7#SHARD"}
+
+
+ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "FilterExpression": Attr("n").gt(5)}
+
+BY_NAMES = {
+    "KeyConditionExpression": "PK = :p AND SK < :to",
+    "FilterExpression": "#n > :n",
+    "ProjectionExpression": "#n",
+    "ExpressionAttributeNames": {"#n": "n"},
+    "ExpressionAttributeValues": {":p": "room", ":to": "0011", ":n": 3},
+}
+
+
+@pytest.mark.parametrize("options", [{"shards": fixed(2, 5)}, {"shards": fixed(3), "hashed": at_random()}])
+@pytest.mark.parametrize(
+    "query", [ROOM, {**ROOM, "Limit": 4}, {**ROOM, "Limit": 4, "ScanIndexForward": False}, BY_NAMES]
+)
+def test_filtered_pages_are_boto3s(plain, twin, options, query):
+    """In one order, and counted; pages may hold more or fewer. Two items were there before the table was sharded."""
+    items = [{"PK": "room", "SK": f"{number:04}", "n": number, "owner": "o"} for number in range(19)]
+    table = ShardedTable(plain, **options)
+    for of, part in ((twin, items), (plain, items[:2]), (table, items[2:])):
+        put_all(of, part)
+    found, expected = (list(read_pages(of.query, query)) for of in (table, twin))
+    assert [item for page in found for item in page["Items"]] == [item for page in expected for item in page["Items"]]
+    assert all(page["Count"] == len(page["Items"]) <= query.get("Limit", 19) for page in found)
+    assert sum(page["ScannedCount"] for page in found) >= sum(page["ScannedCount"] for page in expected)
+
+
+@pytest.mark.parametrize("key", ["room#_0", "room#_7", "a#_12"])
+def test_a_key_that_ends_like_a_shards_is_refused(plain, key):
+    """It could not be told from shard 7 of `room`."""
+    table = ShardedTable(plain, shards=fixed(4))
+    for call in (
+        lambda: table.put_item(Item={"PK": key, "SK": "1"}),
+        lambda: table.get_item(Key={"PK": key, "SK": "1"}),
+        lambda: table.query(KeyConditionExpression=Key("PK").eq(key)),
+    ):
+        with pytest.raises(InvalidRequestError, match="do not end like a shard key"):
+            call()
+
+
+@pytest.mark.parametrize("keys", [("PK", "SK"), ("PK",)], ids=["sharded", "without a sort key"])
+@pytest.mark.parametrize("names", [("PK", "SK", "n"), ("n",), ("n", "PK")])
+def test_items_are_read_in_the_order_of_their_keys(create, watched, keys, names):
+    """Any number; None for one that there is not, and twice what is asked for twice; what is unprocessed once more."""
+    table = ShardedTable(create("read", *keys), shards=fixed(4))
+    asked = [dict(zip(keys, (f"room-{number}", f"{number:04}"), strict=False)) for number in range(120)]
+    put_all(table, ({**key, "n": number} for number, key in enumerate(asked)))
+    nothing = {"Responses": {"read": []}}
+    watched.respond_once("BatchGetItem", lambda body: {**nothing, "UnprocessedKeys": body["RequestItems"]})
+    asked = [*reversed(asked), dict.fromkeys(keys, "none"), asked[7]]
+    projection = {} if len(names) == 3 else {"ProjectionExpression": ", ".join(names)}
+    found = table.get_items(asked, **projection, ConsistentRead=True)
+    items = [{**key, "n": number} for key, number in zip(asked, [*range(119, -1, -1), None, 7], strict=True)]
+    expected = [{name: value for name, value in item.items() if name in names} for item in items]
+    assert found == [*expected[:120], None, expected[121]]
+    assert table.get_items([]) == []
+
+
+@pytest.fixture
+def devices(create):
+    return create("devices", "id", indexes={"by-site": ("site", "id")})
+
+
+def test_a_table_without_a_sort_key_is_used_as_it_is(devices):
+    """Every call is passed on, and nothing is added to an item or its key: applications may wrap all tables alike."""
+    table = ShardedTable(devices, shards=fixed(4))
+    table.put_item(Item={"id": "dev-1", "site": "a"}, ConditionExpression=Attr("id").not_exists())
+    table.update_item(Key={"id": "dev-1"}, **updating("SET n = :n", n=1))
+    with table.batch_writer() as batch:
+        batch.put_item(Item={"id": "dev-2", "site": "a"})
+    expected = [{"id": "dev-1", "site": "a", "n": 1}, {"id": "dev-2", "site": "a"}]
+    assert sorted(devices.scan()["Items"], key=lambda item: item["id"]) == expected
+    assert table.get_item(Key={"id": "dev-1"}, Hashed="x")["Item"] == expected[0]
+    assert table.query(KeyConditionExpression=Key("id").eq("dev-1"))["Items"] == expected[:1]
+    assert table.query(IndexName="by-site", KeyConditionExpression=Key("site").eq("a"))["Items"] == expected
+    assert [page["Count"] for page in table.scan_pages(FilterExpression=Attr("id").eq("dev-2"))] == [1]
+    client = table.meta.client
+    client.transact_write_items(TransactItems=[{"Delete": {"TableName": "devices", "Key": {"id": "dev-1"}}}])
+    found = client.batch_get_item(RequestItems={"devices": {"Keys": [{"id": "dev-1"}, {"id": "dev-2"}]}})
+    assert found["Responses"]["devices"] == expected[1:]
+    table.delete_item(Key={"id": "dev-2"})
+    assert devices.scan()["Count"] == 0
+
+
+DOCS = Path(__file__).resolve().parents[3] / "docs"
+
+NEWEST = [f"2026-11-21T09:{minute}" for minute in range(39, 29, -1)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("page", "printed"),
+    [("sharded-table.md", rf"{re.escape(str(NEWEST))}\n\d\d partition keys\n"), ("counters.md", r"99\n")],
+)
+def test_the_quick_start_runs_as_it_stands(tmp_path, page, printed):
+    """In twenty lines or so, without AWS."""
+    code = (DOCS / page).read_text().split("```python\n")[1].split("```")[0]
+    assert len(code.splitlines()) <= 21
+    (tmp_path / "quick_start.py").write_text(code)
+    environ = {
+        "PYTHONPATH": ":".join(sys.path),
+        "AWS_ACCESS_KEY_ID": "testing",
+        "AWS_SECRET_ACCESS_KEY": "testing",
+        "HOME": str(tmp_path),
+    }
+    command = [sys.executable, tmp_path / "quick_start.py"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=120)
+    assert re.fullmatch(printed, done.stdout)

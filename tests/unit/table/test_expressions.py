@@ -1,8 +1,14 @@
-"""Key conditions, equalities in filters and projections, as objects and as texts."""
+"""Key conditions, equalities in filters and projections, as objects and as texts; sizes of values."""
+
+from decimal import Decimal, localcontext
 
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
+from boto3.dynamodb.types import Binary, TypeSerializer
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hotpartition.core.capacity import item_size_bytes
 from hotpartition.table.expressions import (
     Comparison,
     Conditions,
@@ -12,6 +18,7 @@ from hotpartition.table.expressions import (
     project_also,
     with_key_condition,
 )
+from hotpartition.table.schema import attributes_size_bytes, text_of
 
 VALUES = {":p": "room", ":a": "1", ":b": "2"}
 
@@ -134,3 +141,42 @@ def test_a_key_condition_is_exchanged_with_its_placeholders():
     new = with_key_condition(rest, ["PK", "SK"], KeyCondition("room#_1", Comparison("SK", "BETWEEN", (1, 2))))
     assert new["KeyConditionExpression"] == "#hpp = :hpp AND #hps BETWEEN :hps0 AND :hps1"
     assert new["ExpressionAttributeValues"] == {":a": 1, ":hpp": "room#_1", ":hps0": 1, ":hps1": 2}
+
+
+INTEGERS = st.integers(-(10**38) + 1, 10**38 - 1)
+
+NUMBERS = INTEGERS | st.builds(lambda digits, exponent: Decimal(f"{digits}E{exponent}"), INTEGERS, st.integers(-60, 60))
+
+BINARIES = st.binary(min_size=1) | st.binary(min_size=1).map(bytearray) | st.binary(min_size=1).map(Binary)
+
+SCALARS = st.text() | NUMBERS | BINARIES | st.booleans() | st.none()
+
+SETS = st.one_of(st.sets(each, min_size=1, max_size=4) for each in (st.text(), NUMBERS, st.binary(min_size=1)))
+
+ATTRIBUTES = st.recursive(
+    SCALARS | SETS,
+    lambda values: st.lists(values) | st.lists(values).map(tuple) | st.dictionaries(st.text(), values),
+    max_leaves=6,
+)
+
+
+@given(st.dictionaries(st.text(min_size=1), ATTRIBUTES, max_size=3))
+def test_a_size_is_that_of_the_encoded_item(item):
+    serialize = TypeSerializer().serialize
+    assert attributes_size_bytes(item) == item_size_bytes({name: serialize(value) for name, value in item.items()})
+
+
+@pytest.mark.parametrize("value", [1.5, object(), Decimal("NaN"), {"a", 1}])
+def test_what_boto3_refuses_is_left_to_boto3(value):
+    """Its size matters to nobody, and the error is boto3's own."""
+    assert attributes_size_bytes({"a": value}) >= 0
+
+
+def test_equal_numbers_have_one_text_whatever_the_precision_around():
+    """Shards are chosen by it."""
+    long = Decimal("1234567890.12345678901234567890")
+    with localcontext() as context:
+        context.prec = 5
+        assert text_of(long) == "1234567890.1234567890123456789"
+    assert text_of(Decimal("-0")) == text_of(0) == "0"
+    assert text_of(Decimal("1E+2")) == text_of(100) == "100"

@@ -1,4 +1,4 @@
-"""Pages over several partition keys: what they ask, what they cost, and what happens meanwhile."""
+"""What calls cost: boto3's own requests while a key is cold, and what pages over several keys ask for."""
 
 import sys
 
@@ -10,7 +10,123 @@ from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, by_attribute, fixed, in_band
 from support.fakes import FakeClock
 
-from .conftest import put_all
+from .conftest import KEY_RANGE, put_all, updating
+from .test_adaptive import EIGHT, IN_COLLECTION, Stage
+
+KEY = {"PK": "room", "SK": "0001"}
+
+ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
+
+
+@pytest.fixture
+def stage(plain) -> Stage:
+    """A table with an item at its base key; its routing items would lie in the collections."""
+    plain.put_item(Item={**KEY, "n": 1})
+    stage = Stage(plain, IN_COLLECTION)
+    stage.table.get_item(Key={"PK": "other", "SK": "1"})  # looks at the table's keys
+    return stage
+
+
+@pytest.fixture
+def sent(plain, stage):
+    """All requests from here on: operation and body."""
+    requests = []
+
+    def note(params, model, **_):
+        body = {name: value for name, value in params.items() if name not in {"TableName", "ReturnConsumedCapacity"}}
+        requests.append((model.name, body))
+
+    events = plain.meta.client.meta.events
+    events.register("provide-client-params.dynamodb.*", note)
+    yield requests
+    events.unregister("provide-client-params.dynamodb.*", note)
+
+
+def journal_only(request) -> bool:
+    """Say whether a request reads the routing item and nothing else."""
+    operation, body = request
+    if operation == "GetItem":
+        return body["Key"] == {"PK": "room", "SK": "~route"}
+    return operation == "BatchGetItem" and [part["Keys"] for part in body["RequestItems"].values()] == [
+        [{"PK": "room", "SK": "~route"}]
+    ]
+
+
+CHANGES = {
+    "put": ("put_item", {"Item": {**KEY, "n": 2}}),
+    "conditional put": ("put_item", {"Item": {**KEY, "n": 2}, "ConditionExpression": Attr("n").lt(9)}),
+    "delete": ("delete_item", {"Key": KEY, "ReturnValues": "ALL_OLD"}),
+    "update": ("update_item", {"Key": KEY, **updating("SET n = :n", n=2)}),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_change_is_boto3s_after_a_look_at_the_journal(stage, plain, sent, name):
+    """The item is not read, and not a byte more is written; but an update counts itself."""
+    method, request = CHANGES[name]
+    getattr(stage.table, method)(**request)
+    look, (operation, body) = sent
+    assert journal_only(look)
+    sent.clear()
+    getattr(plain, method)(**request)
+    if name == "update":
+        assert body.pop("UpdateExpression") == "SET n = :n ADD #hpn0 :hpn0"
+        assert "ConditionExpression" not in body
+    else:
+        assert (operation, body) == sent[0]
+
+
+NEWEST = {**ROOM, "ScanIndexForward": False}
+TO_FIVE = {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").lt("5"), "ScanIndexForward": False}
+
+
+@pytest.mark.parametrize(
+    ("query", "operations"),
+    [
+        (NEWEST, ["Query"]),  # the routing item is on its way
+        ({**NEWEST, "Limit": 1}, ["Query"]),
+        ({**NEWEST, "Limit": 20}, ["Query"]),
+        (ROOM, ["GetItem", "Query"]),  # both at the same time
+        ({**ROOM, "Limit": 5}, ["GetItem", "Query"]),
+        ({**ROOM, "FilterExpression": Attr("n").gt(0), "Limit": 5}, ["GetItem", "Query"]),
+        (TO_FIVE, ["GetItem", "Query"]),
+    ],
+)
+def test_a_page_is_one_query_and_reads_the_journal_in_the_same_round(stage, sent, query, operations):
+    assert stage.table.query(**query)["Count"] == 1
+    assert sorted(operation for operation, _ in sent) == operations
+    ((_, body),) = [request for request in sent if request[0] == "Query"]
+    assert body.get("Limit") == query.get("Limit")
+
+
+def test_a_point_read_reads_the_journal_in_the_same_request(stage, sent):
+    """One item more."""
+    stage.table.get_item(Key=KEY)
+    ((operation, body),) = sent
+    assert operation == "BatchGetItem"
+    assert body["RequestItems"]["readings"]["Keys"] == [KEY, {"PK": "room", "SK": "~route"}]
+
+
+def test_append_only_puts_and_batches_are_boto3s(plain, stage, sent):
+    table = Stage(plain, IN_COLLECTION, append_only=True).table
+    item = {**KEY, "SK": "0002", "n": 2}
+    table.put_item(Item=item)
+    with table.batch_writer() as batch:
+        batch.put_item(Item=item)
+    assert [(operation, body) for operation, body in sent if operation != "DescribeTable"] == [
+        ("PutItem", {"Item": item}),
+        ("BatchWriteItem", {"RequestItems": {"readings": [{"PutRequest": {"Item": item}}]}}),
+    ]
+
+
+def test_a_put_that_its_base_key_refuses_goes_where_the_raise_says(stage, watched):
+    """It is located anew, waits, and takes the route again."""
+    watched.refuses = lambda operation, body: KEY_RANGE if operation == "PutItem" else None
+    stage.clock.on_sleep = lambda: (setattr(watched, "refuses", lambda operation, body: None), stage.raise_all())
+    stage.table.put_item(Item={**KEY, "SK": "0007"})
+    assert stage.places()["0007"].startswith("room#_")
+    assert EIGHT in stage.registry.get("room").generations
+
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 

@@ -1,0 +1,241 @@
+"""A key whose items move to its base key: reads find each once, and a fold's conditions keep what changes meanwhile."""
+
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+
+from hotpartition.control.folding import MAX_PASSES, Folder, FoldForm
+from hotpartition.core.keys import KeyForm
+from hotpartition.dynamodb.python_values import PythonValuesCall
+from hotpartition.table import ShardedTable, fixed, in_band
+from support.executors import Inline
+from support.fakes import FakeClock
+
+from .conftest import raise_key, updating
+
+ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
+SORT_KEYS = [f"{number:02}" for number in range(6)]
+
+
+class InlineTable(ShardedTable):
+    """A table without threads."""
+
+    def _open_executor(self, threads):
+        return Inline()
+
+
+class Mover:
+    """Moves one item right after the response of a given number, as one transaction does.
+
+    The keys of a batch are read one after the other, each by a response of its own, as DynamoDB may.
+    """
+
+    def __init__(self, watched):
+        self.dynamodb, self.left = watched.dynamodb, 0
+        watched.responds = self.respond
+
+    def begin(self, item, moment):
+        """Have it happen after a number of responses."""
+        self.item, self.left = item, moment
+
+    def respond(self, operation, body):
+        """Read, and move the item when its time has come."""
+        if operation == "Query":
+            response = self.dynamodb.call(operation, body)
+            self.move_when_it_is_time()
+            return response
+        if operation != "BatchGetItem":
+            return None
+        (asked,) = body["RequestItems"].values()
+        found = []
+        for key in asked["Keys"]:
+            one = self.dynamodb.call("GetItem", {**asked, "TableName": "readings", "Key": key})
+            found += [one["Item"]] if "Item" in one else []
+            self.move_when_it_is_time()
+        return {"Responses": {"readings": found}, "UnprocessedKeys": {}}
+
+    def move_when_it_is_time(self):
+        self.left -= 1
+        if self.left == 0:
+            self.place("room")
+
+    def place(self, partition_key):
+        """Have the item lie at one key alone."""
+        for item in self.dynamodb.call("Scan", {"TableName": "readings"})["Items"]:
+            if item["SK"] == self.item["SK"]:
+                key = {name: item[name] for name in ("PK", "SK")}
+                self.dynamodb.call("DeleteItem", {"TableName": "readings", "Key": key})
+        self.dynamodb.call("PutItem", {"TableName": "readings", "Item": {**self.item, "PK": {"S": partition_key}}})
+
+
+@pytest.fixture
+def mover(plain, watched):
+    return Mover(watched)
+
+
+def keys_of(*pages):
+    return [item["SK"] for page in pages for item in page["Items"]]
+
+
+def read_one(table, sort_key):
+    (item,) = table.get_items([{"PK": "room", "SK": sort_key}], ConsistentRead=True)
+    return [] if item is None else [item["SK"]]
+
+
+IS_WANTED = {"FilterExpression": Attr("is_wanted").eq(True), "Limit": 4}
+READS = {
+    "page": (lambda table, _: keys_of(table.query(**ROOM)), SORT_KEYS),
+    "pages": (lambda table, _: keys_of(*table.query_pages(**ROOM, Limit=2)), SORT_KEYS),
+    "newest": (lambda table, _: keys_of(table.query(**ROOM, Limit=3, ScanIndexForward=False)), SORT_KEYS[:2:-1]),
+    "filtered": (lambda table, _: keys_of(*table.query_pages(**ROOM, **IS_WANTED)), SORT_KEYS[::2]),
+    "item": (read_one, None),
+}
+
+
+def fill(plain):
+    """Spread items over shards, and return where each lies that is on one."""
+    raise_key(plain, "room", 2)
+    table = ShardedTable(plain, shards=in_band(environ={}))
+    table.query(**ROOM)
+    for number, sort_key in enumerate(SORT_KEYS):
+        table.put_item(
+            Item={"PK": "room", "SK": sort_key, "is_wanted": number % 2 == 0},
+            ConditionExpression="attribute_not_exists(PK)",
+        )
+    return [item for item in plain.scan()["Items"] if "#_" in item["PK"]]
+
+
+def find_losses(mover, on_shards, read, open_table):
+    """Move items at each moment of a read; find those at which the read was not what it should be."""
+    act, expected = READS[read]
+    for item in (on_shards[0], on_shards[-1]):
+        moment = 0
+        while mover.left <= 0:
+            moment += 1
+            mover.begin({"SK": {"S": item["SK"]}, "is_wanted": {"BOOL": item["is_wanted"]}}, moment)
+            mover.place(item["PK"])
+            found = act(open_table(), item["SK"])
+            if found != (expected or [item["SK"]]):
+                yield item["SK"], moment
+        mover.place(item["PK"])
+        mover.left = 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("read", READS)
+def test_what_moves_while_it_is_read_is_found_once(plain, mover, read):
+    """Whichever item moves after whichever response; where the base key is not asked last, some are missed."""
+    on_shards = fill(plain)
+    plain.delete_item(Key={"PK": "room", "SK": "r#"})
+    leaving, staying = (InlineTable(plain, shards=fixed(n, readable=2, choices=3)) for n in (0, 2))
+    assert list(find_losses(mover, on_shards, read, lambda: leaving)) == []
+    assert any(find_losses(mover, on_shards, read, lambda: staying))
+
+
+FORM = FoldForm("readings", "PK", "SK", KeyForm(), changes="hp_changes", noted="hp_noted")
+ON_SHARD, AT_BASE = {"PK": "room#_1", "SK": "a"}, {"PK": "room", "SK": "a"}
+
+
+def put(table, key, text, *, changes=0):
+    table.put_item(Item={**key, "text": text, **({"hp_changes": changes} if changes else {})})
+
+
+def change(table):
+    """As a writer that found the item on its shard: by then it has the fold's note."""
+    names = {"ExpressionAttributeNames": {"#t": "text"}}
+    table.update_item(Key=ON_SHARD, **updating("SET #t = :t ADD hp_changes :one", t="changed", one=1), **names)
+
+
+def create_anew(table):
+    table.delete_item(Key=ON_SHARD)
+    put(table, ON_SHARD, "anew")
+
+
+def build_folder(plain, before=lambda operation, request: request):
+    """Build what folds; `before` sees each request, and returns what is sent in its place."""
+    send = PythonValuesCall(plain.meta.client)
+
+    def call(operation, request):
+        return send(operation, before(operation, request))
+
+    return Folder(call, FORM, FakeClock().as_clock(), items_per_second=1000, settle_seconds=1)
+
+
+def fold(plain, event, *, unguarded=None, copy_at_base=0):
+    """Fold a key of one item, while something happens right before the first transaction; return the stored texts.
+
+    The actions of one kind may have lost their conditions.
+    """
+    put(plain, ON_SHARD, "old", changes=copy_at_base)
+    if copy_at_base:
+        put(plain, AT_BASE, "older", changes=copy_at_base - 1)
+    left = [event]
+
+    def before(operation, request):
+        if operation != "TransactWriteItems":
+            return request
+        if left:
+            left.pop()(plain)
+        return {
+            "TransactItems": [unguard(action) if unguarded in action else action for action in request["TransactItems"]]
+        }
+
+    def unguard(action):
+        ((kind, given),) = action.items()
+        guards = {"ConditionExpression", "ExpressionAttributeNames", "ExpressionAttributeValues"}
+        return {kind: {name: value for name, value in given.items() if name not in guards}}
+
+    build_folder(plain, before).fold("room", shard_count=2)
+    return [text for _, text in sorted((item["PK"], item["text"]) for item in plain.scan()["Items"])]
+
+
+@pytest.mark.parametrize(
+    ("event", "unguarded", "copy_at_base", "kept"),
+    [
+        (change, "Delete", 0, ["changed"]),
+        (lambda table: table.delete_item(Key=ON_SHARD), "Delete", 0, []),
+        (create_anew, "Delete", 0, ["anew"]),
+        (lambda table: put(table, AT_BASE, "changed", changes=1), "Put", 0, ["changed"]),
+        (lambda table: put(table, AT_BASE, "changed", changes=2), "Put", 1, ["changed"]),
+    ],
+    ids=["changed", "deleted", "created anew", "created at the base key", "changed at the base key"],
+)
+def test_each_condition_keeps_something(plain, event, unguarded, copy_at_base, kept):
+    """A later pass moves what is left. Without the condition, a change is lost, or what was deleted comes back."""
+    assert fold(plain, event, copy_at_base=copy_at_base) == kept
+    for item in plain.scan()["Items"]:
+        plain.delete_item(Key={name: item[name] for name in ("PK", "SK")})
+    assert fold(plain, event, unguarded=unguarded, copy_at_base=copy_at_base) != kept
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["while it waits", "before its transaction"])
+def test_what_is_not_moved_is_left(plain, is_late):
+    """An item that changes in each pass stays where it is, and is counted as left; a calm run moves it."""
+    put(plain, ON_SHARD, "old")
+    tries = []
+
+    def before(operation, request):
+        key = request.get("Key", {}).get("PK")
+        if operation == ("TransactWriteItems" if is_late else "GetItem") and key not in ("room", {"S": "room"}):
+            tries.append(operation)
+            change(plain)
+        return request
+
+    assert build_folder(plain, before).fold("room", shard_count=2) == (0, 1)
+    assert len(tries) == MAX_PASSES
+    assert build_folder(plain).fold("room", shard_count=2) == (1, 0)
+
+
+def test_an_item_that_another_run_noted_waits_again(plain):
+    """The other run may have noted one that was created anew a moment ago."""
+    put(plain, ON_SHARD, "old")
+    transactions = []
+
+    def before(operation, request):
+        if operation == "TransactWriteItems":
+            transactions.append(operation)
+            if len(transactions) == 1:
+                plain.update_item(Key=ON_SHARD, **updating("SET hp_noted = :other", other="x"))
+        return request
+
+    assert build_folder(plain, before).fold("room", shard_count=2) == (1, 0)
+    assert len(transactions) == 2
