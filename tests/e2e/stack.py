@@ -25,7 +25,7 @@ from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
 from tools.history import Order, Read, check_history
 from tools.local.logs import read_log
-from tools.play.client import Client, HttpApi, Mint, Recorder, mint_half, open_session, play
+from tools.play.client import Client, HttpApi, Mint, Recorder, open_session, play
 from tools.play.stack import Stack as LocalRun
 from tools.play.stack import environment_options
 from tools.play.verdict import count_busiest_second
@@ -197,7 +197,7 @@ class Stack:
         seconds: float,
         during: Callable[[], None] | None = None,
         load: Recorder | None = None,
-        mint: Mint = mint_half,
+        mint: Mint | None = None,
     ) -> Recorder:
         """Offer a load for a while, open-loop; `during` runs beside it, and can look at the `load` that is given."""
         load = Recorder() if load is None else load
@@ -231,17 +231,17 @@ class Stack:
         read: Read | None = self._loop.run(self._read(load, conversation, order, limit))
         return read
 
-    async def _play(self, load: Recorder, conversation: str, rate: float, seconds: float, mint: Mint) -> None:
+    async def _play(self, load: Recorder, conversation: str, rate: float, seconds: float, mint: Mint | None) -> None:
         offers = steady_load(conversation, rate=rate, seconds=seconds, sender=SENDER, first=load.counts.offered)
         async with open_session(connections=CONNECTIONS) as session:
             await play(self._client(HttpApi(session, self.api_url), load, mint), offers)
 
     async def _read(self, load: Recorder, conversation: str, order: Order, limit: int) -> Read | None:
         async with open_session(connections=1) as session:
-            client = self._client(HttpApi(session, self.api_url), load, mint_half)
+            client = self._client(HttpApi(session, self.api_url), load)
             return await client.read(conversation, order=order, consistency="strong", limit=limit)
 
-    def _client(self, api: HttpApi, load: Recorder, mint: Mint) -> Client:
+    def _client(self, api: HttpApi, load: Recorder, mint: Mint | None = None) -> Client:
         return Client(
             api=api,
             recorder=load,
@@ -282,7 +282,7 @@ def show(
     """
     for _ in range(3):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        failed = set(re.findall(r"^FAIL (.+?):", done.stdout, re.MULTILINE))
+        failed = set(re.findall(r"^MISSED +(.+?):", done.stdout, re.MULTILINE))
         failed = {name for name in failed if not name.endswith("s acknowledged")}
         assert not failed - TIMED, done.stdout[-4_000:]
         if done.returncode == 0 and has_all(summary := json.loads((folder / "summary.json").read_text())):

@@ -34,7 +34,6 @@ class Control:
         app.router.add_post("/redis/{action:kill|start|pause|continue|cut-replica|fail-over}", self._redis)
         app.router.add_post("/functions/{name}/kill", self._kill)
         app.router.add_post("/functions/{name}/invoke", self._invoke)
-        app.router.add_get("/functions/{name}/log", self._log)
         app.router.add_post("/stop", self._stop)
         return app
 
@@ -89,9 +88,6 @@ class Control:
             return web.json_response({"Type": "User", "message": str(error)}, status=429)
         headers = {} if outcome.error is None else {"X-Amz-Function-Error": "Unhandled"}
         return web.Response(body=outcome.payload, content_type="application/json", headers=headers)
-
-    async def _log(self, request: web.Request) -> web.StreamResponse:
-        return web.FileResponse(self._pool(request).launcher.log_path)
 
     async def _stop(self, _: web.Request) -> web.Response:
         self.stop()

@@ -13,11 +13,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from types import SimpleNamespace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import aiohttp
-from ulid import ULID
 
+from hotpartition_messages.message_ids import mint_message_id as mint_id
 from tools.history import (
     Acknowledged,
     Consistency,
@@ -78,24 +78,26 @@ class Timing(NamedTuple):
     queued_seconds: float
 
 
-class Api(Protocol):
-    """The product's API as its clients see it."""
-
-    async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
-        """Write one message, or raise `NoResponseError`."""
-        ...
-
-    async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
-        """Read one page, or raise `NoResponseError`."""
-        ...
-
-
 class HttpApi:
-    """The API over HTTP; the session bounds the connections."""
+    """What is under load, by default the messages API, over HTTP; the session bounds the connections.
+
+    Another application says how its clients speak to it, what its functions are called, and its words for what has one
+    partition key (`collection`) and for what is written (`item`).
+    """
+
+    writer = "write_message"
+    reader = "read_messages"
+    collection = "conversation"
+    item = "message"
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
         self._session = session
         self._url = url.rstrip("/")
+
+    def mint(self, offer: Offer, now: float, rng: random.Random) -> str | None:
+        """Mint the ids of half of all messages; the server mints the others'."""
+        del offer
+        return mint_message_id(now=now, rng=rng) if rng.random() < CLIENT_MINTED_SHARE else None
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Post one message."""
@@ -124,32 +126,8 @@ class HttpApi:
 
 
 def mint_message_id(*, now: float, rng: random.Random) -> str:
-    """Mint a ULID from the given time and randomness."""
-    return str(ULID.from_bytes(int(now * 1000).to_bytes(6, "big") + rng.randbytes(10)))
-
-
-def mint_half(offer: Offer, now: float, rng: random.Random) -> str | None:
-    """Mint the ids of half of all messages; the server mints the others'."""
-    del offer
-    return mint_message_id(now=now, rng=rng) if rng.random() < CLIENT_MINTED_SHARE else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Application:
-    """What is under load, by default the messages: how its clients speak to it, and what its functions are called.
-
-    `collection` and `item` are its words for what has one partition key, and for what is written.
-    """
-
-    open_api: Callable[[aiohttp.ClientSession, str], Api] = HttpApi
-    mint: Mint = mint_half
-    writer: str = "write_message"
-    reader: str = "read_messages"
-    collection: str = "conversation"
-    item: str = "message"
-
-
-MESSAGES = Application()
+    """Mint a message id from the given time and randomness."""
+    return mint_id(int(now * 1000), rng.getrandbits)
 
 
 def open_session(*, connections: int) -> aiohttp.ClientSession:
@@ -220,11 +198,12 @@ class Client:
     `now` is the wall clock in seconds since the epoch: it stamps the history and the ids that the client mints.
     """
 
-    api: Api
+    api: HttpApi
     recorder: Recorder
     rng: random.Random
     now: Callable[[], float]
-    mint: Mint = mint_half
+    mint: Mint | None = None
+    """None: as the application mints."""
     replay_share: float = REPLAY_SHARE
     """Of the acknowledged messages, as many are sent once more on purpose."""
     give_up_seconds: float = GIVE_UP_SECONDS
@@ -232,7 +211,7 @@ class Client:
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
         message: dict[str, Any] = {"sender": offer.sender, "body": offer.body}
-        message_id = self.mint(offer, self.now(), self.rng)
+        message_id = (self.mint or self.api.mint)(offer, self.now(), self.rng)
         if message_id is not None:
             message["message_id"] = message_id
         self.recorder.counts.offered += 1

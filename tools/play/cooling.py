@@ -6,29 +6,15 @@ The protocol's times are seconds here in place of minutes, and nothing else of i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hotpartition.core.route import Route
 from tools.local.metering import SLOT_MS
 from tools.play.client import Client
 from tools.play.verdict import is_key_of
-from tools.play.watch import Control, Event, Observations, look_at_parts
+from tools.play.watch import Control, Event, Observations, look_at_parts, read_route
 from tools.play.workload import Offer
-
-
-def close_settings(speed: float) -> Mapping[str, Any]:
-    """Build the settings of closes: seconds in place of minutes, more of them on a slow machine."""
-    slowness = min(MOST_SLOWNESS, 1 / speed)
-    return {"is_closing": True, "close_after_seconds": 3.0 * slowness, "lease_seconds": 2.0 * slowness}
-
-
-def close_times(speed: float) -> Mapping[str, int]:
-    """Build the margin and the pause of closes, which are no settings."""
-    slowness = min(MOST_SLOWNESS, 1 / speed)
-    return {"margin_ms": round(1_000 * slowness), "pause_ms": round(1_000 * slowness)}
-
 
 MOST_SLOWNESS = 3.0
 LONGEST_SECONDS = 120.0
@@ -41,6 +27,17 @@ QUIET_PER_SECOND, NEXT_PER_SECOND = 2.0, 8.0
 QUIET_SHARE, NEXT_SHARE = 0.1, 0.4
 """Messages written while it is waited for, and behind the close; at most as large a share of what a partition takes."""
 SETTLE_SECONDS = 2 * SLOT_MS / 1000
+
+
+def close_settings(speed: float) -> Mapping[str, Any]:
+    """Build the settings of closes: seconds in place of minutes, more of them on a slow machine."""
+    slowness = min(MOST_SLOWNESS, 1 / speed)
+    return {"is_closing": True, "close_after_seconds": 3.0 * slowness, "lease_seconds": 2.0 * slowness}
+
+
+def close_times(speed: float) -> Mapping[str, int]:
+    """Build the margin and the pause of closes, which are no settings."""
+    return dict.fromkeys(("margin_ms", "pause_ms"), round(1_000 * min(MOST_SLOWNESS, 1 / speed)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +61,6 @@ class CoolDown:
     writer: Client
     reader: Client
     conversation_id: str
-    read_item: Callable[[str], Awaitable[Mapping[str, Any] | None]]
     control: Control
     observations: Observations
     now: Callable[[], float]
@@ -99,8 +95,7 @@ class CoolDown:
         await asyncio.sleep(1 / per_second)
 
     async def _find_close(self) -> float | None:
-        item = await self.read_item(self.conversation_id) or {}
-        route = Route.decode(item.get("generations", {}).get("SS", ()))
+        route = read_route(await self.control.routing_item(self.conversation_id))
         if route.shard_count_at(None):
             return None  # not closed, or raised since
         return max((close.at_ms / 1000 for close in route.closes if close.is_confirmed), default=None)

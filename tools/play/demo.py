@@ -15,6 +15,7 @@ from typing import Any
 
 from rich.console import Console
 
+from tools.figures import MISSED, say_bars
 from tools.play.messages_file import WorkloadError, read_messages_file
 from tools.play.report import Run
 from tools.play.run import Plan, demonstrate
@@ -23,12 +24,12 @@ from tools.play.stack import StackError
 from tools.play.watch import ControlError
 from tools.play.workload import (
     DEFAULT_DURATION_SECONDS,
+    by_conversation,
     generate_workload,
-    largest_conversation,
     replay_workload,
 )
 
-FAILED, BROKEN, INTERRUPTED = 1, 2, 130
+BROKEN, INTERRUPTED = 2, 130
 READ_RUSH_SECONDS = 6.0
 
 
@@ -52,8 +53,6 @@ def parse_arguments(arguments: Sequence[str], environ: Mapping[str, str]) -> arg
         help=f"how long the workload lasts ({DEFAULT_DURATION_SECONDS:g})",
     )
     parser.add_argument("--out", type=Path, default=Path("out/demo"), metavar="DIR", help="where the results go")
-    parser.add_argument("--kill-redis-at", type=positive, metavar="SECONDS", help="kill Redis so long after the start")
-    parser.add_argument("--restart-redis-at", type=positive, metavar="SECONDS", help="start it again at this time")
     return parser.parse_args(arguments)
 
 
@@ -65,7 +64,7 @@ def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
         workload = generate_workload(seed=options.seed, scale=scale, duration_seconds=duration)
     else:
         messages = read_messages_file(options.messages)
-        scale = choose_scale(cores=cores, speed=speed, largest_conversation=largest_conversation(messages))
+        scale = choose_scale(cores=cores, speed=speed, largest_conversation=len(by_conversation(messages)[0][1]))
         workload = replay_workload(messages, name=options.messages.name, scale=scale, duration_seconds=duration)
     return Plan(
         workload=workload,
@@ -75,8 +74,6 @@ def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
         speed=speed,
         out_dir=options.out,
         environment=options.environment,
-        kill_redis_at=options.kill_redis_at,
-        restart_redis_at=options.restart_redis_at,
         read_rush_seconds=READ_RUSH_SECONDS,
         cools=True,
     )
@@ -131,27 +128,26 @@ def usable_cores() -> int:
 
 
 def say_outcome(run: Run, plan: Plan, console: Console) -> int:
-    """Print what each condition came to and the verdict; give the exit status."""
-    for condition in run.judgement.conditions:
-        mark = "[green]ok  [/]" if condition.holds else "[red]FAIL[/]"
-        mark = mark if condition.is_judged else "[yellow]not judged[/]"
-        console.print(f"{mark} {condition.name}: {condition.figures}")
-    for finding in run.history.examples:
-        text = f"     {finding.fault}: {finding.conversation_id} {finding.message_id}: {finding.detail}"
-        console.print(text, markup=False)
-    if run.judgement.verdict != "pass":
-        for request in run.played.recorder.given_up:
-            console.print(f"     given up: {request}", markup=False)
-        console.print(f"     what the functions said: {plan.out_dir / 'local' / 'logs'}")
-    verdict, machine = run.judgement.verdict, run.machine
+    """Print the bars and the verdict, and whatever explains a failure; give the exit status."""
+    judgement, recorder, machine = run.judgement, run.played.recorder, run.machine
+    say_bars(judgement.bars)
+    if judgement.not_judged:
+        console.print(f"not judged: {', '.join(judgement.not_judged)}", style="yellow")
+    explanations = [f"{f.fault}: {f.conversation_id} {f.message_id}: {f.detail}" for f in run.history.examples]
+    if judgement.verdict != "pass":
+        explanations += [f"unexpected: {note}" for note in recorder.notes]
+        explanations += [f"given up: {request}" for request in recorder.given_up]
+        explanations += [f"what the functions said: {plan.out_dir / 'local' / 'logs'}"]
+    for text in explanations:
+        console.print(f"     {text}", markup=False)
+    console.print(machine.describe(), style="" if machine.kept_up else "yellow")
     late = f"{machine.waited_percent:.0f} % of its requests waited for it, so run it again on a quiet one"
     where = "" if machine.kept_up else f", on a machine that could not keep up ({late})"
-    console.print(machine.describe(), style="" if machine.kept_up else "yellow")
     console.print(
-        f"verdict: [bold {'green' if verdict == 'pass' else 'red'}]{verdict}[/] after "
+        f"verdict: [bold {'green' if judgement.verdict == 'pass' else 'red'}]{judgement.verdict}[/] after "
         f"{run.summary.duration_seconds:.0f} s{where}; {plan.summary_file}, {plan.report_file}",
     )
-    return 0 if verdict == "pass" else FAILED
+    return 0 if judgement.verdict == "pass" else MISSED
 
 
 def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -53,31 +53,30 @@ def _take(offer: Offer, rng: random.Random) -> Offer:
     return Offer(offer.at_seconds, site, device_name(rng.randrange(DEVICES)), f"{rng.gauss(21.0, 3.0):.1f}")
 
 
-class DeviceClocks:
-    """Mints ids: a device takes one reading in a millisecond, so its own clock tells its readings apart."""
-
-    def __init__(self) -> None:
-        self._latest_ms: dict[tuple[str, str], int] = {}
-
-    def mint(self, offer: Offer, now: float, rng: random.Random) -> str:
-        """Mint the id of a reading that is taken now."""
-        del rng
-        place = offer.conversation_id, offer.sender
-        at_ms = self._latest_ms[place] = max(int(now * 1000), self._latest_ms.get(place, 0) + 1)
-        return f"{format_time(at_ms)}#{offer.sender}"
-
-
-class DevicesApi:
-    """`Api` of the demonstration over the example's. Every other device sends through its site's gateway, in batches.
+class DevicesApi(HttpApi):
+    """The example's API. Every other device sends through its site's gateway, in batches.
 
     `conversation_id` of a read may be a site, or `<site>/devices/<device>`, or `<site>/hourly`.
     """
 
+    writer = "ingest"
+    reader = "reads"
+    collection = "site"
+    item = "reading"
+
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self._http = HttpApi(session, url)
+        super().__init__(session, url)
+        self._latest_ms: dict[tuple[str, str], int] = {}
         self._since = _format_time(time.time() - CLOCK_SLACK_SECONDS)
         self._gathered: dict[str, list[dict[str, Any]]] = {}
         self._batches: dict[str, asyncio.Task[Response]] = {}
+
+    def mint(self, offer: Offer, now: float, rng: random.Random) -> str:
+        """Mint the id of a reading that is taken now: a device takes one in a millisecond, by its own clock."""
+        del rng
+        place = offer.conversation_id, offer.sender
+        at_ms = self._latest_ms[place] = max(int(now * 1000), self._latest_ms.get(place, 0) + 1)
+        return f"{format_time(at_ms)}#{offer.sender}"
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Send one reading, alone or with others."""
@@ -86,7 +85,7 @@ class DevicesApi:
         if is_behind_gateway(device):
             response = await self._send_gathered(conversation_id, reading)
         else:
-            response = await self._http.request("POST", f"/sites/{conversation_id}/readings", json=reading)
+            response = await self.request("POST", f"/sites/{conversation_id}/readings", json=reading)
         stored = [_show(one) for one in response.body.get("readings", [response.body]) if "taken_at" in one]
         own = next((one for one in stored if one["message_id"] == message["message_id"]), {})
         return replace(response, body={**response.body, **own})
@@ -94,14 +93,10 @@ class DevicesApi:
     async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
         """Get one page."""
         path = conversation_id if conversation_id.endswith("/hourly") else f"{conversation_id}/readings"
-        response = await self._http.request(
-            "GET",
-            f"/sites/{path}",
-            params={**parameters, "from": self._since, "to": _format_time(time.time() + CLOCK_SLACK_SECONDS)},
-        )
-        return replace(
-            response, body={**response.body, "messages": [_show(one) for one in response.body.get("readings", ())]}
-        )
+        between = {"from": self._since, "to": _format_time(time.time() + CLOCK_SLACK_SECONDS)}
+        response = await self.request("GET", f"/sites/{path}", params={**parameters, **between})
+        shown = [_show(one) for one in response.body.get("readings", ())]
+        return replace(response, body={**response.body, "messages": shown})
 
     async def _send_gathered(self, site: str, reading: dict[str, Any]) -> Response:
         """Wait for others, and send the batch; all of them share its response."""
@@ -116,7 +111,7 @@ class DevicesApi:
         await asyncio.sleep(GATHERED_SECONDS)
         if self._gathered.get(site) is readings:
             del self._gathered[site]
-        return await self._http.request("POST", f"/sites/{site}/readings/batch", json={"readings": readings})
+        return await self.request("POST", f"/sites/{site}/readings/batch", json={"readings": readings})
 
 
 def is_behind_gateway(device: str) -> bool:

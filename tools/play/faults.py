@@ -16,7 +16,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -86,7 +86,8 @@ def _streams(table: str) -> list[str]:
     return [reports_key(table, partition) for partition in range(Settings.defaults("write").stream_partitions)]
 
 
-Part = Literal["redis", "dynamodb", "functions"]
+Part = Literal["dynamodb", "functions", "redis"]
+PARTS: tuple[Part, ...] = get_args(Part)
 Rule = Mapping[str, Any]
 
 
@@ -199,7 +200,7 @@ def plan_faults(*, seed: int, seconds: float) -> tuple[PlannedFault, ...]:
     settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * seconds)
     room = seconds - 2 * settling
     planned: list[PlannedFault] = []
-    for part in sorted({kind.part for kind in KINDS}):
+    for part in PARTS:
         kinds = [kind for kind in KINDS if kind.part == part]
         needed = sum(kind.slot_seconds for kind in kinds)
         at = settling
@@ -231,19 +232,18 @@ class FaultInjector:
         self, plan: Sequence[PlannedFault], control: Control, *, say: Callable[[str], None], stopped: asyncio.Event
     ) -> None:
         """Inject the faults at their times until all are over or `stopped`; nothing stays broken."""
-        loop = asyncio.get_running_loop()
-        started = loop.time()
+        started = asyncio.get_running_loop().time()
 
         async def run_part(part: Part) -> None:
             for fault in sorted(each for each in plan if each.kind.part == part):
-                if await stopped_within(stopped, started + fault.at_seconds - loop.time()):
+                if await stopped_within(stopped, started + fault.at_seconds - asyncio.get_running_loop().time()):
                     return
                 say(f"fault: {fault.kind.name} for {fault.seconds:.1f} s")
                 await self._inject(fault, control, stopped)
 
         try:
             async with asyncio.TaskGroup() as parts:
-                for part in sorted({fault.kind.part for fault in plan}):
+                for part in PARTS:
                     parts.create_task(run_part(part))
         finally:
             for task in self._consumers:
@@ -280,10 +280,9 @@ class FaultInjector:
     async def _scribble(self, control: Control, kind: FaultKind, repairs: contextlib.AsyncExitStack) -> None:
         if kind.scribble is None:
             return
-        status = await control.get("/status")
-        redis = Redis(host="127.0.0.1", port=status["redis"]["port"], socket_timeout=TIMEOUT_SECONDS)
+        redis = Redis(host="127.0.0.1", port=control.status["redis"]["port"], socket_timeout=TIMEOUT_SECONDS)
         repairs.push_async_callback(redis.aclose)
-        for write, take_back in kind.scribble(status["dynamodb"]["table"], self._conversations, self._rng):
+        for write, take_back in kind.scribble(control.status["dynamodb"]["table"], self._conversations, self._rng):
             if take_back is not None:
                 repairs.push_async_callback(_execute, redis, take_back)
             await _execute(redis, write)

@@ -28,11 +28,12 @@ from redis import Redis
 from hotpartition.core.freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
+from tools.figures import Bar, at_least, at_most
 from tools.history import check_history
 from tools.play.client import OK, REFUSED, Client, Recorder
-from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, quantile_ms, read_counts
-from tools.play.rig import SETTINGS, Rig, perform, running_rig, trial_parser
+from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, quantile_ms
 from tools.play.stack import StackError
+from tools.play.trials import SETTINGS, Rig, perform, running_rig, trial_parser
 from tools.play.workload import Offer
 from tools.world.scaling import scale_reads
 
@@ -77,17 +78,21 @@ class Kill:
     hit_holder: bool
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Run:
-    """What all trials saw; `found` is when the conversation was found read-hot."""
+    """Those who read one conversation and those who write to it, open-loop, and what became of them.
 
+    `found` is when the conversation was found read-hot.
+    """
+
+    rush: ReadRush
+    client: Client
     began: float = 0.0
     found: float | None = None
     copies: int = 0
-    asked: list[Asked] = field(default_factory=list)
     kills: list[Kill] = field(default_factory=list)
-    recorder: Recorder = field(default_factory=Recorder)
     origins: Counter[str] = field(default_factory=Counter)
+    _written: int = 0
 
     @property
     def cached_since(self) -> float:
@@ -106,56 +111,51 @@ class Run:
 
     def before(self) -> list[Asked]:
         """List the requests that were over when the conversation was found read-hot."""
-        return [asked for asked in self.asked if asked.ended < (self.found or float("inf"))]
+        return [asked for asked in self.rush.asked if asked.ended < (self.found or float("inf"))]
 
     def since(self) -> list[Asked]:
         """List those that began when everybody knew of it."""
-        return [asked for asked in self.asked if asked.began >= self.cached_since]
-
-
-class Crowd:
-    """Those who read one conversation and those who write to it, open-loop."""
-
-    def __init__(self, rig: Rig, conversation: str, rng: random.Random) -> None:
-        self.recorder = Recorder()
-        self.reading = ReadRush(
-            api=rig.api, recorder=self.recorder, conversation_id=conversation, now=time.time, has_skew=True
-        )
-        self._client = Client(api=rig.api, recorder=self.recorder, rng=rng, now=time.time)
-        self._written = 0
+        return [asked for asked in self.rush.asked if asked.began >= self.cached_since]
 
     async def go_on(self) -> None:
         """Read and write until this is cancelled."""
         async with asyncio.TaskGroup() as offers:
-            offers.create_task(self.reading.go_on(PAGES_PER_SECOND))
-            offers.create_task(self.reading.go_on(WRITES_PER_SECOND, self.write))
+            offers.create_task(self.rush.go_on(PAGES_PER_SECOND))
+            offers.create_task(self.rush.go_on(WRITES_PER_SECOND, self.write))
 
     async def write(self) -> None:
         """Write one message, again while it is refused."""
         self._written += 1
-        await self._client.write(Offer(0.0, self.reading.conversation_id, "trial", f"{self._written} {BODY}"))
+        await self.client.write(Offer(0.0, self.rush.conversation_id, "trial", f"{self._written} {BODY}"))
 
     async def end(self) -> None:
         """Wait for what is under way, and read everything once, strongly consistent."""
-        await self.reading.settle()
-        await self._client.read(self.reading.conversation_id, order="newest", consistency="strong", limit=200)
+        await self.rush.settle()
+        await self.client.read(self.rush.conversation_id, order="newest", consistency="strong", limit=200)
 
 
-async def kill_holders(rig: Rig, run: Run, conversation: str, trials: int, rng: random.Random) -> None:
+def prepare(rig: Rig, conversation_id: str, rng: random.Random) -> Run:
+    """Prepare a run; the clocks of the functions may be wrong."""
+    recorder = Recorder()
+    rush = ReadRush(api=rig.api, recorder=recorder, conversation_id=conversation_id, now=time.time, has_skew=True)
+    return Run(rush=rush, client=Client(api=rig.api, recorder=recorder, rng=rng, now=time.time))
+
+
+async def kill_holders(rig: Rig, run: Run, trials: int, rng: random.Random) -> None:
     """Make DynamoDB slow, and kill one holder after the other while the rush goes on."""
     slow = [{"operation": "Query", "fault": "delay", "delay_ms": FILL_MS}]
     await rig.control.post("/dynamodb/faults", slow)
     while run.found and run.holders_killed < trials and len(run.kills) < trials * (1 + MOST_MISSES):
-        await kill_holder(rig, run, conversation, rng)
+        await kill_holder(rig, run, rng)
     await rig.control.post("/dynamodb/faults", [])
 
 
-async def kill_holder(rig: Rig, run: Run, conversation: str, rng: random.Random) -> None:
+async def kill_holder(rig: Rig, run: Run, rng: random.Random) -> None:
     """Wait for whoever takes the next lease, kill that process, and see whether its read was ever stored."""
-    table = rig.status["dynamodb"]["table"]
-    lease, page = lease_key(table, conversation, VARIANT), page_key(table, conversation, VARIANT, 0)
+    place = rig.table, run.rush.conversation_id, VARIANT
+    lease, page = lease_key(*place), page_key(*place, 0)
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
-    port = rig.status["redis"]["port"]
+    port = rig.control.status["redis"]["port"]
     processes = await asyncio.to_thread(find_processes, port)  # takes as long as a read: so it is done before
     taken, client_port = await asyncio.to_thread(wait_for_holder, port, lease)
     pid = processes.get(client_port) or find_processes(port).get(client_port)
@@ -203,55 +203,41 @@ def find_processes(redis_port: int) -> dict[int, int]:
     return found
 
 
-async def run_trials(trials: int, seed: int, out_dir: Path) -> list[Run]:
+async def run_trials(trials: int, seed: int, out_dir: Path) -> Run:
     """Run the rush and the trials in it, a line for each."""
-    rng, run = random.Random(seed), Run()
-    conversation = f"read-{seed}"
-    settings = SETTINGS | scale_reads(SCALE)
+    rng, conversation = random.Random(seed), f"read-{seed}"
     more = (
-        *("--settings", json.dumps(settings), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
+        *("--settings", json.dumps(SETTINGS | scale_reads(SCALE)), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
         *("--min-environments", f"{READER}={READERS}", "--max-environments", f"{READER}={MOST_READERS}"),
         *("--min-environments", "operate=1"),
         *("--more", json.dumps({"clock_skews_ms": {READER: CLOCK_SKEWS_MS}})),
     )
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
+        run, flag = prepare(rig, conversation, rng), read_hot_key(rig.table, conversation)
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
         await rig.control.post("/functions/operate/invoke", raise_)
-        table = rig.status["dynamodb"]["table"]
-        crowd = Crowd(rig, conversation, rng)
-        run.recorder, run.asked = crowd.recorder, crowd.reading.asked
         for _ in range(WRITTEN_FIRST):
-            await crowd.write()
+            await run.write()
         run.began = time.time()
-        rush = asyncio.create_task(crowd.go_on())
-        await _wait_until_found(rig, run, conversation)
+        rush = asyncio.create_task(run.go_on())
+        while run.found is None and time.time() < run.began + FOUND_SECONDS:
+            await asyncio.sleep(LOOK_SECONDS)
+            run.found = None if rig.redis.get(flag) is None else time.time()
+        print("never read-hot" if run.found is None else f"read-hot after {run.found - run.began:.2f} s", flush=True)
         await asyncio.sleep(LEARNT_SECONDS)
-        await kill_holders(rig, run, conversation, trials, rng)
-        flag: Any = rig.redis.get(read_hot_key(table, conversation))
-        run.copies = int(flag or 0)
+        await kill_holders(rig, run, trials, rng)
+        run.copies = int(str(rig.redis.get(flag) or 0))
         rush.cancel()
-        await crowd.end()
-        for at, counts in read_counts(out_dir / "local"):
-            if at >= run.cached_since:
-                run.origins += counts
-    return [run]
-
-
-async def _wait_until_found(rig: Rig, run: Run, conversation: str) -> None:
-    table = rig.status["dynamodb"]["table"]
-    while run.found is None and time.time() < run.began + FOUND_SECONDS:
-        await asyncio.sleep(LOOK_SECONDS)
-        flag: Any = rig.redis.get(read_hot_key(table, conversation))
-        if flag is not None:
-            run.found = time.time()
-            print(f"read-hot after {run.found - run.began:.2f} s", flush=True)
+        await run.end()
+        run.origins = count_origins(out_dir / "local", run.cached_since)
+    return run
 
 
 def summarize(run: Run) -> dict[str, object]:
     """Build the summary of the trials."""
     before, since = run.before(), run.since()
     ages = [asked.age_ms for asked in since if asked.is_served]
-    verdict = check_history(run.recorder.history())
+    verdict = check_history(run.rush.recorder.history())
     return {
         "pages_per_second": PAGES_PER_SECOND,
         "shard_count": SHARDS,
@@ -262,7 +248,7 @@ def summarize(run: Run) -> dict[str, object]:
         "served": len(ages),
         "refused": sum(asked.status in REFUSED for asked in since),
         "died_with_their_process": run.died,
-        "pages": {name: run.origins[name] for name in ORIGINS},
+        "pages": {name: run.origins[name] for name in ORIGINS if name != "fills"},
         "fills": run.origins["fills"],
         "staleness_ms": {
             name: quantile_ms(ages, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
@@ -272,43 +258,37 @@ def summarize(run: Run) -> dict[str, object]:
         "holders_killed": run.holders_killed,
         "history": {name: value for name, value in asdict(verdict).items() if name != "examples"},
         "examples": [asdict(finding) for finding in verdict.examples],
-        "notes": run.recorder.notes,
+        "notes": run.rush.recorder.notes,
     }
 
 
-def judge(run: Run, trials: int) -> list[str]:
-    """List what falls short."""
-    if run.found is None:
-        return [f"the conversation was not found read-hot within {FOUND_SECONDS:g} s"]
-    faults = []
-    since = run.since()
-    if run.holders_killed < trials:
-        faults.append(f"{run.holders_killed} of {len(run.kills)} kills hit a holder, {trials} needed")
-    if not run.recorder.counts.left_out:  # else the machine was behind with asking, and refusals are not judged
-        refused = [asked for asked in since if asked.status in REFUSED and NO_RESPONSE not in asked.refusal]
-        faults += [f"a page was refused with {asked.status}: {asked.refusal}" for asked in refused]
-    if run.died > len(run.kills):
-        faults.append(f"{run.died} requests died, of {len(run.kills)} processes that were killed with one each")
+def judge(run: Run, trials: int) -> list[Bar]:
+    """Hold what came from when the conversation was found read-hot against the bars."""
+    found = None if run.found is None else round(run.found - run.began, 3)
+    since, counts, verdict = run.since(), run.rush.recorder.counts, check_history(run.rush.recorder.history())
+    refused = [asked for asked in since if asked.status in REFUSED and NO_RESPONSE not in asked.refusal]
     # From when it was asked for: what the response took on its way here is the machine's.
     oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
-    if oldest > READING.page_staleness_seconds:
-        faults.append(f"a page was {oldest:.2f} s old, at most {READING.page_staleness_seconds:g} s allowed")
-    verdict = check_history(run.recorder.history())
-    if not verdict.holds:
-        faults += [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in verdict.examples]
-    return faults
+    breaches = [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in verdict.examples]
+    return [
+        at_most("found read-hot", found, FOUND_SECONDS, "s"),
+        at_least("holders killed", run.holders_killed, trials, f"of {len(run.kills)} kills"),
+        # Else the machine was behind with asking, and refusals are not judged.
+        *([] if counts.left_out else [at_most("pages refused", len(refused), 0, f"pages {refused[:1]}")]),
+        at_most("requests that died", run.died, len(run.kills), "processes that were killed with one each"),
+        at_most("the oldest page", oldest, READING.page_staleness_seconds, "s"),
+        at_most("breaches of the promise", len(breaches), 0, f"breaches {breaches}"),
+    ]
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command."""
-    parser = trial_parser("read", __doc__, trials=50)
-    parser.set_defaults(out=Path("out/read-trials"))
-    options = parser.parse_args(arguments)
+    options = trial_parser("read", __doc__, trials=50, out=Path("out/read-trials")).parse_args(arguments)
 
-    def conclude(runs: list[Run]) -> tuple[dict[str, object], list[str]]:
-        (run,) = runs
-        faults = judge(run, options.trials)
+    def conclude(run: Run) -> tuple[dict[str, object], list[Bar]]:
+        bars = judge(run, options.trials)
+        faults = [bar.name for bar in bars if not bar.holds]
         asked = {"trials": options.trials, "seed": options.seed}
-        return {**asked, **summarize(run), "faults": faults, "verdict": "fail" if faults else "pass"}, faults
+        return {**asked, **summarize(run), "faults": faults, "verdict": "fail" if faults else "pass"}, bars
 
     return perform(run_trials(options.trials, options.seed, options.out), options.out, conclude)

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from hotpartition.core.metrics import MetricName
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import nearest_rank
 from tools.history import Page, join_pages
 from tools.local.logs import read_log
-from tools.play.client import OK, REFUSED, Api, NoResponseError, Recorder, Response, seen_in
+from tools.play.client import OK, REFUSED, HttpApi, NoResponseError, Recorder, Response, seen_in
 
 PATIENCE_SECONDS = 4.0
 MOST_UNDER_WAY = 100
@@ -27,7 +28,9 @@ ORIGINS = {
     "l1": MetricName.PAGES_FROM_L1,
     "redis": MetricName.PAGES_FROM_REDIS,
     "dynamodb": MetricName.PAGES_FROM_DYNAMODB,
+    "fills": MetricName.PAGE_FILLS,
 }
+"""What the read function counts; all but the last are where pages came from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,28 +57,19 @@ class Asked:
         return 0.0 if self.read_at is None else 1000 * (self.ended - self.read_at)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RushCourse:
-    """A rush of readers as it went: requests, and what the read function counted of where its pages came from."""
-
-    began: float
-    asked: tuple[Asked, ...] = ()
-    counts: tuple[tuple[float, Counter[str]], ...] = ()
-
-    @property
-    def refused(self) -> int:
-        """Requests that no page came for."""
-        return sum(not asked.is_served for asked in self.asked)
-
-    def total(self, origin: str) -> int:
-        """Count the pages that came from `l1`, `redis` or, the rest of them, `dynamodb`."""
-        if origin == "dynamodb":
-            return max(0, len(self.asked) - self.refused - self.total("l1") - self.total("redis"))
-        return sum(counts[origin] for at, counts in self.counts if at >= self.began)
-
-    def age_ms(self, share: float) -> float | None:
-        """Return the age that so many of the pages had at most; None where there were none."""
-        return quantile_ms([asked.age_ms for asked in self.asked if asked.is_served], share)
+def describe_rush(asked: Sequence[Asked], origins: Counter[str]) -> dict[str, Any]:
+    """Build the figures of a rush of readers: what they asked for, and where the product says its pages came from."""
+    ages = [one.age_ms for one in asked if one.is_served]
+    return {
+        "rush_pages": len(asked),
+        "rush_refused": len(asked) - len(ages),
+        "rush_from_l1": origins["l1"],
+        "rush_from_redis": origins["redis"],
+        "rush_from_dynamodb": max(0, len(ages) - origins["l1"] - origins["redis"]),
+        "rush_age_p50_ms": quantile_ms(ages, 0.5),
+        "rush_age_p99_ms": quantile_ms(ages, 0.99),
+        "rush_oldest_ms": quantile_ms(ages, 1.0),
+    }
 
 
 def quantile_ms(values: list[float], share: float) -> float | None:
@@ -92,7 +86,7 @@ class ReadRush:
     taken from `Age`, in whole seconds.
     """
 
-    api: Api
+    api: HttpApi
     recorder: Recorder
     conversation_id: str
     now: Callable[[], float]
@@ -173,15 +167,14 @@ class ReadRush:
         self.recorder.counts.pages += 1
 
 
-def read_counts(work_dir: Path) -> Iterator[tuple[float, Counter[str]]]:
-    """Yield what the read function's invocations counted of where pages came from, and of fills, and when.
+def count_origins(work_dir: Path, since: float) -> Counter[str]:
+    """Sum up what the read function's invocations counted of where pages came from, and of fills, from a time on.
 
     `work_dir` is the local run's. A process that was killed has not told of its last invocation.
     """
     (log,) = work_dir.rglob(f"{READER}.log")
+    counts: Counter[str] = Counter()
     for counted in read_log(log):
-        if "_aws" not in counted:
-            continue
-        counts = Counter({name: int(sum(counted.get(metric, ()))) for name, metric in ORIGINS.items()})
-        counts["fills"] = int(sum(counted.get(MetricName.PAGE_FILLS, ())))
-        yield counted["_aws"]["Timestamp"] / 1000, +counts
+        if "_aws" in counted and counted["_aws"]["Timestamp"] / 1000 >= since:
+            counts.update({name: int(sum(counted.get(metric, ()))) for name, metric in ORIGINS.items()})
+    return counts

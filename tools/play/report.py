@@ -15,9 +15,9 @@ from tools.figures import nearest_rank
 from tools.history import Verdict
 from tools.local.metering import TimelineRow
 from tools.play.charts import Color, Picture, draw, number, palette_css, panel, percent, seconds, stack, steps
-from tools.play.client import Application, Recorder
+from tools.play.client import HttpApi, Recorder
 from tools.play.cooling import NOT_CLOSED, Cooled
-from tools.play.readers import RushCourse
+from tools.play.readers import Asked
 from tools.play.verdict import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
 from tools.play.watch import Observations, Raise
 
@@ -38,7 +38,9 @@ class Played:
     started_at: float
     workload_ended_at: float
     unread: tuple[str, ...]
-    read_rush: RushCourse
+    rush: tuple[Asked, ...]
+    """The requests of the rush of readers, which began at `rush_began`."""
+    rush_began: float
     cooled: Cooled = NOT_CLOSED
 
 
@@ -52,7 +54,7 @@ class Run:
     throttles: Throttles
     machine: Machine
     timeline: tuple[TimelineRow, ...]
-    words: Application
+    words: type[HttpApi]
     """What the application calls its parts."""
     done: tuple[str, ...]
     """What was done, in sentences."""

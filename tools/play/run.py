@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-import aiohttp
 from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from tools.history import Verdict, check_history
-from tools.play.client import MESSAGES, Application, Client, Recorder, browse, open_session, play, read_everything
+from tools.play.client import Client, HttpApi, Recorder, browse, open_session, play, read_everything
 from tools.play.cooling import NOT_CLOSED, CoolDown, close_settings, close_times
-from tools.play.readers import ReadRush, RushCourse, read_counts
+from tools.play.readers import ReadRush, count_origins, describe_rush
 from tools.play.report import Played, Run, build_pictures, build_report, remove_results
 from tools.play.scale import Scale
 from tools.play.stack import Stack, environment_options
@@ -26,7 +25,6 @@ from tools.play.verdict import (
     Hot,
     Judgement,
     Summary,
-    bars_for,
     count_busiest_second,
     count_taken_by_one_key,
     count_throttles,
@@ -36,16 +34,7 @@ from tools.play.verdict import (
     summary_document,
 )
 from tools.play.view import View, keep_showing
-from tools.play.watch import (
-    Control,
-    Event,
-    Observations,
-    look_at_parts,
-    read_routing_item,
-    stopped_within,
-    watch_parts,
-    watch_route,
-)
+from tools.play.watch import Control, Event, Observations, look_at_parts, open_control, watch_parts, watch_route
 from tools.play.workload import Workload
 
 ResultT = TypeVar("ResultT")
@@ -81,7 +70,8 @@ class Variant:
             summary=run.summary,
             history=run.history,
             throttles=run.throttles,
-            bars=bars_for(plan.workload),
+            offered=len(plan.workload.offers),
+            conversations=len(plan.workload.conversations),
             unexpected=run.played.recorder.notes,
             kept_up=run.machine.kept_up,
             busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
@@ -108,8 +98,6 @@ class Plan:
     environment: Literal["dev", "lite"] = "dev"
     speed: float = 1.0
     """What this machine gets done while others are at work on it, as a share of what it does usually."""
-    kill_redis_at: float | None = None
-    restart_redis_at: float | None = None
     visitor_pause_seconds: float = VISITOR_PAUSE_SECONDS
     reads_from_both_ends: bool = False
     read_rush_seconds: float = 0.0
@@ -118,7 +106,7 @@ class Plan:
     """Whether the hot conversation is waited for until it is closed, and its newest page read behind that."""
     up_options: tuple[str, ...] = ()
     variant: Variant = field(default_factory=Variant)
-    application: Application = MESSAGES
+    application: type[HttpApi] = HttpApi
 
     @property
     def most_environments(self) -> Mapping[str, int]:
@@ -238,28 +226,24 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
     async with (
         open_session(connections=plan.most_environments[plan.application.writer]) as writing,
         open_session(connections=plan.most_environments[plan.application.reader]) as reading,
-        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=200.0)) as watching,
+        open_control(ready["control_url"]) as control,
     ):
-        api = plan.application.open_api(writing, ready["api_url"])
-        writer = Client(api=api, recorder=recorder, rng=rng, now=now, mint=plan.application.mint)
-        api = plan.application.open_api(reading, ready["api_url"])
-        reader = replace(writer, api=api, rng=random.Random(plan.seed + 1))
-        control = Control(watching, ready["control_url"])
+        api = plan.application(writing, ready["api_url"])
+        writer = Client(api=api, recorder=recorder, rng=rng, now=now)
+        reader = replace(writer, api=plan.application(reading, ready["api_url"]), rng=random.Random(plan.seed + 1))
         await look_at_parts(control, observations, now=now)
         hot_conversation = plan.workload.hot_conversation
-        read_item = partial(read_routing_item, watching, observations.status["dynamodb"])
         started_at = now()
         observations.events.append(Event(started_at, "the workload starts"))
         hot = Hot(begins=started_at + plan.workload.onset_seconds, ends=started_at + plan.workload.hot_end_seconds)
-        onset = Event(hot.begins, f"{hot_conversation} becomes hot")
         view = View(recorder, observations, now=now, started_at=started_at)
         stopped, closed = asyncio.Event(), asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(keep_showing(view, console, stopped=closed))
             tasks.create_task(watch_parts(control, observations, now=now, stopped=stopped))
-            tasks.create_task(watch_route(read_item, hot_conversation, observations, now=now, stopped=stopped))
-            tasks.create_task(_announce(onset, plan.workload.onset_seconds, observations, stopped=stopped))
-            tasks.create_task(_disturb_redis(plan, control, say))
+            tasks.create_task(watch_route(control, hot_conversation, observations, now=now, stopped=stopped))
+            onset = Event(hot.begins, f"{hot_conversation} becomes hot")
+            asyncio.get_running_loop().call_later(plan.workload.onset_seconds, observations.events.append, onset)
             disturbing = tasks.create_task(plan.variant.disturb(control, say, stopped))
             for _ in range(VISITORS):
                 tasks.create_task(
@@ -283,7 +267,6 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
                     writer=writer,
                     reader=reader,
                     conversation_id=hot_conversation,
-                    read_item=read_item,
                     control=control,
                     observations=observations,
                     now=now,
@@ -305,26 +288,10 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
         started_at=started_at,
         workload_ended_at=workload_ended_at,
         unread=unread,
-        read_rush=RushCourse(began=rush_began, asked=tuple(rush.asked)),
+        rush=tuple(rush.asked),
+        rush_began=rush_began,
         cooled=cooled,
     )
-
-
-async def _announce(event: Event, after_seconds: float, observations: Observations, *, stopped: asyncio.Event) -> None:
-    """Tell of an event of the schedule when its time comes."""
-    if not await stopped_within(stopped, after_seconds):
-        observations.events.append(event)
-
-
-async def _disturb_redis(plan: Plan, control: Control, say: Callable[[str], None]) -> None:
-    """Kill Redis and start it again when the plan says so."""
-    orders = [(plan.kill_redis_at, "kill", "killed"), (plan.restart_redis_at, "start", "started again")]
-    waited = 0.0
-    for at, order, words in sorted((at, order, words) for at, order, words in orders if at is not None):
-        await asyncio.sleep(at - waited)
-        waited = at
-        say(f"Redis is {words}, as asked for")
-        await control.post(f"/redis/{order}")
 
 
 def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> Run:
@@ -336,10 +303,8 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         timeline, conversation_id=workload.hot_conversation, raised_at=raised.seen_at if raised else None, hot=hot
     )
     history = check_history(recorder.history())
-    rush, closed_at = played.read_rush, played.cooled.closed_at
-    if rush.asked:
-        rush = replace(rush, counts=tuple(read_counts(plan.out_dir / "local")))
-        played = replace(played, read_rush=rush)
+    closed_at = played.cooled.closed_at
+    origins = count_origins(plan.out_dir / "local", played.rush_began) if played.rush else Counter()
     offered = [at for at, name in recorder.offered_at if name == workload.hot_conversation]
     summary = Summary(
         rejected=recorder.counts.rejected,
@@ -358,14 +323,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         one_key_takes=count_taken_by_one_key(offered, plan.scale.partition_write_limit_wcu),
         seconds_until_closed=round(closed_at - hot.ends, 1) if closed_at else None,
         keys_after_close=played.cooled.keys,
-        rush_pages=len(rush.asked),
-        rush_refused=rush.refused,
-        rush_from_l1=rush.total("l1"),
-        rush_from_redis=rush.total("redis"),
-        rush_from_dynamodb=rush.total("dynamodb"),
-        rush_age_p50_ms=rush.age_ms(0.5),
-        rush_age_p99_ms=rush.age_ms(0.99),
-        rush_oldest_ms=rush.age_ms(1.0),
+        **describe_rush(played.rush, origins),
     )
     run = Run(
         played=played,

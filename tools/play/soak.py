@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
+from tools.figures import Bar, at_least, at_most
 from tools.limits import PARTITION_WCU
 from tools.play.client import Recorder
 from tools.play.demo import positive, present
@@ -25,7 +26,7 @@ from tools.play.faults import KINDS, FaultInjector, PlannedFault, plan_faults
 from tools.play.report import Run
 from tools.play.run import Plan, Variant
 from tools.play.scale import HOT_TIMES_LIMIT, Scale
-from tools.play.verdict import Condition, Judgement, at_least, in_time, promise_conditions
+from tools.play.verdict import Judgement, conclude, promise_bars
 from tools.play.watch import Control
 from tools.play.workload import Offer, Workload, generate_offer
 
@@ -87,19 +88,35 @@ class Soak(Variant):
     def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge by the promise, the number of messages, and whether everything was tried."""
         functions = run.played.observations.status.get("functions", {})
-        killed = sum(function.get("killed", 0) for function in functions.values())
         self.spread = count_spread(row.key for row in run.timeline if row.writes)
-        return judge_soak(
-            promise=promise_conditions(run.history, run.played.recorder.notes),
+        return self.conclude(
+            promise=promise_bars(run.history, run.played.recorder.notes),
             acknowledged=run.history.acknowledged,
             kept_up=run.machine.kept_up,
-            needed=self.needed,
-            spread=self.spread,
             rushes=sum(name.startswith(RUSH_PREFIX) for name in plan.workload.conversations),
-            injector=self.injector,
-            killed_in_request=self.history.killed_in_request,
-            killed=killed,
+            killed=sum(function.get("killed", 0) for function in functions.values()),
         )
+
+    def conclude(
+        self, *, promise: Sequence[Bar], acknowledged: int, kept_up: bool, rushes: int, killed: int
+    ) -> Judgement:
+        """Hold what was counted against the bars."""
+        untried = [kind.name for kind in KINDS if not self.injector.injected[kind.name]]
+        meeting = [kind.name for kind in KINDS if kind.meets_requests]
+        unmet = [name for name in meeting if not self.injector.met[name]]
+        failed = self.history.killed_in_request
+        timed = (
+            at_least("messages acknowledged", acknowledged, self.needed, "messages"),
+            at_least("conversations spread", self.spread, round(LEAST_SPREAD * rushes), f"of {rushes} rushes"),
+        )
+        bars = (
+            *promise,
+            *timed,
+            at_most("every kind of fault injected", len(untried), 0, f"of {len(KINDS)} missing: {untried}"),
+            at_most("every fault of DynamoDB met by requests", len(unmet), 0, f"of {len(meeting)} missing: {unmet}"),
+            at_most("only killed environments failed", failed, killed, "responses of 500, environments killed"),
+        )
+        return conclude(bars, timed={bar.name for bar in timed}, kept_up=kept_up)
 
     def facts(self) -> Mapping[str, Any]:
         """Give the faults and the seed."""
@@ -109,38 +126,6 @@ class Soak(Variant):
             "spread_conversations": self.spread,
             "seed": self.seed,
         }
-
-
-def judge_soak(
-    *,
-    promise: Sequence[Condition],
-    acknowledged: int,
-    kept_up: bool,
-    needed: int,
-    spread: int,
-    rushes: int,
-    injector: FaultInjector,
-    killed_in_request: int,
-    killed: int,
-) -> Judgement:
-    """Judge a soak."""
-    untried = [kind.name for kind in KINDS if not injector.injected[kind.name]]
-    meeting = [kind.name for kind in KINDS if kind.meets_requests]
-    unmet = [name for name in meeting if not injector.met[name]]
-    return Judgement(
-        (
-            *promise,
-            in_time(at_least("messages acknowledged", acknowledged, needed), kept_up=kept_up),
-            in_time(at_least("conversations spread", spread, round(LEAST_SPREAD * rushes)), kept_up=kept_up),
-            Condition("every kind of fault injected", not untried, _listed(untried, len(KINDS))),
-            Condition("every fault of DynamoDB met by requests", not unmet, _listed(unmet, len(meeting))),
-            Condition(
-                "only killed environments failed",
-                killed_in_request <= killed,
-                f"{killed_in_request} requests answered 500 by the gateway, {killed} environments killed",
-            ),
-        )
-    )
 
 
 def count_spread(keys: Iterable[str]) -> int:
@@ -218,7 +203,3 @@ def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     print(f"seed {options.seed}: the same load and the same faults again with SEED={options.seed}", flush=True)
     return present(partial(build_plan, options), name="soak")
-
-
-def _listed(names: Sequence[str], of: int) -> str:
-    return f"not {', '.join(names)}" if names else f"all {of} kinds"

@@ -3,38 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict, dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from tools.figures import nearest_rank
+from tools.figures import Bar, at_least, at_most, nearest_rank
 from tools.local.metering import SLOT_MS, PartitionModel, TimelineRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tools.history import Verdict
     from tools.play.watch import Raise
-    from tools.play.workload import Workload
 
 HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "conversations", "reads")
 """What `summary.json` has of a history's verdict."""
 LONG_QUEUE_SECONDS = 0.05
 LATE_SECONDS = 0.25
 MOST_BEHIND_SHARE = 0.05
+LEAST_ACKNOWLEDGED, LEAST_CONVERSATIONS, LEAST_N = 5_000, 50, 4
 LEAST_ACKNOWLEDGED_SHARE = 0.95
-"""Of what a workload offers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bars:
-    """What a run has to reach."""
-
-    acknowledged: int = 5000
-    conversations: int = 50
-    max_n: int = 4
-    onset_to_raise_seconds: float = 3.0
+"""A workload that offers less is held to this share of it."""
+RAISED_WITHIN_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,47 +118,22 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Condition:
-    """One condition of the verdict: its name, whether it holds, and the figures in words.
-
-    One that is not judged holds: it is about a load that the machine could not offer in time.
-    """
-
-    name: str
-    holds: bool
-    figures: str
-    is_judged: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class Judgement:
-    """All conditions of the verdict."""
+    """The bars of the verdict, and the names of those that were not judged."""
 
-    conditions: tuple[Condition, ...]
+    bars: tuple[Bar, ...]
+    not_judged: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
-        """Say `pass` when every condition holds, else `fail`."""
-        return "pass" if all(condition.holds for condition in self.conditions) else "fail"
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Say why the run failed; empty when it passed."""
-        return tuple(f"{one.name}: {one.figures}" for one in self.conditions if not one.holds)
-
-    @property
-    def not_judged(self) -> tuple[str, ...]:
-        """Name the conditions that were not judged."""
-        return tuple(one.name for one in self.conditions if not one.is_judged)
+        """Say `pass` when every bar holds, else `fail`."""
+        return "pass" if all(bar.holds for bar in self.bars) else "fail"
 
 
-def bars_for(workload: Workload) -> Bars:
-    """Choose the bars: a small workload is held to what it has."""
-    bars = Bars()
-    return Bars(
-        acknowledged=min(bars.acknowledged, round(LEAST_ACKNOWLEDGED_SHARE * len(workload.offers))),
-        conversations=min(bars.conversations, len(workload.conversations)),
-    )
+def conclude(bars: Sequence[Bar], *, timed: Collection[str], kept_up: bool) -> Judgement:
+    """Judge by bars; those that are `timed` depend on a load that a machine which has not kept up did not offer."""
+    left_out = tuple(bar.name for bar in bars if bar.name in timed and not bar.holds and not kept_up)
+    return Judgement(tuple(bar for bar in bars if bar.name not in left_out), left_out)
 
 
 def is_key_of(key: str, conversation_id: str) -> bool:
@@ -232,7 +197,8 @@ def judge(
     summary: Summary,
     history: Verdict,
     throttles: Throttles,
-    bars: Bars,
+    offered: int,
+    conversations: int,
     unexpected: Sequence[str] = (),
     kept_up: bool = True,
     busiest_second: int = 0,
@@ -241,7 +207,7 @@ def judge(
     collection: str = "conversation",
     item: str = "message",
 ) -> Judgement:
-    """Judge a run: every condition with its figures, in the order in which a reader cares, in the application's words.
+    """Judge a run that offered so much: bars in the order in which a reader cares, in the application's words.
 
     `unexpected` lists responses that the API promises not to give. The clients send only what is allowed, so a response
     is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other 4xx or 5xx
@@ -251,73 +217,47 @@ def judge(
     On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
     `busiest_second`. The promises are judged in any case, and so are closes while the heat lasted.
     """
-    timed = partial(in_time, kept_up=kept_up)
     partitions = ceil(busiest_second / summary.partition_limit_wcu)
-    least_n = bars.max_n if kept_up else min(bars.max_n, partitions if partitions > 1 else 0)
-    return Judgement(
-        (
-            *promise_conditions(history, unexpected, item=item),
-            timed(at_least(f"{item}s acknowledged", history.acknowledged, bars.acknowledged)),
-            at_least(f"{collection}s", history.conversations, bars.conversations),
-            at_least("largest N", summary.max_n, least_n),
-            timed(_raised_in_time(summary.onset_to_raise_seconds, bars.onset_to_raise_seconds)),
-            timed(_throttles_fall(throttles)),
-            Condition("not closed in the heat", closes_in_heat == 0, f"{closes_in_heat} closes while it was hot"),
-            *((timed(_cooled(summary)),) if cools else ()),
-        )
-    )
+    least_n = LEAST_N if kept_up else min(LEAST_N, partitions if partitions > 1 else 0)
+    acknowledged = min(LEAST_ACKNOWLEDGED, round(LEAST_ACKNOWLEDGED_SHARE * offered))
+    first, last = throttles.in_first_second, throttles.in_last_third
+    timed = [
+        at_least(f"{item}s acknowledged", history.acknowledged, acknowledged, f"{item}s"),
+        at_most("onset to raise", summary.onset_to_raise_seconds, RAISED_WITHIN_SECONDS, "s"),
+        at_most("throttles fall", last, first - 1, "in the last third of the heat, fewer than in its first second"),
+        *([_cooled(summary)] if cools else ()),
+    ]
+    bars = [
+        *promise_bars(history, unexpected, item=item),
+        at_least(f"{collection}s", history.conversations, min(LEAST_CONVERSATIONS, conversations), f"{collection}s"),
+        at_least("largest N", summary.max_n, least_n, "shards"),
+        at_most("not closed in the heat", closes_in_heat, 0, "closes"),
+        *timed,
+    ]
+    return conclude(bars, timed={bar.name for bar in timed}, kept_up=kept_up)
 
 
-def _raised_in_time(seconds: float | None, most: float) -> Condition:
-    if seconds is None:
-        return Condition("onset to raise", holds=False, figures="N was never raised after the onset")
-    return Condition("onset to raise", seconds <= most, f"{seconds:.2f} s, at most {most:g} s allowed")
+def _cooled(summary: Summary) -> Bar:
+    """Hold that N has come down again."""
+    after = summary.seconds_until_closed
+    closed = "it was not closed in time" if after is None else f"closed {after:.1f} s after the heat"
+    return at_most("newest page of what has cooled", summary.keys_after_close or None, 1, f"keys queried; {closed}")
 
 
-def _throttles_fall(throttles: Throttles) -> Condition:
-    last, first = throttles.in_last_third, throttles.in_first_second
-    figures = f"{last} in the last third of the hot period, fewer than the {first} of its first second needed"
-    return Condition("throttles fall", last < first, figures)
-
-
-def _cooled(summary: Summary) -> Condition:
-    """Build the condition that N has come down again."""
-    keys, after = summary.keys_after_close, summary.seconds_until_closed
-    figures = "it was not closed in time" if after is None else f"closed {after:.1f} s after the heat"
-    return Condition("newest page of what has cooled", keys == 1, f"{keys or 'no'} keys queried, 1 needed; {figures}")
-
-
-def promise_conditions(history: Verdict, unexpected: Sequence[str], *, item: str = "message") -> tuple[Condition, ...]:
-    """Build the conditions of the promise itself, which hold whatever is done to the parts."""
-    return (
-        _none(f"no {item} missing", history.missing, history),
-        _none(f"no {item} duplicated", history.duplicated, history),
-        _none(f"no {item} out of order", history.out_of_order, history),
-        _none(f"no {item} altered", history.altered, history),
-        _none(f"no {item} from nowhere", history.phantom, history),
-        _none("no page beyond the staleness bound", history.stale, history),
-        Condition(
-            f"every {item} looked for",
-            history.unverified == 0,
-            f"{history.acknowledged - history.unverified} of {history.acknowledged} acknowledged",
-        ),
-        Condition(
-            "no unexpected response",
-            not unexpected,
-            f"{len(unexpected)} noted, the first: {unexpected[0]}" if unexpected else "none noted",
-        ),
-    )
-
-
-def in_time(condition: Condition, *, kept_up: bool) -> Condition:
-    """Judge a condition that depends on time only where the load was offered in time."""
-    is_judged = kept_up or condition.holds
-    return replace(condition, holds=condition.holds or not kept_up, is_judged=is_judged)
-
-
-def at_least(name: str, count: int, needed: int) -> Condition:
-    """Build the condition that there are so many of something."""
-    return Condition(name, count >= needed, f"{count}, at least {needed} needed")
+def promise_bars(history: Verdict, unexpected: Sequence[str], *, item: str = "message") -> list[Bar]:
+    """Hold the promise itself, which is kept whatever is done to the parts."""
+    found = {
+        f"no {item} missing": history.missing,
+        f"no {item} duplicated": history.duplicated,
+        f"no {item} out of order": history.out_of_order,
+        f"no {item} altered": history.altered,
+        f"no {item} from nowhere": history.phantom,
+        "no page beyond the staleness bound": history.stale,
+        f"every {item} looked for": history.unverified,
+    }
+    unit = f"of {history.acknowledged} acknowledged, in {history.reads} reads"
+    bars = [at_most(name, count, 0, unit) for name, count in found.items()]
+    return [*bars, at_most("no unexpected response", len(unexpected), 0, "responses")]
 
 
 def summary_document(summary: Summary, history: Verdict, judgement: Judgement, machine: Machine) -> dict[str, Any]:
@@ -330,8 +270,3 @@ def summary_document(summary: Summary, history: Verdict, judgement: Judgement, m
         "machine_kept_up": machine.kept_up,
         "machine": machine.describe(),
     }
-
-
-def _none(name: str, count: int, history: Verdict) -> Condition:
-    figures = f"{count or 'none'} of {history.acknowledged} acknowledged, in {history.reads} reads"
-    return Condition(name, count == 0, figures)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from hotpartition.core.route import Close, Generation, Route
 from hotpartition.dynamodb.table import JournalPlace
 from tools.local.metering import TimelineRow
 
+CONTROL_SECONDS = 200.0
 ROUTE_POLL_SECONDS = 0.2
 STATUS_POLL_SECONDS = 1.0
 
@@ -67,9 +68,11 @@ class Observations:
 
 
 class Control:
-    """The local run's control API."""
+    """The local run's control API, and its DynamoDB behind the functions' back."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self.status: Mapping[str, Any] = {}
+        """As it was at the last look."""
         self._session = session
         self._url = url.rstrip("/")
 
@@ -80,6 +83,27 @@ class Control:
     async def post(self, path: str, body: Any = None) -> Any:
         """Give an order, with a document if it needs one, or raise `ControlError`."""
         return await self._request("POST", path, body)
+
+    async def look(self) -> Mapping[str, Any]:
+        """Look at the status."""
+        self.status = await self.get("/status")
+        return self.status
+
+    async def routing_item(self, conversation_id: str) -> Mapping[str, Any]:
+        """Read a conversation's routing item from DynamoDB, in its JSON form. REQUIRES: one table has routes.
+
+        It is empty when there is none, or DynamoDB refuses just now.
+        """
+        dynamodb = self.status["dynamodb"]
+        (place,) = (JournalPlace(**place) for place in dynamodb["tables"].values() if place is not None)
+        operation, request = place.build_get(conversation_id, is_strong=False)
+        # DynamoDB asks for a signature as well; the local run checks none.
+        headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with self._session.post(dynamodb["endpoint"], data=json.dumps(request), headers=headers) as response:
+                found = await response.json(content_type=None) if response.status == 200 else {}
+                return found.get("Item", {})  # type: ignore[no-any-return]
+        return {}
 
     async def _request(self, method: str, path: str, body: Any = None) -> Any:
         try:
@@ -92,25 +116,13 @@ class Control:
         return json.loads(text) if text else {}
 
 
-async def read_routing_item(
-    session: aiohttp.ClientSession, dynamodb: Mapping[str, Any], conversation_id: str
-) -> Mapping[str, Any] | None:
-    """Read a conversation's routing item straight from DynamoDB; `dynamodb` is that part of the local run's status.
-
-    It is in DynamoDB JSON form; None when there is none or DynamoDB refuses just now. REQUIRES: one table has routes.
-    """
-    (place,) = (JournalPlace(**place) for place in dynamodb["tables"].values() if place is not None)
-    operation, request = place.build_get(conversation_id, is_strong=False)
-    # DynamoDB asks for a signature as well; the local run checks none.
-    headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
-    try:
-        async with session.post(dynamodb["endpoint"], data=json.dumps(request), headers=headers) as response:
-            item: Mapping[str, Any] | None = None
-            if response.status == 200:
-                item = (await response.json(content_type=None)).get("Item")
-            return item
-    except (aiohttp.ClientError, TimeoutError):
-        return None
+@asynccontextmanager
+async def open_control(url: str) -> AsyncIterator[Control]:
+    """Open the control API, and look at the status once."""
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=CONTROL_SECONDS)) as session:
+        control = Control(session, url)
+        await control.look()
+        yield control
 
 
 def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, previous: float) -> tuple[Raise, ...]:
@@ -122,10 +134,11 @@ def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, p
     had = {Generation(since_ms=raised.since_ms, shard_count=raised.shard_count) for raised in known}
     updated_at = _parse_moment(item.get("updated_at", {}).get("S", ""))
     seen_at = updated_at if updated_at is not None and previous <= updated_at <= now else now
-    return tuple(sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in _read_route(item).generations - had))
+    return tuple(sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in read_route(item).generations - had))
 
 
-def _read_route(item: Mapping[str, Any]) -> Route:
+def read_route(item: Mapping[str, Any]) -> Route:
+    """Read the route out of a routing item."""
     return Route.decode(item.get("generations", {}).get("SS", ()))
 
 
@@ -136,7 +149,7 @@ def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], Timelin
 
 
 async def watch_route(
-    read_item: Callable[[str], Awaitable[Mapping[str, Any] | None]],
+    control: Control,
     conversation_id: str,
     observations: Observations,
     *,
@@ -147,15 +160,14 @@ async def watch_route(
     previous = now()
     while not stopped.is_set():
         asked_at = now()
-        item = await read_item(conversation_id)
-        if item is not None:
-            for raised in new_raises(item, observations.raises, now=now(), previous=previous):
-                observations.raises.append(raised)
-                text = f"{conversation_id}: N raised to {raised.shard_count}"
-                observations.events.append(Event(raised.seen_at, text))
-            for close in _read_route(item).closes:
-                observations.closes.setdefault(close, now())
-            previous = asked_at
+        item = await control.routing_item(conversation_id)
+        for raised in new_raises(item, observations.raises, now=now(), previous=previous):
+            observations.raises.append(raised)
+            text = f"{conversation_id}: N raised to {raised.shard_count}"
+            observations.events.append(Event(raised.seen_at, text))
+        for close in read_route(item).closes:
+            observations.closes.setdefault(close, now())
+        previous = asked_at if item else previous
         await asyncio.sleep(ROUTE_POLL_SECONDS)
 
 
@@ -174,7 +186,7 @@ async def look_at_parts(control: Control, observations: Observations, *, now: Ca
     # Buckets may have been open at the last look, so the last two seconds are asked for again.
     timeline = await control.get(f"/dynamodb/timeline?since_ms={max(0, latest - 2000)}")
     observations.buckets.update(key_loads(timeline))
-    status = await control.get("/status")
+    status = await control.look()
     observations.events += _changes(observations.status, status, at=now())
     observations.status = status
     environments = sum(int(function["environments"]) for function in status["functions"].values())

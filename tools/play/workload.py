@@ -7,10 +7,9 @@ A workload is built before anything runs; the same arguments always give the sam
 from __future__ import annotations
 
 import random
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from operator import attrgetter
 
 from tools.play.messages_file import ReplayedMessage
@@ -27,10 +26,9 @@ FEWEST_PER_CONVERSATION = 5
 LEAD_IN_SHARE = 0.03
 LONGEST_LEAD_IN = 40
 HOT_CONVERSATION = "launch-day"
-TARGET_MESSAGES = 5400
 LONG_BODY_SHARE = 0.02
 COMMON_START_SECONDS = 1.0
-SECONDS_PER_MINUTE = 60.0
+"""How long the conversations of a file take to begin: all at one instant would be a load test of its own."""
 
 _TALK = (
     "the build is green again who takes the release notes lunch at noon works for me can you look at the graph "
@@ -93,11 +91,6 @@ def generate_workload(*, seed: int, scale: Scale, duration_seconds: float = DEFA
     )
 
 
-def largest_conversation(messages: Sequence[ReplayedMessage]) -> int:
-    """Count the messages of the largest conversation."""
-    return max(len(own) for own in _by_conversation(messages).values())
-
-
 def replay_workload(
     messages: Sequence[ReplayedMessage],
     *,
@@ -105,39 +98,23 @@ def replay_workload(
     scale: Scale,
     duration_seconds: float = DEFAULT_DURATION_SECONDS,
 ) -> Workload:
-    """Lay the conversations of a file over one another from a common start, each compressed in time.
+    """Lay the conversations of a file over one another; each keeps its order, and its messages come evenly.
 
-    The largest becomes the hot one: its first messages are a quiet lead-in, the rest is compressed into the hot period,
-    as much as the scale's hot rate has room for. Of the others the calmest are taken, so that one is hot and not many,
-    and of each its first messages, as many as the target needs.
+    The largest becomes the hot one: its first messages are a quiet lead-in, and then come as many as the scale's hot
+    rate has room for. Of the next largest ones the first messages are taken, as many as the quiet load needs.
     """
-    conversations = sorted(_by_conversation(messages).items(), key=lambda item: (-len(item[1]), item[0]))
-    hot_id, hot_messages = conversations[0]
+    (hot_id, all_hot), *others = by_conversation(messages)
     onset = ONSET_SHARE * duration_seconds
-    share = min(1.0, duration_seconds / DEFAULT_DURATION_SECONDS)
-    lead_in_count = max(1, min(LONGEST_LEAD_IN, round(LEAD_IN_SHARE * len(hot_messages))))
+    lead_in_count = max(1, min(LONGEST_LEAD_IN, round(LEAD_IN_SHARE * len(all_hot))))
     room = round(scale.hot_writes_per_second * (duration_seconds - onset))
-    hot = hot_messages[: lead_in_count + room]
-    lead_in, hot = hot[:lead_in_count], hot[lead_in_count:]
+    lead_in, hot = all_hot[:lead_in_count], all_hot[lead_in_count : lead_in_count + room]
     hot_end = onset + len(hot) / scale.hot_writes_per_second
-    wanted = min(
-        max(0, round(TARGET_MESSAGES * share) - len(hot) - len(lead_in)),
-        round(scale.quiet_writes_per_second * duration_seconds * 1.2),
-    )
-    quiet = _calmest(conversations[1:], wanted=wanted, duration_seconds=duration_seconds)
-    taken = _take_evenly([len(own) for own in quiet], wanted)
-    offers = [*_compress(lead_in, 0.0, onset), *_compress(hot, onset, hot_end)]
-    for position, (own, count) in enumerate(zip(quiet, taken, strict=True)):
-        # The common start is one second long: all first messages in one instant would be a load test of their own.
+    offers = [*_spread(lead_in, 0.0, onset), *_spread(hot, onset, hot_end)]
+    quiet = others[:QUIET_CONVERSATIONS]
+    each = max(1, round(scale.quiet_writes_per_second * duration_seconds / max(1, len(quiet))))
+    for position, (_, own) in enumerate(quiet):
         late = COMMON_START_SECONDS * position / len(quiet)
-        offers += _compress(own[:count], late, duration_seconds - COMMON_START_SECONDS + late)
-    onset = find_onset(
-        [offer.at_seconds for offer in offers if offer.conversation_id == hot_id and offer.at_seconds >= onset],
-        limit_per_second=scale.partition_write_limit_wcu,
-    )
-    sizes = sorted({count for count in taken if count})
-    others = sum(1 for count in taken if count)
-    each = f"{sizes[0]}" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]}" if sizes else "0"
+        offers += _spread(own[:each], late, duration_seconds)
     return Workload(
         offers=tuple(sorted(offers)),
         hot_conversation=hot_id,
@@ -145,26 +122,26 @@ def replay_workload(
         hot_end_seconds=hot_end,
         duration_seconds=duration_seconds,
         description=(
-            f"{name}: of {len(messages)} messages in {len(conversations)} conversations, the first "
-            f"{len(hot) + len(lead_in)} of {hot_id}, the largest ({len(hot_messages)}), and the first {each} of "
-            f"each of {others} others"
+            f"{name}: of {len(messages)} messages in {1 + len(others)} conversations, the first "
+            f"{len(hot) + len(lead_in)} of {hot_id}, the largest ({len(all_hot)}), and at most the first {each} of "
+            f"each of {len(quiet)} others"
         ),
     )
 
 
-def find_onset(times: Sequence[float], *, limit_per_second: float) -> float:
-    """Find when a load becomes more than one partition takes: the first write whose next second exceeds the limit.
+def by_conversation(messages: Iterable[ReplayedMessage]) -> list[tuple[str, list[ReplayedMessage]]]:
+    """Sort the messages of a file: the largest conversation first, each by time."""
+    conversations: dict[str, list[ReplayedMessage]] = defaultdict(list)
+    for message in sorted(messages, key=attrgetter("time")):
+        conversations[message.conversation_id].append(message)
+    return sorted(conversations.items(), key=lambda item: (-len(item[1]), item[0]))
 
-    A load that never does begins with its first write.
-    """
-    ordered = sorted(times)
-    end = 0
-    for start, at in enumerate(ordered):
-        while end < len(ordered) and ordered[end] < at + 1.0:
-            end += 1
-        if end - start > limit_per_second:
-            return at
-    return ordered[0]
+
+def _spread(messages: Sequence[ReplayedMessage], start: float, end: float) -> Iterator[Offer]:
+    """Lay messages evenly between two times, the first at the start."""
+    for index, message in enumerate(messages):
+        at = start + (end - start) * index / len(messages)
+        yield Offer(at, message.conversation_id, message.sender, message.text)
 
 
 def steady_load(
@@ -180,51 +157,3 @@ def generate_offer(conversation_id: str, at_seconds: float, rng: random.Random) 
     # A few long messages cost two write units, so that units and messages are not the same number.
     words = rng.randint(200, 320) if rng.random() < LONG_BODY_SHARE else rng.randint(3, 30)
     return Offer(at_seconds, conversation_id, rng.choice(_SENDERS), " ".join(rng.choices(_TALK.split(), k=words)))
-
-
-def _by_conversation(messages: Iterable[ReplayedMessage]) -> dict[str, list[ReplayedMessage]]:
-    conversations: dict[str, list[ReplayedMessage]] = defaultdict(list)
-    for message in messages:
-        conversations[message.conversation_id].append(message)
-    # The sort is stable: messages of one minute keep their order in the file.
-    return {name: sorted(own, key=attrgetter("minute")) for name, own in conversations.items()}
-
-
-def _calmest(
-    conversations: Sequence[tuple[str, list[ReplayedMessage]]], *, wanted: int, duration_seconds: float
-) -> list[list[ReplayedMessage]]:
-    """Choose the conversations whose busiest second is the least busy, once they are compressed."""
-    each = max(1, wanted // max(1, min(len(conversations), QUIET_CONVERSATIONS)))
-
-    def busiest_second(conversation: tuple[str, list[ReplayedMessage]]) -> tuple[int, str]:
-        name, own = conversation
-        seconds = Counter(int(offer.at_seconds) for offer in _compress(own[:each], 0.0, duration_seconds))
-        return max(seconds.values()), name
-
-    return [own for _, own in sorted(conversations, key=busiest_second)[:QUIET_CONVERSATIONS]]
-
-
-def _take_evenly(sizes: Sequence[int], wanted: int) -> list[int]:
-    """Share `wanted` over conversations of these sizes, as evenly as their sizes allow."""
-    taken = [0] * len(sizes)
-    left = wanted
-    for position, index in enumerate(sorted(range(len(sizes)), key=lambda index: sizes[index])):
-        taken[index] = min(sizes[index], left // (len(sizes) - position))
-        left -= taken[index]
-    return taken
-
-
-def _compress(messages: Sequence[ReplayedMessage], start: float, end: float) -> Iterator[Offer]:
-    """Lay messages between `start` and `end` in proportion to their times, those of one minute spread over it."""
-    spread: list[tuple[float, ReplayedMessage]] = []
-    for minute, group in groupby(messages, key=attrgetter("minute")):
-        own = list(group)
-        spread += [
-            (minute + SECONDS_PER_MINUTE * (index + 0.5) / len(own), message) for index, message in enumerate(own)
-        ]
-    if not spread:
-        return
-    first, last = spread[0][0], spread[-1][0]
-    stretch = (end - start) / (last - first) if last > first else 0.0
-    for at, message in spread:
-        yield Offer(start + (at - first) * stretch, message.conversation_id, message.sender, message.text)
