@@ -17,7 +17,7 @@ from typing import Any
 
 from rich.console import Console
 
-from tools.bench.measure import Measured, build_document, describe_machine, describe_versions, print_table
+from tools.bench.measure import Measured, build_document, describe_machine, is_missed, print_table
 from tools.bench.setup import ROOT, Setup, function_environment
 from tools.local.errors import LocalRunError
 from tools.local.processes import free_port, is_listening, kill, start_process
@@ -45,10 +45,7 @@ ROWS = {
 """Each row's name, and the function that takes its figures."""
 OUT_DIR = ROOT / "out" / "bench"
 RUNS = 5
-BUSY_SHARE = 0.1
-"""Above this, another program disturbs what is measured."""
 _START_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
 
 
 def take_figures(name: str, out_dir: str, surroundings: str) -> None:
@@ -58,7 +55,7 @@ def take_figures(name: str, out_dir: str, surroundings: str) -> None:
     os.environ.update(function_environment(setup.dynamodb_port, setup.redis_port))
     module, function = ROWS[name].split(".")
     measure: Callable[[Setup], Measured] = getattr(importlib.import_module(f"tools.bench.{module}"), function)
-    document = build_document(name, measure(setup), machine=machine, versions=describe_versions())
+    document = build_document(name, measure(setup), machine)
     (Path(out_dir) / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
     sys.stdout.flush()
     os._exit(0)  # idle threads of what was measured would be waited for
@@ -105,36 +102,15 @@ async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> 
     return document
 
 
-async def busy_share() -> float | None:
-    """Measure which share of all CPUs is in use while nothing of ours runs; None where the system does not say."""
-    path = Path("/proc/stat")
-    if not path.exists():  # noqa: ASYNC240 - a file of the kernel's
-        return None
-    before = _cpu_times(path.read_text())  # noqa: ASYNC240
-    await asyncio.sleep(_LOOK_SECONDS)
-    idle, total = (now - then for now, then in zip(_cpu_times(path.read_text()), before, strict=True))  # noqa: ASYNC240
-    return 1 - idle / total if total else 0.0
-
-
-def _cpu_times(stat: str) -> tuple[int, int]:
-    """Return the ticks in which CPUs were idle (the 4th and 5th of `man proc_stat`), and all ticks."""
-    ticks = [int(text) for text in stat.splitlines()[0].split()[1:]]
-    return ticks[3] + ticks[4], sum(ticks)
-
-
 async def measure_rows(names: Sequence[str], *, runs: int, effort: float, out_dir: Path) -> list[Mapping[str, Any]]:
     """Measure rows one after the other, a line for each; those that failed are left out."""
     documents: list[Mapping[str, Any]] = []
     for name in names:
-        busy = await busy_share()
-        if busy is not None and busy > BUSY_SHARE:
-            print(f"{name}: the machine is busy with something else ({busy:.0%} of its CPU)", flush=True)
         started = time.monotonic()
         document = await measure_row(name, runs=runs, effort=effort, out_dir=out_dir)
         outcome = "failed" if document is None else f"ratio {document['ratio']:.2f}"
         print(f"{name}: {outcome} ({time.monotonic() - started:.0f} s)", flush=True)
-        if document is not None:
-            documents.append(document)
+        documents += [] if document is None else [document]
     return documents
 
 
@@ -154,8 +130,8 @@ def main(arguments: Sequence[str]) -> int:
     print_table(documents, Console())
     if len(documents) < len(names):
         return 1
-    missed = [bar for document in documents for bar in document["bars"] if bar["judged"] and not bar["holds"]]
-    return int(chosen.strict and bool(missed))
+    missed = any(is_missed(bar) for document in documents for bar in document["bars"])
+    return int(chosen.strict and missed)
 
 
 if __name__ == "__main__":

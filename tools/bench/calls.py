@@ -26,7 +26,7 @@ from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import mint_message_id
-from tools.bench.measure import CPU_CONDITIONS, MICROSECONDS, Bar, Measured, cpu_seconds, interleave
+from tools.bench.measure import CPU_CONDITIONS, MICROSECONDS, Measured, cpu_seconds, interleave
 from tools.bench.setup import (
     BODY,
     HOT_CONVERSATION,
@@ -49,18 +49,16 @@ WRITES_PER_MS = 2_000
 KEPT_LIMIT_BYTES = 1 << 20
 FLAT = 2.5
 """The dearest case as a multiple of the cheapest: a constant factor, however the rate and the number of keys grow."""
-RIVAL_CASES = ((100, 100), (1_000, 10), (1_000, 100), (100_000, 1))
-"""Keys, and writes to each. pydynox keeps each write's time for its window and counts them at each write, so many keys
-with few writes each are what it is best at, and one key at 1,000 writes/s is what it is worst at."""
+BEST_FOR_THE_RIVAL = (100, 100)
+"""Keys, and writes to each. pydynox keeps each write's time for its window and counts them at each write."""
 
 
 def measure_record(setup: Setup) -> Measured:
     """Count the same writes at the same instants on both sides, in the case that suits the rival best; then others."""
     logging.getLogger("pydynox.diagnostics").setLevel(logging.ERROR)  # its warnings are not what is timed
-    best_case = min((_keys(count) * writes for count, writes in RIVAL_CASES), key=_time_rival)
-    writes = setup.count(WRITES)
+    keys, each = BEST_FOR_THE_RIVAL
+    few, writes = _keys(keys) * each, setup.count(WRITES)
     one, distinct = _keys(1) * writes, _keys(setup.count(DISTINCT_KEYS))
-
     cases = {
         "one_key_1000_per_second_us": _time_ours(one, writes_per_ms=1),
         "one_key_1_per_second_us": _time_ours(one, writes_per_ms=0.001),
@@ -68,29 +66,18 @@ def measure_record(setup: Setup) -> Measured:
         "distinct_keys_us": _time_ours(distinct, writes_per_ms=1),
         "distinct_keys_at_once_us": _time_ours(distinct, writes_per_ms=WRITES_PER_MS),
     }
-    details = {
-        **cases,
-        "slowest_us": max(cases.values()),
-        "slowest_by_fastest": max(cases.values()) / min(cases.values()),
-        "rival_one_key_us": _time_rival(_keys(1) * 20_000),
-        "kept_bytes": _kept_bytes(distinct),
-    }
+    slowest = max(cases.values())
     return Measured(
         unit="us",
         rival="pydynox HotPartitionDetector.record_write, where it is fastest",
-        samples=interleave(
-            lambda: _time_ours(best_case, writes_per_ms=WRITES_PER_MS),
-            lambda: _time_rival(best_case),
-            setup.runs,
-            warms_up=True,
-        ),
-        details=details,
-        bars=(
-            Bar("ratio", at_most=0.5),
-            Bar("slowest_us", at_most=1.0),
-            Bar("slowest_by_fastest", at_most=FLAT),
-            Bar("kept_bytes", at_most=KEPT_LIMIT_BYTES),
-        ),
+        samples=interleave(lambda: _time_ours(few, writes_per_ms=WRITES_PER_MS), lambda: _time_rival(few), setup.runs),
+        details={
+            **cases,
+            "slowest_us": slowest,
+            "slowest_by_fastest": slowest / min(cases.values()),
+            "kept_bytes": _kept_bytes(distinct),
+        },
+        at_most={"ratio": 0.5, "slowest_us": 1.0, "slowest_by_fastest": FLAT, "kept_bytes": KEPT_LIMIT_BYTES},
         conditions=CPU_CONDITIONS + "; what an empty loop takes is subtracted on both sides",
     )
 
@@ -195,8 +182,8 @@ def measure_route(setup: Setup) -> Measured:
     return Measured(
         unit="us",
         rival="a dictionary lookup and one BLAKE2b",
-        samples=interleave(ours, rival, setup.runs, warms_up=True),
-        bars=(Bar("value", at_most=5.0), Bar("ratio", at_most=3.0)),
+        samples=interleave(ours, rival, setup.runs),
+        at_most={"value": 5.0, "ratio": 3.0},
         conditions=CPU_CONDITIONS + f"; {count} decisions a run, {CACHED_ROUTES} cached routes of two generations; "
         "what an empty loop takes is subtracted on both sides",
     )
@@ -232,8 +219,8 @@ def compare_writes(setup: Setup, rival_write: Callable[[int], None], *, rival: s
     return Measured(
         unit="us of CPU",
         rival=rival,
-        samples=interleave(lambda: mean_us(our_write), lambda: mean_us(rival_write), setup.runs, warms_up=True),
-        bars=(Bar("ratio", at_most=at_most),),
+        samples=interleave(lambda: mean_us(our_write), lambda: mean_us(rival_write), setup.runs),
+        at_most={"ratio": at_most},
         conditions=CPU_CONDITIONS
         + f"; {count} writes a run of 1 KB of text, to a conversation of 16 shards; reports go to a real Redis",
     )

@@ -21,7 +21,7 @@ from hotpartition_messages import Message
 from hotpartition_messages.message_ids import mint_message_id
 from infra.bundle import CACHE, MESSAGES
 from infra.environments import choose_environment
-from tools.bench.measure import MILLISECONDS, Bar, Measured, interleave
+from tools.bench.measure import MILLISECONDS, Measured, interleave
 from tools.bench.setup import (
     BODY,
     HOT_CONVERSATION,
@@ -57,10 +57,8 @@ def measure_cold(
     return Measured(
         unit="ms",
         rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/bench/rivals/{function}",
-        samples=interleave(
-            partial(starter.fastest_ms, ours), partial(starter.fastest_ms, rival), setup.runs, warms_up=True
-        ),
-        bars=(Bar("ratio", at_most=at_most),),
+        samples=interleave(partial(starter.fastest_ms, ours), partial(starter.fastest_ms, rival), setup.runs),
+        at_most={"ratio": at_most},
         conditions="wall time from a request, for which a process of the runtime starts, to its response; files are "
         "cached; our layers with the bytecode they ship, the rival with all of it; "
         f"fastest of {starter.starts} starts a run",

@@ -36,7 +36,7 @@ from hotpartition.runtime.build_control import build_consumer
 from hotpartition.runtime.connect import build_key_form, connect_redis
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
-from tools.bench.measure import Bar, Measured, interleave
+from tools.bench.measure import Measured, interleave
 from tools.bench.setup import TABLE, Setup, Unasked
 
 ResultT = TypeVar("ResultT")
@@ -77,7 +77,7 @@ def measure_consumer(setup: Setup) -> Measured:
         count = clock.measure(lambda: _only_decode(source, partitions, clock, passes))
         return count / clock.cpu_seconds
 
-    samples = interleave(ours, rival, setup.runs)
+    samples = interleave(ours, rival, setup.runs, warms_up=False)
     core_shares = {
         f"core_share_at_{load}": consume(feed)[1] / (passes * POLL_MS / 1000)
         for load, feed in zip(LOADS, feeds, strict=True)
@@ -87,7 +87,7 @@ def measure_consumer(setup: Setup) -> Measured:
         rival="XREAD and decoding alone",
         samples=samples,
         details={"raises": consume(largest)[0].raises, "reports": largest.count, **core_shares},
-        bars=(Bar("value", at_least=MIN_PER_SECOND), Bar("ratio", at_least=0.5)),
+        at_least={"value": MIN_PER_SECOND, "ratio": 0.5},
         conditions="a run's reports by its CPU (time.process_time) on one core, feeding left out; "
         f"{LOADS[-1]} reports/s for {passes * POLL_MS / 1000:g} s of the consumer's time, "
         f"{CONVERSATIONS} conversations by Zipf, {ENVIRONMENTS} environments; "

@@ -33,7 +33,6 @@ from tools.bench.measure import (
     CPU_CONDITIONS,
     MILLISECONDS,
     WALL_CONDITIONS,
-    Bar,
     Measured,
     cpu_seconds,
     interleave,
@@ -186,10 +185,8 @@ def compare_reads(
     return Measured(
         unit="ms" if clock is wall_seconds else "ms of CPU",
         rival=rival,
-        samples=interleave(
-            lambda: mean_ms(ours, in_turn * more), lambda: mean_ms(theirs, in_turn), setup.runs, warms_up=True
-        ),
-        bars=(Bar("ratio", at_most=at_most),),
+        samples=interleave(lambda: mean_ms(ours, in_turn * more), lambda: mean_ms(theirs, in_turn), setup.runs),
+        at_most={"ratio": at_most},
         conditions=(WALL_CONDITIONS if clock is wall_seconds else CPU_CONDITIONS)
         + f"; every response of DynamoDB takes {SERVICE_MS:g} ms; "
         f"mean of {len(in_turn)} pages in {len(conversations)} conversations",

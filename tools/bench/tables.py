@@ -6,7 +6,7 @@ The row's own figure is the CPU of one call with responses at once; a detail is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -23,10 +23,10 @@ from hotpartition.table import ShardedTable, adaptive, curl, fixed
 from tools.bench.measure import (
     CPU_CONDITIONS,
     MICROSECONDS,
-    Bar,
     Measured,
     cpu_seconds,
     interleave,
+    ratios,
     wall_seconds,
 )
 from tools.bench.setup import BODY, TABLE, Setup
@@ -60,21 +60,23 @@ def open_table(setup: Setup) -> Any:
     return table
 
 
-def compare(setup: Setup, ours: Work, rival: Work, calls: int, bars: Sequence[Bar], conditions: str) -> Measured:
+def compare(
+    setup: Setup, ours: Work, rival: Work, calls: int, at_most: Mapping[str, float], conditions: str
+) -> Measured:
     """Measure a call of ours against boto3's."""
     count = setup.count(calls)
     setup.control("Configure", delay_ms=0.0)
-    samples = interleave(_mean(ours, count), _mean(rival, count), setup.runs, warms_up=True)
+    samples = interleave(_mean(ours, count), _mean(rival, count), setup.runs)
     setup.control("Configure", delay_ms=SLOW_MS)
     few = max(1, count // 4)
-    slow = interleave(_mean(ours, few, wall_seconds), _mean(rival, few, wall_seconds), setup.runs, warms_up=True)
+    slow = interleave(_mean(ours, few, wall_seconds), _mean(rival, few, wall_seconds), setup.runs)
     return Measured(
         unit="us of CPU",
         rival="boto3's Table, with the same configuration",
         samples=samples,
-        bars=bars,
+        at_most=at_most,
         conditions=f"{CPU_CONDITIONS}; mean of {count} calls. {conditions}. The detail is a ratio to boto3's Table",
-        details={SLOW_WALL: median(slow.ratios)},
+        details={SLOW_WALL: median(ratios(slow))},
     )
 
 
@@ -90,7 +92,7 @@ def _put(table: Any, prefix: str) -> Work:
 def _compare_puts(setup: Setup, at_most: float, conditions: str, **options: Any) -> Measured:
     plain = open_table(setup)
     ours, rival = _put(ShardedTable(plain, **options), "a"), _put(plain, "b")
-    return compare(setup, ours, rival, PUTS, [Bar("ratio", at_most=at_most)], f"Puts of 1 KB; {conditions}")
+    return compare(setup, ours, rival, PUTS, {"ratio": at_most}, f"Puts of 1 KB; {conditions}")
 
 
 def measure_put(setup: Setup) -> Measured:
@@ -115,11 +117,11 @@ def measure_update(setup: Setup) -> Measured:
         return lambda number: table.update_item(Key={"pk": "cold-room", "sk": f"m#{number:08d}"}, **request)
 
     sharded = ShardedTable(plain, shards=fixed(SHARDS, only_shards=True))
-    bars = [Bar("ratio", at_most=1.4)]
-    return compare(setup, update(sharded), update(plain), PUTS, bars, "Updates; fixed(8, only_shards=True)")
+    at_most, conditions = {"ratio": 1.4}, "Updates; fixed(8, only_shards=True)"
+    return compare(setup, update(sharded), update(plain), PUTS, at_most, conditions)
 
 
-def _compare_pages(setup: Setup, bars: Sequence[Bar], **options: Any) -> Measured:
+def _compare_pages(setup: Setup, at_most: Mapping[str, float], **options: Any) -> Measured:
     """Read the newest page of a collection on shards, and of one in one piece.
 
     The detail `OF_QUERIES` compares with the same queries as boto3's own `Table` sends them, each on a thread.
@@ -142,14 +144,14 @@ def _compare_pages(setup: Setup, bars: Sequence[Bar], **options: Any) -> Measure
         raise ValueError(f"a page should have {PAGE} items")
     ours, rival = partial(read, sharded, "spread"), partial(read, plain, "whole")
     measured = compare(
-        setup, lambda _: ours(), lambda _: rival(), PAGES, bars, f"The newest {PAGE} items of fixed({SHARDS})"
+        setup, lambda _: ours(), lambda _: rival(), PAGES, at_most, f"The newest {PAGE} items of fixed({SHARDS})"
     )
     setup.control("Configure", delay_ms=0.0)
     with ThreadPoolExecutor(len(keys)) as pool:
         count = setup.count(PAGES)
         queries = _mean(lambda _: list(pool.map(lambda key: read(plain, key, each), keys)), count)
-        ratios = interleave(_mean(lambda _: ours(), count), queries, setup.runs, warms_up=True).ratios
-    return replace(measured, details={**measured.details, OF_QUERIES: median(ratios)})
+        samples = interleave(_mean(lambda _: ours(), count), queries, setup.runs)
+    return replace(measured, details={**measured.details, OF_QUERIES: median(ratios(samples))})
 
 
 def _reading(sort_key: str) -> Mapping[str, Any]:
@@ -159,9 +161,9 @@ def _reading(sort_key: str) -> Mapping[str, Any]:
 
 def measure_query(setup: Setup) -> Measured:
     """Read pages through boto3, whose nine queries are nearly all of what it costs."""
-    return _compare_pages(setup, [Bar(OF_QUERIES, at_most=1.3), Bar(SLOW_WALL, at_most=2.5)])
+    return _compare_pages(setup, {OF_QUERIES: 1.3, SLOW_WALL: 2.5})
 
 
 def measure_query_curl(setup: Setup) -> Measured:
     """Read pages through libcurl."""
-    return _compare_pages(setup, [Bar("ratio", at_most=0.8), Bar(SLOW_WALL, at_most=1.5)], transport=curl())
+    return _compare_pages(setup, {"ratio": 0.8, SLOW_WALL: 1.5}, transport=curl())
