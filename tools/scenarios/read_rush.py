@@ -315,11 +315,11 @@ class _RushRun(MessageRun):
         generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
         self.world.preset(self.conversation, generation)
         if self.rush.copies:
-            self.redis.change(self.flag, lambda data: data.set(self.flag, str(self.rush.copies)))
+            self.redis.do("SET", self.flag, self.rush.copies)
 
     def _copies(self) -> int:
         """Return what the conversation's flag says."""
-        return int(self.redis.node_of(self.flag).data.text(self.flag, self.engine.now_ms()) or 0)
+        return int(self.redis.do("GET", self.flag) or 0)
 
     def _look_for_flag(self) -> None:
         if self._copies():

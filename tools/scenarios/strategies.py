@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
+from typing import Any
 
 from redis.exceptions import RedisError
 from ulid import ULID
@@ -243,7 +244,8 @@ class Sources(Strategy):
             world.engine.sleep(random.random() * SOURCES_POLL_SECONDS)
             while True:
                 with suppress(RedisError):
-                    for _, entries in client.xread({SOURCES_STREAM: after}, count=100_000):
+                    read: Any = client.xread({SOURCES_STREAM: after}, count=100_000)
+                    for _, entries in read:
                         after = entries[-1][0]
                         for _, fields in entries:
                             _raise_in_redis(world, client, fields)

@@ -1,12 +1,10 @@
-"""What goes wrong, and when: at random moments, of random kinds, all from the run's seed.
-
-And what operators run beside the load: processes that die at any request, and are started again.
-"""
+"""What goes wrong, and when: at random moments, of random kinds, all from the run's seed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,18 +16,6 @@ from tools.world.product import World
 from tools.world.scenario import FaultPlan
 
 INVENTED_CLOSES = 0.4
-DYING, PAUSING = 0.2, 0.3
-"""Odds of who closes between two steps."""
-LONGEST_PAUSE_SECONDS = 5.0
-RAISER_SECONDS = 0.3
-"""How often something looks whether there is anything to raise."""
-FOLD_SETTLE_SECONDS = 2.0
-FOLDED_PER_SECOND = 400.0
-FOLD_DEATHS = 0.005
-"""The odds that a process that folds dies of one of its requests: it sends hundreds of them."""
-DEATH_SECONDS = 0.01
-"""Mean time from there to its death: as long as a request takes, so that it has happened, or not."""
-LONGEST_REPAIR_SECONDS = 600.0
 
 
 class FaultDriver:
@@ -109,7 +95,7 @@ class FaultDriver:
         def bring_back() -> None:
             for node in nodes:
                 if forgets:
-                    node.fail_over(self._engine.now, lost)
+                    node.fail_over(lost)
                 node.recover()
 
         self._engine.after(seconds, bring_back)
@@ -118,7 +104,7 @@ class FaultDriver:
         self.struck["redis failover"] += 1
         lost = self._random.random() * 4.0
         for node in self._redis.some_nodes(self._random):
-            node.fail_over(self._engine.now, lost)
+            node.fail_over(lost)
 
     def _empty(self) -> None:
         self.struck["redis emptied"] += 1
@@ -140,7 +126,7 @@ class FaultDriver:
 
     def _scribble(self) -> None:
         """Write what is none of ours under some of our keys."""
-        keys = self._redis.keys()
+        keys = self._redis.named_keys()
         if not keys:
             return
         routes = [key for key in keys if ":route:" in key]
@@ -157,34 +143,37 @@ class FaultDriver:
             since_ms = now_ms + round(self._random.uniform(-10_000.0, 2_000.0))
             is_close = self._random.random() < INVENTED_CLOSES
             invented = Close(since_ms, True) if is_close else Generation(since_ms, self._random.randint(2, 24))
-            member = invented.encode()
-            self._redis.change(key, lambda data, key=key, member=member: data.sadd(key, (member,)))  # type: ignore[misc]
+            self._redis.do("SADD", key, invented.encode())
 
     def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
         self.struck["redis holds bytes"] += 1
         noise = self._random.randbytes(8) + b"\xff\xfe"
-        now_ms = self._engine.now_ms()
         for key in routes:
-            self._redis.change(key, lambda data, key=key: data.sadd(key, (noise, b"7@\xff")))  # type: ignore[misc]
+            self._redis.do("SADD", key, noise, b"7@\xff")
         for key in keys:
             if ":reports:" in key:
-                for fields in ({b"r": b"2|" + noise}, {noise: noise}, {b"r": noise}):
-                    self._redis.change(key, lambda data, key=key, fields=fields: data.xadd(key, fields, now_ms, 0))  # type: ignore[misc]
+                for name, value in ((b"r", b"2|" + noise), (noise, noise), (b"r", noise)):
+                    self._redis.do("XADD", key, "*", name, value)
 
     def _change_type(self, routes: Sequence[str], keys: Sequence[str]) -> None:
         self.struck["redis changes types"] += 1
         for key in (routes[0], *keys):
-            self._redis.change(key, lambda data, key=key: data.take(key))  # type: ignore[misc]
-            self._engine.after(
-                self._random.uniform(0.3, 5.0),
-                lambda key=key: self._redis.change(key, lambda data: data.delete(key)),  # type: ignore[misc]
-            )
+            self._redis.do("DEL", key)
+            self._redis.do("RPUSH", key, "foreign")
+            self._engine.after(self._random.uniform(0.3, 5.0), partial(self._take_away, key))
+
+    def _take_away(self, key: str) -> None:
+        """Remove what is of another type, if nothing took its place."""
+        if self._redis.do("TYPE", key) == b"list":
+            self._redis.do("DEL", key)
 
     def _trim(self) -> None:
         self.struck["stream trimmed"] += 1
         oldest_ms = EPOCH_MS + int((self._engine.now - self._random.random()) * 1000)
-        for node in self._redis.some_nodes(self._random):
-            node.change(self._engine.now, lambda data: data.trim(oldest_ms))
+        nodes = self._redis.some_nodes(self._random)
+        for key in self._redis.named_keys():
+            if ":reports:" in key and self._redis.node_of(key) in nodes:
+                self._redis.do("XTRIM", key, "MINID", oldest_ms)
 
     def _kill_consumer(self) -> None:
         consumers = self._consumers()

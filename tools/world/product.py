@@ -164,7 +164,7 @@ class World:
         """Put a generation into the journal and into Redis as if it had always been there."""
         self.store.preset(TABLE.journal, conversation_id, generation)
         key = route_key(TABLE_NAME, conversation_id)
-        self.redis.change(key, lambda data: data.sadd(key, (generation.encode(),)))
+        self.redis.do("SADD", key, generation.encode())
 
     def charge_others(self, wcu: float, every_seconds: float) -> None:
         """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
