@@ -36,6 +36,5 @@ def handler(event: object, context: Any) -> dict[str, Any]:
     given = respond(event, operations, check, remaining_ms=context.get_remaining_time_in_millis())
     error = given.get("error")
     if error:
-        metrics.add_metric(name=MetricName.COMMANDS_REFUSED, unit=MetricUnit.Count, value=1)
         logger.info("command refused", extra={"error": error})
     return given

@@ -7,7 +7,7 @@ import pytest
 from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, ReadRoute
-from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
+from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.redis.registry import RedisRegistry
@@ -229,7 +229,7 @@ class TestReports:
         fake.is_down = is_down
         return fake, fake
 
-    @pytest.mark.parametrize("first", [WriteReport("c", 0, "e", 1.0, 25_000, 0), ReadReport("c", 0, "e", 1.0, 1.0)])
+    @pytest.mark.parametrize("first", [Report("c", 0, "e", 1.0, 25_000, 0), Report("c", 0, "e", 1.0, pages=1.0)])
     def test_reports_are_read_in_order_from_their_stream(self, streams, first):
         """After an id and up to a limit; each conversation in the one stream that its name gives."""
         sink, source = streams
@@ -256,7 +256,7 @@ class TestReports:
     def test_away_is_an_error_for_the_consumer_and_none_for_a_writer(self, dead_streams):
         """Reading fails with the error that its users handle; sending never fails."""
         sink, source = dead_streams
-        sink.send(WriteReport("c", 100, "e", 1.0, 25_000, 0))
+        sink.send(Report("c", 100, "e", 1.0, 25_000, 0))
         for call in (lambda: source.read(0, "0-0", 1), lambda: source.announce(1), source.latest_start_ms):
             with pytest.raises(RegistryUnavailableError):
                 call()

@@ -140,8 +140,7 @@ def test_a_page_of_another_type_stays_until_it_is_removed(redis_server, connect,
             with pytest.raises(RegistryForeignError):
                 call()
         assert admin.get(key) == "foreign"
-    assert telemetry.counts["RegistryMalformed"] == 1
-    assert telemetry.events[0][0] == "foreign data in redis skipped"
+    assert [message for message, _ in telemetry.events] == ["foreign data in redis skipped"]
 
 
 def test_nobody_takes_a_lease_of_another_type(redis_server, connect, table_name):

@@ -20,7 +20,7 @@ from redis.retry import Retry
 from hotpartition.core.access import Certificates
 from hotpartition.core.errors import RegistryRefusedError, RegistryUnavailableError
 from hotpartition.core.ports import StoredPage
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition.redis.cluster import _trust
@@ -164,7 +164,7 @@ def _allowed(connection, table_name):
 
     def send():
         sink = report_sink(connection, table_name, 1)
-        sink.send(WriteReport("c", 1, "e", 10.0, 250, 4))
+        sink.send(Report("c", 1, "e", 10.0, 250, 4))
         if sink.take_dropped():
             raise RegistryRefusedError
 

@@ -11,7 +11,7 @@ from hotpartition.core.errors import InvalidRequestError, RegistryUnavailableErr
 from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute, RoutingItem, StreamEntry
 from hotpartition.core.read_heat import PAGE_COPIES
-from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
+from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, decode_raises, encode_raises
 from hotpartition.dynamodb.item_store import Replacement
@@ -288,7 +288,7 @@ class FakeReports:
     def __init__(self, partitions: int = 2) -> None:
         self.partitions = partitions
         self.streams: list[list[StreamEntry]] = [[] for _ in range(partitions)]
-        self.sent: list[WriteReport | ReadReport] = []
+        self.sent: list[Report] = []
         self.latest: int | None = None
         self.is_down = False
         self.away: set[int] = set()
@@ -299,7 +299,7 @@ class FakeReports:
         if self.is_down:
             raise RegistryUnavailableError("down")
 
-    def send(self, report: WriteReport | ReadReport) -> None:
+    def send(self, report: Report) -> None:
         self.sent.append(report)
         partition = stream_partition_of(report.collection, self.partitions)
         self.append(partition, report.encode(), (report.slot + 1) * 250)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from hotpartition.core.detector import Decision, Thresholds, decide
-from hotpartition.core.reports import ReadReport, WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.core.window import ReportWindow
@@ -22,7 +22,7 @@ class Arrival:
     """A report on its way to the consumer."""
 
     at_ms: int
-    report: WriteReport | ReadReport
+    report: Report
 
 
 @dataclass
@@ -39,9 +39,7 @@ class Fleet:
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
         self.counters = [
-            LoadSampler(
-                environment_id=f"e{i}", sampling_distance_wcu=self.sampling_distance_wcu, random=self.random.random
-            )
+            LoadSampler(environment_id=f"e{i}", sampling_distance=self.sampling_distance_wcu, random=self.random.random)
             for i in range(self.environments)
         ]
 
@@ -57,11 +55,11 @@ class Fleet:
                 now_ms = START_MS + offset
                 crossing = self.random.choice(self.counters).record(collection, 1, now_ms)
                 if crossing is not None:
-                    report = WriteReport(
+                    report = Report(
                         collection=collection,
                         slot=crossing.slot,
                         source=crossing.source,
-                        value_wcu=crossing.value_wcu,
+                        value=crossing.value,
                         position=now_ms - self.message_age_ms(self.random),
                         shard_count=placed_under,
                         is_throttled=self.is_throttled(now_ms),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from hotpartition.core.detector import Decision, Reason, Thresholds
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation, Route
 
 SLOT_MS = 250
@@ -21,17 +21,17 @@ SLOT_MS = 250
 class Sample:
     """A crossing, the WCU that it alone stands for, and its load class."""
 
-    report: WriteReport
+    report: Report
     wcu: float
     load_class: int
 
 
-def is_in_horizon(report: WriteReport, now_ms: int) -> bool:
+def is_in_horizon(report: Report, now_ms: int) -> bool:
     return now_ms // SLOT_MS - 60 <= report.slot <= now_ms // SLOT_MS + 8
 
 
 def decide_plainly(
-    collection: str, reports: Iterable[WriteReport], route: Route, thresholds: Thresholds, *, now_ms: int
+    collection: str, reports: Iterable[Report], route: Route, thresholds: Thresholds, *, now_ms: int
 ) -> tuple[Decision, ...]:
     """Decide from all reports that were ever taken in, in the order of their arrival."""
     samples = list_samples(reports, route, now_ms // SLOT_MS - 60)
@@ -92,17 +92,17 @@ def _undo_close(collection: str, route: Route, rate: float, now_ms: int) -> list
     ]
 
 
-def list_samples(reports: Iterable[WriteReport], route: Route, first_slot: int) -> list[Sample]:
+def list_samples(reports: Iterable[Report], route: Route, first_slot: int) -> list[Sample]:
     """Take each crossing once, a throttled one before another, and count it from its source's last one on."""
-    crossings: dict[tuple[int, str, float], WriteReport] = {}
+    crossings: dict[tuple[int, str, float], Report] = {}
     for report in reports:
-        crossing = (report.slot, report.source, report.value_wcu)
+        crossing = (report.slot, report.source, report.value)
         if report.slot >= first_slot and (crossing not in crossings or report.is_throttled):
             crossings[crossing] = report
     samples, counted = [], {}
     for crossing, report in sorted(crossings.items(), key=lambda item: item[0]):
-        wcu = report.value_wcu - counted.get(crossing[:2], 0.0)
-        counted[crossing[:2]] = report.value_wcu
+        wcu = report.value - counted.get(crossing[:2], 0.0)
+        counted[crossing[:2]] = report.value
         samples.append(Sample(report, wcu, shard_count_at(route, report.position)))
     return samples
 

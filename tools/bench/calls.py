@@ -87,7 +87,7 @@ def _keys(count: int) -> list[str]:
 
 
 def _counter() -> LoadSampler:
-    return LoadSampler(environment_id="0" * 32, sampling_distance_wcu=5.0, random=Random(7).random)
+    return LoadSampler(environment_id="0" * 32, sampling_distance=5.0, random=Random(7).random)
 
 
 def _time_ours(keys: Sequence[str], *, writes_per_ms: float) -> float:

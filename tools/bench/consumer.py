@@ -25,7 +25,7 @@ from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer, RunS
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import Journal, JournalEntry
-from hotpartition.core.reports import READ_LIMIT, WriteReport, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import SLOT_MS
@@ -139,11 +139,11 @@ class _Feed:
         at_ms = self.start_ms + number * POLL_MS
         for _ in range(self._per_pass):
             conversation = f"conversation-{bisect_left(weights, random.random() * weights[-1])}"
-            report = WriteReport(
+            report = Report(
                 collection=conversation,
                 slot=at_ms // SLOT_MS,
                 source=f"{random.randrange(ENVIRONMENTS):032x}",
-                value_wcu=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
+                value=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
                 position=at_ms - random.randrange(POLL_MS),
                 shard_count=0,
             )
@@ -200,7 +200,7 @@ def _only_decode(source: RedisReportSource, partitions: int, clock: _FedClock, p
         for partition in range(partitions):
             entries: Sequence[Any] = source.read(partition, after[partition], READ_LIMIT)
             for entry in entries:
-                WriteReport.decode(entry.text)
+                Report.decode(entry.text)
             if entries:
                 after[partition] = entries[-1].entry_id
                 count += len(entries)

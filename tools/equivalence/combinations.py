@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.ports import ReadRoute
-from hotpartition.core.reports import ReadReport, WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Member, Route
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
@@ -179,7 +179,7 @@ def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
 class NoReports:
     """Nobody listens: raises come from the state machine."""
 
-    def send(self, report: WriteReport | ReadReport) -> None:
+    def send(self, report: Report) -> None:
         """Drop a report."""
 
     def take_dropped(self) -> int:

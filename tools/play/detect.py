@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotpartition.core.reports import WriteReport, stream_partition_of
+from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.report_streams import FIELD
 from hotpartition.runtime.settings import Settings
@@ -73,7 +73,7 @@ async def heat(rig: Rig, conversation_id: str) -> Heat:
     entries: Any = rig.redis.xrange(
         reports_key(rig.table, stream_partition_of(conversation_id, Settings.defaults("write").stream_partitions))
     )
-    reports = (WriteReport.decode(fields[FIELD]) for _, fields in entries)
+    reports = (Report.decode(fields[FIELD]) for _, fields in entries)
     shares = offered_by_environment(report for report in reports if report.collection == conversation_id)
     return Heat(
         raised_after_seconds=min(seen.raises).seen_at - onset if seen.raises else None,
@@ -83,12 +83,12 @@ async def heat(rig: Rig, conversation_id: str) -> Heat:
     )
 
 
-def offered_by_environment(reports: Iterable[WriteReport]) -> dict[str, float]:
+def offered_by_environment(reports: Iterable[Report]) -> dict[str, float]:
     """Estimate what each environment offered, in WCU: the sum of the largest value that it reported in each slot."""
     largest: dict[tuple[str, int], float] = {}
     for report in reports:
         place = report.source, report.slot
-        largest[place] = max(largest.get(place, 0.0), report.value_wcu)
+        largest[place] = max(largest.get(place, 0.0), report.value)
     shares: dict[str, float] = defaultdict(float)
     for (source, _), value in largest.items():
         shares[source] += value

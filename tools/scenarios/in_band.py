@@ -30,8 +30,8 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.load_counting import Offer
 from hotpartition.engine.raising import Raised
-from hotpartition.engine.write_counting import Offer
 from hotpartition.runtime.build import build_engine, build_thresholds
 from hotpartition.runtime.connect import open_in_band
 from hotpartition.runtime.settings import Settings

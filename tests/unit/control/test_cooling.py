@@ -13,7 +13,7 @@ from hotpartition.control.cooling import (
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from support.builders import World, route_of
 from support.fleet import START_MS
 
@@ -47,7 +47,7 @@ def offer(world, wcu_per_second, *, collection="c", seconds=5):
     """Reports of a load that ends now."""
     end = world.clock.now_ms // 250 + 1
     for slot in range(end - 4 * seconds, end):
-        world.reports.send(WriteReport(collection, slot, "e", wcu_per_second / 4, slot * 250, 4))
+        world.reports.send(Report(collection, slot, "e", wcu_per_second / 4, slot * 250, 4))
 
 
 def closed(world):
@@ -196,7 +196,7 @@ def test_a_consumer_forgets_the_route_that_it_closed(world):
         is_closed = bool(world.table.routes["c"].route.closes)
         # Warm, then nearly idle until it is closed, then hot.
         wcu = 600 if world.clock.now_ms < START_MS + 6_000 else 3_000 if is_closed else 10
-        world.reports.send(WriteReport("c", world.clock.now_ms // 250, "e", wcu / 4, world.clock.now_ms, 4))
+        world.reports.send(Report("c", world.clock.now_ms // 250, "e", wcu / 4, world.clock.now_ms, 4))
         if is_closed and world.table.reasons["c"].startswith("still-warm"):
             kept_at.append(world.clock.now_ms)
 

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.reports import ReadReport
+from hotpartition.core.reports import Report
 from hotpartition.core.sampler import SLOT_MS
 from support.builders import World
 from support.fleet import START_MS, Fleet
@@ -84,7 +84,7 @@ def play_reads(name):
             return
         for source in range(20):
             rcu = READS[name](at) * SLOT_MS / 1_000 / 20 * random.uniform(0.9, 1.1)
-            world.reports.send(ReadReport("room", world.clock.now_ms // SLOT_MS - 1, f"e{source}", rcu, 1.0))
+            world.reports.send(Report("room", world.clock.now_ms // SLOT_MS - 1, f"e{source}", rcu, pages=1.0))
 
     world.clock.on_sleep = arrive
     world.consumer().run(run_ms=10_000)

@@ -3,7 +3,7 @@
 import pytest
 
 from hotpartition.control.hot_keys import NO_HEAT, Heat, measure_heat
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.window import ReportWindow
 from support.fleet import START_MS, Fleet
 
@@ -32,5 +32,5 @@ def test_hand_worked():
     window = ReportWindow()
     first = START_MS // 250
     for slot, source, is_throttled in ((first, "a", False), (first, "b", True), (first + 3, "a", False)):
-        window.add(WriteReport("c", slot, source, 10.0, START_MS, 0, is_throttled), START_MS + 1_000)
+        window.add(Report("c", slot, source, 10.0, START_MS, 0, is_throttled), START_MS + 1_000)
     assert measure_heat(window.as_mapping()["c"], START_MS + 1_000) == Heat(4.0, 0.5)

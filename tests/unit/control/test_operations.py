@@ -5,7 +5,7 @@ import pytest
 from hotpartition.core.closes import Refusal
 from hotpartition.core.errors import InvalidRequestError, ThrottledError
 from hotpartition.core.ports import JournalEntry
-from hotpartition.core.reports import ReadReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.engine.closing import CloseStep
 from support.builders import World, route_of
@@ -59,7 +59,7 @@ class TestHot:
         write(world, 100, "both", seed=2)
         for collection, rcu in (("read", 4_000.0), ("both", 1_000.0)):
             for slot in range(NOW_MS // 250 - 24, NOW_MS // 250):
-                world.reports.send(ReadReport(collection, slot, "e", rcu / 4, rcu / 40))
+                world.reports.send(Report(collection, slot, "e", rcu / 4, pages=rcu / 40))
         hot = world.operations().list_hot(20)
         assert [row.collection for row in hot.rows] == ["read", "written", "both"]
         assert [row.rcu_per_second for row in hot.rows] == [4_000, 0, 1_000]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.detector import Reason, decide, size_route
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.window import CollectionReports, ReportWindow
 from hotpartition_messages.message_ids import MAX_TIME_MS
@@ -64,21 +64,22 @@ def test_a_raise_under_a_pending_close_comes_first():
     route = Route(frozenset({Generation(START_MS - 1, 2)}), frozenset({Close(CLOSE_MS, True)}))
     reports = CollectionReports()
     for arrival in Fleet().offer(lambda _: 8_000, 3_000, placed_under=2):
-        reports.add(*arrival.report[1:3], arrival.report[3:])
+        reports.add(*arrival.report[1:3], arrival.report[3:7])
     (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 3_000)
     assert decision.reason is Reason.RAISED
     assert not decision.keeps_n
 
 
 samples = st.builds(
-    WriteReport,
+    Report,
     collection=st.just("c"),
     slot=st.integers(START_MS // 250 - 30, START_MS // 250 + 4),
     source=st.sampled_from(["a", "b", "c"]),
-    value_wcu=st.integers(1, 500).map(float),
+    value=st.integers(1, 500).map(float),
     position=st.integers(0, MAX_TIME_MS) | st.integers(START_MS - 9_000, START_MS + 5_000),
     shard_count=st.integers(0, 8),
     is_throttled=st.booleans(),
+    pages=st.just(0.0),
 )
 some_routes = st.lists(st.tuples(st.integers(1, 128), st.integers(START_MS - 9_000, START_MS)), max_size=3)
 
@@ -88,7 +89,7 @@ def test_every_raise_helps_and_stays_within_bounds(reports, generations):
     """Whatever is reported: a raise gives its own messages more shards than they had, and never passes the cap."""
     state, route = CollectionReports(), route_of(*generations)
     for report in reports:
-        state.add(*report[1:3], report[3:])
+        state.add(*report[1:3], report[3:7])
     decisions = decide("c", state, route, THRESHOLDS, now_ms=START_MS)
     assert decisions
     for decision in decisions:
@@ -107,9 +108,7 @@ def test_the_window_holds_no_more_than_the_horizon():
             now_ms = START_MS + 1_000 * tick
             for i in range(100):
                 name = f"{tick}-{i}"
-                window.add(
-                    WriteReport(f"c-{name}", now_ms // 250, f"e-{name}", 900.0 if i == 0 else 5.0, now_ms, 0), now_ms
-                )
+                window.add(Report(f"c-{name}", now_ms // 250, f"e-{name}", 900.0 if i == 0 else 5.0, now_ms, 0), now_ms)
             window.forget(now_ms)
             taken.append(tracemalloc.get_traced_memory()[0])
             assert len(window.as_mapping()) <= 1_600
@@ -122,7 +121,7 @@ def test_the_window_holds_no_more_than_the_horizon():
 def test_a_window_without_thresholds_lists_all_conversations():
     """Who looks at a moment, like an operator, looks at everything."""
     window = ReportWindow()
-    window.add(WriteReport("c", START_MS // 250, "e", 1.0, START_MS, 0), START_MS)
+    window.add(Report("c", START_MS // 250, "e", 1.0, START_MS, 0), START_MS)
     assert window.to_judge() == ["c"]
     window.forget(START_MS + 15_000)
     assert window.to_judge() == ["c"]

@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from hotpartition.core.detector import Decision, decide
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Route
 from hotpartition.core.window import ReportWindow
 from support.builders import THRESHOLDS, route_of
@@ -26,11 +26,11 @@ class Judges:
 
     routes: dict[str, Route]
     window: ReportWindow = field(default_factory=lambda: ReportWindow(THRESHOLDS.loud_wcu))
-    taken: list[WriteReport] = field(default_factory=list)
+    taken: list[Report] = field(default_factory=list)
     seen: Counter = field(default_factory=Counter)
 
-    def take(self, report: WriteReport, now_ms: int) -> None:
-        is_taken = self.window.add(WriteReport.decode(report.encode()), now_ms)
+    def take(self, report: Report, now_ms: int) -> None:
+        is_taken = self.window.add(Report.decode(report.encode()), now_ms)
         assert is_taken == is_in_horizon(report, now_ms)
         if is_taken:
             self.taken.append(report)
@@ -64,14 +64,15 @@ class Judges:
 # Few sources and slots, so that values of one source meet; sums that are exact in any order, and sums that are not.
 values = st.integers(1, 100).map(lambda k: 5.0 * k) | st.floats(0.1, 500.0)
 reports = st.builds(
-    WriteReport,
+    Report,
     collection=st.sampled_from(CONVERSATIONS),
     slot=st.integers(START_SLOT - 8, START_SLOT + 4) | st.integers(START_SLOT - 64, START_SLOT + 30),
     source=st.sampled_from(["e", "e.1", "f", "g"]),
-    value_wcu=values,
+    value=values,
     position=st.sampled_from([0, START_MS - 4_000, START_MS]) | st.integers(START_MS - 9_000, START_MS + 5_000),
     shard_count=st.sampled_from([0, 2, 8]),
     is_throttled=st.booleans(),
+    pages=st.just(0.0),
 )
 # Sorted by hypothesis' own choice: each step brings reports, some of them again, and lets time pass.
 steps = st.lists(
@@ -116,20 +117,21 @@ def test_two_hot_classes_are_judged_as_in_the_reference(older, newer, shard_coun
     for source, position, wcu in (("e", START_MS - 9_000, older), ("f", START_MS - 1_000, newer)):
         for slot, value in enumerate(wcu, START_SLOT - len(wcu) + 1):
             if value:
-                judges.take(WriteReport("a", slot, source, value, position, 0), START_MS)
+                judges.take(Report("a", slot, source, value, position, 0), START_MS)
     judges.compare(START_MS + waiting_ms)
 
 
 # So few slots, sources and values that they meet all the time.
 close_reports = st.builds(
-    WriteReport,
+    Report,
     collection=st.just("a"),
     slot=st.integers(START_SLOT - 7, START_SLOT + 1),
     source=st.sampled_from(["f", "e"]),
-    value_wcu=st.sampled_from([0.1, 0.7, 49.9, 50.1, 99.9, 100.0, 260.0]),
+    value=st.sampled_from([0.1, 0.7, 49.9, 50.1, 99.9, 100.0, 260.0]),
     position=st.integers(START_MS - 3, START_MS + 3),
     shard_count=st.just(0),
     is_throttled=st.sampled_from([False] * 9 + [True]),
+    pages=st.just(0.0),
 )
 
 

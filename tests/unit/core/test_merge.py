@@ -25,7 +25,6 @@ def test_two_copies_that_differ_are_one_entry_always_the_same():
     merge.add(shard, QueryResponse((second,), is_exhausted=True))
     merge.add(base, QueryResponse((first,), is_exhausted=True))
     assert merge.page().items == (first,)
-    assert merge.page().divergent == 1
 
 
 class Shelf:
@@ -75,7 +74,6 @@ class Shelf:
         expected = self.expected()
         assert [m.sort_key for m in page.items] == expected[: self.range.limit]
         assert page.has_more == (len(expected) > self.range.limit)
-        assert page.divergent == 0
 
 
 @given(

@@ -5,7 +5,7 @@ from math import exp
 
 import pytest
 
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.core.window import HORIZON_SLOTS, SLOTS_PER_SECOND, ReportWindow
 from hotpartition.runtime.settings import Settings
@@ -57,13 +57,13 @@ def test_a_report_takes_as_much_of_the_window_as_is_stated():
     """Of many keys and sources, over the whole horizon; within a quarter, whatever the interpreter."""
     count, span_ms, start_ms = 20_000, HORIZON_SLOTS * SLOT_MS, 1_800_000_000_000
     at = [start_ms + index * span_ms // count for index in range(count)]
-    reports = [WriteReport(f"c-{i * 7919 % 1_000:07}", t // SLOT_MS, f"{i:032x}", 5.0, t, 0) for i, t in enumerate(at)]
+    reports = [Report(f"c-{i * 7919 % 1_000:07}", t // SLOT_MS, f"{i:032x}", 5.0, t, 0) for i, t in enumerate(at)]
     entries = [report.encode() for report in reports]
     tracemalloc.start()
     try:
         window = ReportWindow()
         for entry in entries:
-            window.add(WriteReport.decode(entry), start_ms + span_ms)
+            window.add(Report.decode(entry), start_ms + span_ms)
         taken = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.read_heat import ReadReason, decide_reads, loud_rcu
-from hotpartition.core.reports import ReadReport
+from hotpartition.core.reports import Report
 from hotpartition.core.window import CollectionReports, ReportWindow
 from support.fleet import START_MS
 
@@ -25,7 +25,7 @@ def window_of(reports):
 
 
 def steady(rcu_per_second, slots):
-    return [ReadReport("c", slot, "e", rcu_per_second / 4, 1.0) for slot in slots]
+    return [Report("c", slot, "e", rcu_per_second / 4, pages=1.0) for slot in slots]
 
 
 @pytest.mark.parametrize(("rcu", "is_hot"), [(1_500, False), (1_501, True)])
@@ -48,11 +48,11 @@ def test_a_decision_says_its_load():
 
 
 reports = st.builds(
-    ReadReport,
+    Report,
     collection=st.sampled_from("cd"),
     slot=st.integers(START_SLOT - 64, START_SLOT + 9),
     source=st.sampled_from(["e", "f"]),
-    value_rcu=st.integers(1, 30).map(lambda k: 100.0 * k),
+    value=st.integers(1, 30).map(lambda k: 100.0 * k),
     pages=st.just(1.0),
 )
 
@@ -67,7 +67,7 @@ def test_order_and_repetition_change_nothing_and_no_hot_key_is_left_out(arriving
         for report in arriving:
             if report.collection == collection and START_SLOT - 60 <= report.slot <= START_SLOT + 8:
                 place = report.slot, report.source
-                largest[place] = max(report.value_rcu, largest.get(place, 0.0))
+                largest[place] = max(report.value, largest.get(place, 0.0))
         ends = range(START_SLOT - 19, START_SLOT + 1)
         seconds = [sum(rcu for (slot, _), rcu in largest.items() if end - 4 < slot <= end) for end in ends]
         decision = decide(window, collection=collection)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.sampler import SLOT_MS, Crossing, LoadSampler, ReadSampler, slot_of
+from hotpartition.core.sampler import SLOT_MS, Crossing, LoadSampler, slot_of
 
 
 def counter(z, seed, max_tracked):
-    return LoadSampler(environment_id="e", sampling_distance_wcu=z, random=Random(seed).random, max_tracked=max_tracked)
+    return LoadSampler(environment_id="e", sampling_distance=z, random=Random(seed).random, max_tracked=max_tracked)
 
 
 def estimate(crossings):
@@ -21,7 +21,7 @@ def estimate(crossings):
     values = {}
     for c in crossings:
         if c is not None:
-            values[c.slot, c.source] = max(values.get((c.slot, c.source), 0.0), c.value_wcu)
+            values[c.slot, c.source] = max(values.get((c.slot, c.source), 0.0), c.value)
     return sum(values.values())
 
 
@@ -64,9 +64,7 @@ def test_memory_is_bounded_and_the_estimate_stays_unbiased_beyond_it():
 
 def fleet_second(random, environments, rate_wcu, z):
     """One second of a load spread at random over a fleet; returns the estimate and the reports sent."""
-    fleet = [
-        LoadSampler(environment_id=str(i), sampling_distance_wcu=z, random=random.random) for i in range(environments)
-    ]
+    fleet = [LoadSampler(environment_id=str(i), sampling_distance=z, random=random.random) for i in range(environments)]
     crossings = []
     for write in range(rate_wcu):
         now_ms = write * 1000 // rate_wcu
@@ -87,40 +85,9 @@ def test_the_fleet_estimate_is_as_precise_as_stated():
     assert fmean(sent for _, sent in seconds) == pytest.approx(80, rel=0.02)
 
 
-def read_estimate(crossings):
-    """What the consumer makes of crossings of reads: RCU and pages."""
-    latest = {(c.slot, c.source): c for c in sorted(filter(None, crossings), key=lambda c: c.value_rcu)}
-    return sum(c.value_rcu for c in latest.values()), sum(c.pages for c in latest.values())
-
-
-@given(st.lists(st.sampled_from([0.5, 3.0, 8.5, 300.0]), min_size=1, max_size=80), st.integers(0, 1000))
-def test_read_crossings_are_those_of_the_write_counter(costs, seed):
-    """The sampling is the same; a later crossing of a slot never has less of anything."""
-    options = {"environment_id": "e", "random": Random(seed).random}
-    reads = ReadSampler(sampling_distance_rcu=20.0, **options)
-    writes = LoadSampler(sampling_distance_wcu=20.0, environment_id="e", random=Random(seed).random)
-    slot, value, pages = -1, 0.0, 0.0
-    for at, cost in enumerate(costs):
-        crossing, expected = reads.record("c", cost, at * 20), writes.record("c", cost, at * 20)
-        assert (crossing and crossing[1:4]) == expected
-        if crossing is None:
-            continue
-        if crossing.slot != slot:
-            slot, value, pages = crossing.slot, 0.0, 0.0
-        assert crossing.value_rcu > value
-        assert crossing.pages > pages
-        value, pages = crossing.value_rcu, crossing.pages
-
-
-def test_a_page_past_the_bound_of_memory_is_reported_by_itself():
-    sampler = ReadSampler(environment_id="e", sampling_distance_rcu=1.0, random=lambda: 0.5, max_tracked=0)
-    assert sampler.record("c", 4.0, 0)[1:5] == (0, "e.1", 4.0, 1.0)
-
-
-def test_threads_lose_no_page():
+def test_threads_lose_nothing():
     """A server's threads share one counter: what they count together is what one would have counted."""
-    counter = ReadSampler(environment_id="e", sampling_distance_rcu=1.0, random=lambda: 0.5)
+    subject = counter(1.0, 1, 4096)
     with ThreadPoolExecutor(8) as pool:
-        crossings = list(pool.map(lambda _: counter.record("c", 1.0, 0), range(8_000)))
-    assert sorted(c.value_rcu for c in crossings) == [float(n) for n in range(1, 8_001)]
-    assert read_estimate(crossings) == (8_000, pytest.approx(8_000))
+        crossings = list(pool.map(lambda _: subject.record("c", 1.0, 0), range(8_000)))
+    assert sorted(c.value for c in crossings) == [float(n) for n in range(1, 8_001)]

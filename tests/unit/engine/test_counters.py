@@ -135,7 +135,7 @@ class TestWithoutToken:
         add(world, 1, None, writer=writer)
         add(world, writer=writer)
         assert {report.collection for report in world.reports.sent} == {KEY}
-        assert max(report.value_wcu for report in world.reports.sent) == 3
+        assert max(report.value for report in world.reports.sent) == 3
 
 
 class TestWithToken:

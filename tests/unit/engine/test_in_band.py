@@ -13,8 +13,8 @@ from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
+from hotpartition.engine.load_counting import Offer
 from hotpartition.engine.raising import Raiser
-from hotpartition.engine.write_counting import Offer
 from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
 from tools.scenarios.in_band import count_false_raises
 

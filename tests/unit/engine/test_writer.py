@@ -119,7 +119,7 @@ def test_a_write_is_counted_once_however_often_it_is_tried(world):
     """Offered load, once per request; a throttled sample is sent again with the same value, and says so."""
     world.table.failures = [KEY_RANGE_THROTTLE, KEY_RANGE_THROTTLE]
     world.writer(sampling_distance_wcu=0.5).write(new_message())
-    values = [(r.value_wcu, r.is_throttled, r.shard_count) for r in world.reports.sent]
+    values = [(r.value, r.is_throttled, r.shard_count) for r in world.reports.sent]
     assert len(values) == 2
     assert values[0][0] == values[1][0]
     assert [v[1:] for v in values] == [(False, 0), (True, 0)]
@@ -132,7 +132,7 @@ def test_units_are_those_of_the_very_item(world, extra, raised, expected):
         world.raise_to(4, 0)
     empty = item_size_bytes(build_message(body="").to_item("c"))
     world.writer(sampling_distance_wcu=0.001).write(new_message("x" * (1024 - empty + extra)))
-    assert world.reports.sent[-1].value_wcu == pytest.approx(expected, abs=0.001)
+    assert world.reports.sent[-1].value == pytest.approx(expected, abs=0.001)
 
 
 def test_dropped_reports_are_counted(world):

@@ -219,7 +219,6 @@ class MessagePageCodec:
             return Page(
                 items=tuple([Message.from_item(item) for item in document["items"]]),
                 has_more=document["has_more"],
-                divergent=0,
                 last=document["last"],
                 hidden=tuple([Message.from_item(item) for item in document["hidden"]]),
             )

@@ -108,7 +108,7 @@ class MessageReader:
         started_ms = self._now_ms()
         page_range = build_range(request)
         if page_range is None:
-            return self._result(request, Page((), has_more=False, divergent=0), started_ms)
+            return self._result(request, Page((), has_more=False), started_ms)
         if self._newest is not None and request.is_newest:
             newest = self._newest.read(
                 request.conversation_id,

@@ -248,7 +248,6 @@ class Consumer:
         try:
             entry = self._raiser.persist(lambda: self._journal.get(collection, is_strong=True), deadline_ms=deadline_ms)
         except RetryLaterError:
-            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return False
         except MalformedGenerationError as error:
             report_unreadable(self._telemetry, collection, reason=str(error))

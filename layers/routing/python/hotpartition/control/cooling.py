@@ -125,7 +125,6 @@ class Cooler:
             self._registry.keep_closing_cursor(BEGINNING)
             return
         except RetryLaterError:
-            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return
         open_ = [item.collection for item in items if item.route and item.route.shard_count_at(None)]
         cooled = [each for each in open_ if not self._is_warm(each)]

@@ -10,7 +10,7 @@ from hotpartition.control.ends import ControlEnds
 from hotpartition.core.errors import InvalidCollectionError, MalformedReportError, RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import StreamEntry
-from hotpartition.core.reports import READ_LIMIT, ReadReport, WriteReport, stream_partition_of
+from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
 from hotpartition.core.window import ReportWindow
 
 MAX_SKIPS_LOGGED = 100
@@ -35,7 +35,7 @@ class _Cursor:
 
 
 class StreamReader:
-    """Reads streams, each from where it was left. Counts skipped entries; metrics and logs name them if `is_named`.
+    """Reads streams, each from where it was left. Counts skipped entries; logs name them if `is_named`.
 
     Reports go to the window of their kind. `most_reads` bounds the reads of one stream at a time.
     """
@@ -111,43 +111,22 @@ class StreamReader:
     def _take(self, entries: Sequence[StreamEntry]) -> None:
         now_ms = self._clock.now_ms()
         self.entries += len(entries)
-        decode, check, add = WriteReport.decode, self._form.check, self.writes.add
+        decode, check, add = Report.decode, self._form.check, self.writes.add
         for entry_id, text in entries:
             try:
                 report = decode(text)
                 check(report.collection)
             except (MalformedReportError, InvalidCollectionError) as error:
-                # Or a report of reads, of which there are few: recognized here, they cost the others nothing.
-                self._take_other(entry_id, text, now_ms, str(error))
+                self._skip(entry_id, str(error))
                 continue
-            if not add(report, now_ms):
-                self._leave_out()
-
-    def _take_other(self, entry_id: str, text: str, now_ms: int, reason: str) -> None:
-        """Take in a report of reads, or skip an entry that is not a report, as `reason` says."""
-        if not ReadReport.is_one(text):
-            self._skip(entry_id, reason)
-            return
-        try:
-            report = ReadReport.decode(text)
-            self._form.check(report.collection)
-        except (MalformedReportError, InvalidCollectionError) as error:
-            self._skip(entry_id, str(error))
-            return
-        if not self.reads.add(report, now_ms):
-            self._leave_out()
-
-    def _leave_out(self) -> None:
-        self.out_of_window += 1
-        if self._is_named:
-            self._telemetry.count(MetricName.REPORTS_OUT_OF_WINDOW)
+            is_taken = self.reads.add(report, now_ms) if report.pages else add(report, now_ms)
+            self.out_of_window += not is_taken
 
     def _skip(self, entry_id: str, reason: str) -> None:
         """Count a malformed entry, and log it unless many were logged lately: there may be thousands a second."""
         self.malformed += 1
         if not self._is_named:
             return
-        self._telemetry.count(MetricName.REPORTS_MALFORMED)
         self._skips_logged += 1
         if self._skips_logged <= MAX_SKIPS_LOGGED:
             self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=reason[:REASON_LENGTH])

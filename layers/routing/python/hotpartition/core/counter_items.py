@@ -32,10 +32,6 @@ class Cell(NamedTuple):
         """Implement `MergeItem.rank`."""
         return self.amount
 
-    def has_same_content(self, other: Cell) -> bool:
-        """Implement `MergeItem.has_same_content`."""
-        return self.amount == other.amount
-
 
 class Addition(NamedTuple):
     """An addition that counts once: DynamoDB's own token for it, the cell that it goes to, and how much it adds.

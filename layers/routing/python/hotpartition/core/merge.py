@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, sqrt
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from hotpartition.core.capacity import READ_UNIT_BYTES
 from hotpartition.core.items import KeyT, Ordered
@@ -51,9 +51,6 @@ class MergeItem(Protocol[KeyT_co]):
     @property
     def rank(self) -> Any:
         """Orders copies of different content, so that every reader chooses the same one."""
-
-    def has_same_content(self, other: Self) -> bool:
-        """Say whether both copies carry the same content."""
 
 
 ItemT = TypeVar("ItemT", bound=MergeItem[Any])
@@ -111,7 +108,7 @@ class QueryResponse(Generic[KeyT, ItemT]):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[KeyT, ItemT]):
-    """Items in the page's order, each once. `divergent` counts sort keys whose copies differ in content.
+    """Items in the page's order, each once.
 
     `last` is the sort key that the page ends with, shown or not: the next page begins behind it. `hidden` are the items
     that lie between the others and are not shown. `units` is the RCU of reading it.
@@ -119,7 +116,6 @@ class Page(Generic[KeyT, ItemT]):
 
     items: tuple[ItemT, ...]
     has_more: bool
-    divergent: int
     last: KeyT | None = None
     hidden: tuple[ItemT, ...] = ()
     units: float = field(default=0.0, compare=False)
@@ -247,8 +243,7 @@ class PageMerge(Generic[KeyT, ItemT]):
             sort_keys = [sort_key for sort_key in sort_keys if self._precedes(sort_key, reached)]
         end = self._find_edge(sort_keys)
         last = sort_keys[:end][-1] if sort_keys[:end] else None
-        chosen = [self._found[sort_key] for sort_key in sort_keys[:end]]
-        items = [choose_copy(copies) for copies in chosen]
+        items = [choose_copy(self._found[sort_key]) for sort_key in sort_keys[:end]]
         hidden: list[ItemT] = []
         if self._has_hidden and self.is_shown is not None:
             hidden = [item for item in items if not self.is_shown(item)]
@@ -256,7 +251,6 @@ class PageMerge(Generic[KeyT, ItemT]):
         return Page(
             items=tuple(items),
             has_more=end is not None or reached is not None,
-            divergent=sum(1 for copies in chosen if len(copies) > 1 and not _is_same(copies)),
             last=reached if end is None and reached is not None else last,
             hidden=tuple(hidden),
         )
@@ -455,10 +449,6 @@ def _find_end(count: int, limit: int, shows: Callable[[int], bool]) -> int | Non
             return index
         shown += is_shown
     return None
-
-
-def _is_same(copies: Sequence[ItemT]) -> bool:
-    return all(copies[0].has_same_content(copy) for copy in copies[1:])
 
 
 def choose_copy(copies: Sequence[ItemT]) -> ItemT:

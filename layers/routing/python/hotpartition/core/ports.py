@@ -16,7 +16,7 @@ from hotpartition.core.fleet_load import Cell, FleetLoad
 from hotpartition.core.items import KeyT
 from hotpartition.core.merge import ItemT, KeyQuery, QueryResponse
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.reports import ReadReport, WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Member, Route
 from hotpartition.core.route_history import Cause, Raise
 
@@ -300,7 +300,7 @@ class RoutingItems(Protocol):
 class ReportSink(Protocol):
     """Where reports go. Fails open, returns at once: a report that cannot be sent is dropped and counted."""
 
-    def send(self, report: WriteReport | ReadReport) -> None:
+    def send(self, report: Report) -> None:
         """Send a report, in the background."""
 
     def take_dropped(self) -> int:

@@ -15,8 +15,8 @@ An entry's text is eight parts with `|` between them, a format shared by all ver
 
 A write whose report is already sent when the put is throttled is reported again as throttled, with the same value.
 
-A read report has format `3` and six parts: format, collection, slot, value in RCU, pages that the source counted of
-this collection in this slot, source. Reads are counted by sources of their own. A consumer that does not know the
+A read report has format `3` and six parts: format, collection, slot, value in RCU, how many pages like the sampled one
+that value is, source. Reads are counted by sources of their own. A consumer that does not know the
 format counts the entry as malformed.
 """
 
@@ -29,7 +29,7 @@ from hotpartition.core.errors import MalformedReportError
 
 FORMAT = "2"
 READ_FORMAT = "3"
-MAX_VALUE_WCU = 1e6
+MAX_VALUE = 1e6
 MAX_SOURCE_LENGTH = 64
 READ_LIMIT = 5_000
 """Entries taken from one stream at a time; a full response is followed by another read at once."""
@@ -40,93 +40,76 @@ _READ_PARTS = 6
 _FLAGS = {"0": False, "1": True}
 
 
-class WriteReport(NamedTuple):
-    """One sampled crossing (docs/architecture.md)."""
+class Report(NamedTuple):
+    """One sampled crossing (docs/architecture.md), of writes; or of reads, where it has `pages`.
+
+    `value` is the load that the source counted of the collection in the slot so far, up to sampling, in WCU or RCU.
+    """
 
     collection: str
     slot: int
     source: str
-    value_wcu: float
-    position: int
-    shard_count: int
+    value: float
+    position: int = 0
+    shard_count: int = 0
     is_throttled: bool = False
+    pages: float = 0.0
 
     def encode(self) -> str:
         """Build the stream entry's text."""
-        collection, slot, source, value_wcu, position, shard_count, is_throttled = self
+        collection, slot, source, value, position, shard_count, is_throttled, pages = self
+        if pages:
+            return f"{READ_FORMAT}|{_escape(collection)}|{slot}|{value!r}|{pages!r}|{source}"
         flag = "1" if is_throttled else "0"
-        return f"{FORMAT}|{_escape(collection)}|{slot}|{value_wcu!r}|{position}|{shard_count}|{flag}|{source}"
+        return f"{FORMAT}|{_escape(collection)}|{slot}|{value!r}|{position}|{shard_count}|{flag}|{source}"
 
     @classmethod
-    def decode(cls, text: str) -> WriteReport:
+    def decode(cls, text: str) -> Report:
         """Parse a stream entry.
 
         Raises:
             MalformedReportError: with the reason.
         """
-        parts = text.split(_SEPARATOR, _PARTS - 1)
-        if parts[0] != FORMAT:
-            raise MalformedReportError(f"format {parts[0]!r} is not {FORMAT!r}")
-        if len(parts) != _PARTS:
-            raise MalformedReportError(f"{len(parts)} parts, not {_PARTS}")
-        _, collection, slot, value, position, n, flag, source = parts
+        kind, _, rest = text.partition(_SEPARATOR)
         try:
-            report = cls(_unescape(collection), int(slot), source, float(value), int(position), int(n), _FLAGS[flag])
+            if kind == FORMAT:
+                return cls._decode_write(rest)
+            if kind == READ_FORMAT:
+                return cls._decode_read(rest)
         except KeyError as error:
             raise MalformedReportError(f"throttled is {error}, neither 0 nor 1") from error
         except ValueError as error:
             raise MalformedReportError(str(error)) from error
-        _check_source_and_value(source, report.value_wcu, "WCU")
+        raise MalformedReportError(f"format {kind!r} is neither {FORMAT!r} nor {READ_FORMAT!r}")
+
+    @classmethod
+    def _decode_write(cls, rest: str) -> Report:
+        parts = rest.split(_SEPARATOR, _PARTS - 2)
+        if len(parts) != _PARTS - 1:
+            raise MalformedReportError(f"{len(parts) + 1} parts, not {_PARTS}")
+        collection, slot, value, position, n, flag, source = parts
+        report = cls(_unescape(collection), int(slot), source, float(value), int(position), int(n), _FLAGS[flag])
+        _check_source_and_value(source, report.value, "WCU")
         if report.slot < 0 or report.position < 0 or report.shard_count < 0:
             raise MalformedReportError("slot, position and shard count should not be negative")
         return report
 
-
-class ReadReport(NamedTuple):
-    """One sampled crossing of reads: the count of a source in a slot so far, up to sampling."""
-
-    collection: str
-    slot: int
-    source: str
-    value_rcu: float
-    pages: float
-
-    def encode(self) -> str:
-        """Build the stream entry's text."""
-        collection, slot, source, value_rcu, pages = self
-        return f"{READ_FORMAT}|{_escape(collection)}|{slot}|{value_rcu!r}|{pages!r}|{source}"
-
-    @staticmethod
-    def is_one(text: str) -> bool:
-        """Say whether a stream entry means to be a read report."""
-        return text.startswith(READ_FORMAT + _SEPARATOR)
-
     @classmethod
-    def decode(cls, text: str) -> ReadReport:
-        """Parse a stream entry.
-
-        Raises:
-            MalformedReportError: with the reason.
-        """
-        parts = text.split(_SEPARATOR, _READ_PARTS - 1)
-        if parts[0] != READ_FORMAT or len(parts) != _READ_PARTS:
-            raise MalformedReportError(
-                f"{len(parts)} parts of format {parts[0]!r}, not {_READ_PARTS} of {READ_FORMAT!r}"
-            )
-        _, collection, slot, value, pages, source = parts
-        try:
-            report = cls(_unescape(collection), int(slot), source, float(value), float(pages))
-        except ValueError as error:
-            raise MalformedReportError(str(error)) from error
-        _check_source_and_value(source, report.value_rcu, "RCU")
-        if report.slot < 0 or not 0 < report.pages <= MAX_VALUE_WCU:
+    def _decode_read(cls, rest: str) -> Report:
+        parts = rest.split(_SEPARATOR, _READ_PARTS - 2)
+        if len(parts) != _READ_PARTS - 1:
+            raise MalformedReportError(f"{len(parts) + 1} parts, not {_READ_PARTS}")
+        collection, slot, value, pages, source = parts
+        report = cls(_unescape(collection), int(slot), source, float(value), pages=float(pages))
+        _check_source_and_value(source, report.value, "RCU")
+        if report.slot < 0 or not 0 < report.pages <= MAX_VALUE:
             raise MalformedReportError(f"slot {slot} and pages {pages} are not within their ranges")
         return report
 
 
 def _check_source_and_value(source: str, value: float, unit: str) -> None:
-    if not 0 < value <= MAX_VALUE_WCU:  # NaN is not, either
-        raise MalformedReportError(f"value {value} is not within 0 and {MAX_VALUE_WCU:g} {unit}")
+    if not 0 < value <= MAX_VALUE:  # NaN is not, either
+        raise MalformedReportError(f"value {value} is not within 0 and {MAX_VALUE:g} {unit}")
     if not 0 < len(source) <= MAX_SOURCE_LENGTH:
         raise MalformedReportError(f"source has {len(source)} characters; 1 to {MAX_SOURCE_LENGTH} are allowed")
 

@@ -13,7 +13,7 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any, NamedTuple, Self
 
-from hotpartition.core.reports import ReadReport, WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.sampler import SLOT_MS, slot_of
 
 SLOTS_PER_SECOND = 1000 // SLOT_MS
@@ -186,7 +186,7 @@ class ReportWindow:
         # The sources of late, so that their names are held once and not once a report.
         self._sources: dict[str, str] = {}
 
-    def add(self, report: WriteReport | ReadReport, now_ms: int) -> bool:
+    def add(self, report: Report, now_ms: int) -> bool:
         """Take a report in; return False for one outside the horizon (late, or from a broken clock): it is left out."""
         collection, number, source = report[:3]
         if not -HORIZON_SLOTS <= number - now_ms // SLOT_MS <= MAX_SLOTS_AHEAD:
@@ -194,7 +194,7 @@ class ReportWindow:
         reports = self._collections.get(collection)
         if reports is None:
             reports = self._collections[collection] = CollectionReports()
-        crossing = report[3:]
+        crossing = report[3:7]
         units = reports.add(number, self._sources.setdefault(source, source), crossing)
         if units >= self._loud_units or crossing[-1] is True:
             self._loud[collection] = max(number, self._loud.get(collection, number))

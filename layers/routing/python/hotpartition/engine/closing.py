@@ -100,7 +100,6 @@ class Closer:
             return replace(closing, step=CloseStep.REFUSED, close=None, refusal=Refusal.GREW)
         if may_confirm(close, entry.date_ms, self._times):
             return replace(closing, step=CloseStep.ANNOUNCED, entry=entry)
-        self._telemetry.count(MetricName.CLOSES_VOID)
         self._raiser.publish(closing.collection, entry.route)
         return replace(closing, step=CloseStep.VOID, entry=entry)
 

@@ -31,7 +31,7 @@ from hotpartition.core.merge import (
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Copy, Got, ItemStore, JournalEntry, Telemetry, report_unreadable
 from hotpartition.core.route import MAX_CHOICES, Route, next_candidates
-from hotpartition.engine.read_counting import ReadCounting
+from hotpartition.engine.load_counting import ReportedPages
 from hotpartition.engine.route_cache import Routes
 
 NOTHING_CONFIRMED = JournalEntry()
@@ -89,7 +89,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         has_journal: bool = True,
         is_folding: bool = False,
         budget_from_refusal: bool = False,
-        counting: ReadCounting | None = None,
+        counting: ReportedPages | None = None,
         sizes: ItemSizes | None = None,
     ) -> None:
         """Start with nothing read.
@@ -137,10 +137,7 @@ class Gatherer(Generic[KeyT, ItemT]):
         """
         merge = self._plan_page(page_range, is_shown)
         units = self.run(merge, page_range.collection, is_strong=is_strong, remaining_ms=remaining_ms, hint=hint)
-        page = merge.page()
-        if page.divergent:
-            self._telemetry.count(MetricName.DIVERGENT_COPIES, page.divergent)
-        return replace(page, units=units)
+        return replace(merge.page(), units=units)
 
     def run(
         self,

@@ -25,15 +25,15 @@ from hotpartition.core.fleet_load import LOAD_PLACES, MAX_SAMPLE_WCU, Cell, Flee
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading, LoadItems, Telemetry
-from hotpartition.core.reports import WriteReport
+from hotpartition.core.reports import Report
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import slot_of
 from hotpartition.core.store_clock import StoreClock
 from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
+from hotpartition.engine.load_counting import Offer
 from hotpartition.engine.raising import Raiser
 from hotpartition.engine.route_cache import keep_newest
-from hotpartition.engine.write_counting import Offer
 
 MARKED_MS = 10_000
 """How long a key stays marked after the last refusal."""
@@ -116,7 +116,7 @@ class InBandCounting:
         self._marks: OrderedDict[str, _Mark] = OrderedDict()
         self._lock = Lock()
 
-    def offered(self, offer: Offer, now_ms: int) -> WriteReport | None:
+    def offered(self, offer: Offer, now_ms: int) -> Report | None:
         """Implement `WriteCounting.offered`: nothing is done for a key that is neither raised nor marked."""
         key, wcu, shard_count = offer
         if shard_count and self._cooling is not None:
@@ -128,11 +128,9 @@ class InBandCounting:
             return None
         cell = Cell(slot_of(self._store_clock.at(now_ms)), shard_count, False)
         self._add(key, cell, sample)
-        return WriteReport(key.collection, cell.slot, "", sample, key.position, shard_count)
+        return Report(key.collection, cell.slot, "", sample, key.position, shard_count)
 
-    def refused(
-        self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError
-    ) -> WriteReport | None:
+    def refused(self, offer: Offer, now_ms: int, report: Report | None, error: RetryLaterError) -> Report | None:
         """Implement `WriteCounting.refused`: mark the key, and count the write if it was not counted before."""
         if not isinstance(error, ThrottledError) or not error.may_be_key_range:
             return report
@@ -147,7 +145,7 @@ class InBandCounting:
         if report is None or report.is_throttled:
             return report
         # Two huge items are not evidence: no throttled sample stands for more than others do.
-        wcu = min(report.value_wcu, MAX_SAMPLE_WCU)
+        wcu = min(report.value, MAX_SAMPLE_WCU)
         self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), wcu)
         return report._replace(is_throttled=True)
 

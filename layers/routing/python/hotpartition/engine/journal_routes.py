@@ -100,8 +100,6 @@ class JournalRoutes:
         except (RetryLaterError, StoreRefusedError, MalformedGenerationError) as error:
             if isinstance(error, MalformedGenerationError):
                 self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-            else:
-                self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             if not isinstance(error, RetryLaterError):
                 self._telemetry.event("routing item cannot be read", collection=collection, reason=str(error))
             return self._keep(collection, known, now_ms, is_brief=True)

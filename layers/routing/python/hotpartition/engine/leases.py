@@ -89,7 +89,6 @@ class Leases:
         if lease is None:
             lease = self._look(key, learn) if confirmed is None else self._take(key, confirmed)
         if lease is None:
-            self._telemetry.count(MetricName.WRITES_WITHOUT_LEASE)
             if confirmed is not None and not self._is_far_ahead(key, confirmed):
                 raise RetryLaterError("without a Date in a response, nothing decides where to create the item")
             return EMPTY_ROUTE
@@ -135,7 +134,6 @@ class Leases:
         try:
             entry = self._journal.get(key.collection, is_strong=True)
         except (RetryLaterError, StoreRefusedError):
-            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
             return None
         except MalformedGenerationError:
             self._telemetry.count(MetricName.JOURNAL_MALFORMED)

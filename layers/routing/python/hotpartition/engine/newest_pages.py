@@ -8,8 +8,8 @@ from typing import Generic
 
 from hotpartition.core.merge import ItemT, Page, PageRange, cut_page, narrow_newest
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.load_counting import ReportedPages
 from hotpartition.engine.read_cache import Origin, ReadCache
-from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import Routes
 
 
@@ -36,7 +36,7 @@ class NewestPages(Generic[ItemT]):
         cache: ReadCache[Page[str, ItemT]],
         limits: Sequence[int],
         now_ms: Callable[[], int],
-        counting: ReadCounting | None = None,
+        counting: ReportedPages | None = None,
     ) -> None:
         """Start with nothing read; `routes` are those of `gatherer`.
 

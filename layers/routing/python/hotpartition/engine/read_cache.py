@@ -438,7 +438,6 @@ class ReadCache(Generic[ValueT]):
     def _serve(self, entry: _Entry[ValueT], origin: Origin) -> Cached[ValueT]:
         age_ms = round(self._now_ms() - entry.freshness.read_at_ms)
         self._telemetry.count(_METRICS[origin])
-        self._telemetry.count(MetricName.PAGE_AGE_MS, age_ms)
         return Cached(self._codec.copy(entry.value), origin, age_ms, entry.units)
 
     def _now_ms(self) -> float:

@@ -209,10 +209,10 @@ class RegistryRoutes:
         try:
             return self._journal.get(collection, is_strong=False).route
         except RetryLaterError:
-            self._telemetry.count(MetricName.JOURNAL_READ_FAILED)
+            return None
         except MalformedGenerationError:
             self._telemetry.count(MetricName.JOURNAL_MALFORMED)
-        return None
+            return None
 
     def _repair(self, collection: str, route: Route) -> None:
         self._telemetry.count(MetricName.REGISTRY_BEHIND_JOURNAL)

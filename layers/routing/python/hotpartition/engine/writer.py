@@ -1,7 +1,7 @@
 """The write job: place an item by the route as known, count the write, make it once.
 
     route (cache, Redis, or the last known) ──> choices ──> one attempt at one key ──> acknowledged
-                                                  │ counted as offered (`write_counting.py`)
+                                                  │ counted as offered (`load_counting.py`)
 
 A write that the first choice refuses goes to the next one at once; when all refused, it waits, takes the route again
 and begins anew. A stale route is harmless (docs/architecture.md), so nothing here locks or checks versions. The caller
@@ -24,10 +24,8 @@ from hotpartition.core.ports import JournalEntry, Telemetry
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Placement, Route, choose_placement, choose_placements
 from hotpartition.engine.leases import Leases
+from hotpartition.engine.load_counting import Offer, WriteCounting
 from hotpartition.engine.route_cache import Routes
-from hotpartition.engine.write_counting import Offer, WriteCounting
-
-_STORED_AT = (None, MetricName.STORED_AT_SECOND_CHOICE, MetricName.STORED_AT_THIRD_CHOICE)
 
 FoundT = TypeVar("FoundT")
 """The item that a write may find in its place."""
@@ -59,7 +57,6 @@ class _Write(Generic[FoundT]):
     placements: tuple[Placement, ...] = ()
     """Its first choice; all of them, once the others matter."""
     untried: list[Placement] = field(default_factory=list)
-    attempts: int = 0
 
 
 class Writer:
@@ -233,7 +230,9 @@ class Writer:
                     found = self._find(write)
                     if found is not None:
                         return found
-                return self._put(write, placement)
+                existing = write.put(placement.partition_key)
+                self._counting.served(write.key.collection)
+                return existing
             except ThrottledError as error:
                 self._telemetry.count(MetricName.WRITES_THROTTLED)
                 if not error.may_be_key_range:
@@ -262,17 +261,6 @@ class Writer:
             raise StoreUnavailableError("the other choices could not be looked at") from error
         write.may_be_stored = False
         return found
-
-    def _put(self, write: _Write[FoundT], placement: Placement) -> FoundT | None:
-        if write.attempts:
-            self._telemetry.count(MetricName.PUTS_REPEATED)
-        write.attempts += 1
-        existing = write.put(placement.partition_key)
-        self._counting.served(write.key.collection)
-        metric = _STORED_AT[write.placements.index(placement)]
-        if metric and existing is None:
-            self._telemetry.count(metric)
-        return existing
 
     def _units(self, key: ItemKey[KeyT], size_bytes: int, placement: Placement) -> int:
         suffix_bytes = len(placement.partition_key) - len(key.collection)

@@ -36,7 +36,7 @@ import ssl
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from threading import Lock
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from redis.backoff import NoBackoff
 from redis.cluster import ClusterNode, RedisCluster
@@ -125,46 +125,20 @@ def _trust(certificates: Certificates, is_strict: bool) -> ssl.SSLContext:
     return context
 
 
-class Connected(NamedTuple):
-    """How an attempt to connect ended; `error` is None when it succeeded."""
-
-    ms: float
-    limit_ms: float
-    error: BaseException | None = None
-
-
-class _Watch(NamedTuple):
-    """Values that a connection needs beside redis-py's own options, which admit no others."""
-
-    now_ms: Callable[[], float]
-    limit_ms: float
-    tell: Callable[[Connected], None]
-    tls: Callable[[], ssl.SSLContext]
-
-
-def _plain(watch: _Watch) -> type[Connection]:
-    """Build redis-py's connection, which reports how long it took to connect. Each command calls `connect` first."""
-
-    class Plain(Connection):
-        def connect(self) -> None:
-            if self._sock is None:
-                _watched(watch, super().connect)
-
-    return Plain
-
-
-def _tls(watch: _Watch) -> type[SSLConnection]:
+def _tls(
+    now_ms: Callable[[], float], limit_ms: float, certificates: Certificates, is_strict: bool
+) -> type[SSLConnection]:
     """Build redis-py's TLS connection: it shares one context, and its limit is for TCP, TLS and AUTH together."""
 
     class Tls(SSLConnection):
-        def connect(self) -> None:
+        def connect(self) -> None:  # each command calls it first
             if self._sock is None:
-                self._deadline_ms = watch.now_ms() + watch.limit_ms
-                _watched(watch, super().connect)
+                self._deadline_ms = now_ms() + limit_ms
+                super().connect()  # type: ignore[no-untyped-call]
 
         def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
             self._hurry(sock)
-            return watch.tls().wrap_socket(sock, server_hostname=self.host)
+            return _trust(certificates, is_strict).wrap_socket(sock, server_hostname=self.host)
 
         def on_connect(self) -> None:
             connected: Any = self._sock
@@ -174,21 +148,9 @@ def _tls(watch: _Watch) -> type[SSLConnection]:
 
         def _hurry(self, sock: socket.socket) -> None:
             # No timeout at all would be 0, which means a socket that never waits.
-            sock.settimeout(max(1.0, self._deadline_ms - watch.now_ms()) / 1000)
+            sock.settimeout(max(1.0, self._deadline_ms - now_ms()) / 1000)
 
     return Tls
-
-
-def _watched(watch: _Watch, connect: Callable[[], None]) -> None:
-    started_ms = watch.now_ms()
-    try:
-        connect()
-    except _REFUSALS:
-        raise  # which is reported as a refusal
-    except (RedisError, OSError) as error:
-        watch.tell(Connected(watch.now_ms() - started_ms, watch.limit_ms, error))
-        raise
-    watch.tell(Connected(watch.now_ms() - started_ms, watch.limit_ms))
 
 
 class ClusterClient(RedisCluster):
@@ -258,18 +220,13 @@ class RedisConnection:
         is_strict: bool = True,
         credentials: CredentialProvider | None = None,
         on_refusal: Callable[[str], None] = lambda _: None,
-        on_connect: Callable[[Connected], None] = lambda _: None,
     ) -> None:
         """Remember how to connect to the cluster whose configuration endpoint is `host`.
 
         A connection's limit includes TLS and authentication; `now_ms` is a monotonic clock. Without `certificates` the
-        system's are trusted. `on_refusal` gets, once a cooldown, why Redis refuses this user; `on_connect` gets each
-        attempt to connect that was not refused.
+        system's are trusted. `on_refusal` gets, once a cooldown, why Redis refuses this user.
         """
-        self._on_connect = on_connect
-        watch = _Watch(
-            now_ms, connect_timeout_ms, on_connect, lambda: _trust(certificates or Certificates(), is_strict)
-        )
+        trusted = certificates or Certificates()
         self._options: dict[str, Any] = {
             # As an URL, because a class of connections is taken only then.
             "url": f"redis://{host}:{port}",
@@ -286,7 +243,7 @@ class RedisConnection:
             "decode_responses": True,
             # Redis may hold any bytes: invalid UTF-8 becomes a text that no parser accepts.
             "encoding_errors": "backslashreplace",
-            "connection_class": (_tls if is_tls else _plain)(watch),
+            "connection_class": _tls(now_ms, connect_timeout_ms, trusted, is_strict) if is_tls else Connection,
         }
         self._cooldown_ms = cooldown_ms
         self._on_refusal = on_refusal

@@ -12,7 +12,6 @@ from typing import Any
 
 from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.freshness import COPIES
-from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import StoredPage, Telemetry
 from hotpartition.redis.cluster import RedisConnection, lease_key, page_key
 
@@ -61,7 +60,6 @@ class RedisPageStore:
                 commands = ("HGET", key, _PAGE), ("HPTTL", key, *asked_of), ("HPEXPIRETIME", key, *asked_of)
                 text, ttl, ends_at = self._connection.call(key, lambda client: client.run_together(key, *commands))
         except RegistryForeignError as error:
-            self._telemetry.count(MetricName.REGISTRY_MALFORMED)
             self._telemetry.event("foreign data in redis skipped", collection=collection, reason=str(error))
             raise
         if text is None:

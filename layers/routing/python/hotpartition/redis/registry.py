@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from hotpartition.core.errors import MalformedGenerationError, RegistryForeignError
-from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReadRoute, Telemetry
 from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Member, Route, decode_member
@@ -141,7 +140,6 @@ class RedisRegistry:
 
     def _tell(self, collection: str, reason: str) -> None:
         if self._telemetry is not None:
-            self._telemetry.count(MetricName.REGISTRY_MALFORMED)
             self._telemetry.event("foreign data in redis skipped", collection=collection, reason=reason)
 
 

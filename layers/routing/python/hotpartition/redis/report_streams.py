@@ -10,9 +10,8 @@ from threading import Lock
 from typing import Any
 
 from hotpartition.core.errors import RegistryForeignError, RegistryUnavailableError
-from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Background, StreamEntry, Telemetry
-from hotpartition.core.reports import ReadReport, WriteReport, stream_partition_of
+from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.redis.cluster import RedisConnection, consumer_key, reports_key
 
 STREAM_AGE_MS = 60_000
@@ -55,12 +54,12 @@ class RedisReportSink:
         self._background = background
         self._now_ms = now_ms
         self._pause = pause
-        self._waiting: list[WriteReport | ReadReport] = []
+        self._waiting: list[Report] = []
         self._is_sending = False
         self._dropped = 0
         self._lock = Lock()
 
-    def send(self, report: WriteReport | ReadReport) -> None:
+    def send(self, report: Report) -> None:
         """Implement `ReportSink.send`."""
         with self._lock:
             if len(self._waiting) == MAX_WAITING:
@@ -93,14 +92,14 @@ class RedisReportSink:
                 self._is_sending = False
             raise
 
-    def _take(self) -> Sequence[WriteReport | ReadReport]:
+    def _take(self) -> Sequence[Report]:
         """Take what waits; when that is nothing, the next report begins a new sending."""
         with self._lock:
             taken, self._waiting = self._waiting, []
             self._is_sending = bool(taken)
         return taken
 
-    def _add(self, reports: Iterable[WriteReport | ReadReport]) -> None:
+    def _add(self, reports: Iterable[Report]) -> None:
         oldest_ms = self._now_ms() - STREAM_AGE_MS
         commands: defaultdict[str, list[tuple[str | int, ...]]] = defaultdict(list)
         for report in reports:
@@ -155,5 +154,4 @@ class RedisReportSource:
             yield
         except RegistryForeignError as error:
             if self._telemetry is not None:
-                self._telemetry.count(MetricName.REGISTRY_MALFORMED)
                 self._telemetry.event("foreign data in redis skipped", reason=str(error))

@@ -35,13 +35,13 @@ from hotpartition.runtime.settings import ADAPTIVE, IN_BAND_READ, READ, Settings
 
 if TYPE_CHECKING:
     from hotpartition.core.detector import Thresholds
+    from hotpartition.core.sampler import LoadSampler
     from hotpartition.engine.in_band import InBandCounting
     from hotpartition.engine.in_band_cooling import InBandCooling
     from hotpartition.engine.leases import Leases
+    from hotpartition.engine.load_counting import ReportedPages, WriteCounting
     from hotpartition.engine.read_cache import Codec, ReadCache
-    from hotpartition.engine.read_counting import ReadCounting
     from hotpartition.engine.registry_routes import RegistryRoutes
-    from hotpartition.engine.write_counting import WriteCounting
     from hotpartition.engine.writer import Writer
 
 
@@ -95,7 +95,7 @@ class Engine:
     budget_ms: float
     has_journal: bool = True
     gatherer_kind: type[Gatherer[Any, Any]] = Gatherer
-    counting: ReadCounting | None = None
+    counting: ReportedPages | None = None
     """Counts pages; None: nothing is read-hot."""
     make_cache: Callable[[Codec[Any]], ReadCache[Any]] | None = None
     """Builds the cache of newest pages, given how they are written; None: they are not cached."""
@@ -191,7 +191,7 @@ def build_fixed_engine(
     routes: Routes, *, telemetry: Telemetry, clock: Clock, form: KeyForm, choices: int, budget_ms: float
 ) -> Engine:
     """Build the engine of a table whose routes the code sets: nothing is counted, and nothing is closed."""
-    from hotpartition.engine.write_counting import Uncounted  # noqa: PLC0415 - see this module's docstring
+    from hotpartition.engine.load_counting import Uncounted  # noqa: PLC0415 - see this module's docstring
 
     ends = Ends(telemetry=telemetry, clock=clock)
     limits: Any = {"form": form, "choices": choices, "budget_ms": budget_ms}
@@ -225,8 +225,8 @@ def _find_by_reports(
     ends: Ends, settings: Settings, parts: Parts, leases: Leases | None, times: CloseTimes | None
 ) -> tuple[Routes, WriteCounting]:
     """Build the routes in Redis, and the reports by which a consumer finds hot keys."""
+    from hotpartition.engine.load_counting import ReportedWrites, Uncounted  # noqa: PLC0415 - as above
     from hotpartition.engine.registry_routes import RegistryRoutes  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.engine.write_counting import ReportedWrites, Uncounted  # noqa: PLC0415 - as above
 
     del times
     routes = (parts.routes or RegistryRoutes)(
@@ -243,14 +243,15 @@ def _find_by_reports(
     )
     if ends.reports is None or settings.function in READ:
         return routes, Uncounted()
-    from hotpartition.core.sampler import LoadSampler, SharedSampler  # noqa: PLC0415 - as above
 
-    sampler = (SharedSampler if settings.function in ADAPTIVE else LoadSampler)(
-        environment_id=ends.environment_id,
-        sampling_distance_wcu=settings.sampling_distance_wcu,
-        random=ends.clock.random,
-    )
+    sampler = _build_sampler(ends, settings.sampling_distance_wcu)
     return routes, ReportedWrites(sampler=sampler, reports=ends.reports, telemetry=ends.telemetry)
+
+
+def _build_sampler(ends: Ends, distance: float) -> LoadSampler:
+    from hotpartition.core.sampler import LoadSampler  # noqa: PLC0415 - see this module's docstring
+
+    return LoadSampler(environment_id=ends.environment_id, sampling_distance=distance, random=ends.clock.random)
 
 
 def _find_in_band(
@@ -262,7 +263,7 @@ def _find_in_band(
     journal, loads, clock, telemetry = cast("Journal", ends.journal), ends.loads, ends.clock, ends.telemetry
     routes = JournalRoutes(journal=journal, telemetry=telemetry, now_ms=clock.now_ms, random=clock.random)
     if loads is None:
-        from hotpartition.engine.write_counting import Uncounted  # noqa: PLC0415 - as above
+        from hotpartition.engine.load_counting import Uncounted  # noqa: PLC0415 - as above
 
         return routes, Uncounted()
     from hotpartition.engine.in_band import InBandCounting  # noqa: PLC0415 - as above
@@ -351,20 +352,14 @@ def _build_writer(
 
 def _build_pages(
     ends: Ends, settings: Settings, parts: Parts
-) -> tuple[ReadCounting, Callable[[Codec[Any]], ReadCache[Any]] | None]:
+) -> tuple[ReportedPages, Callable[[Codec[Any]], ReadCache[Any]] | None]:
     """Build what counts pages, and what builds the cache of the newest ones."""
     from hotpartition.core.freshness import CacheLimits  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.core.sampler import ReadSampler  # noqa: PLC0415 - as above
+    from hotpartition.engine.load_counting import ReportedPages  # noqa: PLC0415 - as above
     from hotpartition.engine.read_cache import ReadCache  # noqa: PLC0415 - as above
-    from hotpartition.engine.read_counting import ReadCounting  # noqa: PLC0415 - as above
 
-    sampler = ReadSampler(
-        environment_id=ends.environment_id,
-        sampling_distance_rcu=settings.read_sampling_distance_rcu,
-        random=ends.clock.random,
-    )
-    counting = ReadCounting(
-        sampler=sampler,
+    counting = ReportedPages(
+        sampler=_build_sampler(ends, settings.read_sampling_distance_rcu),
         reports=cast("ReportSink", ends.reports),
         telemetry=ends.telemetry,
         now_ms=ends.clock.now_ms,

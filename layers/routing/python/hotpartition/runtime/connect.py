@@ -42,11 +42,11 @@ PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 entries at a time, and were connecting always a little too slow for it, nothing would be detected."""
 
 
-_WRITING = ("engine.writer", "engine.leases", "engine.write_counting")
+_WRITING = ("engine.writer", "engine.leases", "engine.load_counting")
 _REDIS = ("redis.pages", "redis.registry", "redis.report_streams", "engine.registry_routes", "core.sampler")
 _MODULES: Mapping[str, Sequence[str]] = {
     "write": (*_REDIS, *_WRITING),
-    "read": (*_REDIS, "engine.newest_pages", "engine.read_counting"),
+    "read": (*_REDIS, "engine.newest_pages", "engine.load_counting"),
     "in-band write": ("dynamodb.load_items", "engine.in_band", "engine.in_band_cooling", *_WRITING),
     "in-band read": ("engine.journal_routes",),
 }

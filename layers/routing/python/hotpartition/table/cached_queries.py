@@ -13,8 +13,8 @@ from boto3.dynamodb.types import TypeDeserializer, TypeSerializer
 
 from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.calls import Response
+from hotpartition.engine.load_counting import ReportedPages
 from hotpartition.engine.read_cache import Origin, ReadCache
-from hotpartition.engine.read_counting import ReadCounting
 from hotpartition.engine.route_cache import Routes
 
 Document = Mapping[str, Any]
@@ -32,7 +32,7 @@ class CachedQueries:
         self,
         routes: Routes,
         cache: ReadCache[Document],
-        counting: ReadCounting,
+        counting: ReportedPages,
     ) -> None:
         """Start with nothing read."""
         self._routes = routes

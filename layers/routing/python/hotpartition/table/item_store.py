@@ -48,11 +48,6 @@ class StoredItem(NamedTuple):
         """Implement `MergeItem.rank`, the valid one first: the most changed, and always the same one of equals."""
         return -self.changes, len(self.partition_key), self.partition_key
 
-    def has_same_content(self, other: StoredItem) -> bool:
-        """Implement `MergeItem.has_same_content`: copies may differ, and the most changed one is the item."""
-        del other
-        return True
-
 
 class Ties:
     """The order of an index whose range keys need not differ: as its shards return equal ones, the shards by turns.

@@ -5,7 +5,6 @@ from random import Random
 import pytest
 
 from hotpartition.core.errors import ThrottledError
-from hotpartition.core.reports import ReadReport
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition_messages.reading import PageRequest
 from support.builders import World, new_message
@@ -28,7 +27,7 @@ def world():
 
 
 def reported(world):
-    return [(r.collection, r.value_rcu, r.pages) for r in world.reports.sent if isinstance(r, ReadReport)]
+    return [(r.collection, r.value, r.pages) for r in world.reports.sent if r.pages]
 
 
 @pytest.mark.parametrize("is_strong", [True, False])

@@ -1,15 +1,16 @@
-"""Counts writes as they are offered, throttled or not, so that hot keys are found."""
+"""Counts load as it is offered, so that hot keys are found: writes, throttled or not, and pages, cached or not."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from hotpartition.core.errors import RetryLaterError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import ReportSink, Telemetry
-from hotpartition.core.reports import WriteReport
-from hotpartition.core.sampler import LoadSampler
+from hotpartition.core.reports import Report
+from hotpartition.core.sampler import Crossing, LoadSampler
 
 
 class Offer(NamedTuple):
@@ -23,12 +24,10 @@ class Offer(NamedTuple):
 class WriteCounting(Protocol):
     """Counts the writes to a table. Fails open: a write that cannot be counted is stored all the same."""
 
-    def offered(self, offer: Offer, now_ms: int) -> WriteReport | None:
+    def offered(self, offer: Offer, now_ms: int) -> Report | None:
         """Count one write, before its first attempt; return its report, if it was sampled."""
 
-    def refused(
-        self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError
-    ) -> WriteReport | None:
+    def refused(self, offer: Offer, now_ms: int, report: Report | None, error: RetryLaterError) -> Report | None:
         """Take in that all choices refused a write; given its report so far, return its report by now."""
 
     def served(self, collection: str) -> None:
@@ -38,29 +37,54 @@ class WriteCounting(Protocol):
         """Take in that something of a collection was refused, be it for the limit of a key range or not."""
 
 
-class ReportedWrites:
-    """`WriteCounting` by reports, which a consumer sums up. They are sent beside the requests."""
+class _Reported:
+    """Load by reports, which a consumer sums up. They are sent beside the requests."""
 
     def __init__(self, *, sampler: LoadSampler, reports: ReportSink, telemetry: Telemetry) -> None:
         self._sampler = sampler
         self._reports = reports
         self._telemetry = telemetry
 
-    def offered(self, offer: Offer, now_ms: int) -> WriteReport | None:
-        """Implement `WriteCounting.offered`."""
+    def _sample(self, collection: str, units: float, now_ms: int) -> Crossing | None:
         # Reports are sent beside the requests, so a dropped one is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        crossing = self._sampler.record(offer.key.collection, offer.wcu, now_ms)
+        return self._sampler.record(collection, units, now_ms)
+
+
+class ReportedPages(_Reported):
+    """Counts pages: the RCU of each, cached or not.
+
+    Which units a page takes is known once it was read, so that its report overlaps the rest of the request: an
+    environment that is frozen before the report has left sends it with its next request. Such reports are late, or too
+    late to count; an environment that serves many pages is not frozen for long.
+    """
+
+    def __init__(
+        self, *, sampler: LoadSampler, reports: ReportSink, telemetry: Telemetry, now_ms: Callable[[], int]
+    ) -> None:
+        super().__init__(sampler=sampler, reports=reports, telemetry=telemetry)
+        self._now_ms = now_ms
+
+    def count(self, collection: str, rcu: float) -> None:
+        """Count one page, whether a cache or DynamoDB served it."""
+        if crossing := self._sample(collection, rcu, self._now_ms()):
+            self._reports.send(Report(collection, *crossing, pages=crossing.value / rcu))
+
+
+class ReportedWrites(_Reported):
+    """`WriteCounting` by reports."""
+
+    def offered(self, offer: Offer, now_ms: int) -> Report | None:
+        """Implement `WriteCounting.offered`."""
+        crossing = self._sample(offer.key.collection, offer.wcu, now_ms)
         if crossing is None:
             return None
-        report = WriteReport(offer.key.collection, *crossing, offer.key.position, offer.shard_count)
+        report = Report(offer.key.collection, *crossing, offer.key.position, offer.shard_count)
         self._reports.send(report)
         return report
 
-    def refused(
-        self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError
-    ) -> WriteReport | None:
+    def refused(self, offer: Offer, now_ms: int, report: Report | None, error: RetryLaterError) -> Report | None:
         """Implement `WriteCounting.refused`: where a report was sent, say so in it.
 
         Only if the limit was surely that of partitions: for the table's, no N is large enough.
@@ -87,7 +111,7 @@ class Uncounted:
     def offered(self, offer: Offer, now_ms: int) -> None:
         """Implement `WriteCounting.offered`."""
 
-    def refused(self, offer: Offer, now_ms: int, report: WriteReport | None, error: RetryLaterError) -> None:
+    def refused(self, offer: Offer, now_ms: int, report: Report | None, error: RetryLaterError) -> None:
         """Implement `WriteCounting.refused`."""
 
     def served(self, collection: str) -> None:
