@@ -1,6 +1,5 @@
 """The counter: unbiased, bounded, and as precise as its docstring says. All on a virtual clock."""
 
-from concurrent.futures import ThreadPoolExecutor
 from math import ceil, sqrt
 from random import Random
 from statistics import fmean, stdev
@@ -83,11 +82,3 @@ def test_the_fleet_estimate_is_as_precise_as_stated():
     assert fmean(estimates) == pytest.approx(800, rel=0.01)
     assert stdev(estimates) <= 0.12 * 800
     assert fmean(sent for _, sent in seconds) == pytest.approx(80, rel=0.02)
-
-
-def test_threads_lose_nothing():
-    """A server's threads share one counter: what they count together is what one would have counted."""
-    subject = counter(1.0, 1, 4096)
-    with ThreadPoolExecutor(8) as pool:
-        crossings = list(pool.map(lambda _: subject.record("c", 1.0, 0), range(8_000)))
-    assert sorted(c.value for c in crossings) == [float(n) for n in range(1, 8_001)]

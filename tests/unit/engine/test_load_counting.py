@@ -1,11 +1,14 @@
 """What pages cost is counted and reported; a conversation that is not read-hot pays one sampled report for that."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
 import pytest
 
 from hotpartition.core.errors import ThrottledError
-from hotpartition.core.sampler import SLOT_MS
+from hotpartition.core.sampler import SLOT_MS, LoadSampler
+from hotpartition.engine.load_counting import ReportedPages
 from hotpartition_messages.reading import PageRequest
 from support.builders import World, new_message
 from support.fakes import KEY_RANGE_THROTTLE
@@ -93,3 +96,29 @@ def test_a_point_read_is_not_counted(world):
     world.reports.sent.clear()
     assert reader.read_message("c", message.message_id) == message
     assert reported(world) == []
+
+
+class Halting(LoadSampler):
+    """Lets other threads on while it counts."""
+
+    overlaps, is_counting = 0, False
+
+    def record(self, *counted):
+        self.overlaps += self.is_counting
+        self.is_counting = True
+        time.sleep(0.0001)
+        crossing = super().record(*counted)
+        self.is_counting = False
+        return crossing
+
+
+def test_threads_count_one_after_the_other(world):
+    """A server's threads share one counter: what they count together is what one would have counted."""
+    sampler = Halting(environment_id="e", sampling_distance=1.0, random=lambda: 0.5)
+    subject = ReportedPages(
+        sampler=sampler, reports=world.reports, telemetry=world.telemetry, now_ms=lambda: world.clock.now_ms
+    )
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: subject.count("c", 1.0), range(200)))
+    assert sorted(report.value for report in world.reports.sent) == [float(n) for n in range(1, 201)]
+    assert sampler.overlaps == 0

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import ceil
-from threading import Lock
 from typing import NamedTuple
 
 SLOT_MS = 250
@@ -46,7 +45,7 @@ _new_tuple = tuple.__new__  # the named tuple's own `__new__` takes as long as a
 
 
 class LoadSampler:
-    """Counts WCU or RCU per collection and slot, and says when a request crosses a sampling point. Safe under threads.
+    """Counts WCU or RCU per collection and slot, and says when a request crosses a sampling point.
 
     Memory is bounded without biasing the estimate: past `MAX_TRACKED_COLLECTIONS` collections in one slot, each
     further request is sampled on its own, as if it were the only one of a source of its own.
@@ -75,14 +74,9 @@ class LoadSampler:
         self._left: dict[str, float] = {}
         self._crossed: dict[str, int] = {}
         self._lone = 0
-        self._lock = Lock()
 
     def record(self, collection: str, units: float, now_ms: int) -> Crossing | None:
         """Count one request, throttled or not, cached or not; return the last sampling point it crossed."""
-        with self._lock:
-            return self._record(collection, units, now_ms)
-
-    def _record(self, collection: str, units: float, now_ms: int) -> Crossing | None:
         slot = now_ms // SLOT_MS
         if slot != self._slot:
             self._slot = slot

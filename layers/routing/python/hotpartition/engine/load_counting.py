@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 from hotpartition.core.errors import RetryLaterError, ThrottledError
@@ -38,18 +39,20 @@ class WriteCounting(Protocol):
 
 
 class _Reported:
-    """Load by reports, which a consumer sums up. They are sent beside the requests."""
+    """Load by reports, which a consumer sums up. They are sent beside the requests. Safe under threads."""
 
     def __init__(self, *, sampler: LoadSampler, reports: ReportSink, telemetry: Telemetry) -> None:
         self._sampler = sampler
         self._reports = reports
         self._telemetry = telemetry
+        self._lock = Lock()
 
     def _sample(self, collection: str, units: float, now_ms: int) -> Crossing | None:
         # Reports are sent beside the requests, so a dropped one is known, and counted, a request later.
         if dropped := self._reports.take_dropped():
             self._telemetry.count(MetricName.REPORTS_DROPPED, dropped)
-        return self._sampler.record(collection, units, now_ms)
+        with self._lock:
+            return self._sampler.record(collection, units, now_ms)
 
 
 class ReportedPages(_Reported):
