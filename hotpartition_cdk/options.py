@@ -6,14 +6,13 @@ An option is a field with a description of a model that derives from `Options`. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from hotpartition.runtime.declaring import unknown
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.mistakes import list_mistakes
 
 
 class Options(BaseModel):
@@ -46,10 +45,30 @@ def override(options: OptionsT, changes: Mapping[str, object]) -> OptionsT:
     try:
         changed = type(options).model_validate(values)
     except ValidationError as error:
-        raise ConfigurationError(*problems, *list_mistakes(error, type(options), "option {}".format)) from error
+        raise ConfigurationError(*problems, *list_mistakes(error, "option {}".format)) from error
     if problems:
         raise ConfigurationError(*problems)
     return changed
+
+
+def list_mistakes(error: ValidationError, name_of: Callable[[str], str]) -> list[str]:
+    """List what a model refused, a sentence each; `name_of` names a field, given its path, as `registry.node_type`."""
+    return [_explain(mistake, name_of) for mistake in error.errors(include_url=False)]
+
+
+def _explain(mistake: Mapping[str, Any], name_of: Callable[[str], str]) -> str:
+    # Without the positions in a list: its field is what has a name.
+    name = name_of(".".join(part for part in mistake["loc"] if isinstance(part, str)))
+    match mistake["type"]:
+        case "extra_forbidden":
+            return f"{name} is unknown"
+        case "missing":
+            return f"{name} is missing"
+        case "value_error":
+            return str(mistake["ctx"]["error"])
+        case _:
+            # pydantic's own sentence, whose first word is "Input", or the kind of the value.
+            return f"{name} {mistake['msg'].partition(' ')[2]}, not {mistake['input']!r}"
 
 
 def _merge(options: Options, changes: Mapping[str, object], prefix: str, problems: list[str]) -> dict[str, object]:

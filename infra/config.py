@@ -31,8 +31,7 @@ from pydantic import Field, ValidationError
 
 from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.mistakes import list_mistakes
-from hotpartition_cdk.options import Options, override
+from hotpartition_cdk.options import Options, list_mistakes, override
 from infra.environments import ENVIRONMENT_NAMES, Environment, choose_environment
 
 DEFAULT_FILE = "hotpartition.toml"
@@ -93,7 +92,7 @@ def _read_sections(place: object, root: Path) -> dict[str, Changes]:
         try:
             sections[name] = Changes.model_validate(values)
         except ValidationError as error:
-            problems += list_mistakes(error, Changes, partial(_call_section, file.name, name))
+            problems += list_mistakes(error, partial(_call_section, file.name, name))
         else:
             problems += _check_section(_call_section(file.name, name, ""), name, sections[name])
     if problems:

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from hotpartition_cdk.configuration import PRODUCTION, SMALL
-from hotpartition_cdk.mistakes import describe
 from hotpartition_cdk.options import list_options
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from infra.environments import DEV, LITE, PROD
+
+_KINDS = {
+    "array": "a list of texts",
+    "boolean": "true or false",
+    "integer": "a whole number",
+    "null": "null",
+    "number": "a number",
+    "object": "values by name",
+    "string": "a text",
+}
+"""JSON Schema's types in words."""
+
 
 KNOWING = (*FUNCTIONS, "adaptive()", "in_band()")
 """What has settings: the functions, and any `ShardedTable`."""
@@ -24,7 +36,7 @@ def options_table() -> str:
             f"`{path}`",
             _show(value),
             *(_show(each[path]) if path in each else "-" for each in known),
-            _range(describe(type(DEV), path)),
+            _range(_describe(_walk(DEV.model_json_schema(), path))),
             meaning,
         )
         for path, meaning, value in list_options(DEV)
@@ -37,6 +49,35 @@ def construct_options_table() -> str:
     production = {path: value for path, _, value in list_options(PRODUCTION)}
     rows = [(f"`{path}`", _show(value), _show(production[path])) for path, _, value in list_options(SMALL)]
     return _table(("Option", "SMALL", "PRODUCTION"), rows)
+
+
+def _describe(schema: Mapping[str, Any]) -> str:
+    if "anyOf" in schema:
+        return " or ".join(map(_describe, schema["anyOf"]))
+    if names := [name for name, field in schema.get("properties", {}).items() if "description" in field]:
+        return f"values by name ({', '.join(names)})"
+    if "additionalProperties" in schema and "properties" not in schema:
+        return "texts by name"
+    if "enum" in schema:
+        return f"one of {', '.join(map(str, schema['enum']))}"
+    kind, detail = _KINDS[schema["type"]], schema.get("items", schema)
+    if "exclusiveMinimum" in detail:
+        return f"{kind} greater than {detail['exclusiveMinimum']}"
+    if "minimum" in detail:
+        return f"{kind}, between {detail['minimum']} and {detail['maximum']}"
+    if "examples" in detail:
+        return f"{kind}, like {detail['examples'][0]}"
+    return f"{kind} that is not empty" if "minLength" in detail else kind
+
+
+def _walk(schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Find the schema of a field below a model's."""
+    node = schema
+    for part in path.split("."):
+        node = node["properties"][part]
+        if "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+    return node
 
 
 def settings_table() -> str:

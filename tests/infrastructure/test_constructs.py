@@ -16,7 +16,6 @@ import pytest
 
 import hotpartition_cdk
 from hotpartition.runtime.settings import Settings
-from hotpartition_cdk.errors import ConfigurationError
 from infrastructure.apps import App, cdk, constructs, dynamodb, ec2, ecr, imported_table, kms, lambda_, make_function
 from infrastructure.template import Template, short_name
 from support.examples import run_examples
@@ -280,20 +279,6 @@ def public(tmp_path):
 def test_every_public_name_has_an_example_that_runs(name, public):
     """Of the name itself; those of its methods run after it."""
     assert run_examples("hotpartition_cdk", name, public) > 0
-
-
-def test_a_wrong_option_is_said_in_a_sentence(public, capsys):
-    """With the app's own line, and no traceback; another error still shows one."""
-    wrong = '\nHotPartition(stack, "Hot", table=readings, options={"registry": {"node_typ": "x"}})\n'
-    for code in (wrong, "1 / 0"):
-        try:
-            exec(compile(code, "app.py", "exec"), public)  # noqa: S102 - the app above
-        except (ConfigurationError, ZeroDivisionError) as error:
-            sys.excepthook(type(error), error, error.__traceback__)
-    line, *other = capsys.readouterr().err.splitlines()
-    assert line.startswith("hotpartition: app.py, line 2: option registry.node_typ is unknown; allowed are")
-    assert line.endswith("Did you mean registry.node_type?")
-    assert other[0] == "Traceback (most recent call last):"
 
 
 def test_the_smallest_example_is_synthesized(root, tmp_path):

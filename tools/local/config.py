@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from hotpartition_cdk.mistakes import list_mistakes
+from hotpartition_cdk.options import list_mistakes
 from tools.limits import PARTITION_RCU, PARTITION_WCU
 from tools.local.redis_nodes import RedisForm
 
@@ -95,9 +95,7 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
     try:
         return LocalConfig.model_validate(options)
     except ValidationError as error:
-        mistakes = list_mistakes(error, LocalConfig, _option)
-        # What may be left out is null in JSON; on a command line it is left out.
-        up.error("; ".join(mistakes).replace(" or null", ""))
+        up.error("; ".join(list_mistakes(error, _option)))
 
 
 def _option(name: str) -> str:

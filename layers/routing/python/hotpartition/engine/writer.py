@@ -231,8 +231,6 @@ class Writer:
                     if found is not None:
                         return found
                 existing = write.put(placement.partition_key)
-                self._counting.served(write.key.collection)
-                return existing
             except ThrottledError as error:
                 self._telemetry.count(MetricName.WRITES_THROTTLED)
                 if not error.may_be_key_range:
@@ -248,6 +246,9 @@ class Writer:
                 # It may have been stored: a repetition here finds out, another place would not.
                 write.may_be_stored = True
                 raise
+            else:
+                self._counting.served(write.key.collection)
+                return existing
 
     def _find(self, write: _Write[FoundT]) -> FoundT | None:
         """Look for the item at all its choices, once before the first put that is not at the first of them.
