@@ -17,8 +17,8 @@ from tools.figures import Distribution, Latency, at_least, at_most
 from tools.scenarios import compare, step
 from tools.scenarios.__main__ import load_studies
 from tools.scenarios.message_faults import HUNT, SCENARIO, judge
+from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
 from tools.scenarios.strategies import ALARM_SECONDS, STATIC_SHARDS
-from tools.seeds import Part, Study, Verdict, gather, write_study
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Changes, Readers
 from tools.world.strategy import Ours

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from tools.seeds import Study, run_study
+from tools.scenarios.seeds import Study, run_study
 
 STUDIES: Sequence[str] = (
     "report:STUDY",

@@ -17,8 +17,8 @@ from hotpartition.core.route import Generation
 from tools.figures import Latency, at_least, at_most
 from tools.history import Added, Finding, Seen
 from tools.limits.request_tokens import RequestTokens
+from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.scenarios.step import step
-from tools.seeds import Part, Study, Verdict, add_up, total
 from tools.world.clock import Engine
 from tools.world.counters import NewAddition, build_counter_key
 from tools.world.faults import FaultDriver

@@ -41,8 +41,8 @@ from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter, NewMessage
 from tools.figures import Bar, Distribution, at_least, at_most
+from tools.scenarios.seeds import Part, Study, Verdict, total
 from tools.scenarios.step import step
-from tools.seeds import Part, Study, Verdict, total
 from tools.world.clock import EPOCH_MS, Engine
 from tools.world.network import Observer
 from tools.world.product import TABLE, SharedTelemetry, World

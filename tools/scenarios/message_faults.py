@@ -12,7 +12,7 @@ from functools import partial
 from hotpartition.core.closes import TIMES
 from tools.figures import at_least, at_most
 from tools.history import FAULTS
-from tools.seeds import Part, Study, Verdict, add_up, total
+from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.world.run import RunResult, simulate
 from tools.world.scenario import ALL_FAULTS, HOT, Changes, Readers, faulty, small_settings
 from tools.world.strategy import InBand, Ours

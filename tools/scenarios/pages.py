@@ -8,7 +8,7 @@ from functools import partial
 
 from tools.figures import Distribution, at_most
 from tools.scenarios.compare import SCENARIO
-from tools.seeds import Part, Study, Verdict
+from tools.scenarios.seeds import Part, Study, Verdict
 from tools.world.run import RunResult, simulate
 from tools.world.strategy import InBand, Ours
 from tools.world.workload import ConversationFlow, Workload

@@ -13,7 +13,7 @@ from typing import Any
 from tools.figures import Bar, Distribution
 from tools.scenarios import compare, cooling, read_rush
 from tools.scenarios.compare import StrategySummary
-from tools.seeds import Part, Study, Verdict
+from tools.scenarios.seeds import Part, Study, Verdict
 
 NAMES: Mapping[str, str] = {
     "none": "DynamoDB alone",

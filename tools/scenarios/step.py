@@ -13,8 +13,8 @@ from typing import Any
 
 from hotpartition.core.sampler import SLOT_MS
 from tools.figures import Bar, Distribution, at_least, at_most
+from tools.scenarios.seeds import Part, Study, Verdict
 from tools.scenarios.strategies import Fixed, base_key
-from tools.seeds import Part, Study, Verdict
 from tools.world.functions import FunctionConfig
 from tools.world.run import RunResult, simulate
 from tools.world.scenario import HOT, Scenario, table_of

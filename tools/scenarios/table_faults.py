@@ -36,7 +36,7 @@ from hotpartition.table.routes import Shards, open_calls
 from hotpartition.table.sharding import Hashing
 from tools.figures import at_least, at_most
 from tools.history import FAULTS, Finding, Seen
-from tools.seeds import Part, Study, Verdict, add_up, total
+from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.world.clock import Engine, Process, SimulatedExecutor
 from tools.world.faults import FaultDriver
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
