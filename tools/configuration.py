@@ -103,7 +103,13 @@ def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 
 
 def _range(allowed: str) -> str:
-    return re.sub(r"a (?:whole )?number, between (\S+) and (\S+)", r"\1 to \2", allowed)
+    """Say in a cell what a sentence says in more words."""
+    short = re.sub(r"a (?:whole )?number, between (\S+) and (\S+)", r"\1 to \2", allowed)
+    return (
+        short.replace("a text, like", "like")
+        .replace("a list of texts, like", "a list, like")
+        .replace("a text that is not empty", "a text")
+    )
 
 
 def _show(value: object) -> str:
