@@ -150,7 +150,11 @@ def test_times_that_lambda_would_cut(name, most, reason):
         ("mine.json", "{", "config file mine.json is no JSON"),
         ("mine.json", "[]", "mine.json should be sections by name"),
         ("mine.toml", "[staging]", "section staging of mine.toml is not one of dev, prod"),
-        ("mine.toml", "[staging]\nbase = 'local'", "section staging.base of mine.toml should be 'dev', 'prod' or 'lite'"),
+        (
+            "mine.toml",
+            "[staging]\nbase = 'local'",
+            "section staging.base of mine.toml should be 'dev', 'prod' or 'lite'",
+        ),
         ("mine.toml", "['My Stage']\nbase = 'dev'", "section My Stage of mine.toml should be called by small letters"),
         ("mine.toml", "[prod]\nbase = 'dev'", "section prod of mine.toml has a base"),
         ("mine.toml", "prod = 1", "section prod of mine.toml should be a valid dictionary"),
