@@ -17,6 +17,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.build import Ends
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import (
+    ReadCache,
     ShardedIndex,
     ShardedTable,
     TimeBuckets,
@@ -51,6 +52,8 @@ class Combination:
     has_sharded_index: bool = False
     only_shards: bool = False
     is_curl: bool = False
+    is_cached: bool = False
+    """Whether everything that may be is asked for from a cache, which keeps nothing."""
 
     @property
     def name(self) -> str:
@@ -60,6 +63,7 @@ class Combination:
             "sharded index": self.has_sharded_index,
             "only shards": self.only_shards,
             "libcurl": self.is_curl,
+            "cached": self.is_cached,
         }
         return ", ".join(
             [self.shards, self.hashed, *(name for name in more if more[name]), f"sort key {self.sort_type}"]
@@ -80,15 +84,37 @@ COMBINATIONS: Sequence[Combination] = (
     Combination(shards="in_band", hashed="by_attribute", has_buckets=True, has_sharded_index=True),
     Combination(shards="adaptive", hashed="by_sort_key", has_sharded_index=True, is_curl=True),
     Combination(shards="fixed", hashed="by_attribute", sort_type="N", only_shards=True, is_curl=True),
+    Combination(shards="fixed", hashed="by_sort_key", has_sharded_index=True, is_cached=True),
+    Combination(shards="in_band", hashed="by_attribute", has_buckets=True, is_cached=True),
+    Combination(shards="adaptive", hashed="at_random", is_cached=True),
 )
 
 
-def _options(combination: Combination) -> dict[str, Any]:
-    """Build the arguments of both kinds."""
+class CachedTable(ShardedTable):
+    """A table that is asked for cached values wherever it may be."""
+
+    def get_item(self, **request: Any) -> Any:
+        """Read an item."""
+        return super().get_item(cache=not request.get("ConsistentRead"), **request)
+
+    def get_items(self, keys: Iterable[Mapping[str, Any]], **request: Any) -> Any:
+        """Read items."""
+        return super().get_items(keys, cache=not request.get("ConsistentRead"), **request)
+
+    def query(self, **request: Any) -> Any:
+        """Read a page."""
+        return super().query(cache=not request.get("ConsistentRead"), **request)
+
+
+def _wrap(combination: Combination, table: Any, shards: Shards) -> ShardedTable:
+    """Build the table under test."""
     buckets = [TimeBuckets("hour", index=INDEX)] if combination.has_buckets else []
     by_colour = [ShardedIndex("by-colour", hash="colour", shards=fixed(4))] if combination.has_sharded_index else []
     transport = curl() if combination.is_curl else None
-    return {"hashed": HASHED[combination.hashed](), "indexes": [*buckets, *by_colour], "transport": transport}
+    cache = ReadCache(seconds=0) if combination.is_cached else None
+    options: Any = {"hashed": HASHED[combination.hashed](), "transport": transport, "cache": cache}
+    kind = CachedTable if combination.is_cached else ShardedTable
+    return kind(table, shards=shards, indexes=[*buckets, *by_colour], **options)
 
 
 @dataclass(slots=True)
@@ -102,7 +128,7 @@ class FixedSubject:
     def build(self) -> ShardedTable:
         """Build the table anew."""
         shards = fixed(*self.counts, only_shards=self.combination.only_shards)
-        return ShardedTable(self.table, shards=shards, **_options(self.combination))
+        return _wrap(self.combination, self.table, shards)
 
     def raise_to(self, collection: str, count: int) -> ShardedTable:
         """Name one more number; smaller ones change nothing."""
@@ -150,7 +176,7 @@ class RaisedSubject:
         shards: Shards = in_band(environ={}, journal_sort_key=ROUTING_SORT_KEY)
         if self.combination.shards == "adaptive":
             shards = MemoryRoutes(self.registry)
-        return ShardedTable(self.table, shards=shards, **_options(self.combination))
+        return _wrap(self.combination, self.table, shards)
 
     def raise_to(self, collection: str, count: int) -> ShardedTable:
         """Add a generation to journal and registry."""

@@ -366,16 +366,22 @@ class DynamoDB:
             raise _invalid("Too many items requested for the BatchGetItem call")
         found: dict[str, list[Any]] = {}
         left: dict[str, Any] = {}
+        consumed: list[Response] = []
         for name, asked in request["RequestItems"].items():
             found[name] = []
+            total = 0.0
             for key in asked["Keys"]:
                 one = {**asked, "TableName": name, "Key": key}
                 item, units = self._find(one, seen_until)
                 if self.gate.refuse_read(_text(self.table(one), key), units, is_query=False) is not None:
                     left.setdefault(name, {**asked, "Keys": []})["Keys"].append(key)
-                elif item is not None:
+                    continue
+                total += units
+                if item is not None:
                     found[name].append(item)
-        return {"Responses": found, "UnprocessedKeys": left}
+            consumed += _consumed({**request, "TableName": name}, total).values()
+        response: Response = {"Responses": found, "UnprocessedKeys": left}
+        return {**response, "ConsumedCapacity": consumed} if consumed else response
 
     def _get_together(self, request: Request, now: float, seen_until: float) -> Response:
         del now

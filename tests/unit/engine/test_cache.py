@@ -282,8 +282,8 @@ class TestProcess:
         """Also where Redis has an older value, and where a load was under way while the change was made."""
         cache, other = fleet.process("a"), fleet.process("b")
         fleet.get(other)
-        cache.forget(KEY)
-        fleet.on_load = lambda: cache.forget(KEY)
+        cache.forget(KEY[0])
+        fleet.on_load = lambda: cache.forget(KEY[0])
         assert fleet.seen(cache)[:2] == ("value 2", Origin.LOADED)
         fleet.on_load = lambda: None
         fleet.pass_ms(1)
@@ -294,7 +294,7 @@ class TestProcess:
         """Above the limit, all values count as changed."""
         fleet.get(cache)
         for index in range(MAX_REMEMBERED + 1):
-            cache.forget((f"k{index}", ""))
+            cache.forget(f"k{index}")
         assert len(cache._changes.at_ms) <= MAX_REMEMBERED
         fleet.pass_ms(1)
         assert fleet.seen(cache)[0] == "value 2"
@@ -427,7 +427,7 @@ def test_a_load_that_began_before_a_change_serves_no_later_request():
         served.append(cache.get(KEY, lambda: (world.engine.sleep(0.1), ([f"of {began}"], 1.0))[1]).value)
 
     world.at(0, ask)
-    world.at(10, lambda: cache.forget(KEY))
+    world.at(10, lambda: cache.forget(KEY[0]))
     world.at(20, ask)
     world.run()
     assert served == [["of 0.0"], ["of 0.02"]]

@@ -10,11 +10,13 @@ whatever wall clocks say and however late a value reaches Redis (`core/freshness
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from threading import Event, Lock
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError, RetryLaterError
@@ -40,8 +42,12 @@ MAX_BYTES = 16_000_000
 """Bytes of those values, as JSON or as its codec estimates; in memory they are larger."""
 
 ValueT = TypeVar("ValueT")
+OtherT = TypeVar("OtherT")
 Key = tuple[str, str]
-"""Of a value: the collection that it belongs to, and which value of it."""
+"""Of a value: its subject (a collection, an item), and which value of it."""
+
+LoadMany = Callable[[Sequence[Key]], Mapping[Key, tuple[ValueT, float]]]
+"""Loads values together: of each, the value and what it cost."""
 
 
 class Codec(Protocol[ValueT]):
@@ -108,6 +114,19 @@ class _Refusal(NamedTuple):
     until_ms: float
 
 
+class _Look(NamedTuple, Generic[ValueT]):
+    """What is at hand of a value without loading it."""
+
+    held: _Entry[ValueT] | None
+    origin: Origin = Origin.L1
+    is_enough: bool = False
+    """Whether it is fresh, or may be served since another process loads."""
+    store: PageStore | None = None
+    """The fleet's values, if they can be had; without a lease, another process loads then."""
+    leased_at_ms: int | None = None
+    """When the lease to load it was taken."""
+
+
 @dataclass(eq=False, slots=True)
 class _Flight(Generic[ValueT]):
     """One load within the process, and what came of it: an entry, an error, or neither where its thread died."""
@@ -153,21 +172,22 @@ class _Changes:
     """When this process changed values last: what was loaded before is not served by it any more."""
 
     keep_ms: float
-    at_ms: dict[Key, float] = field(default_factory=dict)
+    at_ms: dict[str, float] = field(default_factory=dict)
+    """By subject."""
     all_at_ms: float = float("-inf")
     """Every value counts as changed then: there were too many changes to remember each."""
 
-    def note(self, key: Key, now_ms: float) -> None:
+    def note(self, subject: str, now_ms: float) -> None:
         if len(self.at_ms) >= MAX_REMEMBERED:
             recent = {each: at_ms for each, at_ms in list(self.at_ms.items()) if at_ms > now_ms - self.keep_ms}
             if len(recent) >= MAX_REMEMBERED:
                 recent, self.all_at_ms = {}, now_ms
             self.at_ms = recent
-        self.at_ms[key] = now_ms
+        self.at_ms[subject] = now_ms
 
-    def is_behind(self, key: Key, read_at_ms: float) -> bool:
+    def is_behind(self, subject: str, read_at_ms: float) -> bool:
         """Say whether a load that began then may lack a change."""
-        return read_at_ms <= max(self.at_ms.get(key, self.all_at_ms), self.all_at_ms)
+        return read_at_ms <= max(self.at_ms.get(subject, self.all_at_ms), self.all_at_ms)
 
 
 class ReadCache(Generic[ValueT]):
@@ -218,6 +238,15 @@ class ReadCache(Generic[ValueT]):
         self._flights: dict[Key, _Flight[ValueT]] = {}
         self._lock = Lock()
 
+    def view(self, codec: Codec[OtherT], store: PageStore | None) -> ReadCache[OtherT]:
+        """Return this cache for values of another kind: one memory, and a fleet's values at another place, or nowhere.
+
+        REQUIRES: its keys are not those of this cache's own values.
+        """
+        other: ReadCache[OtherT] = copy(cast("Any", self))
+        other._codec, other._store = codec, store
+        return other
+
     def get(
         self,
         key: Key,
@@ -233,39 +262,75 @@ class ReadCache(Generic[ValueT]):
         Raises:
             Exception: `load` raised it, and there is no value within the bound. All threads that wait get it.
         """
+        if not self._limits.ttl_ms:
+            value, units = load()
+            return Cached(value, Origin.LOADED, 0, units)
         while True:
             held = self._held(key)
             if held is not None and held.freshness.is_fresh_at(self._now_ms()):
                 return self._serve(held, Origin.L1)
-            mine: _Flight[ValueT] = _Flight(self._now_ms(), self._new_event())
-            with self._lock:
-                flight = self._flights.get(key)
-                if flight is None or self._changes.is_behind(key, flight.began_ms):
-                    flight = self._flights[key] = mine
+            mine, flight = self._board(key)
             if flight is mine:
                 return self._serve(*self._fly(key, mine, load, remaining_ms=remaining_ms))
             if held is not None and held.freshness.is_usable_at(self._now_ms()):
                 return self._serve(held, Origin.L1)
             if not flight.landed.wait(None if remaining_ms == float("inf") else remaining_ms / 1000):
-                return self._serve(*self._obtain(key, load, held, remaining_ms=0.0))
+                return self._serve(*self._obtain(key, load, remaining_ms=0.0))
             if flight.error is not None:
                 raise flight.error.with_traceback(None)
             if flight.entry is not None:
                 return self._serve(flight.entry, Origin.L1)
             remaining_ms -= self._now_ms() - mine.began_ms  # its thread died: one of those that waited loads
 
-    def forget(self, key: Key) -> None:
-        """Serve nothing any more that was loaded before: this process changed the value.
+    def get_many(self, keys: Iterable[Key], load: LoadMany[ValueT]) -> dict[Key, Cached[ValueT]]:
+        """Do as `get` for several keys, with one call of `load` for all that have to be loaded.
+
+        This waits for values that another thread loads already; not for another process's load.
+
+        Raises:
+            Exception: `load` raised it, and one of the keys has no value within the bound.
+        """
+        keys = list(dict.fromkeys(keys))
+        if not self._limits.ttl_ms:
+            return {key: Cached(value, Origin.LOADED, 0, units) for key, (value, units) in load(keys).items()}
+        served: dict[Key, Cached[ValueT]] = {}
+        flights: dict[Key, _Flight[ValueT]] = {}
+        for key in keys:
+            held = self._held(key)
+            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+                served[key] = self._serve(held, Origin.L1)
+                continue
+            mine, flight = self._board(key)
+            if flight is mine:
+                flights[key] = mine
+        try:
+            served |= self._fly_together(flights, load)
+        finally:
+            for key, flight in flights.items():
+                self._land(key, flight)
+        return {key: served.get(key) or self.get(key, partial(_load_one, load, key)) for key in keys}
+
+    def forget(self, subject: str) -> None:
+        """Serve nothing of a subject any more that was loaded before: this process changed it.
 
         Call it before the change is sent and after it returned, so that a load in between is not served either.
         """
         now_ms = self._now_ms()
         with self._lock:
-            self._changes.note(key, now_ms)
+            self._changes.note(subject, now_ms)
 
     def _held(self, key: Key) -> _Entry[ValueT] | None:
         held = self._memory.get(key)
-        return None if held is None or self._changes.is_behind(key, held.freshness.read_at_ms) else held
+        return None if held is None or self._changes.is_behind(key[0], held.freshness.read_at_ms) else held
+
+    def _board(self, key: Key) -> tuple[_Flight[ValueT], _Flight[ValueT]]:
+        """Begin a load unless one is under way that lacks no change; return this one, and the one that is under way."""
+        mine: _Flight[ValueT] = _Flight(self._now_ms(), self._new_event())
+        with self._lock:
+            flight = self._flights.get(key)
+            if flight is None or self._changes.is_behind(key[0], flight.began_ms):
+                flight = self._flights[key] = mine
+        return mine, flight
 
     def _fly(
         self,
@@ -277,11 +342,7 @@ class ReadCache(Generic[ValueT]):
     ) -> tuple[_Entry[ValueT], Origin]:
         """Obtain the value for all threads of this process that ask meanwhile."""
         try:
-            held = self._held(key)  # another load may have ended just before this one began
-            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
-                flight.entry, origin = held, Origin.L1
-            else:
-                flight.entry, origin = self._obtain(key, load, held, remaining_ms=remaining_ms, flight=flight)
+            flight.entry, origin = self._obtain(key, load, remaining_ms=remaining_ms, flight=flight)
         except Exception as error:
             flight.error = error
             raise
@@ -289,6 +350,32 @@ class ReadCache(Generic[ValueT]):
             return flight.entry, origin
         finally:
             self._land(key, flight)
+
+    def _fly_together(
+        self, flights: Mapping[Key, _Flight[ValueT]], load: LoadMany[ValueT]
+    ) -> dict[Key, Cached[ValueT]]:
+        """Obtain values for all threads of this process that ask meanwhile."""
+        served: dict[Key, Cached[ValueT]] = {}
+        looks: dict[Key, _Look[ValueT]] = {}
+        for key, flight in flights.items():
+            look = self._look(key)
+            if look.held is not None and look.is_enough:
+                flight.entry = look.held
+                served[key] = self._serve(look.held, look.origin)
+            else:
+                looks[key] = look
+        read_at_ms = self._now_ms()
+        loaded = _load_together(load, list(looks))
+        for key, look in looks.items():
+            flight = flights[key]
+            try:
+                entry, origin = self._load(key, partial(loaded, key), look, flight=flight, read_at_ms=read_at_ms)
+            except Exception as error:
+                for each in flights.values():
+                    each.error = error
+                raise
+            served[key] = self._serve(entry, origin)
+        return served
 
     def _land(self, key: Key, flight: _Flight[ValueT]) -> None:
         with self._lock:
@@ -300,34 +387,38 @@ class ReadCache(Generic[ValueT]):
         self,
         key: Key,
         load: Callable[[], tuple[ValueT, float]],
-        held: _Entry[ValueT] | None,
         *,
         remaining_ms: float,
         flight: _Flight[ValueT] | None = None,
     ) -> tuple[_Entry[ValueT], Origin]:
-        if self._store is not None and (held is None or held.size <= MAX_SHARED_BYTES):
-            try:
-                return self._share(key, self._store, load, held, flight, self._now_ms() + min(WAIT_MS, remaining_ms))
-            except RegistryUnavailableError as error:
-                self._count_failure(error)
-        return self._load(key, load, held)
-
-    def _share(
-        self,
-        key: Key,
-        store: PageStore,
-        load: Callable[[], tuple[ValueT, float]],
-        held: _Entry[ValueT] | None,
-        flight: _Flight[ValueT] | None,
-        deadline_ms: float,
-    ) -> tuple[_Entry[ValueT], Origin]:
         """Take the fleet's value, or load it for the fleet, or for this process where another's load takes long.
 
         Raises:
-            RegistryUnavailableError: Redis did not respond.
             RetryLaterError: DynamoDB refused a moment ago, another process loads, and there is no value to serve.
         """
+        deadline_ms = self._now_ms() + min(WAIT_MS, remaining_ms)
         while True:
+            look = self._look(key)
+            if look.held is not None and look.is_enough:
+                return look.held, look.origin
+            if look.store is None or look.leased_at_ms is not None:
+                return self._load(key, load, look, flight=flight)
+            now_ms = self._now_ms()
+            pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
+            if now_ms + pause_ms >= deadline_ms:
+                if (refusal := self._refusals.get(key)) is not None and now_ms < refusal.until_ms:
+                    raise refusal.error.with_traceback(None)
+                return self._load(key, load, look)
+            self._clock.sleep(pause_ms / 1000)
+
+    def _look(self, key: Key) -> _Look[ValueT]:
+        """Look for a value in memory and, where the fleet shares it, in Redis; else take the lease to load it."""
+        held, store = self._held(key), self._store  # another load may have ended just now
+        if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+            return _Look(held, is_enough=True)
+        if store is None or (held is not None and held.size > MAX_SHARED_BYTES):
+            return _Look(held)
+        try:
             found = self._ask(key, store, held)
             now_ms = self._now_ms()
             if found is not None and (held is None or not held.is_newer_than(found, now_ms)):
@@ -335,18 +426,13 @@ class ReadCache(Generic[ValueT]):
                 self._memory.put(key, found)
             origin = Origin.REDIS if held is found else Origin.L1
             if held is not None and held.freshness.is_fresh_at(now_ms):
-                return held, origin
-            if (leased_at_ms := store.take_lease(*key, self._limits.lease_ms)) is not None:
-                return self._load(key, load, held, store=store, leased_at_ms=leased_at_ms, flight=flight)
-            now_ms = self._now_ms()
-            if held is not None and held.freshness.is_usable_at(now_ms):
-                return held, origin
-            pause_ms = WAIT_STEP_MS * (0.5 + self._clock.random())
-            if now_ms + pause_ms >= deadline_ms:
-                if (refusal := self._refusals.get(key)) is not None and now_ms < refusal.until_ms:
-                    raise refusal.error.with_traceback(None)
-                return self._load(key, load, held)
-            self._clock.sleep(pause_ms / 1000)
+                return _Look(held, origin, is_enough=True)
+            leased_at_ms = store.take_lease(*key, self._limits.lease_ms)
+        except RegistryUnavailableError as error:
+            self._count_failure(error)
+            return _Look(held)
+        is_served = leased_at_ms is None and held is not None and held.freshness.is_usable_at(self._now_ms())
+        return _Look(held, origin, is_served, store, leased_at_ms)
 
     def _ask(self, key: Key, store: PageStore, held: _Entry[ValueT] | None) -> _Entry[ValueT] | None:
         """Read this process's copy in Redis; None where it is missing, cannot be read, or is behind a change."""
@@ -365,7 +451,7 @@ class ReadCache(Generic[ValueT]):
         freshness = freshness_of_copy(
             self._limits, asked_at_ms=asked_at_ms, age_ms=age_ms, cost_ms=stored.cost_ms, random=self._clock.random
         )
-        if self._changes.is_behind(key, freshness.read_at_ms):
+        if self._changes.is_behind(key[0], freshness.read_at_ms):
             return None
         return _Entry(value, stored.leased_at_ms, stored.units, size, freshness)
 
@@ -373,14 +459,14 @@ class ReadCache(Generic[ValueT]):
         self,
         key: Key,
         load: Callable[[], tuple[ValueT, float]],
-        held: _Entry[ValueT] | None,
+        look: _Look[ValueT],
         *,
-        store: PageStore | None = None,
-        leased_at_ms: int | None = None,
         flight: _Flight[ValueT] | None = None,
+        read_at_ms: float | None = None,
     ) -> tuple[_Entry[ValueT], Origin]:
         """Load the value, for all with a lease; where that fails, take the last one."""
-        read_at_ms = self._now_ms()
+        leased_at_ms, store = look.leased_at_ms, look.store if look.leased_at_ms is not None else None
+        read_at_ms = self._now_ms() if read_at_ms is None else read_at_ms
         try:
             value, units = load()
         except self._excused as error:
@@ -388,9 +474,9 @@ class ReadCache(Generic[ValueT]):
                 self._remember_refusal(key, error)
             if leased_at_ms is not None:
                 self._telemetry.count(MetricName.PAGE_FILLS_FAILED)
-            if (last := self._find_usable(key, store, held)) is None:
+            if (last := self._find_usable(key, store, look.held)) is None:
                 raise
-            return last, Origin.L1 if last is held else Origin.REDIS
+            return last, Origin.L1 if last is look.held else Origin.REDIS
         cost_ms = round(self._now_ms() - read_at_ms)
         freshness = freshness_of_load(self._limits, read_at_ms=read_at_ms, cost_ms=cost_ms, random=self._clock.random)
         payload = None if leased_at_ms is None else self._codec.encode(value)
@@ -442,6 +528,27 @@ class ReadCache(Generic[ValueT]):
 
     def _now_ms(self) -> float:
         return self._timer() * 1000
+
+
+def _load_one(load: LoadMany[ValueT], key: Key) -> tuple[ValueT, float]:
+    return load([key])[key]
+
+
+def _load_together(load: LoadMany[ValueT], keys: Sequence[Key]) -> Callable[[Key], tuple[ValueT, float]]:
+    """Load values once, and return what gives each, or raises what loading them raised."""
+    loaded: Mapping[Key, tuple[ValueT, float]] = {}
+    failed: Exception | None = None
+    try:
+        loaded = load(keys) if keys else {}
+    except Exception as error:  # noqa: BLE001 - raised for each key that has no value
+        failed = error.with_traceback(None)
+
+    def take(key: Key) -> tuple[ValueT, float]:
+        if failed is not None:
+            raise failed
+        return loaded[key]
+
+    return take
 
 
 _METRICS = {

@@ -98,7 +98,9 @@ class Engine:
     counting: ReportedPages | None = None
     """Counts pages; None: nothing is read-hot."""
     make_cache: Callable[[Codec[Any]], ReadCache[Any]] | None = None
-    """Builds the cache of newest pages, given how they are written; None: they are not cached."""
+    """Builds the fleet's cache, given how its values are written; None: there is none."""
+    page_store: PageStore | None = None
+    """The fleet's cached values, in Redis."""
     written_by: Writer | None = None
 
     @property
@@ -183,6 +185,7 @@ def build_engine(
         gatherer_kind=parts.gatherer,
         counting=read_counting,
         make_cache=make_cache,
+        page_store=ends.page_store if make_cache else None,
         written_by=writer,
     )
 

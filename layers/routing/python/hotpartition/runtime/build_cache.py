@@ -24,8 +24,8 @@ def build_value_cache(
     name: str,
     max_entries: int,
     max_bytes: int,
-) -> ReadCache[ValueT]:
-    """Build the cache of users' own values. Nothing is opened before it is used.
+) -> tuple[ReadCache[ValueT], PageStore | None]:
+    """Build the cache of users' own values, and the fleet's values. Nothing is opened before it is used.
 
     Args:
         codec: of the values.
@@ -40,18 +40,20 @@ def build_value_cache(
         ValueError: `redis` is not an address.
     """
     timer = ElapsedTime()
-    return ReadCache(
+    store = None if redis is None else _open_store(redis, name, telemetry, timer)
+    cache = ReadCache(
         codec=codec,
         limits=limits,
         telemetry=telemetry,
         clock=system_clock(),
         timer=timer,
-        store=None if redis is None else _open_store(redis, name, telemetry, timer),
+        store=store,
         environment_id=uuid.uuid4().hex,
         excused=(Exception,),
         max_entries=max_entries,
         max_bytes=max_bytes,
     )
+    return cache, store
 
 
 def _open_store(address: str, name: str, telemetry: Telemetry, timer: ElapsedTime) -> PageStore:

@@ -28,7 +28,6 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.build import Ends, Parts, build_engine
 from hotpartition.runtime.connect import build_journal_place, open_ends
 from hotpartition.runtime.settings import Settings
-from hotpartition.table.cached_queries import CachedQueries, QueryCodec
 from hotpartition.table.routes import LoggedTelemetry, TableRoutes, check_choices, open_calls
 from hotpartition.table.schema import Schema
 
@@ -102,10 +101,7 @@ def build_table_routes(
         times=times,
         parts=parts,
     )
-    cached = None
-    if engine.make_cache is not None and engine.counting is not None:
-        cached = CachedQueries(engine.routes, engine.make_cache(QueryCodec()), engine.counting)
-    return TableRoutes(engine=engine, journal=place, cached=cached, is_counted=True)
+    return TableRoutes(engine=engine, journal=place, is_counted=True)
 
 
 def adaptive(

@@ -7,7 +7,8 @@ would look for every item at its base key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache, partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from botocore.exceptions import ClientError
 from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.python_values import Attributes, convert_values, dump, load
 from hotpartition.table.item_calls import ItemCalls
-from hotpartition.table.parts import Parts
+from hotpartition.table.parts import Parts, named_in
 from hotpartition.table.requests import PassingOn, without
 from hotpartition.table.transactions import get_in_transaction, refuse_options, write_in_transaction
 
@@ -95,11 +96,12 @@ class GuardedClient(_Client):
         if ours:
             refuse_options("batch_write_item", request)
         responses = [
-            parts.batches.batch_write_item(**{**request, "RequestItems": {name: of_table}})
-            for name, of_table, parts in ours
+            parts.batch_write_item(**{**request, "RequestItems": {name: of_table}}) for name, of_table, parts in ours
         ]
         if others or not ours:
-            responses.append(self._subject.batch_write_item(**{**request, "RequestItems": others}))
+            named = [(name, item) for name, writes in others.items() for _, item in named_in(writes)]
+            with self._changing("BatchWriteItem", named):
+                responses.append(self._subject.batch_write_item(**{**request, "RequestItems": others}))
         return _join(responses, "UnprocessedItems")
 
     def transact_write_items(self, **request: Any) -> Attributes:
@@ -108,7 +110,8 @@ class GuardedClient(_Client):
         Raises:
             NotImplementedError: naming the call that cannot be honoured.
         """
-        return write_in_transaction(self._subject, partial(self._find_items, "TransactWriteItems"), request)
+        with self._changing("TransactWriteItems", named_in(request.get("TransactItems") or ())):
+            return write_in_transaction(self._subject, partial(self._find_items, "TransactWriteItems"), request)
 
     def transact_get_items(self, **request: Any) -> Attributes:
         """Read items of any tables at one moment, as boto3's `transact_get_items`.
@@ -131,7 +134,7 @@ class GuardedClient(_Client):
             case "scan":
                 return parts.pages.scan(request)
             case _:
-                return parts.items.change(method, request)
+                return parts.change(method, request)
 
     def is_of(self, client: Any) -> bool:
         """Say whether this stands in the place of a client."""
@@ -143,9 +146,10 @@ class GuardedClient(_Client):
 
     def leads(self, request: Mapping[str, Any]) -> bool:
         """Say whether a request about items names a sharded table."""
-        actions = [body for action in request.get("TransactItems") or () for body in action.values()]
-        named = [*(body.get("TableName") for body in actions), *(request.get("RequestItems") or ())]
-        return any(self._find(name, operation="DescribeTable") for name in (request.get("TableName"), *named))
+        named = [name for name, _ in named_in(request.get("TransactItems") or ())]
+        named += request.get("RequestItems") or ()
+        tables = [self._open(name, "DescribeTable") for name in (request.get("TableName"), *named)]
+        return any(parts is not None and (parts.is_sharded or parts.cached is not None) for parts in tables)
 
     def refuse_statements(self, request: Mapping[str, Any]) -> None:
         """Refuse PartiQL that may be about sharded tables: where it has the name of one anywhere.
@@ -187,9 +191,24 @@ class GuardedClient(_Client):
 
     def _find(self, table_name: object, *, operation: str) -> Parts | None:
         """Find the part that carries out calls on a table; None: it is not sharded."""
-        open_parts = self.tables.get(_name_of(table_name))
-        parts = None if open_parts is None else open_parts(operation)
+        parts = self._open(table_name, operation)
         return parts if parts is not None and parts.is_sharded else None
+
+    def _open(self, table_name: object, operation: str) -> Parts | None:
+        open_parts = self.tables.get(_name_of(table_name))
+        return None if open_parts is None else open_parts(operation)
+
+    @contextmanager
+    def _changing(self, operation: str, named: Iterable[tuple[object, Any]]) -> Iterator[None]:
+        """Drop what the process has cached of items, given by their tables and themselves, around their change."""
+        by_table: dict[str, list[Any]] = {}
+        for table_name, item in named:
+            by_table.setdefault(_name_of(table_name), []).append(item)
+        with ExitStack() as stack:
+            for table_name, items in by_table.items():
+                if (parts := self._open(table_name, operation)) is not None:
+                    stack.enter_context(parts.changing(items))
+            yield
 
 
 class TypedClient(_Client):

@@ -26,6 +26,7 @@ from hotpartition.dynamodb.item_store import BATCH_GET_KEYS
 from hotpartition.dynamodb.python_values import Attributes, load
 from hotpartition.engine.changing import RaceLostError, at_most, change_located
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.table.cached_reads import subject_of
 from hotpartition.table.expressions import (
     compares,
     count_change,
@@ -450,30 +451,55 @@ class ItemCalls:
         with as_boto3_raises():
             return self.changer.create(self.table.requests({}), dict(item), self.sharding.target_of_item(item))
 
-    def get(self, request: Request) -> Any:
-        """Carry out `get_item`."""
+    def get(self, request: Request, *, cache: bool = False) -> Any:
+        """Carry out `get_item`; with `cache`, the item may be a cached one."""
         refuse_parameters("get_item", request)
-        key = request.get("Key")
+        key: Any = request.get("Key")
         if key is None or not self._schema.is_key(key):
             return self.table.let_refuse("get_item", request)
-        self.sharding.refuse_reserved(key)
-        target = self.sharding.target_of_key(key, request.get("Hashed"))
-        requests = self.table.requests(request)
-        (item,) = self._read(requests, [target], without(request, "Key", "Hashed"))
-        found = {} if item is None else {"Item": item}
-        return requests.finish({**found, "ResponseMetadata": requests.metadata})
+        collection = key[self._schema.partition]
+
+        def read() -> tuple[Attributes, float]:
+            self.sharding.refuse_reserved(key)
+            requests = self.table.requests(request)
+            target = self.sharding.target_of_key(key, request.get("Hashed"))
+            (item,) = self._read(requests, [target], without(request, "Key", "Hashed"))
+            found = {} if item is None else {"Item": item}
+            return requests.finish({**found, "ResponseMetadata": requests.metadata}), requests.units
+
+        with as_boto3_raises():
+            if cache and self.sharding.cached is not None:
+                return self.sharding.cached.read(collection, self.subject_of(key), request, read)
+            response, units = read()
+        self.sharding.routes.count_read(collection, units)
+        return response
+
+    def subject_of(self, key: Request) -> str:
+        """Name the item that has a key, for the cache."""
+        return subject_of(key[self._schema.partition], key[self._schema.sort])
 
     def show_stored(self, stored: Request) -> Attributes | None:
         """Carry out `logical_item`."""
         return self.sharding.show_stored(stored)
 
-    def get_items(self, keys: Sequence[Any], request: Request) -> list[Attributes | None]:
+    def get_items(self, keys: Sequence[Any], request: Request, *, cache: bool = False) -> list[Attributes | None]:
         """Carry out `get_items`: a few keys a request, several requests at the same time."""
         refuse_parameters("get_items", request)
         for key in keys:
             if not self._schema.is_key(key):
                 self.table.let_refuse("get_item", {**request, "Key": key})
-        return self._read_all(self.table.requests(request), keys, request)
+        requests, cached = self.table.requests(request), self.sharding.cached
+        if not cache or cached is None:
+            return self._read_counted(requests, keys, request)
+
+        def read(places: Sequence[int]) -> list[tuple[Attributes, float]]:
+            items = self._read_all(requests, [keys[place] for place in places], request)
+            share = requests.units / len(items)
+            return [({} if item is None else {"Item": item}, share) for item in items]
+
+        asked = [(key[self._schema.partition], self.subject_of(key)) for key in keys]
+        with as_boto3_raises():
+            return cached.read_items(asked, request, read)
 
     def batch_get(self, name: str, request: Request) -> Attributes:
         """Carry out this table's part of the client's `batch_get_item`, where it has this name."""
@@ -484,10 +510,20 @@ class ItemCalls:
         if not keys or len(named) < len(keys):
             wanted = {name: without(request, "ReturnConsumedCapacity")}
             self.table.let_client_refuse("batch_get_item", {"RequestItems": wanted})
-        items = self._read_all(requests, keys, without(request, "Keys"))
+        items = self._read_counted(requests, keys, without(request, "Keys"))
         found = [item for item in items if item is not None]
         response = {"Responses": {name: found}, "ResponseMetadata": requests.metadata}
         return response | ({"ConsumedCapacity": requests.consumed} if requests.consumed else {})
+
+    def _read_counted(
+        self, requests: Requests, keys: Sequence[Attributes], request: Request
+    ) -> list[Attributes | None]:
+        """Read any number of items, and count an equal share of the units for each."""
+        with as_boto3_raises():
+            items = self._read_all(requests, keys, request)
+        for key in keys:
+            self.sharding.routes.count_read(key[self._schema.partition], requests.units / len(keys))
+        return items
 
     def _read_all(self, requests: Requests, keys: Sequence[Attributes], request: Request) -> list[Attributes | None]:
         """Read any number of items, in the order of their keys."""
@@ -506,8 +542,7 @@ class ItemCalls:
         asked = without(request, "ReturnConsumedCapacity")
         options, hidden = project_also(asked, attributes_of_ours(self.sharding))
         store = TableStore(self.sharding, requests, options)
-        with as_boto3_raises():
-            located = locate(self.sharding.gatherer(store), targets, is_strong=bool(request.get("ConsistentRead")))
+        located = locate(self.sharding.gatherer(store), targets, is_strong=bool(request.get("ConsistentRead")))
         return [self._schema.show(copies[0].attributes, hidden) if copies else None for copies, _ in located]
 
     def _refuse_expressions(self, method: str, request: Request) -> None:

@@ -27,18 +27,6 @@ from hotpartition.table.sharding import Sharding
 
 Request = Mapping[str, Any]
 
-NEWEST_PAGE = frozenset(
-    {
-        "KeyConditionExpression",
-        "ScanIndexForward",
-        "Limit",
-        "ProjectionExpression",
-        "ExpressionAttributeNames",
-        "ExpressionAttributeValues",
-    }
-)
-"""Parameters of a query that may be served from the cache."""
-
 
 class PageCalls:
     """Queries of a table and of its indexes, and scans. Safe under threads."""
@@ -60,22 +48,27 @@ class PageCalls:
                 self._kinds[kept.index.index] = _ValueKeys(sharding, kept)
 
     def query(self, request: Request, *, cache: bool = False) -> Any:
-        """Carry out `query`; with `cache`, a newest page of a read-hot key may be a cached one."""
+        """Carry out `query`; with `cache`, its page may be a cached one."""
         refuse_parameters("query", request)
-        kind = self._kinds.get(request.get("IndexName"))
+        cached = self._sharding.cached if cache else None
+        index = request.get("IndexName")
+        kind = self._kinds.get(index)
         if kind is None:
-            return self._query_other(request)
+            if cached is None:
+                return self._query_other(request)
+            return cached.read(None, str(index), request, lambda: (self._query_other(request), 0.0))
         asked = Conditions.parse(request)
         try:
             wanted = kind.build(asked)
         except UnreadableExpressionError as error:
             return self._table.let_refuse("query", request, error)
         requests = self._table.requests(request)
-        cached = self._sharding.routes.cached if cache and _is_newest_page(request, wanted) else None
+        collection = wanted.collection
         with as_boto3_raises():
             if cached is None:
                 return kind.read(requests, wanted)
-            return cached.read(wanted.collection, request, lambda: (kind.read(requests, wanted), requests.units))
+            of_heat = collection if index is None else None
+            return cached.read(of_heat, collection, request, lambda: (kind.read(requests, wanted), requests.units))
 
     def scan(self, request: Request) -> Any:
         """Carry out `scan`.
@@ -380,12 +373,6 @@ def _find_hashed(asked: Conditions, sharding: Sharding) -> str | None:
         if isinstance(wanted, bool) or not isinstance(wanted, SCALARS):
             return None  # no item that has such a value could be put
     return None if wanted is None else text_of(wanted)
-
-
-def _is_newest_page(request: Request, wanted: Query) -> bool:
-    """Say whether a query asks for the newest items of a partition key, and for nothing else."""
-    is_bounded = wanted.limit is None or wanted.condition is not None
-    return wanted.newest_first and not is_bounded and request.keys() <= NEWEST_PAGE
 
 
 def read_pages(read: Callable[..., Any], request: Request) -> Iterator[Any]:

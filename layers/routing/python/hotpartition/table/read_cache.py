@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from hotpartition.core.freshness import CacheLimits
-from hotpartition.core.ports import Telemetry
-from hotpartition.engine.read_cache import Cached, Codec, Origin
+from hotpartition.core.ports import PageStore, Telemetry
+from hotpartition.engine.read_cache import Codec, OtherT
+from hotpartition.engine.read_cache import ReadCache as EngineCache
 from hotpartition.runtime.build_cache import build_value_cache
 from hotpartition.table.cached_values import ValueCodec
 from hotpartition.table.routes import LoggedTelemetry
@@ -68,7 +69,7 @@ class ReadCache:
             raise ValueError(f"stale_seconds is {stale}, and must be at least twice seconds, {2 * seconds}")
         if max_entries < 1 or max_bytes < 1:
             raise ValueError("max_entries and max_bytes must be at least 1")
-        self._cache = build_value_cache(
+        self._cache, self._store = build_value_cache(
             codec or ValueCodec(),
             CacheLimits(ttl_ms=seconds * 1000, bound_ms=stale * 1000),
             telemetry or LoggedTelemetry(),
@@ -77,7 +78,6 @@ class ReadCache:
             max_entries=max_entries,
             max_bytes=max_bytes,
         )
-        self._reuses = seconds > 0
 
     def get(self, key: str, load: Callable[[], ValueT], *, wait_seconds: float = float("inf")) -> ValueT:
         """Return the value of a key, at most `stale_seconds` old, or load it.
@@ -91,20 +91,16 @@ class ReadCache:
             TypeError: the codec cannot write the value for other processes.
             Exception: `load` raised it, and no value is within the bound. All threads that wait get it.
         """
-        return self.fetch((key, "value"), lambda: (load(), 0.0), remaining_ms=wait_seconds * 1000).value
+        found: ValueT = self._cache.get((key, "value"), lambda: (load(), 0.0), remaining_ms=wait_seconds * 1000).value
+        return found
 
     def forget(self, key: str) -> None:
         """Serve this process nothing of a key that was loaded before now: call it when the value was changed.
 
         Other processes serve the old value up to `stale_seconds`.
         """
-        self._cache.forget((key, "value"))
+        self._cache.forget(key)
 
-    def fetch(
-        self, key: tuple[str, str], load: Callable[[], tuple[ValueT, float]], *, remaining_ms: float = float("inf")
-    ) -> Cached[ValueT]:
-        """Do as `get`, for a table: a key has two parts, `load` returns units, too, and so does this, with the age."""
-        if not self._reuses:
-            value, units = load()
-            return Cached(value, Origin.LOADED, 0, units)
-        return self._cache.get(key, load, remaining_ms=remaining_ms)
+    def view(self, codec: Codec[OtherT], store: PageStore | None = None) -> EngineCache[OtherT]:
+        """Return the cache for a table's values; `store` is the fleet's where this cache has no Redis of its own."""
+        return self._cache.view(codec, self._store or store)

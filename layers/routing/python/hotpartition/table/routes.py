@@ -16,7 +16,6 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.writer import Writer
 from hotpartition.runtime.build import Engine
-from hotpartition.table.cached_queries import CachedQueries
 from hotpartition.table.schema import Schema, attributes_size_bytes
 
 _logger = logging.getLogger(__name__)
@@ -40,8 +39,6 @@ class TableRoutes:
     engine: Engine
     journal: JournalPlace | None = None
     """Where the routing items that reads need lie; None: the table has none, and `get` suffices."""
-    cached: CachedQueries | None = None
-    """Reads newest pages through the page cache; None: pages are not cached."""
     is_counted: bool = False
     """Whether the units of all writes are counted."""
     is_folding: bool = False
@@ -68,6 +65,11 @@ class TableRoutes:
         """Learn from stored items that were read."""
         if self.marks is not None:
             self.marks.meet(items)
+
+    def count_read(self, collection: str, units: float) -> None:
+        """Count what was read of a key as its heat, where that is known."""
+        if self.engine.counting is not None and units:
+            self.engine.counting.count(collection, units)
 
     def marks_of(self, position: int) -> dict[str, int]:
         """Return the attributes that are added to a new item on a shard."""

@@ -19,13 +19,16 @@ from botocore.exceptions import ClientError
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.keys import KeyForm
+from hotpartition.runtime.build import Engine
 from hotpartition.table.batches import Batches
+from hotpartition.table.cached_reads import CachedReads, open_cached_reads
 from hotpartition.table.guarded import NO_PARTIQL, Guarded, GuardedClient
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets, bind
 from hotpartition.table.item_calls import Changer, ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.parts import Parts
 from hotpartition.table.plain_table import PlainTable
+from hotpartition.table.read_cache import ReadCache
 from hotpartition.table.requests import Boto3Table, Transport
 from hotpartition.table.routes import Shards
 from hotpartition.table.schema import Schema
@@ -151,6 +154,7 @@ class ShardedTable(Described):
         position: Position | None = None,
         indexes: Sequence[ShardedIndex | TimeBuckets] = (),
         append_only: bool = False,
+        cache: ReadCache | None = None,
         transport: Transport | None = None,
         budget_ms: float = DEFAULT_BUDGET_MS,
         clock: Clock = REAL_CLOCK,
@@ -167,6 +171,9 @@ class ShardedTable(Described):
             indexes: global indexes that are sharded, `ShardedIndex("by-status", hash="status", shards=fixed(8))`, or
                 kept for ranges of time, `TimeBuckets("hour", index="by-time")`.
             append_only: items are only ever created, never put a second time: then a put looks for nothing.
+            cache: what `get_item`, `get_items` and `query` with `cache=True` read through; tables may share one.
+                `adaptive()` brings its own, for keys that are read-hot; with this one, the process caches all others,
+                too (docs/read-hot-keys.md).
             transport: `curl()` sends requests about items through libcurl; None: the table itself does.
             budget_ms: how long one call may try again what DynamoDB refused.
             clock: time and chance, for tests.
@@ -174,13 +181,14 @@ class ShardedTable(Described):
         Raises:
             TypeError: an argument is something else; the message says what to write.
         """
-        _check_arguments(table, shards, hashed, position)
+        _check_arguments(table, shards, hashed, position, cache)
         self._table = table
         self._shards = shards
         self._hashing = hashed or by_sort_key()
         self._position = position
         self._indexes = indexes
         self._append_only = append_only
+        self._cache = cache
         self._transport = transport
         self._clock = clock
         self._budget_ms = budget_ms
@@ -196,7 +204,7 @@ class ShardedTable(Described):
         Example:
             >>> table.put_item(Item={"PK": "room-1", "SK": "0001", "text": "hello"})
         """
-        response: PutItemOutputTableTypeDef = self._open("PutItem").items.change("put_item", request)
+        response: PutItemOutputTableTypeDef = self._open("PutItem").change("put_item", request)
         return response
 
     def create_item(self, *, Item: Mapping[str, Any]) -> dict[str, Any] | None:  # noqa: N803 - boto3's name for it
@@ -216,7 +224,9 @@ class ShardedTable(Described):
         Example:
             >>> table.create_item(Item={"PK": "room-1", "SK": "0001", "text": "hello"})
         """
-        return self._open("PutItem").items.create(dict(Item))
+        parts = self._open("PutItem")
+        with parts.changing([Item]):
+            return parts.items.create(dict(Item))
 
     def update_item(self, **request: Unpack[UpdateItem]) -> UpdateItemOutputTableTypeDef:
         """Change an item where it is, or create it: as boto3's `update_item`.
@@ -236,7 +246,7 @@ class ShardedTable(Described):
             ...     ExpressionAttributeValues={":text": "goodbye"},
             ... )
         """
-        response: UpdateItemOutputTableTypeDef = self._open("UpdateItem").items.change("update_item", request)
+        response: UpdateItemOutputTableTypeDef = self._open("UpdateItem").change("update_item", request)
         return response
 
     def delete_item(self, **request: Unpack[DeleteItem]) -> DeleteItemOutputTableTypeDef:
@@ -248,26 +258,35 @@ class ShardedTable(Described):
         Example:
             >>> table.delete_item(Key={"PK": "room-1", "SK": "0001"})
         """
-        response: DeleteItemOutputTableTypeDef = self._open("DeleteItem").items.change("delete_item", request)
+        response: DeleteItemOutputTableTypeDef = self._open("DeleteItem").change("delete_item", request)
         return response
 
-    def get_item(self, **request: Unpack[GetItem]) -> GetItemOutputTableTypeDef:
+    def get_item(self, *, cache: bool = False, **request: Unpack[GetItem]) -> GetItemOutputTableTypeDef:
         """Read an item wherever it can be: as boto3's `get_item`.
 
         Args:
+            cache: whether the item may be a cached one, as old as the cache says: its response has HTTP's `age` header.
+                A change through this table is seen at once.
             request: boto3's parameters; and `Hashed`, the value of the attribute that shards are chosen by.
+
+        Raises:
+            NotImplementedError: `cache`, where there is none, or with `ConsistentRead`.
 
         Example:
             >>> table.get_item(Key={"PK": "room-1", "SK": "0001"}).get("Item")
         """
-        response: GetItemOutputTableTypeDef = self._open("GetItem").items.get(request)
+        self._refuse_uncached("get_item", request, cache)
+        response: GetItemOutputTableTypeDef = self._open("GetItem").items.get(request, cache=cache)
         return response
 
-    def get_items(self, keys: Iterable[Mapping[str, Any]], **request: Unpack[GetItems]) -> list[dict[str, Any] | None]:
+    def get_items(
+        self, keys: Iterable[Mapping[str, Any]], *, cache: bool = False, **request: Unpack[GetItems]
+    ) -> list[dict[str, Any] | None]:
         """Read any number of items, wherever they can be, several requests at the same time.
 
         Args:
             keys: their keys, as `get_item` takes them.
+            cache: whether items may be cached ones, as in `get_item`; those that are not there are read together.
             request: `ConsistentRead`, `ProjectionExpression` and `ExpressionAttributeNames`, as of `get_item`.
 
         Returns:
@@ -276,7 +295,8 @@ class ShardedTable(Described):
         Example:
             >>> table.get_items([{"PK": "room-1", "SK": "0001"}, {"PK": "room-2", "SK": "0007"}])
         """
-        return self._open("GetItem").items.get_items(list(keys), request)
+        self._refuse_uncached("get_items", request, cache)
+        return self._open("GetItem").items.get_items(list(keys), request, cache=cache)
 
     def query(self, *, cache: bool = False, **request: Unpack[Query]) -> QueryOutputTableTypeDef:
         """Read a page of one partition key's items, from all its shards, by sort key: as boto3's `query`.
@@ -285,28 +305,26 @@ class ShardedTable(Described):
         are behind are read further: a page may hold two megabytes for each shard.
 
         Args:
-            cache: whether the newest page of a partition key that is read-hot may be a cached one, a few seconds old:
-                newest first, with a `Limit`, eventually consistent, without filter, index or start. Others are read.
+            cache: whether the page may be a cached one, of the very same parameters, as old as the cache says: its
+                response has HTTP's `age` header. A change through this table may be missing in it. Without `cache=` of
+                the table, `adaptive()` caches pages of read-hot partition keys, not those of indexes.
             request: boto3's parameters; and `Hashed`, the one value of the attribute that is wanted, where shards are
                 chosen by one. It is found in a `FilterExpression` that demands it, too. Only the base key and the
                 shards of that value are asked then, and `ScannedCount` and `Limit` count what lies there.
 
         Raises:
-            NotImplementedError: naming what cannot be honoured; `cache`, unless shards are `adaptive()`.
+            NotImplementedError: naming what cannot be honoured; `cache`, where there is none, or with `ConsistentRead`.
 
         Example:
             >>> page = table.query(KeyConditionExpression=Key("PK").eq("room-1") & Key("SK").gt("0001"), Limit=20)
             >>> page["Items"], page.get("LastEvaluatedKey")
         """
-        if cache and not self._shards.finds_read_heat:
-            raise NotImplementedError(
-                "query(cache=True): only adaptive() finds out what is read-hot. Leave it out, or use adaptive()"
-            )
+        self._refuse_uncached("query", request, cache)
         page: QueryOutputTableTypeDef = self._open("Query").pages.query(request, cache=cache)
         return page
 
     def query_pages(self, *, cache: bool = False, **request: Unpack[Query]) -> Iterator[QueryOutputTableTypeDef]:
-        """Read all pages of a query, one after the other; `cache` as in `query`, for the first of them.
+        """Read all pages of a query, one after the other; `cache` as in `query`, for each of them.
 
         Example:
             >>> for page in table.query_pages(KeyConditionExpression=Key("PK").eq("room-1")):
@@ -367,7 +385,7 @@ class ShardedTable(Described):
             ...     batch.put_item(Item={"PK": "room-1", "SK": "0002"})
             ...     batch.delete_item(Key={"PK": "room-1", "SK": "0001"})
         """
-        client: Any = self._open("BatchWriteItem").batches
+        client: Any = self._open("BatchWriteItem")
         return BatchWriter(self._table.name, client, overwrite_by_pkeys=overwrite_by_pkeys)
 
     @property
@@ -410,6 +428,27 @@ class ShardedTable(Described):
         """
         return self._table, self._shards, self._transport
 
+    def _refuse_uncached(self, method: str, request: Mapping[str, Any], cache: object) -> None:
+        """Refuse to read through a cache what cannot be.
+
+        Raises:
+            NotImplementedError: there is no cache, or what is read must be consistent.
+            TypeError: `cache` is neither True nor False.
+        """
+        if cache is False:
+            return
+        if cache is not True:
+            raise TypeError(f"{method}(cache={cache!r}): should be True or False. The table takes the cache itself")
+        if request.get("ConsistentRead"):
+            raise NotImplementedError(
+                f"{method}(cache=True, ConsistentRead=True): a cached value may lack the last change. Leave one out"
+            )
+        if self._cache is None and not self._shards.finds_read_heat:
+            raise NotImplementedError(
+                f"{method}(cache=True): this table has no cache. Write ShardedTable(..., cache=ReadCache(seconds=1)),"
+                " or leave it out"
+            )
+
     def _open(self, operation: str) -> Parts:
         """Return the parts that carry out the calls: built with the first, which asks DynamoDB for the table's keys.
 
@@ -447,13 +486,15 @@ class ShardedTable(Described):
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
         executor = self._open_executor(config.max_pool_connections)
-        sharding = Sharding(schema, routes, self._hashing, self._position, indexes, clock, budget_ms, executor)
+        cached = self._open_cache(routes.engine)
+        sharding = Sharding(schema, routes, self._hashing, self._position, indexes, clock, budget_ms, executor, cached)
         table = Boto3Table(table=reached, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
         changer = Changer(sharding, append_only=self._append_only)
         return Parts(
             items=ItemCalls(table, sharding, changer),
             pages=PageCalls(table, sharding),
             batches=Batches(table, sharding, append_only=self._append_only),
+            cached=cached,
         )
 
     def _build_plain(self, reached: Any) -> Parts:
@@ -461,15 +502,21 @@ class ShardedTable(Described):
         if self._indexes:
             raise NotImplementedError(f"{self.name} has no sort key, so no index is kept. Leave out indexes=")
         table = Boto3Table(table=reached, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
-        plain: Any = PlainTable(table, self._table.key_schema[0]["AttributeName"])
-        return Parts(items=plain, pages=plain, batches=plain, is_sharded=False)
+        cached = self._open_cache(None)
+        plain: Any = PlainTable(table, self._table.key_schema[0]["AttributeName"], cached)
+        return Parts(items=plain, pages=plain, batches=plain, is_sharded=False, cached=cached)
+
+    def _open_cache(self, engine: Engine | None) -> CachedReads | None:
+        """Open what `cache=True` reads through; `engine` is that of the shards, if there are any."""
+        name = f"{self.name} {self._table.table_arn}"
+        return open_cached_reads(name, self._cache, engine, finds_read_heat=self._shards.finds_read_heat)
 
     def _open_executor(self, threads: int) -> Executor:
         """Open the runner of the queries of one page, which run at the same time."""
         return ThreadPoolExecutor(threads, thread_name_prefix="hotpartition-table")
 
 
-def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any) -> None:
+def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, cache: Any) -> None:
     """Refuse arguments of `ShardedTable` that are something else, and say what to write.
 
     Raises:
@@ -499,5 +546,7 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any) -> Non
             f"suffix={suffix!r}: by which text the shards were chosen is not known. Write hashed=at_random(), which "
             "looks on all of them"
         )
+    if cache is not None and (isinstance(cache, type) or not hasattr(cache, "view")):
+        raise TypeError(f"cache={cache!r}: should be a ReadCache, for instance ReadCache(seconds=1)")
     if position is not None and not callable(position):
         raise TypeError(f"position={position!r}: should be a function that returns the position of a sort key")

@@ -19,6 +19,7 @@ from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.python_values import Attributes, load
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.table.cached_reads import CachedReads
 from hotpartition.table.indexes import Changes, KeptIndex
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Place, Schema, order_of, text_of
@@ -188,6 +189,8 @@ class Sharding:
     """How long one call may try again what DynamoDB refused."""
     executor: Executor
     """Runs the queries of one page at the same time."""
+    cached: CachedReads | None = None
+    """What `cache=True` reads through."""
     sizes: ItemSizes = field(default_factory=ItemSizes)
 
     def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:

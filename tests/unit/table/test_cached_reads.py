@@ -1,0 +1,378 @@
+"""`cache=True`: items and pages as boto3 gives them, of the process or, for what is read-hot, of the fleet."""
+
+import copy
+from contextlib import suppress
+from decimal import Decimal
+from itertools import count
+from types import SimpleNamespace
+
+import boto3
+import pytest
+from boto3.dynamodb.conditions import Attr, Key
+from boto3.dynamodb.types import Binary
+
+from hotpartition.core.errors import MalformedPageError
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, guard, in_band
+from hotpartition.table.cached_reads import ResponseCodec
+from support.adaptive import AdaptiveShards
+from support.page_store import FakePageStore
+
+from .conftest import updating
+
+PLACE = JournalPlace("readings", "PK", "SK", "~route")
+NEWEST = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": 3}
+FOUR = {"PK": "room", "SK": "4"}
+OF_ALL_KINDS = {
+    "number": Decimal("1.50"),
+    "text": "ü",
+    "flag": True,
+    "nothing": None,
+    "bytes": Binary(b"\x00\xff"),
+    "texts": {"a", "b"},
+    "numbers": {Decimal(1), Decimal("2.5")},
+    "many": {Binary(b"x")},
+    "list": [Decimal(1), "a", {"base64": "no bytes"}],
+    "map": {"base64": {"$": "no tag either"}},
+}
+
+
+class Fleet(AdaptiveShards):
+    """Processes that share a Redis, and one table."""
+
+    def __init__(self, plain):
+        super().__init__(PLACE, route_cache_seconds=60.0, sampling_distance_wcu=1000.0)
+        self.plain = plain
+        self.store = FakePageStore(lambda: self.clock.now_ms)
+        self.ids = count()
+
+    def process(self, **options):
+        return ShardedTable(self.plain, shards=self, clock=self.clock.as_clock(), append_only=True, **options)
+
+    def build_routes(self, table, schema, clock, budget_ms):
+        process_id = f"p{next(self.ids)}"
+        return super().build_routes(table, schema, clock, budget_ms, process_id=process_id, page_store=self.store)
+
+
+@pytest.fixture
+def fleet(plain):
+    """With five items of a key that is read-hot, and three of one that is not."""
+    fleet = Fleet(plain)
+    fleet.registry.mark_read_hot("room")
+    table = fleet.process()
+    for number in range(5):
+        table.put_item(Item={"PK": "room", "SK": f"{number}", **OF_ALL_KINDS})
+    for number in range(3):
+        table.put_item(Item={"PK": "cold", "SK": f"{number}"})
+    fleet.reports.sent.clear()
+    return fleet
+
+
+READS = {
+    "an item": lambda table, **cache: table.get_item(Key=FOUR, **cache),
+    "an absent item": lambda table, **cache: table.get_item(Key={"PK": "room", "SK": "none"}, **cache),
+    "the newest page": lambda table, **cache: table.query(**NEWEST, **cache),
+    "a last page": lambda table, **cache: table.query(**{**NEWEST, "Limit": 9}, **cache),
+    "a later page": lambda table, **cache: table.query(
+        **NEWEST, ExclusiveStartKey={"PK": "room", "SK": "3"}, ReturnConsumedCapacity="TOTAL", **cache
+    ),
+    "a number": lambda table, **cache: table.query(**NEWEST, Select="COUNT", **cache),
+}
+
+
+def reads_sent(watched):
+    return {name: watched.sent[name] for name in ("GetItem", "BatchGetItem", "Query") if watched.sent[name]}
+
+
+def without_metadata(page):
+    return {name: value for name, value in page.items() if name not in {"ResponseMetadata", "ConsumedCapacity"}}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_a_cached_response_is_the_one_that_was_read(fleet, watched, read):
+    """In every process: items of all types, counts, and the key to go on from; with its age, like HTTP's."""
+    first, second = fleet.process(), fleet.process()
+    expected = read(first)
+    watched.sent.clear()
+    loaded = read(first, cache=True)
+    assert (without_metadata(loaded), loaded.keys()) == (without_metadata(expected), expected.keys())
+    sent = reads_sent(watched)
+    fleet.clock.now_ms += 200
+    for process in (first, second, second):
+        found = read(process, cache=True)
+        assert without_metadata(found) == without_metadata(expected)
+        assert found["ResponseMetadata"]["HTTPHeaders"] == {"age": "1"}
+        assert "ConsumedCapacity" not in found
+    assert reads_sent(watched) == sent
+
+
+def test_items_are_served_and_the_rest_is_read_together(fleet, watched):
+    """In the order of their keys, those of another process too; an item has one copy for both ways to read it."""
+    keys = [{"PK": "room", "SK": sk} for sk in ("3", "none", "4", "3", "0")]
+    first, second = fleet.process(), fleet.process()
+    expected = first.get_items(keys)
+    first.get_item(Key=FOUR, cache=True)
+    watched.sent.clear()
+    for process in (first, second, second):
+        assert process.get_items(keys, cache=True) == expected
+    assert reads_sent(watched) == {"BatchGetItem": 1}
+    assert second.get_item(Key=FOUR, cache=True)["ResponseMetadata"]["HTTPHeaders"] == {"age": "0"}
+    assert reads_sent(watched) == {"BatchGetItem": 1}
+
+
+@pytest.mark.parametrize("read", [READS["an item"], READS["the newest page"]])
+def test_a_caller_may_change_what_it_gets(fleet, read):
+    table = fleet.process()
+    expected = copy.deepcopy(without_metadata(read(table, cache=True)))
+    for _ in range(2):
+        found = read(table, cache=True)
+        (found.get("Item") or found["Items"][0])["map"]["base64"].clear()
+        found.get("Items", []).clear()
+    assert without_metadata(read(table, cache=True)) == expected
+
+
+SHAPES = (
+    {},
+    {"Limit": 2},
+    {"ScanIndexForward": True},
+    {"ProjectionExpression": "SK"},
+    {"ProjectionExpression": "#n", "ExpressionAttributeNames": {"#n": "SK"}},
+    {"ProjectionExpression": "#n", "ExpressionAttributeNames": {"#n": "PK"}},
+    {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").gt("1")},
+    {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").gte("1")},
+    {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room"}},
+    {"FilterExpression": Attr("SK").contains("1")},
+    {"FilterExpression": Attr("SK").begins_with("1")},
+    {"FilterExpression": Attr("text").exists()},
+    {"FilterExpression": ~Attr("text").exists()},
+    {"FilterExpression": Attr("n").eq(1)},
+    {"FilterExpression": Attr("n").eq("1")},
+    {"ExclusiveStartKey": {"PK": "room", "SK": "3"}},
+    {"IndexName": "by-owner", "KeyConditionExpression": Key("owner").eq("ann")},
+    {"IndexName": "by-status", "KeyConditionExpression": Key("PK").eq("room")},
+    {"Select": "COUNT"},
+)
+
+
+def test_a_page_is_known_by_all_its_parameters(plain, watched):
+    """Another one is another page; the same ones, written anew, are the same page."""
+    table = ShardedTable(plain, shards=fixed(2), cache=ReadCache(seconds=60))
+    table.put_item(Item=FOUR)
+    reads = []
+    for shape in [*SHAPES, *copy.deepcopy(SHAPES)]:
+        watched.sent.clear()
+        page = table.query(**{**NEWEST, **shape}, cache=True)
+        reads.append((bool(reads_sent(watched)), without_metadata(page)))
+    first, again = reads[: len(SHAPES)], reads[len(SHAPES) :]
+    assert all(was_read for was_read, _ in first)
+    assert again == [(False, page) for _, page in first]
+
+
+@pytest.mark.parametrize("options", [{"ProjectionExpression": "SK"}, {"Hashed": "x"}, {}])
+def test_an_item_is_known_by_what_is_asked_of_it(plain, watched, options):
+    table = ShardedTable(plain, shards=in_band(), cache=ReadCache(seconds=60))
+    table.put_item(Item={**FOUR, "text": "x"})
+    table.get_item(Key=FOUR, cache=True)
+    watched.sent.clear()
+    assert table.get_item(Key=FOUR, cache=True, **options)["Item"] == table.get_item(Key=FOUR, **options)["Item"]
+    assert reads_sent(watched)["BatchGetItem"] == (2 if options else 1)
+
+
+CHANGES = {
+    "put": lambda table, key: table.put_item(Item={**key, "n": 1}),
+    "create": lambda table, key: table.create_item(Item={**key, "n": 1}),
+    "update": lambda table, key: table.update_item(Key=key, **updating("SET n = :n", n=1)),
+    "delete": lambda table, key: table.delete_item(Key=key),
+    "batch writer": lambda table, key: put_in_batch(table, {**key, "n": 1}),
+    "client's batch": lambda table, key: table.meta.client.batch_write_item(
+        RequestItems={table.name: [{"DeleteRequest": {"Key": key}}]}
+    ),
+    "client's put": lambda table, key: table.meta.client.put_item(TableName=table.name, Item={**key, "n": 1}),
+    "transaction": lambda table, key: table.meta.client.transact_write_items(
+        TransactItems=[{"Put": {"TableName": table.name, "Item": {**key, "n": 1}}}]
+    ),
+    "guarded client": lambda table, key: guard(boto3.client("dynamodb"), table).put_item(
+        TableName=table.name, Item={name: {"S": value} for name, value in {**key, "n": "1"}.items()}
+    ),
+}
+
+
+def put_in_batch(table, item):
+    with table.batch_writer() as batch:
+        batch.put_item(Item=item)
+
+
+@pytest.mark.parametrize("has_sort_key", [True, False], ids=["sort key", "no sort key"])
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_process_reads_its_own_changes(create, change, has_sort_key):
+    """Whatever is projected, and through every table of the same cache; a page may lack them."""
+    key = FOUR if has_sort_key else {"PK": "room"}
+    plain = create("items", *key)
+    cache = ReadCache(seconds=60)
+    table, other = (ShardedTable(plain, shards=fixed(2), cache=cache) for _ in range(2))
+    if change not in (CHANGES["create"], CHANGES["transaction"]):
+        table.put_item(Item={**key, "n": 0})
+    shapes = ({}, {"ProjectionExpression": "n"})
+    before = [table.get_item(Key=key, cache=True, **shape).get("Item") for shape in shapes]
+    change(table, key)
+    for reader in (table, other):
+        found = [reader.get_item(Key=key, cache=True, **shape).get("Item") for shape in shapes]
+        assert found == [plain_item(table, key, **shape) for shape in shapes]
+        assert found != before
+        assert reader.get_items([key], cache=True) == found[:1]
+
+
+def plain_item(table, key, **shape):
+    return table.get_item(Key=key, ConsistentRead=True, **shape).get("Item")
+
+
+def test_a_read_that_was_under_way_is_not_kept(plain, watched):
+    """Its request was sent before the change."""
+    table = ShardedTable(plain, shards=fixed(2), cache=ReadCache(seconds=60))
+    table.put_item(Item={**FOUR, "n": 0})
+    stale = {"Responses": {"readings": []}}
+    watched.respond_once("BatchGetItem", lambda _: table.put_item(Item={**FOUR, "n": 1}) and stale)
+    assert "Item" not in table.get_item(Key=FOUR, cache=True)
+    assert table.get_item(Key=FOUR, cache=True)["Item"]["n"] == 1
+
+
+def test_a_table_without_a_sort_key_is_cached(create, watched):
+    """Items and pages; wrong keys are DynamoDB's to refuse, also where a number would be a cached text."""
+    plain = create("devices", "id", indexes={"by-site": ("site", "id")})
+    table = ShardedTable(plain, shards=fixed(2), cache=ReadCache(seconds=60))
+    table.put_item(Item={"id": "1", "site": "a"})
+    page = {"IndexName": "by-site", "KeyConditionExpression": Key("site").eq("a")}
+    for _ in range(2):
+        assert table.get_item(Key={"id": "1"}, cache=True)["Item"] == {"id": "1", "site": "a"}
+        assert table.get_items([{"id": "2"}, {"id": "1"}], cache=True) == [None, {"id": "1", "site": "a"}]
+        assert table.query(**page, cache=True)["Items"] == [{"id": "1", "site": "a"}]
+    assert reads_sent(watched) == {"GetItem": 1, "BatchGetItem": 1, "Query": 1}
+    for key in ({"id": 1}, {"id": "1", "more": "1"}, {}, {"id": True}, None):
+        watched.sent.clear()
+        with suppress(Exception):
+            table.get_item(Key=key, cache=True)
+        assert watched.sent["GetItem"] == (key is not None)
+
+
+def test_tables_of_one_cache_keep_apart(create, watched):
+    tables = [
+        ShardedTable(create(name, "PK", "SK"), shards=fixed(2), cache=cache)
+        for cache in [ReadCache(seconds=60)]
+        for name in ("one", "two")
+    ]
+    tables[0].put_item(Item=FOUR)
+    watched.sent.clear()
+    assert [table.get_item(Key=FOUR, cache=True).get("Item") for table in tables * 2] == [FOUR, None] * 2
+    assert watched.sent["BatchGetItem"] == 2
+
+
+def test_pages_of_a_sharded_index_are_cached(plain, watched):
+    """With the key to go on from."""
+    index = ShardedIndex("by-owner", hash="of", shards=fixed(2))
+    table = ShardedTable(plain, shards=fixed(0), indexes=[index], cache=ReadCache(seconds=60))
+    for number in range(5):
+        table.put_item(Item={"PK": f"{number}", "SK": "x", "of": "ann", "at": f"{number}"})
+    request = {"IndexName": "by-owner", "KeyConditionExpression": Key("of").eq("ann"), "Limit": 2}
+    walks = []
+    for _ in range(2):
+        watched.sent.clear()
+        walks.append([item["at"] for page in table.query_pages(**request, cache=True) for item in page["Items"]])
+    assert walks == [["0", "1", "2", "3", "4"]] * 2
+    assert watched.sent["Query"] == 0
+
+
+def read_point(table):
+    table.get_item(Key={"PK": "cold", "SK": "1"}, cache=True)
+
+
+POINTS = {
+    "get_item": read_point,
+    "uncached": lambda table: table.get_item(Key={"PK": "cold", "SK": "1"}),
+    "get_items": lambda table: table.get_items([{"PK": "cold", "SK": "1"}], cache=True),
+    "batch": lambda table: table.meta.client.batch_get_item(
+        RequestItems={"readings": {"Keys": [{"PK": "cold", "SK": "1"}]}}
+    ),
+    "page": lambda table: table.query(KeyConditionExpression=Key("PK").eq("cold"), cache=True),
+}
+
+
+@pytest.mark.parametrize("cache", [None, ReadCache(seconds=60)], ids=["fleet", "fleet and process"])
+@pytest.mark.parametrize("read", POINTS.values(), ids=POINTS)
+def test_what_is_not_read_hot_is_counted_and_costs_no_request_to_redis(fleet, read, cache):
+    """That is how it is found, cached in the process or not."""
+    table = fleet.process(cache=cache)
+    read(table)
+    reads = fleet.registry.reads
+    for _ in range(4):
+        read(table)
+    assert (fleet.registry.reads, fleet.store.calls) == (reads, [])
+    assert {report.collection for report in fleet.reports.sent} == {"cold"}
+    assert max(report.value for report in fleet.reports.sent) >= 2.0
+
+
+def test_with_a_cache_of_its_own_an_adaptive_table_keeps_cold_keys_in_the_process(fleet, watched):
+    """And those that are read-hot for the fleet."""
+    first, second = (fleet.process(cache=ReadCache(seconds=60)) for _ in range(2))
+    for key, batches in (({"PK": "cold", "SK": "1"}, 2), (FOUR, 1)):
+        watched.sent.clear()
+        for table in (first, second, first, second):
+            assert table.get_item(Key=key, cache=True)["Item"]["SK"] == key["SK"]
+        assert watched.sent["BatchGetItem"] == batches
+        assert bool(fleet.store.calls) == (key == FOUR)
+
+
+@pytest.mark.parametrize("read", [READS["an item"], READS["the newest page"]])
+def test_a_refused_read_shows_the_last_response(fleet, watched, read):
+    """Within the bound; then boto3's own error."""
+    table = fleet.process()
+    expected = without_metadata(read(table, cache=True))
+    watched.refuses = lambda operation, _: "TableReadKeyRangeThroughputExceeded" if operation != "PutItem" else None
+    fleet.clock.now_ms += 1_500
+    assert without_metadata(read(table, cache=True)) == expected
+    fleet.clock.now_ms += 1_500
+    with pytest.raises(table.meta.client.exceptions.ProvisionedThroughputExceededException):
+        read(table, cache=True)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"x"', '{"Item": 1}', '{"Items": 1}', '{"Items": [1]}'])
+def test_what_is_no_response_is_said_to_be_none(text):
+    """Of another version, or not the library's."""
+    with pytest.raises(MalformedPageError):
+        ResponseCodec().decode(text)
+
+
+REFUSED = (
+    (
+        {"cache": True, "ConsistentRead": True},
+        NotImplementedError,
+        r"True, ConsistentRead=True\): a cached value may",
+    ),
+    ({"cache": ReadCache()}, TypeError, r".*ReadCache.*: should be True or False"),
+)
+
+
+@pytest.mark.parametrize(("options", "kind", "message"), REFUSED)
+def test_what_cannot_be_cached_is_refused(plain, options, kind, message):
+    """In one sentence that says what is allowed."""
+    table = ShardedTable(plain, shards=fixed(4), cache=ReadCache())
+    for name, call in (
+        ("get_item", lambda: table.get_item(Key=FOUR, **options)),
+        ("get_items", lambda: table.get_items([FOUR], **options)),
+        ("query", lambda: table.query(**NEWEST, **options)),
+    ):
+        with pytest.raises(kind, match=rf"{name}\(cache={message}"):
+            call()
+
+
+def test_a_table_without_a_cache_refuses_it(plain):
+    table = ShardedTable(plain, shards=in_band())
+    with pytest.raises(
+        NotImplementedError, match=r"get_item\(cache=True\): this table has no cache\. Write .*seconds=1"
+    ):
+        table.get_item(Key=FOUR, cache=True)
+
+
+@pytest.mark.parametrize("cache", [5, ReadCache, SimpleNamespace()])
+def test_what_is_no_cache_is_refused(plain, cache):
+    with pytest.raises(TypeError, match=r"cache=.*: should be a ReadCache, for instance ReadCache\(seconds=1\)"):
+        ShardedTable(plain, shards=fixed(2), cache=cache)
