@@ -15,32 +15,20 @@ what is modelled, on what evidence, and what is not.
     ('TableWriteKeyRangeThroughputExceeded', 'arn:aws:dynamodb:eu-central-1:123456789012:table/table')
 """
 
-from tools.limits.config import (
-    PARTITION_RCU,
-    PARTITION_WCU,
-    OnDemand,
-    Partitions,
-    TableConfig,
-)
-from tools.limits.latency import READ_PROFILE, REFUSAL_PROFILE, WRITE_PROFILE, Latency, LatencyProfile
-from tools.limits.ranges import position_of
-from tools.limits.resource import Admission, Resource
-from tools.limits.table import Demand, Refusal, Table, admit
-from tools.limits.throttles import REASONS, Kind, Limit, Throttle
+from tools.limits.config import PARTITION_RCU, PARTITION_WCU, OnDemand, Partitions, TableConfig
+from tools.limits.latency import READ_PROFILE, WRITE_PROFILE, Latency
+from tools.limits.model import Demand, Refusal, Resource, Table, admit
+from tools.limits.reasons import REASONS, Kind, Throttle
 
 __all__ = [
     "PARTITION_RCU",
     "PARTITION_WCU",
     "READ_PROFILE",
     "REASONS",
-    "REFUSAL_PROFILE",
     "WRITE_PROFILE",
-    "Admission",
     "Demand",
     "Kind",
     "Latency",
-    "LatencyProfile",
-    "Limit",
     "OnDemand",
     "Partitions",
     "Refusal",
@@ -49,5 +37,4 @@ __all__ = [
     "TableConfig",
     "Throttle",
     "admit",
-    "position_of",
 ]

@@ -44,10 +44,3 @@ class Throttle:
 
     reason: str
     resource: str
-    kind: Kind
-    limit: Limit
-
-
-def build_throttle(resource: str, *, is_index: bool, kind: Kind, limit: Limit) -> Throttle:
-    """Put a reason together; `resource` is an ARN."""
-    return Throttle(f"{'Index' if is_index else 'Table'}{kind}{limit}", resource, kind, limit)
