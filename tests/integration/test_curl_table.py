@@ -185,14 +185,6 @@ def test_what_may_pass_is_tried_again_within_the_budget(opened, server, failure)
     table.meta.client.transact_write_items(TransactItems=[{"Put": {"TableName": "readings", "Item": KEY}}])
 
 
-def test_the_binary_values_of_an_error_are_bytes(opened):
-    """As boto3 reads them."""
-    condition = {"ConditionExpression": "attribute_not_exists(PK)", "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
-    by_boto3, by_curl = outcomes_of(opened, lambda table: table.put_item(Item=KEY, **condition))
-    assert by_curl == by_boto3
-    assert by_boto3[0][2]["Item"]["binary"] == {"B": b"\x00\xff"}
-
-
 def test_no_hook_runs(opened):
     """The page says so."""
     table = curled(opened())

@@ -92,35 +92,26 @@ class TestContract:
             (Raise(FOUR, NOW_MS, Cause("raised", 900)), Raise(EIGHT, NOW_MS + 2_000, Cause("by-hand", by="ann"))),
         )
 
-    @pytest.mark.parametrize("limit", [1, 7, 40, 100])
-    def test_pages_hold_every_item_once(self, journal, limit):
-        """Whatever their size; none is larger than asked for."""
+    def test_pages_hold_every_item_once(self, journal):
+        """Whatever their size, none is larger than asked for; the newest are those that grew last."""
         journal, items = journal
-        for i in range(40):
-            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i)
-        pages = list(walk(lambda cursor: items.page(cursor, limit)))
-        assert max(map(len, pages)) <= limit
-        found = [item for page in pages for item in page]
-        assert sorted(item.collection for item in found) == sorted(f"c{i}" for i in range(40))
-        assert {item.route for item in found} == {route_of((4, 5))}
-
-    def test_the_newest_come_first(self, journal):
-        """Those that grew last, whichever part of the index they are in."""
-        journal, items = journal
-        for i in range(40):
+        for i in range(20):
             journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i * 1_000)
         journal.add("c7", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 100_000)
-        assert [item.collection for item in items.newest(3)] == ["c7", "c39", "c38"]
-        assert len(items.newest(100)) == 40
+        for limit in (1, 7, 20, 100):
+            pages = list(walk(lambda cursor, limit=limit: items.page(cursor, limit)))
+            assert max(map(len, pages)) <= limit
+            found = [item for page in pages for item in page]
+            assert sorted(item.collection for item in found) == sorted(f"c{i}" for i in range(20))
+            assert {item.route for item in found} == {route_of((4, 5)), route_of((4, 5), (8, 9))}
+        assert [item.collection for item in items.newest(3)] == ["c7", "c19", "c18"]
+        assert len(items.newest(100)) == 20
 
-    @pytest.mark.parametrize(
-        "cursor",
-        ["", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[0, "a", 3]', '[1, "a", "b", "c"]', '{"a": 1}'],
-    )
-    def test_a_foreign_cursor_is_refused(self, journal, cursor):
+    def test_a_foreign_cursor_is_refused(self, journal):
         """Rather than read from somewhere."""
-        with pytest.raises(InvalidRequestError, match="cursor"):
-            journal[1].page(cursor, 5)
+        for cursor in ("", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[1, "a", "b", "c"]', '{"a": 1}'):
+            with pytest.raises(InvalidRequestError, match="cursor"):
+                journal[1].page(cursor, 5)
 
 
 def test_load_items_are_no_routes(dynamodb, place, journal, routing_items):
