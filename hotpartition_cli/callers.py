@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -16,6 +19,8 @@ if TYPE_CHECKING:
 
 OPERATIONS = "operate"
 """The operations function, as the local run and the log lines call it."""
+MEASURED_SECONDS = 5
+_MEASURED = {"wcu_per_second": "write_wcu", "refused_wcu_per_second": "throttled_wcu", "rcu_per_second": "read_rcu"}
 
 
 class UrlCaller:
@@ -60,6 +65,17 @@ class UrlCaller:
             raise FailedError(
                 f"{self._base} is no control API: --url is what `make up` names", kind="not-found"
             ) from error
+
+    def measure_shards(self, key: str) -> list[dict[str, Any]]:
+        """Measure the load of each physical key of a key in the last five seconds, as DynamoDB's stand-in saw it."""
+        since_ms = int(1000 * time.time()) - 1000 * MEASURED_SECONDS
+        response = self._request("GET", f"/dynamodb/timeline?since_ms={since_ms}")
+        loads: dict[str, Counter[str]] = {}
+        for row in json.loads(response.data)["buckets"]:
+            if re.fullmatch(re.escape(key) + r"(#_?\d+)?", row["key"]):
+                units = {name: row[of] / MEASURED_SECONDS for name, of in _MEASURED.items()}
+                loads.setdefault(row["key"], Counter()).update(units)
+        return [{"key": name, **units} for name, units in sorted(loads.items())]
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> urllib3.BaseHTTPResponse:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as above

@@ -339,11 +339,17 @@ def copy_back(tools: Tools, table: str, region: str | None, profile: str | None,
 @_command("watch", "watch --every 5", FUNCTION, TABLE, LIMIT)
 @click.option("--every", type=click.FloatRange(0.1, 3_600), default=2.0, metavar="SECONDS", help="Default 2.")
 @click.option("--once", is_flag=True, help="Show it once.")
-def watch(tools: Tools, limit: int, every: float, *, once: bool, **target: Any) -> int:
+@click.option(
+    "--page", is_flag=True, help="Serve a page with a heat map of the last ten minutes, on this machine alone."
+)
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="The page's port (default: a free one).")
+def watch(tools: Tools, limit: int, every: float, port: int, *, once: bool, page: bool, **target: Any) -> int:
     """`hot`, renewed until you press Ctrl-C, which ends it and is not an error."""
     call = tools.connect(find_target(target, tools.environ))
     screen = tools.screen
     outcome = outcomes.show_hot(call, limit)
+    if page:
+        return _serve_page(tools, call, every, limit, port)
     if once:
         return screen.finish("watch", outcome)
 
@@ -362,6 +368,25 @@ def watch(tools: Tools, limit: int, every: float, *, once: bool, **target: Any) 
             for again in look_again():
                 screen.complain(again) if isinstance(again, FailedError) else screen.show("watch", again)
         _watch_live(screen, outcome, look_again())
+    return Status.FINE
+
+
+def _serve_page(tools: Tools, call: Caller, every: float, limit: int, port: int) -> int:
+    """Serve the page of heat until Ctrl-C."""
+    from hotpartition_cli.heat import MOST_KEYS, Heat, Server  # noqa: PLC0415
+
+    if limit > MOST_KEYS:
+        raise UsageError(f"--page shows at most {MOST_KEYS} keys of a look, not {limit} (--limit)")
+    try:
+        server = Server(Heat.of(call, now=tools.now, every=every, limit=limit), port)
+    except OSError as error:
+        raise UsageError(f"port {port} cannot be used: {error.strerror}") from error
+    server.start(at_once=True)
+    tools.screen.say(f"the page is at {server.url} until you press Ctrl-C")
+    with suppress(KeyboardInterrupt):
+        while True:
+            tools.sleep(every)
+    server.stop()
     return Status.FINE
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from hotpartition_cli.errors import Status
@@ -12,6 +13,8 @@ MAX_HOT = 1_000
 """Conversations whose load one response holds."""
 MESSAGE_WCU = 25
 """Write units of one message of a rush: a machine that cannot send 1,000 a second still offers 1,000 WCU/s."""
+CONSUMER_SECONDS = 300
+"""One starts each minute, give or take one, and works for three."""
 
 Caller = Callable[[Mapping[str, object]], dict[str, Any]]
 """Sends a command to the operations function, or does its work; raises `ToolError` with the reason."""
@@ -86,6 +89,28 @@ def _judge_hot(response: Mapping[str, Any]) -> Outcome:
     if response["active"] is None:
         return Outcome(response, Status.FAILED, "Redis did not respond, so no load can be shown")
     return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
+
+
+def find_gap(hot: Mapping[str, Any]) -> str | None:
+    """Say what a look at the hot keys did not see; None: it saw all there is."""
+    away, streams, started_at = hot["streams_unavailable"], hot["streams"], hot["consumer_started_at"]
+    if hot["active"] is None:
+        return "Redis does not respond: no load can be shown, nor whether a consumer runs."
+    if away:
+        unknown = "the load of their partition keys is not shown, nor whether their consumer runs"
+        return f"{away} of {streams} report streams cannot be read: {unknown}."
+    if not hot["is_complete"] and not streams:
+        return "Only the load of the keys that were raised last was looked at (--limit)."
+    if not hot["is_complete"]:
+        return "The report streams were not read to their end: there is more load than is shown."
+    if streams and (started_at is None or seconds_between(started_at, hot["at"]) > CONSUMER_SECONDS):
+        return "No stream consumer has started for minutes: nothing is being detected."
+    return None
+
+
+def seconds_between(since: str, at: str) -> float:
+    """Measure the time between two instants of a response."""
+    return (datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds()
 
 
 def verify(call: Caller, progress: Progress, *, repairs: bool) -> Outcome:

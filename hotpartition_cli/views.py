@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from math import ceil
 from typing import Any
 
@@ -13,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hotpartition_cli.outcomes import MESSAGE_WCU
+from hotpartition_cli.outcomes import MESSAGE_WCU, find_gap, seconds_between
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 _RESULTS = {"passed": ("ok", "green"), "failed": ("FAILED", "red"), "skipped": ("-", "yellow")}
@@ -31,8 +30,6 @@ _REFUSALS = {
 MAX_DIFFERENCES_SHOWN = 20
 _BARS = "▁▂▃▄▅▆▇█"
 FULL_LOAD_SHARE = 0.8
-CONSUMER_SECONDS = 300
-"""One starts each minute, give or take one, and works for three."""
 
 
 def view_hot(document: Mapping[str, Any]) -> RenderableType:
@@ -54,25 +51,13 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
             age,
             "?" if (rcu := row["rcu_per_second"]) is None else f"{rcu:,.0f}",
         )
-    away, is_known = document["streams_unavailable"], document["active"] is not None
     parts: list[RenderableType] = [table]
     if not document["routes"]:
-        is_read = is_known and not away and document["streams"]
+        is_read = document["active"] is not None and not document["streams_unavailable"] and document["streams"]
         nothing = "Nothing is being written or read, and no" if is_read else "No"
         parts = [Text(f"{nothing} partition key was ever raised.")]
-    start = document["consumer_started_at"]
-    is_late = document["streams"] and (start is None or _seconds(start, at) > CONSUMER_SECONDS)
-    if not is_known:
-        parts.append(Text("Redis does not respond: no load can be shown, nor whether a consumer runs.", "red"))
-    elif away:
-        unknown = "the load of their partition keys is not shown, nor whether their consumer runs"
-        parts.append(Text(f"{away} of {document['streams']} report streams cannot be read: {unknown}.", "red"))
-    elif not document["is_complete"] and not document["streams"]:
-        parts.append(Text("Only the load of the keys that were raised last was looked at (--limit).", "red"))
-    elif not document["is_complete"]:
-        parts.append(Text("The report streams were not read to their end: there is more load than is shown.", "red"))
-    elif is_late:
-        parts.append(Text("No stream consumer has started for minutes: nothing is being detected.", "red"))
+    if gap := find_gap(document):
+        parts.append(Text(gap, "red"))
     return Group(*parts)
 
 
@@ -306,13 +291,9 @@ def _era(row: Mapping[str, Any], at: str) -> str:
     since, closed_at, raised_at = row["newest_since"], row["closed_at"], row["raised_at"]
     if closed_at is None or (since is not None and since >= closed_at):
         unknown = "-" if since is None else "?"
-        return unknown if raised_at is None else f"{_duration(_seconds(raised_at, at))} ago"
-    seconds = _seconds(closed_at, at)
+        return unknown if raised_at is None else f"{_duration(seconds_between(raised_at, at))} ago"
+    seconds = seconds_between(closed_at, at)
     return f"closed {_duration(seconds)} ago" if seconds >= 0 else f"closes in {_duration(-seconds)}"
-
-
-def _seconds(since: str, at: str) -> float:
-    return (datetime.fromisoformat(at) - datetime.fromisoformat(since)).total_seconds()
 
 
 def _duration(seconds: float) -> str:

@@ -20,7 +20,12 @@ PACKAGES = {
     "hotpartition_cli": ROOT,
     "hotpartition_messages": ROOT / "layers/messages/python",  # the command line plans and checks with it
 }
-DATA = {"hotpartition/py.typed", "hotpartition_cdk/py.typed", "hotpartition_cdk/dependencies/requirements.txt"}
+DATA = {
+    "hotpartition/py.typed",
+    "hotpartition_cdk/py.typed",
+    "hotpartition_cdk/dependencies/requirements.txt",
+    "hotpartition_cli/heat.html",
+}
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import socket
 from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,8 @@ from aiohttp import web
 from hotpartition.runtime.connect import find_journal
 from hotpartition.runtime.declaring import variable_name
 from hotpartition.runtime.settings import Settings, name_of
+from hotpartition_cli.callers import UrlCaller
+from hotpartition_cli.heat import Heat, Server
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_process import DynamoDB, creation_request
@@ -49,6 +52,7 @@ class LocalRun:
         self.redis: RedisNodes | None = None
         self.api_url = ""
         self.control_url = ""
+        self.page_url = ""
         self._say = say
         self._stack: Stack
         self._journals: dict[str, dict[str, str]] = {}
@@ -75,6 +79,7 @@ class LocalRun:
         return {
             "api_url": self.api_url,
             "control_url": self.control_url,
+            "page_url": self.page_url,
             "stack": self._stack.name,
             "functions": {name: pool.status() for name, pool in self.pools.items()},
             "redis": {} if self.redis is None else self.redis.describe(),
@@ -202,7 +207,20 @@ class LocalRun:
             redis=self.redis,
             pools=self.pools,
         )
-        self.control_url = await self._serve(control.app(), self.config.port and self.config.port + 1)
+        port = self.config.port
+        self.control_url = await self._serve(control.app(), port and port + 1)
+        operations = [each.name for each in self._stack.functions if each.service == OPERATIONS_FUNCTION]
+        if not operations:
+            return
+        # It asks this process as the command line does, so in threads of its own; and only once a browser has asked.
+        try:
+            call = UrlCaller(self.control_url, operations[0])
+            page = Server(Heat.of(call, now=lambda: datetime.now(UTC), every=1.0), port and port + 2)
+        except OSError as error:
+            raise _port_error(port + 2, error) from error
+        page.start()
+        self._cleanup.push_async_callback(asyncio.to_thread, page.stop)
+        self.page_url = page.url
         self._say(f"control API at {self.control_url} (docs/testing.md#the-local-run): {self.control_url}/status")
 
     def _take_api_port(self) -> socket.socket:
@@ -244,7 +262,7 @@ class LocalRun:
         for line in self._suggest_requests():
             self._say(line)
         if self._journals:
-            self._say("what is hot, and what is done about it:")
+            self._say(f"what is hot, and what is done about it: {self.page_url} in a browser, or")
             self._say(f"  .venv/bin/hotpartition watch --url {self.control_url}")
         self._say("Ctrl-C ends it, and all that is stored goes with it")
         ready_file = self.config.ready_file

@@ -1,0 +1,161 @@
+"""A headless Chromium, driven through its DevTools protocol: for tests of pages, and for screenshots of reports."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import time
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import aiohttp
+
+VARIABLE = "CHROMIUM"
+PACKAGED = Path(__file__).parent / "chromium" / "node_modules"
+"""Where `make` puts the one of a package, on Linux and x86-64."""
+NAMES = (
+    *("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
+    *(
+        "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
+        "/Applications/Chromium.app/Contents/MacOS/Chromium",
+    ),
+)
+OPTIONS = (
+    *("--headless", "--no-sandbox", "--no-first-run", "--disable-gpu", "--disable-dev-shm-usage", "--no-zygote"),
+    *("--force-color-profile=srgb", "--hide-scrollbars", "--remote-debugging-port=0"),
+)
+PATIENCE_SECONDS = 120.0
+POLL_SECONDS = 0.05
+
+
+class NoBrowserError(Exception):
+    """There is no browser; the sentence says how to get one."""
+
+
+@dataclass(slots=True)
+class Page:
+    """An open tab."""
+
+    socket: aiohttp.ClientWebSocketResponse
+    _numbers: count[int] = field(default_factory=lambda: count(1))
+
+    async def send(self, method: str, **params: Any) -> Mapping[str, Any]:
+        """Give an order, and return its result."""
+        number = next(self._numbers)
+        await self.socket.send_json({"id": number, "method": method, "params": params})
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                told = await self.socket.receive_json()
+                if told.get("id") == number:
+                    assert "error" not in told, told  # noqa: S101 - a wrong order is a mistake of the caller's
+                    result: Mapping[str, Any] = told["result"]
+                    return result
+
+    async def open(self, url: str, *, width: int = 1280, height: int = 800, is_dark: bool = False) -> None:
+        """Open a page, as wide as a screen or, below 600, as a phone shows it."""
+        is_phone = width < 600
+        size = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": is_phone}
+        await self.send("Emulation.setDeviceMetricsOverride", **size)
+        await self.send("Emulation.setTouchEmulationEnabled", enabled=is_phone)
+        theme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        await self.send("Emulation.setEmulatedMedia", features=[theme])
+        await self.send("Page.navigate", url=url)
+        await self.wait("document.readyState === 'complete'")
+
+    async def run(self, expression: str) -> Any:
+        """Evaluate JavaScript in the page."""
+        done = await self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        assert "exceptionDetails" not in done, done["exceptionDetails"]  # noqa: S101 - as above
+        return done["result"].get("value")
+
+    async def wait(self, expression: str) -> Any:
+        """Wait until JavaScript is true, and return its value."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while True:
+                if value := await self.run(expression):
+                    return value
+                await asyncio.sleep(POLL_SECONDS)
+
+    async def move(self, x: float, y: float) -> None:
+        """Move the pointer."""
+        await self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    async def press(self, key: str) -> None:
+        """Press a key."""
+        # A button takes Enter by its text.
+        text = {"text": "\r", "windowsVirtualKeyCode": 13} if key == "Enter" else {}
+        for kind in ("keyDown", "keyUp"):
+            await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, **text)
+
+    async def shoot(self, *, is_whole: bool = False) -> bytes:
+        """Take a picture as PNG, of what is seen or of the whole page."""
+        shot = await self.send("Page.captureScreenshot", captureBeyondViewport=is_whole)
+        return b64decode(shot["data"])
+
+
+def find_browser(environ: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+    """Find a browser, and what its environment needs.
+
+    Raises:
+        NoBrowserError: there is no browser.
+    """
+    named = environ.get(VARIABLE)
+    for name in [named] if named else NAMES:
+        if path := shutil.which(name):
+            return path, {}
+    packaged = PACKAGED / "chromium"
+    if not named and packaged.exists():
+        # With libraries and fonts for a machine that has none.
+        fonts = {} if Path("/etc/fonts").exists() else {"FONTCONFIG_PATH": str(PACKAGED / "fonts")}
+        return str(packaged), {"LD_LIBRARY_PATH": str(PACKAGED / "al2023/lib"), **fonts}
+    raise NoBrowserError(
+        f"there is no browser{f' {named}' if named else ''}: install Chromium or Google Chrome, or name it in"
+        f" {VARIABLE}; on Linux and x86-64, `make chromium` installs one"
+    )
+
+
+@asynccontextmanager
+async def open_browser() -> AsyncIterator[Page]:
+    """Start a browser with a profile of its own, and end it after the block."""
+    path, more = find_browser(os.environ)
+    with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        command = (path, *OPTIONS, f"--user-data-dir={profile}", "about:blank")
+        quiet = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet, env={**os.environ, **more})
+        try:
+            port = await asyncio.to_thread(_read_port, Path(profile) / "DevToolsActivePort")
+            async with aiohttp.ClientSession() as session:
+                async with session.get(f"http://127.0.0.1:{port}/json") as response:
+                    tabs = await response.json()
+                (tab,) = (tab for tab in tabs if tab["type"] == "page")
+                async with session.ws_connect(tab["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+                    yield Page(socket)
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+def _read_port(file: Path) -> int:
+    """Wait for the file with the port; its second line comes last."""
+    ends_at = time.monotonic() + PATIENCE_SECONDS
+    while not (file.exists() and "\n" in file.read_text()):
+        if time.monotonic() > ends_at:
+            raise NoBrowserError(f"the browser did not start within {PATIENCE_SECONDS:g} s")
+        time.sleep(POLL_SECONDS)
+    return int(file.read_text().split("\n")[0])
+
+
+if __name__ == "__main__":
+    try:
+        print(find_browser(os.environ)[0])
+    except NoBrowserError as error:
+        sys.exit(str(error))
