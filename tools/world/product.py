@@ -259,7 +259,7 @@ def build_reader(world: World, process: Process, index: int) -> MessageReader:
 def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
     """Build one environment of the read function, for its counters."""
     cells = DynamoDBItemStore(open_reader_calls(world, process), COUNTERS, decode_cell)
-    gatherer = replace(_build_reading(world, process, index), gatherer_kind=Gatherer).gatherer(cells)
+    gatherer = _build_reading(world, process, index).gatherer(store=cells)
     return CounterReader(world.parts.summer(gatherer, is_alone=True, form=KEY_FORM))
 
 

@@ -65,7 +65,7 @@ def build_writer(
         random_bits=random_bits,
         retention_days=settings.retention_days,
     )
-    gatherer = engine.gatherer(store, position_of=position_of)
+    gatherer = engine.gatherer(store=store, position_of=position_of)
     changes = changer(messages, gatherer, telemetry=engine.telemetry, clock=engine.clock, budget_ms=engine.budget_ms)
     return WriteJobs(messages, changes, settings.sender_claim)
 
@@ -78,7 +78,7 @@ def build_reader(
     codec: Codec[Page[str, Message]] | None = None,
 ) -> MessageReader:
     """Build the read function's job on any engine; `codec` writes cached pages."""
-    gatherer = engine.gatherer(store, position_of=position_of, is_counting=True)
+    gatherer = engine.gatherer(store=store, position_of=position_of, counting=engine.counting)
     newest = None
     if engine.make_cache is not None:
         from hotpartition.engine.newest_pages import NewestPages  # noqa: PLC0415 - only with Redis

@@ -7,18 +7,16 @@ routes (`build_fixed_engine`). What a way does not need is not imported: a cold 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import TIMES, CloseTimes
-from hotpartition.core.items import KeyT
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.merge import ItemSizes, ItemT, PositionOf
 from hotpartition.core.ports import (
     Background,
-    ItemStore,
     Journal,
     JournalReading,
     LoadItems,
@@ -28,18 +26,18 @@ from hotpartition.core.ports import (
     Telemetry,
 )
 from hotpartition.core.route import MAX_CHOICES
+from hotpartition.core.sampler import LoadSampler
 from hotpartition.core.store_clock import SECOND_MS, StoreClock
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.load_counting import ReportedPages, ReportedWrites, Uncounted, WriteCounting
 from hotpartition.engine.route_cache import MAX_ROUTES, Routes
 from hotpartition.runtime.settings import ADAPTIVE, IN_BAND_READ, READ, Settings
 
 if TYPE_CHECKING:
     from hotpartition.core.detector import Thresholds
-    from hotpartition.core.sampler import LoadSampler
     from hotpartition.engine.in_band import InBandCounting
     from hotpartition.engine.in_band_cooling import InBandCooling
     from hotpartition.engine.leases import Leases
-    from hotpartition.engine.load_counting import ReportedPages, WriteCounting
     from hotpartition.engine.read_cache import Codec, ReadCache
     from hotpartition.engine.registry_routes import RegistryRoutes
     from hotpartition.engine.writer import Writer
@@ -93,8 +91,8 @@ class Engine:
     form: KeyForm
     choices: int
     budget_ms: float
-    has_journal: bool = True
-    gatherer_kind: type[Gatherer[Any, Any]] = Gatherer
+    gatherer: Callable[..., Gatherer[Any, Any]]
+    """Builds what reads pages and locates items over a `store`; `Gatherer` says what else it takes."""
     counting: ReportedPages | None = None
     """Counts pages; None: nothing is read-hot."""
     make_cache: Callable[[Codec[Any]], ReadCache[Any]] | None = None
@@ -109,37 +107,6 @@ class Engine:
         if self.written_by is None:
             raise TypeError("this engine was built for a function that only reads")
         return self.written_by
-
-    def gatherer(
-        self,
-        store: ItemStore[KeyT, ItemT],
-        *,
-        position_of: PositionOf[KeyT] = lambda _: None,
-        form: KeyForm | None = None,
-        sizes: ItemSizes | None = None,
-        is_folding: bool = False,
-        budget_from_refusal: bool = False,
-        is_counting: bool = False,
-    ) -> Gatherer[KeyT, ItemT]:
-        """Build what reads pages and locates items.
-
-        `is_counting`: each page is counted; the other arguments are as `Gatherer` takes them.
-        """
-        return self.gatherer_kind(
-            store=store,
-            routes=self.routes,
-            telemetry=self.telemetry,
-            clock=self.clock,
-            budget_ms=self.budget_ms,
-            form=form or self.form,
-            position_of=position_of,
-            choices=self.choices,
-            has_journal=self.has_journal,
-            is_folding=is_folding,
-            budget_from_refusal=budget_from_refusal,
-            counting=self.counting if is_counting else None,
-            sizes=sizes,
-        )
 
 
 def build_engine(
@@ -167,39 +134,50 @@ def build_engine(
     """
     parts, is_writing = parts or Parts(), settings.function not in READ | IN_BAND_READ
     leases = _build_leases(ends, settings, times) if closing and is_writing else None
-    find_heat = _find_by_reports if ends.registry is not None else _find_in_band
-    routes, counting = find_heat(ends, settings, parts, leases, times if closing else None)
+    if ends.registry is not None:
+        routes, counting = _find_by_reports(ends, settings, parts, leases)
+    else:
+        routes, counting = _find_in_band(ends, settings, parts, leases, times if closing else None)
     budget_ms = settings.request_budget_ms if budget_ms is None else budget_ms
-    writer = None
+    limits = {"form": form, "choices": choices, "budget_ms": budget_ms}
+    engine = _build(ends, routes, parts, limits)
     if is_writing:
-        writer = _build_writer(parts, routes, counting, leases, ends, form=form, choices=choices, budget_ms=budget_ms)
-    is_counting = ends.reports is not None and settings.function in READ | ADAPTIVE
-    read_counting, make_cache = _build_pages(ends, settings, parts) if is_counting else (None, None)
-    return Engine(
-        routes=routes,
-        telemetry=ends.telemetry,
-        clock=ends.clock,
-        form=form,
-        choices=choices,
-        budget_ms=budget_ms,
-        gatherer_kind=parts.gatherer,
-        counting=read_counting,
-        make_cache=make_cache,
-        page_store=ends.page_store if make_cache else None,
-        written_by=writer,
-    )
+        engine = replace(engine, written_by=_build_writer(engine, counting, leases, parts))
+    if ends.reports is not None and settings.function in READ | ADAPTIVE:
+        read_counting, make_cache = _build_pages(ends, settings, parts)
+        page_store = ends.page_store if make_cache else None
+        engine = replace(engine, counting=read_counting, make_cache=make_cache, page_store=page_store)
+    return engine
 
 
 def build_fixed_engine(
     routes: Routes, *, telemetry: Telemetry, clock: Clock, form: KeyForm, choices: int, budget_ms: float
 ) -> Engine:
     """Build the engine of a table whose routes the code sets: nothing is counted, and nothing is closed."""
-    from hotpartition.engine.load_counting import Uncounted  # noqa: PLC0415 - see this module's docstring
+    limits = {"form": form, "choices": choices, "budget_ms": budget_ms}
+    engine = _build(Ends(telemetry=telemetry, clock=clock), routes, Parts(), limits, has_journal=False)
+    return replace(engine, written_by=_build_writer(engine, Uncounted(), None, Parts()))
 
-    ends = Ends(telemetry=telemetry, clock=clock)
-    limits: Any = {"form": form, "choices": choices, "budget_ms": budget_ms}
-    writer = _build_writer(Parts(), routes, Uncounted(), None, ends, **limits)
-    return Engine(routes=routes, telemetry=telemetry, clock=clock, has_journal=False, written_by=writer, **limits)
+
+def _build(ends: Ends, routes: Routes, parts: Parts, limits: Mapping[str, Any], **reading: Any) -> Engine:
+    """Build an engine that reads."""
+    shared: dict[str, Any] = {"routes": routes, "telemetry": ends.telemetry, "clock": ends.clock, **limits}
+    return Engine(gatherer=partial(parts.gatherer, **shared, **reading), **shared)
+
+
+def _build_writer(engine: Engine, counting: WriteCounting, leases: Leases | None, parts: Parts) -> Writer:
+    from hotpartition.engine.writer import Writer  # noqa: PLC0415 - see this module's docstring
+
+    return (parts.writer or Writer)(
+        routes=engine.routes,
+        counting=counting,
+        telemetry=engine.telemetry,
+        clock=engine.clock,
+        budget_ms=engine.budget_ms,
+        form=engine.form,
+        choices=engine.choices,
+        leases=leases,
+    )
 
 
 def build_close_times(settings: Settings, times: CloseTimes = TIMES) -> CloseTimes:
@@ -225,13 +203,11 @@ def build_thresholds(settings: Settings, *, is_sustained: bool = True) -> Thresh
 
 
 def _find_by_reports(
-    ends: Ends, settings: Settings, parts: Parts, leases: Leases | None, times: CloseTimes | None
+    ends: Ends, settings: Settings, parts: Parts, leases: Leases | None
 ) -> tuple[Routes, WriteCounting]:
     """Build the routes in Redis, and the reports by which a consumer finds hot keys."""
-    from hotpartition.engine.load_counting import ReportedWrites, Uncounted  # noqa: PLC0415 - as above
     from hotpartition.engine.registry_routes import RegistryRoutes  # noqa: PLC0415 - see this module's docstring
 
-    del times
     routes = (parts.routes or RegistryRoutes)(
         registry=cast("Registry", ends.registry),
         journal=leases or ends.journal,
@@ -246,14 +222,11 @@ def _find_by_reports(
     )
     if ends.reports is None or settings.function in READ:
         return routes, Uncounted()
-
     sampler = _build_sampler(ends, settings.sampling_distance_wcu)
     return routes, ReportedWrites(sampler=sampler, reports=ends.reports, telemetry=ends.telemetry)
 
 
 def _build_sampler(ends: Ends, distance: float) -> LoadSampler:
-    from hotpartition.core.sampler import LoadSampler  # noqa: PLC0415 - see this module's docstring
-
     return LoadSampler(environment_id=ends.environment_id, sampling_distance=distance, random=ends.clock.random)
 
 
@@ -266,8 +239,6 @@ def _find_in_band(
     journal, loads, clock, telemetry = cast("Journal", ends.journal), ends.loads, ends.clock, ends.telemetry
     routes = JournalRoutes(journal=journal, telemetry=telemetry, now_ms=clock.now_ms, random=clock.random)
     if loads is None:
-        from hotpartition.engine.load_counting import Uncounted  # noqa: PLC0415 - as above
-
         return routes, Uncounted()
     from hotpartition.engine.in_band import InBandCounting  # noqa: PLC0415 - as above
     from hotpartition.engine.raising import Raiser  # noqa: PLC0415 - as above
@@ -328,37 +299,11 @@ def _build_leases(ends: Ends, settings: Settings, times: CloseTimes) -> Leases |
     )
 
 
-def _build_writer(
-    parts: Parts,
-    routes: Routes,
-    counting: WriteCounting,
-    leases: Leases | None,
-    ends: Ends,
-    *,
-    form: KeyForm,
-    choices: int,
-    budget_ms: float,
-) -> Writer:
-    from hotpartition.engine.writer import Writer  # noqa: PLC0415 - see this module's docstring
-
-    return (parts.writer or Writer)(
-        routes=routes,
-        counting=counting,
-        telemetry=ends.telemetry,
-        clock=ends.clock,
-        budget_ms=budget_ms,
-        form=form,
-        choices=choices,
-        leases=leases,
-    )
-
-
 def _build_pages(
     ends: Ends, settings: Settings, parts: Parts
 ) -> tuple[ReportedPages, Callable[[Codec[Any]], ReadCache[Any]] | None]:
     """Build what counts pages, and what builds the cache of the newest ones."""
     from hotpartition.core.freshness import CacheLimits  # noqa: PLC0415 - see this module's docstring
-    from hotpartition.engine.load_counting import ReportedPages  # noqa: PLC0415 - as above
     from hotpartition.engine.read_cache import ReadCache  # noqa: PLC0415 - as above
 
     counting = ReportedPages(

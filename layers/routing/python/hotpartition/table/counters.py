@@ -216,7 +216,7 @@ class ShardedCounter:
         )
         journal: JournalReading = DynamoDBJournal(calls, place) if routes.journal else _ToldRoutes(routes)
         store = DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort))
-        gatherer = routes.engine.gatherer(store, is_folding=routes.is_folding)
+        gatherer = routes.engine.gatherer(store=store, is_folding=routes.is_folding)
         return _Parts(
             schema,
             Adder(

@@ -196,7 +196,7 @@ class Sharding:
     def gatherer(self, store: ItemStore[Place, ItemT]) -> Gatherer[Place, ItemT]:
         """Build the gatherer over a store, for one call."""
         return self.routes.engine.gatherer(
-            store,
+            store=store,
             form=self.schema.form,
             is_folding=self.routes.is_folding,
             budget_from_refusal=True,
