@@ -2,7 +2,7 @@
 
 | command | further members | response |
 |---|---|---|
-| `hot` | `limit` | the hottest conversations, then the routes raised last |
+| `hot` | `limit` | the hottest keys, then the routes raised last |
 | `routes` | `limit`, `cursor` | some routes of the journal |
 | `route` | `conversation_id` | one route, in both places |
 | `raise` | `conversation_id`, `shard_count`, `since_ms`, `by` | what it changed |

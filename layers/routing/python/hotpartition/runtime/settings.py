@@ -101,10 +101,10 @@ class Settings(Declared):
         used_by=WRITE | READ | ADAPTIVE | _FINDERS | IN_BAND_READ,
     )
     sampling_distance_wcu = number(
-        "Write units of one conversation between two reports (z).", 5.0, 0.001, 1000.0, used_by=WRITE | ADAPTIVE
+        "Write units of one key between two reports (z).", 5.0, 0.001, 1000.0, used_by=WRITE | ADAPTIVE
     )
     read_sampling_distance_rcu = number(
-        "Read units of one conversation's pages between two reports.", 100.0, 0.001, 100_000.0, used_by=READ | ADAPTIVE
+        "Read units of one key's pages between two reports.", 100.0, 0.001, 100_000.0, used_by=READ | ADAPTIVE
     )
     page_cache = flag("Whether newest pages of what is read-hot are cached.", default=True, used_by=READ | ADAPTIVE)
     page_ttl_seconds = number(

@@ -10,9 +10,9 @@ from botocore.exceptions import ClientError
 from hotpartition.core.backoff import MAX_DELAY_MS
 from hotpartition.core.capacity import write_units
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.table.item_store import StoredItem, locate, open_locator
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises
 from hotpartition.table.sharding import Sharding, Target
+from hotpartition.table.table_store import StoredItem, locate, open_locator
 
 BATCH_WRITES = 25
 """BatchWriteItem takes no more at once."""

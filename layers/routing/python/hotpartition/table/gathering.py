@@ -16,10 +16,10 @@ from hotpartition.core.merge import (
 )
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import ask_for_keys, project_also, wants_count
-from hotpartition.table.item_store import GENERATIONS, Query, StoredItem, TableStore
 from hotpartition.table.requests import Requests
 from hotpartition.table.schema import CHANGES, SHARDS, Place, Schema, order_of
 from hotpartition.table.sharding import Sharding
+from hotpartition.table.table_store import GENERATIONS, Query, StoredItem, TableStore
 
 REACHED = "hp_reached"
 """In the response of a bucket's query: how far it was read."""

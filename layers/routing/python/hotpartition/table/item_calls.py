@@ -41,10 +41,10 @@ from hotpartition.table.expressions import (
     with_placeholders,
     write_conditions,
 )
-from hotpartition.table.item_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, as_engine_raises, without
 from hotpartition.table.schema import CHANGES, Place, is_text_of
 from hotpartition.table.sharding import Sharding, Target
+from hotpartition.table.table_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
 
 CONDITION_FAILED = "ConditionalCheckFailedException"
 MAX_RACES = 20

@@ -20,10 +20,10 @@ from hotpartition.table.expressions import (
 )
 from hotpartition.table.gathering import REACHED, read_page
 from hotpartition.table.indexes import BucketIndex, HashIndex
-from hotpartition.table.item_store import Query, Ties
 from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
 from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Index, Schema, text_of
 from hotpartition.table.sharding import Sharding
+from hotpartition.table.table_store import Query, Ties
 
 Request = Mapping[str, Any]
 

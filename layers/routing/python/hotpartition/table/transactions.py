@@ -23,7 +23,9 @@ from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.engine.changing import RaceLostError, at_most, change_located
 from hotpartition.table.expressions import project_also, refuse_parameters
 from hotpartition.table.item_calls import MAX_RACES, Change, ItemCalls, Prepared
-from hotpartition.table.item_store import (
+from hotpartition.table.requests import Requests, as_boto3_raises, without
+from hotpartition.table.sharding import Target
+from hotpartition.table.table_store import (
     StoredItem,
     attributes_of_ours,
     key_of_journal,
@@ -31,8 +33,6 @@ from hotpartition.table.item_store import (
     open_locator,
     read_entries,
 )
-from hotpartition.table.requests import Requests, as_boto3_raises, without
-from hotpartition.table.sharding import Target
 
 Find = Callable[[object], ItemCalls | None]
 """Finds the part that carries out the calls on a sharded table, by its name."""
