@@ -23,7 +23,7 @@ from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.route_history import MAX_NAME_LENGTH, NAME_PATTERN, NAME_RULE
 from hotpartition_cli import outcomes
 from hotpartition_cli.errors import FailedError, Status, ToolError, UsageError
-from hotpartition_cli.outcomes import Caller, Outcome
+from hotpartition_cli.outcomes import Caller, Outcome, Progress
 from hotpartition_cli.screen import Screen
 
 if TYPE_CHECKING:
@@ -94,11 +94,15 @@ class Tools:
     sleep: Callable[[float], None]
     now: Callable[[], datetime]
 
-    def ask(self, command: str, target: Mapping[str, Any], ask: Callable[..., Outcome], *arguments: Any) -> int:
-        """Have a command answered at its target, and show the response."""
+    def ask(self, command: str, target: Mapping[str, Any], ask: Callable[[Caller, Progress], Outcome]) -> int:
+        """Have a command carried out at its target, and show the response."""
         call = self.connect(find_target(target, self.environ))
-        with self.screen.progress():
-            outcome = ask(call, *arguments)
+        return self.show(command, lambda progress: ask(call, progress))
+
+    def show(self, command: str, work: Callable[[Progress], Outcome]) -> int:
+        """Carry out a command, show its progress and its response, and return the exit status."""
+        with self.screen.progress() as progress:
+            outcome = work(progress)
         return self.screen.finish(command, outcome)
 
 
@@ -109,13 +113,9 @@ def connect(target: Target) -> Caller:
     if target.table:
         from hotpartition_cli.tables import TableCaller  # noqa: PLC0415
 
+        credentials = {"region": target.region, "profile": target.profile}
         return TableCaller.connect(
-            target.table,
-            target.journal_table,
-            os.environ,
-            region=target.region,
-            profile=target.profile,
-            looks_at_all=target.looks_at_all,
+            target.table, target.journal_table, os.environ, looks_at_all=target.looks_at_all, **credentials
         )
     if target.url:
         return UrlCaller(target.url, target.function or OPERATIONS)
@@ -229,18 +229,15 @@ def _command(name: str, example: str, *decorators: Decorator) -> Decorator:
 @click.option("--all", "shows_all", is_flag=True, help="Every key that was ever raised, however many.")
 def hot(tools: Tools, limit: int, *, shows_all: bool, **target: Any) -> int:
     """Partition keys by heat (mean WCU/s of the last 5 s) and age."""
-    if not shows_all:
-        return tools.ask("hot", target, outcomes.show_hot, limit)
-    call = tools.connect(find_target(target, tools.environ))
-    with tools.screen.progress() as progress:
-        outcome = outcomes.show_all(call, progress)
-    return tools.screen.finish("hot", outcome)
+    if shows_all:
+        return tools.ask("hot", target, outcomes.show_all)
+    return tools.ask("hot", target, lambda call, _: outcomes.show_hot(call, limit))
 
 
 @_command("route", "route room-1", FUNCTION, TABLE, KEY)
 def route(tools: Tools, key: str, **target: Any) -> int:
     """One partition key's route, in journal and registry, and what made it."""
-    return tools.ask("route", target, outcomes.show_route, key)
+    return tools.ask("route", target, lambda call, _: outcomes.show_route(call, key))
 
 
 @_command("raise", "raise room-1 --n 16", FUNCTION, TABLE, KEY, BY)
@@ -255,7 +252,7 @@ def route(tools: Tools, key: str, **target: Any) -> int:
 def raise_(tools: Tools, key: str, shard_count: int, since_ms: int | None, by: str | None, **target: Any) -> int:
     """Spread a partition key before a known event."""
     name = _name_caller(by)
-    return tools.ask("raise", target, lambda call: outcomes.raise_key(call, key, shard_count, since_ms, by=name))
+    return tools.ask("raise", target, lambda call, _: outcomes.raise_key(call, key, shard_count, since_ms, by=name))
 
 
 @_command("close", "close room-1 --dry-run", FUNCTION, TABLE, KEY, BY)
@@ -264,11 +261,8 @@ def raise_(tools: Tools, key: str, shard_count: int, since_ms: int | None, by: s
 def close(tools: Tools, key: str, by: str | None, *, dry_run: bool, timed: bool, **target: Any) -> int:
     """Let the N of a partition key that has cooled come down again, from some minutes ahead on."""
     name = _name_caller(by)
-    return tools.ask(
-        "close",
-        target,
-        lambda call: outcomes.close_key(call, key, is_dry_run=dry_run, is_timed=timed, by=name),
-    )
+    asked: dict[str, Any] = {"is_dry_run": dry_run, "is_timed": timed, "by": name}
+    return tools.ask("close", target, lambda call, _: outcomes.close_key(call, key, **asked))
 
 
 @_command("verify", "verify --mend", FUNCTION, TABLE)
@@ -278,10 +272,7 @@ def close(tools: Tools, key: str, by: str | None, *, dry_run: bool, timed: bool,
 )
 def verify(tools: Tools, *, mend: bool, **target: Any) -> int:
     """Registry against journal: what is equal and what differs."""
-    call = tools.connect(find_target(target, tools.environ))
-    with tools.screen.progress() as progress:
-        outcome = outcomes.verify(call, progress, repairs=mend)
-    return tools.screen.finish("verify", outcome)
+    return tools.ask("verify", target, lambda call, progress: outcomes.verify(call, progress, repairs=mend))
 
 
 @_command("fold", "fold room-1 --table readings --n 16", OWN_TABLE, KEY)
@@ -317,11 +308,8 @@ def fold(
     from hotpartition_cli import repairs  # noqa: PLC0415
 
     opened = repairs.open_table(table, region, profile, tools.sleep)
-    with tools.screen.progress() as progress:
-        outcome = repairs.fold(
-            opened, key, shard_count, progress, items_per_second=items_per_second, settle_seconds=settle
-        )
-    return tools.screen.finish("fold", outcome)
+    pace = {"items_per_second": items_per_second, "settle_seconds": settle}
+    return tools.show("fold", lambda progress: repairs.fold(opened, key, shard_count, progress, **pace))
 
 
 @_command("copy-back", "copy-back --table readings --from readings-restored", OWN_TABLE)
@@ -331,9 +319,7 @@ def copy_back(tools: Tools, table: str, region: str | None, profile: str | None,
     from hotpartition_cli import repairs  # noqa: PLC0415
 
     opened = repairs.open_table(table, region, profile, tools.sleep)
-    with tools.screen.progress() as progress:
-        outcome = repairs.copy_back(opened, source, progress)
-    return tools.screen.finish("copy-back", outcome)
+    return tools.show("copy-back", lambda progress: repairs.copy_back(opened, source, progress))
 
 
 @_command("watch", "watch --every 5", FUNCTION, TABLE, LIMIT)
@@ -412,12 +398,9 @@ def _watch_live(screen: Screen, outcome: Outcome, looks: Iterator[Outcome | Fail
 @click.option("--seconds", type=click.FloatRange(1, 600), default=20.0, help="How long (default 20).")
 def rush(tools: Tools, key: str, wcu: float, seconds: float, **target: Any) -> int:
     """Make a conversation of a local run hot, to see it raised."""
-    from hotpartition_cli.rush import Rush, run_rush  # noqa: PLC0415
+    from hotpartition_cli.rush import make_rush  # noqa: PLC0415
 
-    call = tools.connect(find_target(target, tools.environ))
-    with tools.screen.progress() as progress:
-        outcome = run_rush(Rush(key, wcu, seconds), call, progress)
-    return tools.screen.finish("rush", outcome)
+    return tools.ask("rush", target, lambda call, progress: make_rush(call, progress, key, wcu, seconds))
 
 
 @_command("check", "check --stack hotpartition-dev", URL, CREDENTIALS)
@@ -435,9 +418,7 @@ def check(tools: Tools, wait: float, **target: Any) -> int:
 
     stack = tools.connect_stack(find_target(target, tools.environ), tools.environ)
     tools.screen.say(f"check {describe_costs(stack)}")
-    with tools.screen.progress() as progress:
-        outcome = check(stack, progress, wait_seconds=wait, sleep=tools.sleep)
-    return tools.screen.finish("check", outcome)
+    return tools.show("check", lambda progress: check(stack, progress, wait_seconds=wait, sleep=tools.sleep))
 
 
 @_command("diagnose", "diagnose --table readings --hours 3", OWN_TABLE)

@@ -3,104 +3,73 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from http import HTTPStatus
 
-from hotpartition_cli.api import CONNECTIONS, Api, Response, messages_path
+from hotpartition_cli.api import CONNECTIONS, Api, messages_path
 from hotpartition_cli.callers import UrlCaller
 from hotpartition_cli.errors import FailedError, UsageError
-from hotpartition_cli.outcomes import MESSAGE_WCU, Caller, Outcome
+from hotpartition_cli.outcomes import MESSAGE_WCU, Caller, Outcome, Progress
+
+_RESULTS: Mapping[int, str] = {
+    HTTPStatus.CREATED: "stored",
+    HTTPStatus.SERVICE_UNAVAILABLE: "throttled",
+    HTTPStatus.TOO_MANY_REQUESTS: "throttled",
+}
 
 
-@dataclass(frozen=True, slots=True)
-class Rush:
-    """A requested load, in WCU/s on one conversation for a number of seconds."""
-
-    conversation_id: str
-    wcu_per_second: float
-    seconds: float
-
-    @property
-    def messages(self) -> int:
-        """How many messages that takes."""
-        return max(1, round(self.wcu_per_second * self.seconds / MESSAGE_WCU))
-
-
-@dataclass(slots=True)
-class Rushed:
-    """The outcome of the messages: `throttled` were refused until later, `unheard` got no response."""
-
-    stored: list[str] = field(default_factory=list)
-    throttled: int = 0
-    failed: int = 0
-    unheard: int = 0
-    seconds: float = 0.0
-
-    @property
-    def total(self) -> int:
-        """How many were sent."""
-        return len(self.stored) + self.throttled + self.failed + self.unheard
-
-    def note(self, response: Response | None) -> None:
-        """Count one."""
-        if response is None:
-            self.unheard += 1
-        elif response.status == HTTPStatus.CREATED:
-            self.stored.append(response.document["message_id"])
-        elif response.status in {HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS}:
-            self.throttled += 1
-        else:
-            self.failed += 1
-
-
-def make_rush(rush: Rush, api: Api, progress: Callable[[str], None]) -> Rushed:
-    """Send the messages, evenly spread over the time; a stack that is too slow gets them later."""
-    content = {"sender": "rush", "body": "x" * (1024 * MESSAGE_WCU - 512)}
-    made = Rushed()
-
-    def send() -> Response | None:
-        try:
-            return api.request("POST", messages_path(rush.conversation_id), content)
-        except FailedError:
-            return None
-
-    started = time.monotonic()
-    sent: list[Future[Response | None]] = []
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        for index in range(rush.messages):
-            due = started + index * rush.seconds / rush.messages
-            time.sleep(max(0.0, due - time.monotonic()))
-            sent.append(pool.submit(send))
-            progress(f"{len(sent):,} of {rush.messages:,} messages")
-    for future in sent:
-        made.note(future.result())
-    made.seconds = time.monotonic() - started
-    if made.unheard == made.total:
-        raise FailedError(f"nothing responds at {api.url}", kind="unreachable")
-    return made
-
-
-def run_rush(rush: Rush, call: Caller, progress: Callable[[str], None]) -> Outcome:
+def make_rush(call: Caller, progress: Progress, conversation_id: str, wcu_per_second: float, seconds: float) -> Outcome:
     """Make a conversation of a local run hot, and say what its route is afterwards.
 
     Raises:
         UsageError: it is not a local run of the messages application.
+        FailedError: its API does not respond.
     """
     if not isinstance(call, UrlCaller):
         raise UsageError("rush is for a local run (--url): it signs nothing, and such a load costs money on AWS")
     status = call.status()
     if "write_message" not in status["functions"]:
         raise UsageError("rush writes messages, and this local run has no function write_message")
-    made = make_rush(rush, Api(status["api_url"]), progress)
+    api = Api(status["api_url"])
+    messages = max(1, round(wcu_per_second * seconds / MESSAGE_WCU))
+    started = time.monotonic()
+    counts = send_messages(api, messages_path(conversation_id), messages, seconds / messages, progress)
     document = {
-        "conversation_id": rush.conversation_id,
-        "offered_wcu_per_second": rush.wcu_per_second,
-        "seconds": round(made.seconds, 1),
-        "stored": len(made.stored),
-        "throttled": made.throttled,
-        "failed": made.failed + made.unheard,
-        "shard_count": call({"command": "route", "conversation_id": rush.conversation_id})["shard_count"],
+        "conversation_id": conversation_id,
+        "offered_wcu_per_second": wcu_per_second,
+        "seconds": round(time.monotonic() - started, 1),
+        "stored": counts["stored"],
+        "throttled": counts["throttled"],
+        "failed": counts["failed"] + counts["unheard"],
+        "shard_count": call({"command": "route", "conversation_id": conversation_id})["shard_count"],
     }
     return Outcome(document)
+
+
+def send_messages(api: Api, path: str, messages: int, pause_seconds: float, progress: Progress) -> Counter[str]:
+    """Send messages, evenly spread over time, and count what became of them; a slow stack gets them later.
+
+    Raises:
+        FailedError: none of them had a response.
+    """
+    content = {"sender": "rush", "body": "x" * (1024 * MESSAGE_WCU - 512)}
+
+    def send() -> str:
+        try:
+            return _RESULTS.get(api.request("POST", path, content).status, "failed")
+        except FailedError:
+            return "unheard"
+
+    started = time.monotonic()
+    sent: list[Future[str]] = []
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        for index in range(messages):
+            time.sleep(max(0.0, started + index * pause_seconds - time.monotonic()))
+            sent.append(pool.submit(send))
+            progress(f"{len(sent):,} of {messages:,} messages")
+    counts = Counter(future.result() for future in sent)
+    if counts["unheard"] == messages:
+        raise FailedError(f"nothing responds at {api.url}", kind="unreachable")
+    return counts

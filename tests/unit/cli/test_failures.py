@@ -15,7 +15,7 @@ from hotpartition_cli.api import Api
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
 from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
 from hotpartition_cli.main import run
-from hotpartition_cli.rush import Rush, make_rush
+from hotpartition_cli.rush import send_messages
 from hotpartition_cli.views import VIEWS
 from support.builders import World
 from support.fakes import KEY_RANGE_THROTTLE
@@ -261,7 +261,7 @@ class TestRush:
     def test_an_api_that_is_not_there_is_said(self):
         """Every message failed, and why is plain."""
         with pytest.raises(FailedError, match="nothing responds at http"):
-            make_rush(Rush("c", 25, 1), Api("http://127.0.0.1:1"), lambda _: None)
+            send_messages(Api("http://127.0.0.1:1"), "/", 1, 0.0, lambda _: None)
 
     @pytest.mark.parametrize(("seconds", "says"), [(20.0, False), (40.0, True)])
     def test_a_machine_that_did_not_offer_the_load_is_said(self, seconds, says):
