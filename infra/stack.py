@@ -23,7 +23,7 @@ from hotpartition_messages.keys import ROUTING_INDEX
 from hotpartition_messages.settings import MessageSettings
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
-from infra.environments import AdaptiveEnvironment, Environment
+from infra.environments import AdaptiveEnvironment, Environment, RequestFunctionSize
 from infra.settings import settings_name
 from infra.table import MessageTable
 
@@ -137,17 +137,8 @@ class HotPartitionStack(cdk.Stack):
         return f"/aws/vendedlogs/{self.stack_name}/{name}-{cdk.Fn.select(0, cdk.Fn.split('-', uuid))}"
 
     def _make_writer(self, environment: Environment) -> lambda_.Function:
-        writer = self._functions.make(
-            "WriteMessage",
-            code=_LAMBDAS / "write_message",
-            description="Stores a message on the shard that its conversation's route names",
-            settings=MessageSettings,
-            known_as=settings_name("write", environment),
-            size=environment.writer,
-            reserved_concurrency=environment.writer.reserved_concurrency,
-            user=Role.WRITER,
-            more_layers=[self._messages_layer],
-        )
+        description = "Stores a message on the shard that its conversation's route names"
+        writer = self._make("WriteMessage", "write_message", description, environment, environment.writer, Role.WRITER)
         # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice, and
         # where all copies of one lie that is edited or deleted. Both of these are puts.
         grant_table(writer, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
@@ -158,19 +149,26 @@ class HotPartitionStack(cdk.Stack):
         return writer
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:
-        reader = self._functions.make(
-            "ReadMessages",
-            code=_LAMBDAS / "read_messages",
-            description="Gathers a conversation's messages from all of its shards",
-            settings=MessageSettings,
-            known_as=settings_name("read", environment),
-            size=environment.reader,
-            reserved_concurrency=environment.reader.reserved_concurrency,
-            user=Role.READER,
-            more_layers=[self._messages_layer],
-        )
+        description = "Gathers a conversation's messages from all of its shards"
+        reader = self._make("ReadMessages", "read_messages", description, environment, environment.reader, Role.READER)
         grant_table(reader, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"])
         return reader
+
+    def _make(
+        self, id_: str, folder: str, description: str, environment: Environment, size: RequestFunctionSize, role: Role
+    ) -> lambda_.Function:
+        """Make a function of the API; settings know it by the first word of its folder."""
+        return self._functions.make(
+            id_,
+            code=_LAMBDAS / folder,
+            description=description,
+            settings=MessageSettings,
+            known_as=settings_name(folder.partition("_")[0], environment),
+            size=size,
+            reserved_concurrency=size.reserved_concurrency,
+            user=role,
+            more_layers=[self._messages_layer],
+        )
 
     def _watch(self, environment: Environment, api: MessageApi) -> None:
         table, made = self._messages.table.table_name, self._functions.made

@@ -9,16 +9,11 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    ConfigDict,
-    ValidationError,
-)
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
@@ -70,21 +65,17 @@ def parse_time_ms(text: str) -> int:
     return since_epoch // timedelta(milliseconds=1)
 
 
-def _conversation(text: str) -> str:
-    try:
-        return parse_conversation_id(text)
-    except InvalidRequestError as error:
-        raise ValueError(error.problems[0].message) from error
+def _checked_by(parse: Callable[[str], str]) -> AfterValidator:
+    def check(text: str) -> str:
+        try:
+            return parse(text)
+        except InvalidRequestError as error:
+            raise ValueError(error.problems[0].message) from error
+
+    return AfterValidator(check)
 
 
-def _canonical(text: str) -> str:
-    try:
-        return parse_message_id(text)
-    except InvalidRequestError as error:
-        raise ValueError(error.problems[0].message) from error
-
-
-MessageId = Annotated[str, AfterValidator(_canonical)]
+MessageId = Annotated[str, _checked_by(parse_message_id)]
 
 
 class Request(BaseModel):
@@ -96,7 +87,7 @@ class Request(BaseModel):
 class ConversationPath(Request):
     """The path of a conversation's messages."""
 
-    conversation_id: Annotated[str, AfterValidator(_conversation)]
+    conversation_id: Annotated[str, _checked_by(parse_conversation_id)]
 
 
 class MessagePath(ConversationPath):

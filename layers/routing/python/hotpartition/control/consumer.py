@@ -46,7 +46,7 @@ MAX_AHEAD_MS = 60_000
 """A heartbeat from further ahead is ignored: clocks differ by less."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class RunSummary:
     """The results of one run, for its log line and return value."""
 
@@ -72,7 +72,7 @@ class _State:
     lag_ms: int = 0
     # until when a collection is left alone whose raise was refused
     refused_until_ms: dict[str, int] = field(default_factory=dict)
-    summary: RunSummary = field(default_factory=RunSummary)
+    raises: int = 0
 
     @property
     def window(self) -> ReportWindow:
@@ -127,7 +127,6 @@ class Consumer:
             since_ms=started_ms - CATCH_UP_MS,
             writes=ReportWindow(self._thresholds.loud_wcu),
             reads=marker.window,
-            is_named=True,
         )
         state = _State(reader, DecisionLog(self._telemetry, "decision"))
         cooler = None if self._cooling is None else Cooler(self._ends, self._cooling)
@@ -160,20 +159,15 @@ class Consumer:
                 self._forget_quiet(state)
                 self._telemetry.flush()
                 if self._has_successor(started_ms):
-                    state.summary.ended = "successor"
+                    ended = "successor"
                     break
             if self._clock.now_ms() - started_ms >= run_ms:
-                state.summary.ended = "time"
+                ended = "time"
                 break
             elapsed_ms = self._clock.now_ms() - now_ms
             if elapsed_ms < POLL_MS:
                 self._clock.sleep((POLL_MS - elapsed_ms) / 1000)
-        return replace(
-            state.summary,
-            entries=reader.entries,
-            malformed=reader.malformed,
-            out_of_window=reader.out_of_window,
-        )
+        return RunSummary(reader.entries, reader.malformed, reader.out_of_window, state.raises, ended)
 
     def _decide(self, state: _State) -> None:
         # All raises of one pass share the budget, since nothing is read meanwhile; the rest is decided again.
@@ -273,7 +267,7 @@ class Consumer:
         state.routes[collection], state.read_ms[collection] = raised.entry, self._clock.now_ms()
         if not raised.is_in_registry:
             state.to_push.add(collection)
-        state.summary.raises += 1
+        state.raises += 1
         self._telemetry.count(MetricName.RAISES)
 
     def _push(self, state: _State) -> None:

@@ -70,11 +70,6 @@ def measure_load(load: FleetLoad, now_ms: int) -> Heat | None:
     return Heat(wcu * SLOTS_PER_SECOND / KEPT_SLOTS, min(1.0, throttled / wcu))
 
 
-def measure_read_heat(reads: CollectionReports, now_ms: int) -> float:
-    """Measure the RCU/s that pages take, or would take uncached: the mean of the last five seconds' whole slots."""
-    return reads.mean(last_whole_slot(now_ms))
-
-
 @dataclass(frozen=True, slots=True)
 class RouteRow:
     """A route in a list. `wcu_per_second` None: not measured; `newest_since_ms` None: never raised.
@@ -197,7 +192,8 @@ class ReportedHeat:
             if (heat := measure_heat(written, now_ms)).wcu_per_second:
                 loads[collection] = Load(heat)
         for collection, read in reports.reads.as_mapping().items():
-            if rcu_per_second := measure_read_heat(read, now_ms):
+            # What pages take, or would take uncached: the mean of the last five seconds' whole slots.
+            if rcu_per_second := read.mean(last_whole_slot(now_ms)):
                 loads[collection] = Load(loads.get(collection, Load()).writes, rcu_per_second)
         return loads
 

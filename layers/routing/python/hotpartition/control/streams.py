@@ -35,7 +35,7 @@ class _Cursor:
 
 
 class StreamReader:
-    """Reads streams, each from where it was left. Counts skipped entries; logs name them if `is_named`.
+    """Reads streams, each from where it was left. Counts skipped entries, and logs them.
 
     Reports go to the window of their kind. `most_reads` bounds the reads of one stream at a time.
     """
@@ -50,7 +50,6 @@ class StreamReader:
         writes: ReportWindow,
         reads: ReportWindow,
         most_reads: int | None = None,
-        is_named: bool = False,
     ) -> None:
         self.writes = writes
         self.reads = reads
@@ -61,7 +60,6 @@ class StreamReader:
         self._form = ends.form
         self._stream_count = stream_count
         self._most_reads = most_reads
-        self._is_named = is_named
         self._skips_logged = 0
         now_ms, first_id = ends.clock.now_ms(), f"{max(since_ms, 0)}-0"
         self._cursors = {stream: _Cursor(first_id, now_ms) for stream in streams}
@@ -125,8 +123,6 @@ class StreamReader:
     def _skip(self, entry_id: str, reason: str) -> None:
         """Count a malformed entry, and log it unless many were logged lately: there may be thousands a second."""
         self.malformed += 1
-        if not self._is_named:
-            return
         self._skips_logged += 1
         if self._skips_logged <= MAX_SKIPS_LOGGED:
             self._telemetry.event("malformed report skipped", entry_id=entry_id, reason=reason[:REASON_LENGTH])

@@ -76,31 +76,32 @@ def flag(description: str, *, default: bool, used_by: Functions) -> bool:
 
 def whole(description: str, default: int, least: int, most: int, *, used_by: Functions) -> int:
     """Declare a whole number."""
-    allowed = f"a whole number, between {least} and {most}"
-
-    def read(given: object) -> object:
-        return _read_number(int, given, least, most)
-
-    return cast("int", Setting(description, allowed, default, used_by, read))
+    return _declare_number(int, "a whole number", description, default, least, most, used_by)
 
 
 def number(description: str, default: float, least: float, most: float, *, used_by: Functions) -> float:
     """Declare a number."""
-    allowed = f"a number, between {least} and {most}"
+    return _declare_number(float, "a number", description, default, least, most, used_by)
 
+
+def _declare_number(
+    kind: type[NumberT],
+    called: str,
+    description: str,
+    default: NumberT,
+    least: NumberT,
+    most: NumberT,
+    used_by: Functions,
+) -> NumberT:
     def read(given: object) -> object:
-        return _read_number(float, given, least, most)
+        if isinstance(given, bool) or not isinstance(given, str | int | float):
+            raise TypeError
+        value = kind(given)
+        if not least <= value <= most or (not isinstance(given, str) and value != given):  # NaN is not, either
+            raise ValueError
+        return value
 
-    return cast("float", Setting(description, allowed, default, used_by, read))
-
-
-def _read_number(kind: type[NumberT], given: object, least: NumberT, most: NumberT) -> NumberT:
-    if isinstance(given, bool) or not isinstance(given, str | int | float):
-        raise TypeError
-    value = kind(given)
-    if not least <= value <= most or (not isinstance(given, str) and value != given):  # NaN is not, either
-        raise ValueError
-    return value
+    return cast("NumberT", Setting(description, f"{called}, between {least} and {most}", default, used_by, read))
 
 
 def variable_name(name: str) -> str:

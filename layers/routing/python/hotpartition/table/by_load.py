@@ -15,7 +15,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
-from typing import Any, ClassVar
+from typing import Any
 
 from botocore.exceptions import ClientError
 
@@ -47,7 +47,10 @@ class ByLoad:
     settings: Mapping[str, object] = field(default_factory=dict)
     closing: bool = False
 
-    finds_read_heat: ClassVar[bool] = False
+    @property
+    def finds_read_heat(self) -> bool:
+        """Say whether read-hot keys are known: by a consumer."""
+        return self.way == "adaptive()"
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
         """Build the routes of a boto3 `Table`. Nothing is opened yet; REQUIRES: not before a snapshot is taken.
@@ -70,12 +73,6 @@ class ByLoad:
         return build_table_routes(
             ends, settings, place=place, schema=schema, choices=self.choices, budget_ms=budget_ms, closing=self.closing
         )
-
-
-class Adaptive(ByLoad):
-    """`ByLoad` where a consumer finds hot keys, those that are read too much as well."""
-
-    finds_read_heat: ClassVar[bool] = True
 
 
 def build_table_routes(
@@ -111,7 +108,7 @@ def adaptive(
     telemetry: Telemetry | None = None,
     environ: Mapping[str, str] | None = None,
     **settings: object,
-) -> Adaptive:
+) -> ByLoad:
     """Spread a partition key over as many shards as its load asks for; one that is never hot has none.
 
     Settings come from the environment (`HOTPARTITION_REGISTRY_HOST` and so on, which the construct sets) or are given
@@ -135,7 +132,7 @@ def adaptive(
     check_choices(choices)
     if find_spec("redis") is None:
         raise ImportError("adaptive() needs redis-py: pip install 'hotpartition[adaptive]'")
-    return Adaptive("adaptive()", choices, telemetry, environ, settings, closing)
+    return ByLoad("adaptive()", choices, telemetry, environ, settings, closing)
 
 
 def in_band(

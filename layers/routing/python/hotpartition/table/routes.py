@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.metrics import MetricName
@@ -83,8 +83,10 @@ class TableRoutes:
 class Shards(Protocol):
     """How many shards a partition key has: the result of `fixed()`, `in_band()` and `adaptive()`."""
 
-    finds_read_heat: ClassVar[bool]
-    """Whether read-hot keys are known."""
+    @property
+    def finds_read_heat(self) -> bool:
+        """Say whether read-hot keys are known."""
+        ...
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
         """Build the routes of a boto3 `Table`. Nothing is opened yet."""
