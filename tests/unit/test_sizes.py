@@ -11,10 +11,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LINES = {
-    "layers": 21_600,  # (18,676)
+    "layers": 21_500,  # (18,676)
     "lambdas": 230,  # (210)
     "hotpartition_cdk": 3_190,  # (3,060)
-    "hotpartition_cli": 3_390,  # (2,170; 3,000 with diagnose and the page of heat)
+    "hotpartition_cli": 3_340,  # (2,170; 3,000 with diagnose and the page of heat)
     "infra": 1_390,  # (1,220)
     "tools": 22_780,  # (13,700; 14,200 with the rehearsal)
     "tests": 29_290,  # (16,300)
