@@ -14,19 +14,17 @@ from hotpartition_cdk.options import list_mistakes
 from tools.limits import PARTITION_RCU, PARTITION_WCU
 from tools.local.redis_nodes import RedisForm
 
-ALL_FUNCTIONS = "*"
 OPERATIONS_FUNCTION = "operate"
 """The service of a table's operations function. It is started when it is asked for the first time."""
 
-_LEAST_ENVIRONMENTS: Mapping[str, int] = {ALL_FUNCTIONS: 1, OPERATIONS_FUNCTION: 0}
-_MOST_ENVIRONMENTS: Mapping[str, int] = {ALL_FUNCTIONS: 8}
+MOST_ENVIRONMENTS = 8
 _JSON_FIELDS = frozenset({"settings", "options"})
 
 
 class LocalConfig(BaseModel):
     """One local run: what a person may choose is described, and has an option; all else comes with `--more`.
 
-    `min_environments` and `max_environments` map a function's name, or `*` for all that are not named, to a count.
+    `min_environments` and `max_environments` map a function's name to a count, which is 1 and 8 for all others.
     `clock_skews_ms`: by how much the clocks of a function's environments are wrong, one after the other.
     `close_times`: margin and pause of closes, in ms, in place of the product's.
     """
@@ -46,8 +44,8 @@ class LocalConfig(BaseModel):
     work_dir: Path = Field(Path("out/local"), description="where its files go (out/local)")
     ready_file: Path | None = Field(None, description="written once everything serves")
     assembly: Path | None = Field(None, description="a cloud assembly that is already synthesized")
-    min_environments: Mapping[str, int] = _LEAST_ENVIRONMENTS
-    max_environments: Mapping[str, int] = _MOST_ENVIRONMENTS
+    min_environments: Mapping[str, int] = {}
+    max_environments: Mapping[str, int] = {}
     clock_skews_ms: Mapping[str, tuple[int, ...]] = {}
     close_times: Mapping[str, int] = {}
     seed: int = 0
@@ -55,8 +53,11 @@ class LocalConfig(BaseModel):
     def environments_of(self, *names: str) -> tuple[int, int]:
         """Return the least and the largest number of execution environments of a function, by the first known name."""
         low, high = (
-            next((counts[name] for name in (*names, ALL_FUNCTIONS) if name in counts), default)
-            for counts, default in ((self.min_environments, 0), (self.max_environments, 8))
+            next((counts[name] for name in names if name in counts), default)
+            for counts, default in (
+                ({OPERATIONS_FUNCTION: 0, **self.min_environments}, 1),
+                (self.max_environments, MOST_ENVIRONMENTS),
+            )
         )
         return min(low, high), high
 
@@ -77,21 +78,12 @@ def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
         ("--redis-replica", "replicated", "Redis has a replica, which the control API can promote"),
     ):
         form.add_argument(option, dest="redis", action="store_const", const=name, help=text)
-    for bound in ("min", "max"):
-        up.add_argument(
-            f"--{bound}-environments",
-            type=_count,
-            action="append",
-            metavar="[FUNCTION=]COUNT",
-            help=f"{bound}imum of execution environments, of one function or of all; can be repeated",
-        )
     up.add_argument("--more", type=_json_object, action="append", metavar="JSON", help="what has no option of its own")
     options = vars(parser.parse_args(arguments))
     del options["command"]
     for more in options.pop("more", ()):
-        options |= more
-    for name, counts in (("min_environments", _LEAST_ENVIRONMENTS), ("max_environments", _MOST_ENVIRONMENTS)):
-        options[name] = {**counts, **dict(options.get(name, ()))}
+        for name, value in more.items():
+            options[name] = {**options.get(name, {}), **value} if isinstance(value, dict) else value
     try:
         return LocalConfig.model_validate(options)
     except ValidationError as error:
@@ -110,10 +102,3 @@ def _json_object(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise argparse.ArgumentTypeError("should be a JSON object")
     return value
-
-
-def _count(text: str) -> tuple[str, int]:
-    function, _, count = text.rpartition("=")
-    if not count.isdigit():
-        raise argparse.ArgumentTypeError(f"should be a count or FUNCTION=COUNT, not {text!r}")
-    return function or ALL_FUNCTIONS, int(count)

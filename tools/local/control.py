@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +13,22 @@ from tools.local.errors import LocalRunError
 from tools.local.pool import FunctionPool, ThrottledInvocationError
 from tools.local.redis_nodes import RedisNodes
 
+_ORDERS = {
+    "kill": "kill",
+    "start": "start",
+    "pause": "pause",
+    "continue": "resume",
+    "cut-replica": "cut_replica",
+    "fail-over": "fail_over",
+}
+"""What Redis can be told, and the method that does it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
     """JSON over HTTP, on a port of its own."""
 
-    status: Callable[[], Awaitable[dict[str, Any]]]
+    status: Callable[[], dict[str, Any]]
     stop: Callable[[], None]
     dynamodb: DynamoDB
     redis: RedisNodes | None
@@ -31,14 +41,14 @@ class Control:
         app.router.add_get("/dynamodb/{what:timeline|faults}", self._dynamodb)
         app.router.add_put("/dynamodb/faults", self._dynamodb)
         app.router.add_post("/dynamodb/faults", self._dynamodb)
-        app.router.add_post("/redis/{action:kill|start|pause|continue|cut-replica|fail-over}", self._redis)
+        app.router.add_post(f"/redis/{{action:{'|'.join(_ORDERS)}}}", self._redis)
         app.router.add_post("/functions/{name}/kill", self._kill)
         app.router.add_post("/functions/{name}/invoke", self._invoke)
         app.router.add_post("/stop", self._stop)
         return app
 
     async def _status(self, _: web.Request) -> web.Response:
-        return web.json_response(await self.status())
+        return web.json_response(self.status())
 
     async def _dynamodb(self, request: web.Request) -> web.Response:
         """Pass on what the local DynamoDB shows and sets."""
@@ -47,35 +57,16 @@ class Control:
         return await self.dynamodb.ask(method, path, await request.read())
 
     async def _redis(self, request: web.Request) -> web.Response:
-        redis = self.redis
+        redis, action = self.redis, request.match_info["action"]
         if redis is None:
             return web.json_response({"message": "this stack has no Redis"}, status=409)
-        match request.match_info["action"]:
-            case "kill":
-                await redis.kill()
-            case "start":
-                if request.query.get("fresh") == "1":
-                    if redis.is_running:
-                        return web.json_response({"message": "Redis runs; kill it first"}, status=409)
-                    redis.erase()
-                return await self._try(redis.start(), status=500)
-            case "cut-replica":
-                return await self._try(redis.cut_replica(), status=409)
-            case "fail-over":
-                return await self._try(redis.fail_over(), status=409)
-            case "pause":
-                redis.pause()
-            case _:
-                redis.resume()
-        return web.json_response((await self.status())["redis"])
-
-    async def _try(self, order: Awaitable[None], *, status: int) -> web.Response:
-        """Carry out an order to Redis; one that cannot be carried out has this status and says why."""
         try:
-            await order
+            if action == "start" and request.query.get("fresh") == "1":
+                redis.erase()
+            await getattr(redis, _ORDERS[action])()
         except LocalRunError as error:
-            return web.json_response({"message": str(error)}, status=status)
-        return web.json_response((await self.status())["redis"])
+            return web.json_response({"message": str(error)}, status=500 if action == "start" else 409)
+        return web.json_response(self.status()["redis"])
 
     async def _kill(self, request: web.Request) -> web.Response:
         return web.json_response({"pid": await self._pool(request).kill_one()})

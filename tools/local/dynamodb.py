@@ -18,7 +18,6 @@ import json
 import random
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from io import BytesIO
@@ -401,7 +400,6 @@ class LocalDynamoDB:
     """
 
     def __init__(self, moto: Moto, meter: Meter | None, faults: FaultPolicy) -> None:
-        self.requests: Counter[str] = Counter()
         self._moto = moto
         self._meter = meter
         self._faults = faults
@@ -411,7 +409,6 @@ class LocalDynamoDB:
         """Build the server."""
         app = web.Application(client_max_size=_MAX_BODY_BYTES)
         app.router.add_post("/", self._serve)
-        app.router.add_get("/requests", self._say_requests)
         app.router.add_get("/timeline", self._say_timeline)
         app.router.add_get("/faults", self._say_faults)
         app.router.add_put("/faults", self._set_faults)
@@ -419,7 +416,6 @@ class LocalDynamoDB:
 
     async def _serve(self, request: web.Request) -> web.Response:
         operation = request.headers.get("X-Amz-Target", "").rpartition(".")[2]
-        self.requests[operation] += 1
         body = await request.read()
         try:
             if operation in _UNPRICED and self._meter is not None:
@@ -465,9 +461,6 @@ class LocalDynamoDB:
         else:
             shape = table
         return shape.resource.arn
-
-    async def _say_requests(self, _: web.Request) -> web.Response:
-        return web.json_response(self.requests)
 
     async def _say_timeline(self, request: web.Request) -> web.Response:
         try:

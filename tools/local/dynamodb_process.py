@@ -62,13 +62,6 @@ class DynamoDB:
         async with self._session.request(method, self.url + path, data=body) as response:
             return web.Response(status=response.status, body=await response.read(), content_type="application/json")
 
-    async def requests(self) -> dict[str, int]:
-        """Count the requests since the start, by operation."""
-        assert self._session is not None  # noqa: S101 - it was started
-        async with self._session.get(f"{self.url}/requests") as response:
-            counts: dict[str, int] = await response.json()
-            return counts
-
     async def stop(self) -> None:
         """Kill it."""
         if self._session is not None:

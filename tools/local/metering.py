@@ -31,7 +31,7 @@ SLOT_MS: Final = 250
 """Length of the timeline's slots."""
 
 _UNLIMITED: Final = OnDemand(quota_wcu=None, quota_rcu=None)
-_NARROWING = ("ProjectionExpression", "AttributesToGet", "FilterExpression", "QueryFilter", "ScanFilter")
+_NARROWING = ("ProjectionExpression", "FilterExpression")
 """Members of a read that leave out some of what was read."""
 
 
@@ -217,9 +217,6 @@ def sizing_request(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def queried_key(request: Mapping[str, Any], key_attribute: str) -> str | None:
     """Find the partition key that a Query names, or None if its form is not understood."""
-    legacy = request.get("KeyConditions", {}).get(key_attribute)
-    if legacy:
-        return key_text(legacy["AttributeValueList"][0])
     names = request.get("ExpressionAttributeNames", {})
     pattern = r"([#A-Za-z_][A-Za-z0-9_.\-]*)\s*=\s*(:[A-Za-z0-9_]+)"
     for name, value in re.findall(pattern, request.get("KeyConditionExpression", "")):

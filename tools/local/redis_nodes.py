@@ -233,16 +233,18 @@ class RedisNodes:
             await node.kill()
 
     def erase(self) -> None:
-        """Delete what the nodes have stored; the slots stay assigned. REQUIRES: none runs."""
+        """Delete what the nodes have stored; the slots stay assigned."""
+        if self.is_running:
+            raise LocalRunError("Redis runs; kill it first")
         for node in self._nodes:
             node.erase()
 
-    def pause(self) -> None:
+    async def pause(self) -> None:
         """Freeze every node."""
         for node in self._nodes:
             node.pause()
 
-    def resume(self) -> None:
+    async def resume(self) -> None:
         """Continue paused nodes."""
         for node in self._nodes:
             node.resume()

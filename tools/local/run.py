@@ -74,7 +74,7 @@ class LocalRun:
         """Stop everything."""
         await self._cleanup.aclose()
 
-    async def status(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """Describe the run as the control API shows it."""
         return {
             "api_url": self.api_url,
@@ -90,7 +90,6 @@ class LocalRun:
                 "partition_write_limit_wcu": self.config.partition_write_limit,
                 "partition_read_limit_rcu": self.config.partition_read_limit,
                 "partitions": self.config.partitions,
-                "requests": await self.dynamodb.requests(),
             },
         }
 
@@ -269,7 +268,7 @@ class LocalRun:
         if ready_file is not None:
             ready_file.parent.mkdir(parents=True, exist_ok=True)
             temporary = ready_file.with_name(f"{ready_file.name}.new")
-            temporary.write_text(json.dumps({**await self.status(), "pid": os.getpid()}))
+            temporary.write_text(json.dumps({**self.status(), "pid": os.getpid()}))
             temporary.replace(ready_file)
 
 

@@ -32,7 +32,7 @@ from tools.figures import Bar, at_least, at_most
 from tools.history import check_history
 from tools.play.client import OK, REFUSED, Client, Recorder
 from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, quantile_ms
-from tools.play.stack import StackError
+from tools.play.stack import StackError, environment_options
 from tools.play.trials import SETTINGS, Rig, perform, running_rig, trial_parser
 from tools.play.workload import Offer
 from tools.world.scaling import scale_reads
@@ -208,8 +208,8 @@ async def run_trials(trials: int, seed: int, out_dir: Path) -> Run:
     rng, conversation = random.Random(seed), f"read-{seed}"
     more = (
         *("--settings", json.dumps(SETTINGS | scale_reads(SCALE)), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
-        *("--min-environments", f"{READER}={READERS}", "--max-environments", f"{READER}={MOST_READERS}"),
-        *("--min-environments", "operate=1"),
+        *environment_options("min", {READER: READERS, "operate": 1}),
+        *environment_options("max", {READER: MOST_READERS}),
         *("--more", json.dumps({"clock_skews_ms": {READER: CLOCK_SKEWS_MS}})),
     )
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:

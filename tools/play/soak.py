@@ -28,7 +28,8 @@ from tools.play.run import Plan, Variant
 from tools.play.scale import HOT_TIMES_LIMIT, Scale
 from tools.play.verdict import Judgement, conclude, promise_bars
 from tools.play.watch import Control
-from tools.play.workload import Offer, Workload, generate_offer
+from tools.play.workload import BODY_BYTES, Workload, generate_offers, quiet_flow
+from tools.world.workload import ConversationFlow, constant
 
 DEFAULT_SECONDS = 600.0
 NEEDED_PER_SECOND = 50_000 / DEFAULT_SECONDS
@@ -42,7 +43,6 @@ FEWEST_RUSHES = 2
 RUSH_PREFIX = "rush-"
 LEAST_SPREAD = 0.5
 """Of the rushes; the consumer that detects them is killed time and again."""
-QUIET_CONVERSATIONS = 64
 MAX_SHARD_COUNT = 16
 """Each shard costs a read the CPU of a query, which is scarce here."""
 LONGEST_VISITOR_PAUSE_SECONDS = 1.5
@@ -135,21 +135,23 @@ def count_spread(keys: Iterable[str]) -> int:
 
 def build_workload(*, seed: int, seconds: float, writes_per_second: float) -> Workload:
     """Build an even load: many quiet conversations, and one rush after another, each on a conversation of its own."""
-    rng = random.Random(seed)
-    hot, quiet = HOT_SHARE * writes_per_second, (1 - HOT_SHARE) * writes_per_second
     rushes = max(FEWEST_RUSHES, round(seconds / RUSH_SECONDS))
-    lasts = seconds / rushes
-    offers: list[Offer] = []
-    for rush in range(rushes):
-        name = f"{RUSH_PREFIX}{rush + 1:03d}"
-        offers += [generate_offer(name, (rush + rng.random()) * lasts, rng) for _ in range(round(hot * lasts))]
-    for _ in range(round(quiet * seconds)):
-        name = f"room-{rng.randrange(QUIET_CONVERSATIONS) + 1:03d}"
-        offers.append(generate_offer(name, rng.uniform(0.0, seconds), rng))
+    lasts, heat = seconds / rushes, constant(HOT_SHARE * writes_per_second)
+    flows = [
+        ConversationFlow(
+            conversation_id=f"{RUSH_PREFIX}{rush + 1:03d}",
+            shape=heat,
+            body_bytes=BODY_BYTES,
+            start=rush * lasts,
+            end=(rush + 1) * lasts,
+        )
+        for rush in range(rushes)
+    ]
+    offers = generate_offers([*flows, quiet_flow((1 - HOT_SHARE) * writes_per_second)], seed=seed, seconds=seconds)
     return Workload(
-        offers=tuple(sorted(offers)),
-        hot_conversation="rush-001",
-        onset_seconds=min(o.at_seconds for o in offers if o.conversation_id == "rush-001"),
+        offers=offers,
+        hot_conversation=flows[0].conversation_id,
+        onset_seconds=0.0,
         hot_end_seconds=lasts,
         duration_seconds=seconds,
         description=f"seed {seed}: {len(offers)} messages in {seconds:g} s, {rushes} rushes one after another",

@@ -23,7 +23,7 @@ class StackError(Exception):
 
 def environment_options(bound: str, counts: Mapping[str, int]) -> tuple[str, ...]:
     """Build the options that bound (`min`, `max`) the execution environments of functions."""
-    return tuple(text for name, count in counts.items() for text in (f"--{bound}-environments", f"{name}={count}"))
+    return "--more", json.dumps({f"{bound}_environments": counts})
 
 
 class Stack:

@@ -14,19 +14,19 @@ from operator import attrgetter
 
 from tools.play.messages_file import ReplayedMessage
 from tools.play.scale import Scale
+from tools.world.workload import ConversationFlow, Flow, Step, ZipfFlow, constant
+from tools.world.workload import Workload as Flows
 
 DEFAULT_DURATION_SECONDS = 66.0
 QUIET_CONVERSATIONS = 64
-ZIPF_EXPONENT = 0.8
-ZIPF_OFFSET = 8
+ZIPF_EXPONENT = 0.4
+BODY_BYTES = (20, 160)
 ONSET_SHARE = 0.25
 HOT_END_SHARE = 0.85
-FEWEST_PER_CONVERSATION = 5
 # Before its onset the hot conversation gets this share of its messages, and at most so many.
 LEAD_IN_SHARE = 0.03
 LONGEST_LEAD_IN = 40
-HOT_CONVERSATION = "launch-day"
-LONG_BODY_SHARE = 0.02
+HOT = "launch-day"
 COMMON_START_SECONDS = 1.0
 """How long the conversations of a file take to begin: all at one instant would be a load test of its own."""
 
@@ -35,7 +35,8 @@ _TALK = (
     "it went up after the deploy yes rolling back now thanks that fixed it see the thread above ship it please "
     "anyone seen the new dashboard latency looks fine on my side wow the queue is empty good morning all"
 )
-_SENDERS = ("ada", "grace", "linus", "barbara", "edsger", "margaret", "ken", "radia", "tim", "frances")
+_WORDS = tuple(_TALK.split(" "))
+WORD_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -65,30 +66,51 @@ class Workload:
         return tuple(sorted({offer.conversation_id for offer in self.offers}))
 
 
-def generate_workload(*, seed: int, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS) -> Workload:
+def generate_workload(
+    *, seed: int, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS, hot: str = HOT, prefix: str = "room"
+) -> Workload:
     """Generate the built-in workload: quiet conversations with Zipf-like rates and one that becomes hot."""
-    rng = random.Random(seed)
     onset, hot_end = ONSET_SHARE * duration_seconds, HOT_END_SHARE * duration_seconds
-    weights = [1 / (rank + ZIPF_OFFSET) ** ZIPF_EXPONENT for rank in range(QUIET_CONVERSATIONS)]
-    total = scale.quiet_writes_per_second * duration_seconds
-    offers: list[Offer] = []
-    for rank, weight in enumerate(weights):
-        count = max(FEWEST_PER_CONVERSATION, round(total * weight / sum(weights)))
-        times = [rng.uniform(0, duration_seconds) for _ in range(count)]
-        offers += [generate_offer(f"room-{rank + 1:03d}", at, rng) for at in times]
-    quiet_rate = total / duration_seconds / QUIET_CONVERSATIONS
-    lead_in = [rng.uniform(0, onset) for _ in range(max(3, round(quiet_rate * onset)))]
-    hot_count = round(scale.hot_writes_per_second * (hot_end - onset))
-    hot = [onset, *(rng.uniform(onset, hot_end) for _ in range(hot_count - 1))]
-    offers += [generate_offer(HOT_CONVERSATION, at, rng) for at in (*lead_in, *hot)]
+    quiet = scale.quiet_writes_per_second
+    rise = Step(before=quiet / QUIET_CONVERSATIONS, after=scale.hot_writes_per_second, onset=onset, end=hot_end)
+    offers = generate_offers(
+        [
+            ConversationFlow(conversation_id=hot, shape=rise, body_bytes=BODY_BYTES),
+            quiet_flow(quiet, prefix=prefix),
+        ],
+        seed=seed,
+        seconds=duration_seconds,
+    )
     return Workload(
-        offers=tuple(sorted(offers)),
-        hot_conversation=HOT_CONVERSATION,
+        offers=offers,
+        hot_conversation=hot,
         onset_seconds=onset,
         hot_end_seconds=hot_end,
         duration_seconds=duration_seconds,
         description=f"generated with seed {seed}: {len(offers)} messages in {QUIET_CONVERSATIONS + 1} conversations",
     )
+
+
+def quiet_flow(writes_per_second: float, *, prefix: str = "room") -> Flow:
+    """Build the flow of many conversations, none of which is hot."""
+    return ZipfFlow(
+        conversations=QUIET_CONVERSATIONS,
+        shape=constant(writes_per_second),
+        exponent=ZIPF_EXPONENT,
+        body_bytes=BODY_BYTES,
+        prefix=prefix,
+    )
+
+
+def generate_offers(flows: Sequence[Flow], *, seed: int, seconds: float) -> tuple[Offer, ...]:
+    """Let the simulator's flows say who writes when, each message of one write unit, and make up small talk for it."""
+    rng = random.Random(seed)
+
+    def talk(size: int) -> str:
+        return " ".join(rng.choices(_WORDS, k=max(1, size // WORD_BYTES)))
+
+    arrivals = Flows(tuple(flows)).arrivals(seconds, seed)
+    return tuple(Offer(a.at, a.conversation_id, a.sender, talk(a.body_bytes)) for a in arrivals)
 
 
 def replay_workload(
@@ -150,10 +172,3 @@ def steady_load(
     """Lay messages of one write unit each over a time, evenly; their numbers begin with `first`."""
     for index in range(int(rate * seconds)):
         yield Offer(index / rate, conversation_id, sender, f"message {first + index}")
-
-
-def generate_offer(conversation_id: str, at_seconds: float, rng: random.Random) -> Offer:
-    """Generate one message of small talk."""
-    # A few long messages cost two write units, so that units and messages are not the same number.
-    words = rng.randint(200, 320) if rng.random() < LONG_BODY_SHARE else rng.randint(3, 30)
-    return Offer(at_seconds, conversation_id, rng.choice(_SENDERS), " ".join(rng.choices(_TALK.split(), k=words)))
