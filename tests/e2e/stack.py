@@ -23,7 +23,7 @@ import urllib3
 
 from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
-from tools.history import Order, Read, check_history
+from tools.history import Order, Read
 from tools.local.logs import read_log
 from tools.play.client import Client, HttpApi, Mint, Recorder, open_session, play
 from tools.play.stack import Stack as LocalRun
@@ -329,7 +329,7 @@ def assert_read_back(stack: Stack, conversation: str, load: Recorder, *, excused
         read = stack.read_into(load, conversation, order=order, limit=limit)
         assert read is not None
         assert read.complete
-    verdict = check_history(load.history())
+    verdict = load.judge()
     assert verdict.holds, verdict.examples
     assert verdict.acknowledged > 0
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tools.figures import at_most
-from tools.history import Acknowledged, Read, Seen, Verdict
+from tools.history import Read, Seen, Verdict
 from tools.local.metering import TimelineRow
 from tools.play import detect, read, soak
 from tools.play.client import Recorder
@@ -256,8 +256,8 @@ def page(age=0.3):
 )
 def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, changes, name):
     """Refusals, pages beyond the bound, and kills that tried nothing are named."""
-    acknowledged = Acknowledged(conversation_id="c", message_id=MESSAGE, digest="d", acknowledged_at=1.0)
-    recorder = Recorder(acknowledged=[acknowledged], reads=[SEEN])
+    recorder = Recorder(reads=[SEEN])
+    recorder.note_acknowledged("c", MESSAGE, "d", 1.0)
     run = read.Run(
         rush=ReadRush(api=None, recorder=recorder, conversation_id="c", now=None, asked=list(asked)),
         client=None,
@@ -278,9 +278,8 @@ def test_every_view_of_the_example_is_judged(lost, words):
     """A reading that a device's view, or the hourly one, does not show is missed; so is a view that was not read."""
     variant = EveryView([HOT_SITE])
     ids = [f"2027-01-15T08:00:00.250Z#dev-{number:02}" for number in range(DEVICES)]
-    variant.recorder().acknowledged.extend(
-        Acknowledged(conversation_id=HOT_SITE, message_id=id_, digest="d", acknowledged_at=1.0) for id_ in ids
-    )
+    for id_ in ids:
+        variant.recorder().note_acknowledged(HOT_SITE, id_, "d", 1.0)
     devices = [f"{HOT_SITE}/devices/dev-{number:02}" for number in range(DEVICES)]
     for view in [f"{HOT_SITE}/hourly", *devices]:
         shown = tuple(Seen(id_, "d") for id_ in ids if view.endswith(("/hourly", id_.partition("#")[2])))

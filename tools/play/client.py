@@ -19,18 +19,16 @@ import aiohttp
 
 from hotpartition_messages.message_ids import mint_message_id as mint_id
 from tools.history import (
-    Acknowledged,
     Consistency,
-    History,
     Order,
     Page,
     Read,
     Seen,
-    Unresolved,
     content_digest,
     join_pages,
 )
 from tools.play.workload import Offer, Workload
+from tools.world.record import Record
 
 OK = frozenset({200, 201})
 REFUSED = frozenset({429, 503})
@@ -149,6 +147,7 @@ class Counts:
     throttled: int = 0
     retries: int = 0
     rejected: int = 0
+    unresolved: int = 0
     unanswered: int = 0
     pages: int = 0
     unexpected: int = 0
@@ -156,27 +155,18 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Recorder:
-    """Collects the history and the counts of one run.
+class Recorder(Record):
+    """The record of one run, as in the simulator, and what the clients counted.
 
     `notes` are responses that the API should not have given; `given_up` are requests that were repeated in vain.
     """
 
     counts: Counts = field(default_factory=Counts)
-    acknowledged: list[Acknowledged] = field(default_factory=list)
-    unresolved: list[Unresolved] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
     offered_at: list[tuple[float, str]] = field(default_factory=list)
     timings: list[Timing] = field(default_factory=list)
     late_seconds: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
-
-    def history(self) -> History:
-        """Give the history as it stands."""
-        return History(
-            acknowledged=tuple(self.acknowledged), unresolved=tuple(self.unresolved), reads=tuple(self.reads)
-        )
 
     def note(self, text: str) -> None:
         """Count an unexpected response and keep a remark about it; the first few say enough."""
@@ -212,18 +202,19 @@ class Client:
         """Write one message, again with the same id while it is refused, and record the outcome."""
         message: dict[str, Any] = {"sender": offer.sender, "body": offer.body}
         message_id = (self.mint or self.api.mint)(offer, self.now(), self.rng)
+        digest = content_digest(offer.conversation_id, offer.sender, offer.body)
         if message_id is not None:
             message["message_id"] = message_id
+            self.recorder.note_offer(offer.conversation_id, message_id, digest, offered_at=self.now())
         self.recorder.counts.offered += 1
         self.recorder.offered_at.append((self.now(), offer.conversation_id))
-        if not await self._write_until_stored(offer, message):
-            digest = content_digest(offer.conversation_id, offer.sender, offer.body)
-            self.recorder.unresolved.append(
-                Unresolved(conversation_id=offer.conversation_id, message_id=message.get("message_id"), digest=digest)
-            )
+        if not await self._write_until_stored(offer, message, digest):
+            self.recorder.counts.unresolved += 1
+            if "message_id" not in message:
+                self.recorder.note_nameless(offer.conversation_id, digest)
         elif "message_id" in message and self.rng.random() < self.replay_share:
             await asyncio.sleep(REPLAY_DELAY_SECONDS)
-            if await self._write_until_stored(offer, message):
+            if await self._write_until_stored(offer, message, digest):
                 self.recorder.counts.replays += 1
 
     async def read(
@@ -250,7 +241,7 @@ class Client:
         self.recorder.reads.append(read)
         return read
 
-    async def _write_until_stored(self, offer: Offer, message: dict[str, Any]) -> bool:
+    async def _write_until_stored(self, offer: Offer, message: dict[str, Any], digest: str) -> bool:
         """Offer a message until it is stored or given up; learns the message's id if the server mints it."""
         counts = self.recorder.counts
         is_repeated = False
@@ -263,11 +254,12 @@ class Client:
             else:
                 self.recorder.timings.append(Timing(asked_at, self.now() - asked_at, response.queued_seconds))
                 if response.status in OK:
-                    return self._acknowledge(offer, message, response)
+                    return self._acknowledge(offer, message, response, digest)
                 if response.status in REFUSED:
                     counts.throttled += 1
-                    if "message_id" in response.body:
-                        message.setdefault("message_id", response.body["message_id"])
+                    if "message_id" in response.body and "message_id" not in message:
+                        message["message_id"] = response.body["message_id"]
+                        self.recorder.note_offer(offer.conversation_id, message["message_id"], digest)
                 else:
                     self.recorder.note(f"write to {offer.conversation_id} answered {response.status}: {response.body}")
                     if response.status < 500:
@@ -292,21 +284,13 @@ class Client:
                 return
             await asyncio.sleep(pause)
 
-    def _acknowledge(self, offer: Offer, message: dict[str, Any], response: Response) -> bool:
-        acknowledged_at = self.now()
+    def _acknowledge(self, offer: Offer, message: dict[str, Any], response: Response, digest: str) -> bool:
         returned_id = str(response.body.get("message_id"))
         message_id = message.setdefault("message_id", returned_id)
         if message_id != returned_id:
             self.recorder.note(f"a write with message id {message_id} was acknowledged as {returned_id}")
         self.recorder.counts.acknowledged += 1
-        self.recorder.acknowledged.append(
-            Acknowledged(
-                conversation_id=offer.conversation_id,
-                message_id=message_id,
-                digest=content_digest(offer.conversation_id, offer.sender, offer.body),
-                acknowledged_at=acknowledged_at,
-            )
-        )
+        self.recorder.note_acknowledged(offer.conversation_id, message_id, digest, self.now())
         return True
 
     async def _read_page(

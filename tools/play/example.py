@@ -71,10 +71,11 @@ class EveryView(Variant):
 
     def judge_views(self, kind: str, views: Sequence[str]) -> Bar:
         """Hold that the views of a kind show all that was written; one that was not read shows too little."""
+        written = self._written.history()
         verdict = check_history(
             History(
-                acknowledged=_put_into(views, self._written.acknowledged),
-                unresolved=_put_into(views, self._written.unresolved),
+                acknowledged=_put_into(views, written.acknowledged),
+                unresolved=_put_into(views, written.unresolved),
                 reads=tuple(read for read in self._read.reads if read.conversation_id in views),
             )
         )

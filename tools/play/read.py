@@ -29,7 +29,6 @@ from hotpartition.core.freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.figures import Bar, at_least, at_most
-from tools.history import check_history
 from tools.play.client import OK, REFUSED, Client, Recorder
 from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, quantile_ms
 from tools.play.stack import StackError, environment_options
@@ -237,7 +236,7 @@ def summarize(run: Run) -> dict[str, object]:
     """Build the summary of the trials."""
     before, since = run.before(), run.since()
     ages = [asked.age_ms for asked in since if asked.is_served]
-    verdict = check_history(run.rush.recorder.history())
+    verdict = run.rush.recorder.judge()
     return {
         "pages_per_second": PAGES_PER_SECOND,
         "shard_count": SHARDS,
@@ -265,7 +264,7 @@ def summarize(run: Run) -> dict[str, object]:
 def judge(run: Run, trials: int) -> list[Bar]:
     """Hold what came from when the conversation was found read-hot against the bars."""
     found = None if run.found is None else round(run.found - run.began, 3)
-    since, counts, verdict = run.since(), run.rush.recorder.counts, check_history(run.rush.recorder.history())
+    since, counts, verdict = run.since(), run.rush.recorder.counts, run.rush.recorder.judge()
     refused = [asked for asked in since if asked.status in REFUSED and NO_RESPONSE not in asked.refusal]
     # From when it was asked for: what the response took on its way here is the machine's.
     oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
-from tools.history import Verdict, check_history
+from tools.history import Verdict
 from tools.play.client import Client, HttpApi, Recorder, browse, open_session, play, read_everything
 from tools.play.cooling import NOT_CLOSED, CoolDown, close_settings, close_times
 from tools.play.readers import ReadRush, count_origins, describe_rush
@@ -302,7 +302,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
     throttles = count_throttles(
         timeline, conversation_id=workload.hot_conversation, raised_at=raised.seen_at if raised else None, hot=hot
     )
-    history = check_history(recorder.history())
+    history = recorder.judge()
     closed_at = played.cooled.closed_at
     origins = count_origins(plan.out_dir / "local", played.rush_began) if played.rush else Counter()
     offered = [at for at, name in recorder.offered_at if name == workload.hot_conversation]

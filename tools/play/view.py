@@ -42,7 +42,7 @@ class View:
         self._last_at, self._last = now, counts
         # A message that is acknowledged once more counts once, as it does in the verdict.
         acknowledged = counts.acknowledged - counts.replays
-        waiting = max(0, counts.offered - len(self._recorder.unresolved) - acknowledged)
+        waiting = max(0, counts.offered - counts.unresolved - acknowledged)
         return (
             f"{now - self._started_at:6.1f} s  {self.phase:<9} "
             f"{(counts.acknowledged - last.acknowledged) / past:6.1f} writes/s "

@@ -226,13 +226,14 @@ class Record:
 
     def judge(self) -> Verdict:
         """Judge everything."""
-        return check_history(self._history())
+        return check_history(self.history())
 
     def breaches(self) -> tuple[Finding, ...]:
         """Judge everything, and list what is wrong."""
-        return find_breaches(self._history())
+        return find_breaches(self.history())
 
-    def _history(self) -> History:
+    def history(self) -> History:
+        """Build the history of everything so far, for a judge."""
         acknowledged, unresolved = [], []
         for conversation_id, offers in self.offers.items():
             for message_id, offer in offers.items():
