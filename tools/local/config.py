@@ -61,6 +61,13 @@ class LocalConfig(BaseModel):
         )
         return min(low, high), high
 
+    def alterations(self, service: str) -> list[dict[str, Any]]:
+        """List what the environments of a function are altered by, one after the other; empty where by nothing."""
+        skews = self.clock_skews_ms.get(service, ())
+        if not skews and not self.close_times:
+            return []
+        return [{"skew_ms": skew_ms, "close_times": self.close_times} for skew_ms in skews or (0,)]
+
 
 def parse_arguments(arguments: Sequence[str]) -> LocalConfig:
     """Read `up` and its options. Wrong ones end the program with the usage and one line."""

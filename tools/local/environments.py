@@ -12,6 +12,7 @@ import sysconfig
 from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from tools.local.errors import LocalRunError
 from tools.local.events import REGION
@@ -66,7 +67,7 @@ def check_runtime(function: FunctionSpec) -> None:
 
 
 class Launcher:
-    """Knows how the processes of one function are started."""
+    """Knows how the processes of one function are started; `altered` is what one after the other is altered by."""
 
     def __init__(
         self,
@@ -75,17 +76,10 @@ class Launcher:
         runtime_dir: Path,
         log_dir: Path,
         dynamodb_endpoint: str,
-        clock_skews_ms: Sequence[int] = (),
-        close_times: Mapping[str, int] | None = None,
+        altered: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Describe the processes.
-
-        `clock_skews_ms`: by how much the clocks of one after the other are wrong; `close_times`: in place of the
-        product's own.
-        """
         self.function = function
-        self._clock_skews_ms = clock_skews_ms or (0,)
-        self._close_times = close_times or {}
+        self._altered = altered
         self.log_path = log_dir / f"{function.name}.log"
         # Later layers cover earlier ones, as they do in /opt.
         layers = [str(folder / "python") for folder in reversed(function.layer_dirs)]
@@ -122,9 +116,8 @@ class Launcher:
         }
         interpreter = str(getattr(sys, "_base_executable", sys.executable))
         client = ["awslambdaric"]
-        skew_ms = self._clock_skews_ms[number % len(self._clock_skews_ms)]
-        if skew_ms or self._close_times:
-            client = ["altered", json.dumps({"skew_ms": skew_ms, "close_times": self._close_times})]
+        if self._altered:
+            client = ["altered", json.dumps(self._altered[number % len(self._altered)])]
         command = [interpreter, "-S", "-m", *client, self.function.handler]
         with self.log_path.open("ab") as log:
             return await start_process(command, log=log, cwd=self.function.code_dir, env=environment)

@@ -180,15 +180,9 @@ class LocalRun:
             runtime_dir=(self.config.work_dir / "runtime").resolve(),
             log_dir=self.config.work_dir / "logs",
             dynamodb_endpoint=self.dynamodb.url,
-            clock_skews_ms=self.config.clock_skews_ms.get(function.service, ()),
-            close_times=self.config.close_times,
+            altered=self.config.alterations(function.service),
         )
-        return FunctionPool(
-            launcher=launcher,
-            min_environments=low,
-            max_environments=high,
-            rng=rng,
-        )
+        return FunctionPool(launcher=launcher, min_environments=low, max_environments=high, rng=rng)
 
     def _start_schedules(self) -> None:
         for schedule in self._stack.schedules:
