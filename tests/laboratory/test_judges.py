@@ -200,7 +200,6 @@ def soaked(changes):
         injector.met[kind.name] = 0 if kind.name == changes.get("not_met") else 5
     counts = {"acknowledged": 50_000, "spread": 15, "killed_in_request": 2, "promise": 0, **changes}
     variant = soak.Soak(
-        faults=(),
         injector=injector,
         needed=50_000,
         seed=1,

@@ -68,7 +68,7 @@ def compare(
     setup.control("Configure", delay_ms=0.0)
     samples = interleave(_mean(ours, count), _mean(rival, count), setup.runs)
     setup.control("Configure", delay_ms=SLOW_MS)
-    few = max(1, count // 4)
+    few = max(1, count // 10)
     slow = interleave(_mean(ours, few, wall_seconds), _mean(rival, few, wall_seconds), setup.runs)
     return Measured(
         unit="us of CPU",

@@ -1,4 +1,4 @@
-"""The faults that the local run offers, as a table; a plan of them from a seed; and what carries the plan out.
+"""The faults that the local run offers, as a table, and what makes them happen in an order from a seed.
 
 A new kind of fault is one entry of `KINDS`. Faults of one part come one after another; those of different parts
 overlap.
@@ -15,7 +15,7 @@ import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from redis.asyncio import Redis
@@ -42,7 +42,7 @@ POLL_SECONDS = 0.1
 MOST_POLLS = 20
 SETTLING_SHARE = 0.06
 LONGEST_SETTLING_SECONDS = 3.0
-"""At the beginning and the end nothing is broken: the plan's faults are over before the writes are."""
+"""At the beginning and the end nothing is broken: faults are over before the writes are."""
 _READS = ("Query", "GetItem")
 _REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
 
@@ -98,7 +98,7 @@ class FaultKind:
     `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
     that hold meanwhile; `scribble` says what somebody else writes into Redis for a table and some of its conversations.
     It lasts `seconds` at most, and the part is left in peace for
-    `rest_seconds` after it, unless the whole plan is too short for that. `meets_requests`: usual load meets it at once,
+    `rest_seconds` after it, unless the run is too short for that. `meets_requests`: usual load meets it at once,
     so that it is not over before a request did, and a run in which none did has not tried it.
     """
 
@@ -116,15 +116,6 @@ class FaultKind:
     def slot_seconds(self) -> float:
         """How long no other fault of its part begins."""
         return max(self.seconds + self.rest_seconds, self.seconds / SHARE_OF_SLOT)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class PlannedFault:
-    """One fault of a plan: when it begins and how long it lasts, in seconds after the start."""
-
-    at_seconds: float
-    kind: FaultKind = field(compare=False)
-    seconds: float = field(compare=False)
 
 
 def _on(operations: Iterable[str], fault: str, probability: float, **more: Any) -> tuple[Rule, ...]:
@@ -191,66 +182,51 @@ KINDS: tuple[FaultKind, ...] = (
 )
 
 
-def plan_faults(*, seed: int, seconds: float) -> tuple[PlannedFault, ...]:
-    """Plan faults at random: of each part in rounds, each kind once a round, and at least one round.
-
-    Where a round does not fit, everything in it gets shorter in proportion.
-    """
-    rng = random.Random(seed)
-    settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * seconds)
-    room = seconds - 2 * settling
-    planned: list[PlannedFault] = []
-    for part in PARTS:
-        kinds = [kind for kind in KINDS if kind.part == part]
-        needed = sum(kind.slot_seconds for kind in kinds)
-        at = settling
-        for _ in range(max(1, int(room / needed))):
-            for kind in rng.sample(kinds, len(kinds)):
-                slot = min(1.0, room / needed) * kind.slot_seconds
-                lasts = min(kind.seconds, SHARE_OF_SLOT * slot) * rng.uniform(0.6, 1.0)
-                planned.append(PlannedFault(at + rng.uniform(0.0, slot - lasts), kind, lasts))
-                at += slot
-    return tuple(sorted(planned))
-
-
 class FaultInjector:
-    """Carries a plan out through the local run's control API and its Redis, and counts.
+    """Breaks every part through the local run's control API and its Redis for so many seconds, and counts.
 
-    `conversations` are those whose routes are scribbled on, a part of them each time. `injected` counts the faults by
-    kind, `met` the requests of DynamoDB that met one.
+    Each part meets each kind of its faults once a round, in random order, and at least one round; where that does not
+    fit, everything in it gets shorter in proportion. `conversations` are those whose routes are scribbled on, a part of
+    them each time. `injected` counts the faults by kind, `met` the requests of DynamoDB that met one.
     """
 
-    def __init__(self, conversations: Sequence[str] = (), *, seed: int = 0) -> None:
+    def __init__(self, conversations: Sequence[str] = (), *, seed: int = 0, seconds: float = 0.0) -> None:
         self._conversations = conversations
+        self._seed = seed
+        self._seconds = seconds
         self._rng = random.Random(seed)
         self.injected: Counter[str] = Counter({kind.name: 0 for kind in KINDS})
         self.met: Counter[str] = Counter({kind.name: 0 for kind in KINDS if kind.rules})
         self._rules: dict[str, tuple[Rule, ...]] = {}
         self._consumers: set[asyncio.Task[None]] = set()
 
-    async def run(
-        self, plan: Sequence[PlannedFault], control: Control, *, say: Callable[[str], None], stopped: asyncio.Event
-    ) -> None:
-        """Inject the faults at their times until all are over or `stopped`; nothing stays broken."""
-        started = asyncio.get_running_loop().time()
-
-        async def run_part(part: Part) -> None:
-            for fault in sorted(each for each in plan if each.kind.part == part):
-                if await stopped_within(stopped, started + fault.at_seconds - asyncio.get_running_loop().time()):
-                    return
-                say(f"fault: {fault.kind.name} for {fault.seconds:.1f} s")
-                await self._inject(fault, control, stopped)
-
+    async def run(self, control: Control, *, say: Callable[[str], None], stopped: asyncio.Event) -> None:
+        """Inject the faults until all are over or `stopped`; nothing stays broken."""
         try:
             async with asyncio.TaskGroup() as parts:
                 for part in PARTS:
-                    parts.create_task(run_part(part))
+                    parts.create_task(self._break(part, control, say, stopped))
         finally:
             for task in self._consumers:
                 task.cancel()
 
-    async def _inject(self, fault: PlannedFault, control: Control, stopped: asyncio.Event) -> None:
-        kind = fault.kind
+    async def _break(self, part: Part, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
+        loop, rng = asyncio.get_running_loop(), random.Random(f"{self._seed}/{part}")
+        kinds = [kind for kind in KINDS if kind.part == part]
+        settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * self._seconds)
+        room, needed = self._seconds - 2 * settling, sum(kind.slot_seconds for kind in kinds)
+        at = loop.time() + settling
+        for _ in range(max(1, int(room / needed))):
+            for kind in rng.sample(kinds, len(kinds)):
+                slot = min(1.0, room / needed) * kind.slot_seconds
+                lasts = min(kind.seconds, SHARE_OF_SLOT * slot) * rng.uniform(0.6, 1.0)
+                if await stopped_within(stopped, at + rng.uniform(0.0, slot - lasts) - loop.time()):
+                    return
+                say(f"fault: {kind.name} for {lasts:.1f} s")
+                await self._inject(kind, lasts, control, stopped)
+                at += slot
+
+    async def _inject(self, kind: FaultKind, seconds: float, control: Control, stopped: asyncio.Event) -> None:
         before = await self._met(control, kind)
         async with contextlib.AsyncExitStack() as repairs:
             repairs.push_async_callback(self._set_rules, control, kind.name, ())
@@ -261,7 +237,7 @@ class FaultInjector:
                 await control.post(order)
             await self._scribble(control, kind, repairs)
             self.injected[kind.name] += 1
-            await stopped_within(stopped, fault.seconds)
+            await stopped_within(stopped, seconds)
             for _ in range(MOST_POLLS if kind.meets_requests else 0):
                 if await self._met(control, kind) > before or await stopped_within(stopped, POLL_SECONDS):
                     break

@@ -22,7 +22,7 @@ from tools.figures import Bar, at_least, at_most
 from tools.limits import PARTITION_WCU
 from tools.play.client import Recorder
 from tools.play.demo import positive, present
-from tools.play.faults import KINDS, FaultInjector, PlannedFault, plan_faults
+from tools.play.faults import KINDS, FaultInjector
 from tools.play.report import Run
 from tools.play.run import Plan, Variant
 from tools.play.scale import HOT_TIMES_LIMIT, Scale
@@ -70,7 +70,6 @@ class SoakRecorder(Recorder):
 class Soak(Variant):
     """Breaks everything that can be broken, and judges by the promise alone."""
 
-    faults: tuple[PlannedFault, ...]
     injector: FaultInjector
     needed: int
     seed: int
@@ -82,8 +81,8 @@ class Soak(Variant):
         return self.history
 
     async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
-        """Carry out the plan of faults."""
-        await self.injector.run(self.faults, control, say=say, stopped=stopped)
+        """Inject faults."""
+        await self.injector.run(control, say=say, stopped=stopped)
 
     def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge by the promise, the number of messages, and whether everything was tried."""
@@ -179,8 +178,7 @@ def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
         reads_from_both_ends=True,
         up_options=("--redis-replica",),
         variant=Soak(
-            faults=plan_faults(seed=options.seed, seconds=options.seconds),
-            injector=FaultInjector(conversations=workload.conversations, seed=options.seed),
+            injector=FaultInjector(workload.conversations, seed=options.seed, seconds=options.seconds),
             needed=round(min(NEEDED_PER_SECOND, LEAST_SHARE * options.rate) * options.seconds),
             seed=options.seed,
         ),
