@@ -15,9 +15,10 @@ from hotpartition.redis.report_streams import RedisReportSource
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of
-from support.fakes import FakeJournal, FakeRegistry, FakeReports, FakeTable
+from support.fakes import FakeClock
 from support.redis_process import report_sink
 from support.unreachable import closed_port
+from support.world import Registry, Reports, Table
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
@@ -36,8 +37,8 @@ class TestMessageStoreAndJournal:
     def table(self, request):
         """A message store and a journal on one table."""
         if request.param == "fake":
-            table = FakeTable()
-            return table, FakeJournal(table)
+            table = Table()
+            return table, table.journal
         real = request.getfixturevalue("dynamodb_over")(request.param)
         return real.store, real.journal
 
@@ -140,13 +141,13 @@ def dead_connection(request, connect):
 class TestRegistry:
     @pytest.fixture
     def registry(self, connection, table_name):
-        return FakeRegistry() if connection is None else RedisRegistry(connection, table_name)
+        return Registry(FakeClock()) if connection is None else RedisRegistry(connection, table_name)
 
     @pytest.fixture
     def dead_registry(self, dead_connection):
         if dead_connection is not None:
             return RedisRegistry(dead_connection, "t")
-        registry = FakeRegistry()
+        registry = Registry(FakeClock())
         registry.is_down = True
         return registry
 
@@ -225,7 +226,7 @@ class TestReports:
     def open_streams(self, connection, table_name, *, is_down=False):
         if connection is not None:
             return report_sink(connection, table_name, self.PARTITIONS), RedisReportSource(connection, table_name)
-        fake = FakeReports(self.PARTITIONS)
+        fake = Reports(FakeClock(), self.PARTITIONS)
         fake.is_down = is_down
         return fake, fake
 

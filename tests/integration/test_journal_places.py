@@ -12,8 +12,8 @@ from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.table import JournalPlace
 from support.builders import route_of, walk
-from support.fakes import FakeJournal, FakeRoutingItems, FakeTable
 from support.tables import INDEX_NAME, TABLE, define_table
+from support.world import Table
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
@@ -66,8 +66,8 @@ class TestContract:
     def journal(self, request):
         """A journal, and its routing items."""
         if request.param == "fake":
-            table = FakeTable()
-            return FakeJournal(table), FakeRoutingItems(table)
+            table = Table()
+            return table.journal, table.routing_items
         if request.param == "boto3":
             real = request.getfixturevalue("dynamodb_over")("boto3")
             return real.journal, DynamoDBRoutingItems(real.calls, TABLE.journal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 
 from hotpartition.core.merge import KeyQuery
@@ -16,7 +16,8 @@ from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.writing import NewMessage
 from model.model import CONVERSATION, Broken, Done, Lookup, Place, ProtocolModel, Response, Step
 from support.builders import World as Stores
-from support.fakes import KEY_RANGE_THROTTLE, FakeTable
+from support.fakes import KEY_RANGE_THROTTLE
+from support.world import Table
 
 
 def walk(model: ProtocolModel, random: Random) -> list[Step]:
@@ -31,13 +32,12 @@ def walk(model: ProtocolModel, random: Random) -> list[Step]:
     return steps
 
 
-@dataclass
-class _ScriptedTable(FakeTable):
+class _ScriptedTable(Table):
     """Responds to a round of queries by doing the script's next steps; so each query sees what is stored at its own."""
 
-    script: deque[Step] = field(default_factory=deque)
-    do: Callable[[Step], None] = lambda _: None
-    is_written: bool = False
+    def __init__(self, script: deque[Step], do: Callable[[Step], None]) -> None:
+        super().__init__()
+        self.script, self.do, self.is_written = script, do, False
 
     def fetch(self, queries: Sequence[KeyQuery], *, is_strong: bool, journal_of: str | None = None) -> Fetched:
         responses: dict[KeyQuery, QueryResponse] = {}
@@ -81,7 +81,7 @@ class Replay:
         self._model = model
         self._script = deque(steps)
         self._hints: dict[Place, int] = {}
-        self._stores = Stores(table=_ScriptedTable(script=self._script, do=self._do))
+        self._stores = Stores(table=_ScriptedTable(self._script, self._do))
         self._stores.clock.now_ms = model.world.start_ms
 
     def run(self) -> list[str]:

@@ -10,7 +10,8 @@ from hotpartition.runtime.build import Ends
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.by_load import build_table_routes
 from hotpartition.table.routes import TableRoutes, open_calls
-from support.fakes import FakeClock, FakeRegistry, FakeReports, FakeTelemetry, InlineBackground
+from support.fakes import FakeClock, FakeTelemetry, InlineBackground
+from support.world import Registry, Reports
 
 
 class AdaptiveShards:
@@ -23,8 +24,8 @@ class AdaptiveShards:
     ) -> None:
         self.place = place
         self.route_cache_seconds, self.sampling_distance_wcu = route_cache_seconds, sampling_distance_wcu
-        self.registry, self.reports, self.telemetry = FakeRegistry(), FakeReports(), FakeTelemetry()
-        self.clock = FakeClock()
+        self.clock, self.telemetry = FakeClock(), FakeTelemetry()
+        self.registry, self.reports = Registry(self.clock), Reports(self.clock)
 
     def build_routes(
         self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", page_store: Any = None

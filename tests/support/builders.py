@@ -28,18 +28,9 @@ from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
-from support.counters import FakeCounters
-from support.fakes import (
-    FakeClock,
-    FakeJournal,
-    FakeRegistry,
-    FakeReports,
-    FakeRoutingItems,
-    FakeTable,
-    FakeTelemetry,
-    InlineBackground,
-)
+from support.fakes import FakeClock, FakeTelemetry, InlineBackground
 from support.page_store import FakePageStore
+from support.world import Registry, Reports, Table
 
 THRESHOLDS = Thresholds(hot_at_once_wcu=1000, hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
 
@@ -75,25 +66,17 @@ class World:
     """A table, a Redis and a clock, with any number of writers, readers and consumers around them."""
 
     clock: FakeClock = field(default_factory=FakeClock)
-    table: FakeTable = field(default_factory=FakeTable)
-    registry: FakeRegistry = field(default_factory=FakeRegistry)
-    reports: FakeReports = field(default_factory=FakeReports)
+    table: Table = field(default_factory=Table)
+    partitions: int = 2
     telemetry: FakeTelemetry = field(default_factory=FakeTelemetry)
     random: Random = field(default_factory=lambda: Random(7))
-    routing_items: FakeRoutingItems = field(init=False)
-    pages: FakePageStore = field(init=False)
-    counters: FakeCounters = field(default_factory=FakeCounters)
 
     def __post_init__(self) -> None:
+        self.registry, self.reports = Registry(self.clock), Reports(self.clock, self.partitions)
         self.pages = FakePageStore(lambda: self.clock.now_ms)
-        self.routing_items = FakeRoutingItems(self.table)
-        self.registry.now_ms = lambda: self.clock.now_ms
-        self.counters.routes = self.table.routes
+        self.table.now_ms = lambda: self.clock.now_ms
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
-
-    @property
-    def journal(self) -> FakeJournal:
-        return FakeJournal(self.table)
+        self.journal, self.routing_items = self.table.journal, self.table.routing_items
 
     def ends(
         self, environment: str | None = None, *, repairs: bool = True, random: Callable[[], float] = lambda: 0.5
@@ -142,8 +125,8 @@ class World:
     def adder(self, *, budget_ms: float = 300) -> Adder:
         return Adder(
             self.writer(budget_ms=budget_ms).writer,
-            self.counters,
-            journal=self.counters,
+            self.table.counters,
+            journal=self.journal,
             form=KEY_FORM,
             clock=self.clock.as_clock(self.random.random),
             budget_ms=budget_ms,
@@ -153,7 +136,7 @@ class World:
         ends = self.ends()
         routes, budget_ms = self.reader().gatherer.routes, 300
         gatherer = Gatherer(
-            store=self.counters,
+            store=self.table.cells,
             routes=routes,
             telemetry=ends.telemetry,
             clock=ends.clock,
@@ -196,9 +179,8 @@ class World:
         """Add a generation as a raiser does: to the journal, then (unless it crashed) to Redis."""
         generation = Generation(since_ms=since_ms, shard_count=shard_count)
         known = self.table.routes.get(conversation_id, JournalEntry()).route
-        self.table.routes[conversation_id] = JournalEntry(
-            known.union(Route(frozenset({generation}))), self.clock.now_ms
-        )
+        raised = JournalEntry(known.union(Route(frozenset({generation}))), self.clock.now_ms)
+        self.table.routes[conversation_id] = raised
         if in_redis:
             self.registry.add(conversation_id, {generation})
 

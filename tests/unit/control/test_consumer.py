@@ -9,7 +9,7 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Close, Route
 from support.builders import World, route_of
-from support.fakes import KEY_RANGE_THROTTLE, FakeReports
+from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS, Fleet
 
 
@@ -17,9 +17,13 @@ def hot_world():
     """A world whose streams hold a hot conversation's last seconds."""
     world = World()
     world.clock.now_ms = START_MS + 3_000
+    offer_heat(world)
+    return world
+
+
+def offer_heat(world):
     for arrival in Fleet().offer(lambda _: 4_000, 3_000):
         world.reports.send(arrival.report)
-    return world
 
 
 @pytest.fixture
@@ -108,20 +112,19 @@ MALFORMED_TEXTS = {
 }
 
 
-def test_malformed_entries_are_counted_logged_and_passed_over(hot):
+def test_malformed_entries_are_counted_logged_and_passed_over(world):
     """Whatever lies in the stream, what is wrong is named, and what follows it is read."""
-    stream = next(s for s in hot.reports.streams if s)
-    before = list(stream)
-    stream.clear()
+    world.clock.now_ms = START_MS + 3_000
+    partition = stream_partition_of("c", world.partitions)
     for text in MALFORMED_TEXTS:
-        hot.reports.append(hot.reports.streams.index(stream), text, START_MS)
-    stream.extend(before)
-    summary = hot.consumer().run(run_ms=300)
+        world.reports.append(partition, text)
+    offer_heat(world)
+    summary = world.consumer().run(run_ms=300)
     assert summary.malformed == len(MALFORMED_TEXTS)
-    reasons = [facts["reason"] for message, facts in hot.telemetry.events if message == "malformed report skipped"]
+    reasons = [facts["reason"] for message, facts in world.telemetry.events if message == "malformed report skipped"]
     for reason, expected in zip(reasons, MALFORMED_TEXTS.values(), strict=True):
         assert expected in reason
-    assert summary.entries == len(MALFORMED_TEXTS) + len(before)
+    assert summary.entries == len(MALFORMED_TEXTS) + len(world.reports.sent)
     assert summary.raises == 1
 
 
@@ -148,12 +151,11 @@ def test_an_older_consumer_does_not_stop_a_younger_one(world):
 
 def test_a_report_in_a_stream_of_another_number_is_judged():
     """While `stream_partitions` changes, writers of before put a conversation into another stream."""
-    world = World(reports=FakeReports(partitions=1))
+    world = World(partitions=1)
     world.clock.now_ms = START_MS + 3_000
     name = next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 2) == 1)
     for arrival in Fleet().offer(lambda _: 4_000, 3_000):
         world.reports.send(arrival.report._replace(collection=name))
-    world.reports.streams.append([])
     world.reports.partitions = 2
     assert world.consumer().run(run_ms=500).raises == 1
 
@@ -192,7 +194,7 @@ def test_a_consumer_that_has_not_caught_up_does_not_announce_itself(hot):
 
     hot.reports.read = read_one_stream_only
     hot.consumer().run(run_ms=1_000)
-    assert not hot.reports.latest
+    assert hot.reports.latest_start_ms() is None
 
 
 def test_how_old_the_reports_were_is_told():
@@ -261,7 +263,7 @@ def test_a_mark_that_redis_does_not_take_is_tried_again(hot):
 
 def test_a_late_report_of_reads_is_left_out(world):
     late = Report("c", world.clock.now_ms // 250 - 100, "e", 5.0, pages=1.0)
-    world.reports.append(0, late.encode(), world.clock.now_ms)
+    world.reports.append(0, late.encode())
     summary = world.consumer().run(run_ms=100)
     assert (summary.entries, summary.out_of_window, summary.malformed) == (1, 1, 0)
 

@@ -30,7 +30,7 @@ def build_world(*raised):
     world = World()
     world.clock.now_ms = START_MS
     world.registry.cursor = BEGINNING
-    world.table.routes = {c: JournalEntry(ROUTE, START_MS - 3_600_000) for c in raised}
+    world.table.routes.update({c: JournalEntry(ROUTE, START_MS - 3_600_000) for c in raised})
     return world
 
 
@@ -227,10 +227,11 @@ def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():
     """However many have cooled; those that are warm cost nothing of it."""
     names = [f"c{i:03}" for i in range(3 * CHECKED_ITEMS // 2)]
     world = build_world(*names)
-    world.registry.warm_until_ms = dict.fromkeys(names[:CHECKED_ITEMS], START_MS + 10**9)
+    names = [item.collection for item in world.routing_items.page(None, len(names))[0]]
+    world.registry.warm_until_ms.update(dict.fromkeys(names[:CHECKED_ITEMS], START_MS + 10**9))
     run(world)
     assert closed(world) == set()
-    assert world.registry.cursor == names[CHECKED_ITEMS - 1]
+    assert names[CHECKED_ITEMS - 1] in world.registry.cursor
     run(world)
     assert closed(world) == set(names[CHECKED_ITEMS : CHECKED_ITEMS + MAX_CLOSES])
     run(world)

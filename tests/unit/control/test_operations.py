@@ -82,7 +82,7 @@ class TestHot:
 
     def test_malformed_reports_are_left_out(self, world):
         """The consumer counts and names them."""
-        world.reports.append(0, "9", NOW_MS)
+        world.reports.append(0, "9")
         assert world.operations().list_hot(20).rows == ()
 
     def test_the_latest_consumer_is_known_by_its_start(self, world):
@@ -127,7 +127,7 @@ class TestRaise:
         done = world.operations().raise_by_hand("c", count)
         assert (done.is_changed, done.shard_count_before, done.warnings) == (False, 8, ())
         assert world.table.routes["c"].route == route_of((8, 5)) == world.registry.routes["c"]
-        assert world.table.raises == {}
+        assert world.table.reasons == {}
         assert "Raises" not in world.telemetry.counts
 
     @pytest.mark.parametrize("is_confirmed", [False, True])

@@ -25,7 +25,7 @@ def world():
     put(world, "behind", route_of((4, 5), (8, 9)), route_of((4, 5)))
     put(world, "ahead", route_of((4, 5)), route_of((4, 5), (8, 9)))
     put(world, "lost", None, route_of((2, 1)))
-    world.routing_items.unreadable["malformed"] = ("x",)
+    world.table.spoil_route("malformed")
     return world
 
 

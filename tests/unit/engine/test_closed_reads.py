@@ -32,7 +32,6 @@ def fill(world, before, behind):
         world.clock.now_ms += 10
         writer.write(new_message(str(index)))
     world.table.calls.clear()
-    world.table.queries.clear()
 
 
 def fill_base_key_and_shards(world):
@@ -45,11 +44,10 @@ def fill_base_key_and_shards(world):
     for index in range(120):
         writers[index % 2].write(new_message(str(index), message_id=message_id(START + index, index)))
     world.table.calls.clear()
-    world.table.queries.clear()
 
 
 def queried(world):
-    return [query.partition_key for query in world.table.queries]
+    return [call.removeprefix("query ") for call in world.table.calls if call.startswith("query")]
 
 
 def shards(count=8):

@@ -15,7 +15,8 @@ from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
 from hotpartition.engine.load_counting import Offer
 from hotpartition.engine.raising import Raiser
-from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
+from support.fakes import FakeClock, FakeTelemetry
+from support.world import Table
 from tools.scenarios.in_band import count_false_raises
 
 KEY_RANGE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
@@ -48,12 +49,12 @@ class Fleet:
     """Processes on one table."""
 
     def __init__(self):
-        self.clock, self.table, self.loads, self.telemetry = FakeClock(), FakeTable(), Loads(), FakeTelemetry()
+        self.clock, self.table, self.loads, self.telemetry = FakeClock(), Table(), Loads(), FakeTelemetry()
 
     def process(self, *, is_raising=True):
         random = Random(1).random
         clock = self.clock.as_clock(random)
-        journal = FakeJournal(self.table)
+        journal = self.table.journal
         routes = JournalRoutes(journal=journal, telemetry=self.telemetry, now_ms=clock.now_ms, random=random)
         raiser = Raiser(journal=journal, registry=None, telemetry=self.telemetry, clock=clock)
         return InBandCounting(
@@ -214,7 +215,7 @@ class TestRoutes:
 
     @pytest.fixture
     def routes(self, fleet):
-        journal = FakeJournal(fleet.table)
+        journal = fleet.table.journal
         return JournalRoutes(
             journal=journal, telemetry=fleet.telemetry, now_ms=lambda: fleet.clock.now_ms, random=lambda: 0.0
         )

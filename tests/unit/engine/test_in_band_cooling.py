@@ -15,7 +15,8 @@ from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band_cooling import KEPT_BUCKETS, InBandCooling
 from hotpartition.engine.raising import Raiser
 from support.builders import route_of
-from support.fakes import FakeClock, FakeJournal, FakeTable, FakeTelemetry
+from support.fakes import FakeClock, FakeTelemetry
+from support.world import Table
 
 BUCKET_MS = 600_000
 START_MS = 1_700_000_000_000 // BUCKET_MS * BUCKET_MS
@@ -50,10 +51,10 @@ class Fleet:
     """Processes on one table, which has one raised key."""
 
     def __init__(self):
-        self.clock, self.table, self.loads, self.telemetry = FakeClock(START_MS), FakeTable(), Loads(), FakeTelemetry()
+        self.clock, self.table, self.loads, self.telemetry = FakeClock(START_MS), Table(), Loads(), FakeTelemetry()
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
         self.table.routes["room"] = JournalEntry(route_of((8, START_MS - 60_000)), START_MS)
-        self.journal = FakeJournal(self.table)
+        self.journal = self.table.journal
 
     def process(self, seed=1):
         clock = self.clock.as_clock(Random(seed).random)

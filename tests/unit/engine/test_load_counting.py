@@ -16,7 +16,7 @@ from support.fakes import KEY_RANGE_THROTTLE
 
 @pytest.fixture
 def world():
-    """A conversation of 40 messages over four shards; each query takes 2 RCU."""
+    """A conversation of 40 messages over four shards; each query takes half an RCU, or a whole one."""
     world = World()
     world.raise_to(4, world.clock.now_ms)
     for i in range(40):
@@ -24,7 +24,6 @@ def world():
         world.writer().write(new_message(str(i)))
     world.reports.sent.clear()
     world.table.calls.clear()
-    world.table.units_per_query = 2.0
     world.registry.reads = 0
     return world
 
@@ -33,16 +32,23 @@ def reported(world):
     return [(r.collection, r.value, r.pages) for r in world.reports.sent if r.pages]
 
 
-@pytest.mark.parametrize("is_strong", [True, False])
-def test_a_page_is_counted_with_what_it_took(world, is_strong):
+def took(world, rcu_each=0.5):
+    """What was read since the last look, the journal too."""
+    calls = [call for call in world.table.calls if call.startswith(("query", "get"))]
+    world.table.calls.clear()
+    return rcu_each * len(calls)
+
+
+@pytest.mark.parametrize(("is_strong", "rcu_each"), [(True, 1.0), (False, 0.5)])
+def test_a_page_is_counted_with_what_it_took(world, is_strong, rcu_each):
     """All of its queries, the base key's among them; a page with a cursor is a page like others."""
-    reader = world.reader(sampling_distance_rcu=1.0)
-    page = reader.read_page(PageRequest("c", limit=5, is_strong=is_strong))
-    assert reported(world) == [("c", 2.0 * len(world.table.queries), 1.0)]
-    world.clock.now_ms += SLOT_MS
-    world.table.queries.clear()
-    reader.read_page(PageRequest("c", limit=5, is_strong=is_strong, cursor=page.next_cursor))
-    assert reported(world)[1:] == [("c", 2.0 * len(world.table.queries), 1.0)]
+    reader, cursor = world.reader(sampling_distance_rcu=0.5), None
+    for _ in range(2):
+        world.reports.sent.clear()
+        page = reader.read_page(PageRequest("c", limit=5, is_strong=is_strong, cursor=cursor))
+        assert reported(world) == [("c", took(world, rcu_each), 1.0)]
+        world.clock.now_ms += SLOT_MS
+        cursor = page.next_cursor
 
 
 def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
@@ -60,9 +66,9 @@ def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
         return list(calls), world.registry.reads
 
     world.random = Random(5)
-    assert read(None) == read(100.0)
+    assert read(None) == read(25.0)
     pages, queries = 100, 5
-    assert len(reported(world)) == pytest.approx(pages * queries * 2.0 / 100.0, abs=6)
+    assert len(reported(world)) == pytest.approx(pages * queries * 0.5 / 25.0, abs=6)
     assert world.registry.reads == 6  # one in each 1.8 s
 
 
@@ -79,14 +85,14 @@ def test_a_page_that_is_refused_is_counted_with_the_least_that_it_takes(world):
 def test_a_cached_page_counts_as_what_it_would_have_taken(world):
     """Whoever serves it: so a cache that works does not cool what it serves."""
     world.registry.mark_read_hot("c")
-    first, second = (world.reader(environment=name, sampling_distance_rcu=1.0) for name in "ab")
+    first, second = (world.reader(environment=name, sampling_distance_rcu=0.5) for name in "ab")
     first.read_page(PageRequest("c"))
-    took = 2.0 * len(world.table.queries)
-    assert reported(world) == [("c", took, 1.0)]
+    rcu = took(world)
+    assert reported(world) == [("c", rcu, 1.0)]
     first.read_page(PageRequest("c"))  # from its own memory
     second.read_page(PageRequest("c"))  # from Redis
-    assert len(world.table.queries) * 2.0 == took
-    assert reported(world)[1:] == [("c", 2 * took, 2.0), ("c", took, 1.0)]
+    assert took(world) == 0
+    assert reported(world)[1:] == [("c", 2 * rcu, 2.0), ("c", rcu, 1.0)]
 
 
 def test_a_point_read_is_not_counted(world):

@@ -27,7 +27,6 @@ def filled(count=40, shard_count=4, *, in_redis=True):
     if not in_redis:
         world.registry.routes.clear()
     world.table.calls.clear()
-    world.table.queries.clear()
     return world, ids
 
 

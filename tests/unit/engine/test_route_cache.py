@@ -10,7 +10,8 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.engine.route_cache import RouteCache
 from support.builders import route_of
-from support.fakes import FakeJournal, FakeRegistry, FakeTable, FakeTelemetry
+from support.fakes import FakeClock, FakeTelemetry
+from support.world import Registry, Table
 
 FOUR, EIGHT = route_of((4, 0)), route_of((8, 0))
 
@@ -22,13 +23,14 @@ def cache(ttl_seconds=2.0, max_entries=10, random=lambda: 0.0):
 class Process:
     """Routes in a Redis and a journal in memory, and a clock that each call sets."""
 
-    def __init__(self, registry=None, **options):
-        self.registry, self.table, self.now_ms = registry or FakeRegistry(), FakeTable(), 0
+    def __init__(self, **options):
+        self.clock = FakeClock(0)
+        self.registry, self.table = Registry(self.clock), Table()
         self.routes = RegistryRoutes(
             registry=self.registry,
-            journal=FakeJournal(self.table),
+            journal=self.table.journal,
             telemetry=FakeTelemetry(),
-            now_ms=lambda: self.now_ms,
+            now_ms=lambda: self.clock.now_ms,
             random=lambda: 0.0,
             ttl_seconds=2.0,
             **options,
@@ -40,15 +42,15 @@ class Process:
             self.table.routes["c"] = JournalEntry(route)
 
     def write(self, now_ms):
-        self.now_ms = now_ms
+        self.clock.now_ms = now_ms
         return self.routes.for_write("c")
 
     def read(self, now_ms):
-        self.now_ms = now_ms
+        self.clock.now_ms = now_ms
         return self.routes.for_read("c")
 
     def refused(self, now_ms):
-        self.now_ms = now_ms
+        self.clock.now_ms = now_ms
         return self.routes.refused("c")
 
 
@@ -150,16 +152,18 @@ def test_copies_are_as_fresh_as_the_route():
     assert process.read(0) == (route_of(), 3)
     assert process.write(0) == route_of()
     assert process.registry.reads == 1
-    process.registry.copies["c"] = 5
-    process.now_ms = 1_000
+    process.registry.copies.clear()
+    process.clock.now_ms = 1_000
     process.routes.learn("c", JournalEntry(FOUR))
-    assert [process.read(now_ms).copies for now_ms in (1_999, 2_999, 3_000)] == [3, 3, 5]
+    assert [process.read(now_ms).copies for now_ms in (1_999, 2_999, 3_000)] == [3, 3, 0]
+    process.registry.mark_read_hot("c")
+    assert process.read(5_000).copies == 3
     process.registry.is_down = True
-    assert [process.read(now_ms).copies for now_ms in (4_999, 5_000, 64_999, 65_000)] == [5, 5, 5, 0]
-    assert process.read(65_000).route == FOUR
+    assert [process.read(now_ms).copies for now_ms in (6_999, 7_000, 66_999, 67_000)] == [3, 3, 3, 0]
+    assert process.read(67_000).route == FOUR
     process.registry.is_down = False
     process.registry.copies.clear()
-    assert process.read(65_000).copies == 0
+    assert process.read(67_000).copies == 0
 
 
 def test_a_process_that_reads_and_writes_asks_redis_once():
@@ -191,30 +195,25 @@ def test_what_a_read_saw_in_the_journal_is_there_for_writes():
     assert process.table.calls == []
 
 
-class SlowRegistry(FakeRegistry):
-    """A registry whose response waits to be released."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked, self.released = Event(), Event()
-
-    def get(self, collection):
-        self.asked.set()
-        assert self.released.wait(60)
-        return super().get(collection)
-
-
 def test_concurrent_misses_share_one_request():
     """Eight threads that miss the same route at once: Redis and journal are asked once, and all get the response."""
-    process = Process(SlowRegistry())
+    process = Process()
     process.raise_to(FOUR)
+    asked, released, look_up = Event(), Event(), process.registry.get_for_reading
+
+    def wait_and_look_up(collection):
+        asked.set()
+        assert released.wait(60)
+        return look_up(collection)
+
+    process.registry.get_for_reading = wait_and_look_up
     with ThreadPoolExecutor(8) as pool:
         first = pool.submit(process.write, 0)
-        assert process.registry.asked.wait(60)
+        assert asked.wait(60)
         rest = [pool.submit(process.write, 0) for _ in range(7)]
         done, _ = wait(rest, timeout=0.2)
         assert not done
-        process.registry.released.set()
+        released.set()
         responses = [future.result() for future in (first, *rest)]
     assert set(responses) == {FOUR}
     assert (process.registry.reads, process.table.calls) == (1, ["get c"])

@@ -51,10 +51,8 @@ class Stage(AdaptiveShards):
     def counted(self):
         """WCU by collection, as the reports tell."""
         totals = {}
-        for stream in self.reports.streams:
-            for entry in stream:
-                collection, value = entry.text.split("|")[1], float(entry.text.split("|")[3])
-                totals[collection] = max(totals.get(collection, 0.0), value)
+        for report in self.reports.sent:
+            totals[report.collection] = max(totals.get(report.collection, 0.0), report.value)
         return totals
 
 

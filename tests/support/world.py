@@ -1,0 +1,390 @@
+"""One world in memory under the unit tests: the product's adapters on the simulator's DynamoDB and Redis.
+
+Nothing takes time here but what a test lets pass. What is asked of DynamoDB is listed in words, such as `put c#1`,
+`query c` or `get c`, which reads a routing item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from email.utils import formatdate
+from random import Random
+from typing import Any, Generic, TypeVar
+
+from hotpartition.core.errors import RegistryUnavailableError, RetryLaterError
+from hotpartition.core.ports import JournalEntry, ReadRoute, StreamEntry
+from hotpartition.core.reports import Report
+from hotpartition.core.route import Route
+from hotpartition.core.timestamps import format_time
+from hotpartition.dynamodb.calls import build_error
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.redis.cluster import closing_key, raises_key, read_hot_key, reports_key, route_key, warm_key
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
+from hotpartition_messages import Message
+from hotpartition_messages.keys import ROUTING_SORT_KEY
+from support.fakes import FakeClock, InlineBackground
+from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
+from tools.limits.request_tokens import RequestTokenError, RequestTokens
+from tools.world.counters import describe_counter_table
+from tools.world.dynamodb import DynamoDB, DynamoDBError
+from tools.world.redis import RedisServer, SimulatedConnection
+
+UNREADABLE = {"SS": ["x"]}
+KeyT = TypeVar("KeyT")
+ValueT = TypeVar("ValueT")
+
+
+class View(MutableMapping[KeyT, ValueT], Generic[KeyT, ValueT]):
+    """What is stored, as a mapping: `read` finds everything, `write` puts one value, or removes it (None).
+
+    `find` looks for one without reading everything.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[], Mapping[KeyT, ValueT]],
+        write: Callable[[KeyT, ValueT | None], None],
+        find: Callable[[KeyT], ValueT | None] | None = None,
+    ) -> None:
+        self._read, self._write = read, write
+        self._find = find or (lambda key: read().get(key))
+
+    def __getitem__(self, key: KeyT) -> ValueT:
+        found = self._find(key)
+        if found is None:
+            raise KeyError(key)
+        return found
+
+    def __setitem__(self, key: KeyT, value: ValueT) -> None:
+        self._write(key, value)
+
+    def __delitem__(self, key: KeyT) -> None:
+        self._write(key, None)
+
+    def __iter__(self) -> Iterator[KeyT]:
+        return iter(self._read())
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def clear(self) -> None:
+        for key in list(self):
+            self._write(key, None)
+
+
+class Table(DynamoDBItemStore[Message]):
+    """The table of messages, their routing items and counters.
+
+    `failures` are raised by the next requests, one each. `on_call` gets the words of each request before it happens,
+    and may change the world, or raise; `cancels` returns an error for what is under way, a transaction under a token
+    for instance; `loses` returns one for what has happened.
+    """
+
+    def __init__(self, *, binds_cancelled: bool = False) -> None:
+        self.dynamodb = DynamoDB()
+        self.dynamodb.call("CreateTable", {"TableName": TABLE_NAME, **TABLE_SCHEMA})
+        self.calls: list[str] = []
+        self.failures: list[RetryLaterError | None] = []
+        self.on_call: Callable[[str], None] = lambda _: None
+        self.cancels: Callable[[str], Exception | None] = lambda _: None
+        self.loses: Callable[[str], Exception | None] = lambda _: None
+        self.lagging: dict[str, JournalEntry] = {}
+        """What an eventually consistent look at a routing item sees instead of it."""
+        self.date_ms: Callable[[], int | None] = lambda: None
+        """DynamoDB's `Date`."""
+        self.now_ms: Callable[[], int] = lambda: 0
+        calls, counters = ThreadedCalls(self.send), describe_counter_table(TABLE_NAME)
+        super().__init__(calls, TABLE, Message.from_item)
+        self.journal = DynamoDBJournal(calls, TABLE.journal)
+        self.routing_items = DynamoDBRoutingItems(calls, TABLE.journal)
+        self.counters = DynamoDBCounterStore(calls, counters)
+        self.cells = DynamoDBItemStore(calls, counters, decode_cell)
+        self.routes = View(self._read_routes, self._write_route, self._find_route)
+        self.items = View(self._read_items, self._write_item)
+        self._tokens = RequestTokens(lambda: self.now_ms() / 1000, binds_cancelled=binds_cancelled)
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why each route grew last."""
+        return {name: item["reason"]["S"] for name, item in self._read_routing_items().items() if "reason" in item}
+
+    def send(self, operation: str, request: Mapping[str, Any]) -> Any:
+        """Do what a request of the adapters asks for."""
+        words = _describe(operation, request)
+        self.calls.append(words)
+        self.on_call(words)
+        _raise(self.failures.pop(0) if self.failures else None)
+        try:
+            response = self._happen(operation, request, words)
+        except (DynamoDBError, RequestTokenError) as error:
+            status, facts = getattr(error, "status", 400), getattr(error, "facts", {})
+            raise build_error(error.code, status=status, explanation=str(error), facts=facts) from error
+        _raise(self.loses(words))
+        date_ms = self.date_ms()
+        headers = {} if date_ms is None else {"date": formatdate(date_ms // 1000, usegmt=True)}
+        return {**response, "ResponseMetadata": {"HTTPHeaders": headers}}
+
+    def _happen(self, operation: str, request: Mapping[str, Any], words: str) -> Mapping[str, Any]:
+        if not self._tokens.begin(request):
+            return {}
+        is_done = False
+        try:
+            _raise(self.cancels(words))
+            lagging = self.lagging.get(words.removeprefix("get "))
+            if lagging is not None and not request.get("ConsistentRead"):
+                response = {"Item": item} if (item := _routing_item(words.removeprefix("get "), lagging)) else {}
+            else:
+                response = self.dynamodb.call(operation, request)
+            is_done = True
+            return response
+        finally:
+            self._tokens.end(request, is_done=is_done)
+
+    def _scan(self) -> Iterator[Mapping[str, Any]]:
+        return self.dynamodb.tables[TABLE_NAME].items()
+
+    def _read_items(self) -> dict[tuple[str, str], Mapping[str, Any]]:
+        items = {(item["pk"]["S"], item["sk"]["S"]): item for item in self._scan()}
+        return {place: item for place, item in items.items() if place[1] != ROUTING_SORT_KEY}
+
+    def _write_item(self, place: tuple[str, str], item: Mapping[str, Any] | None) -> None:
+        key = {"pk": {"S": place[0]}, "sk": {"S": place[1]}}
+        self._put(key, item)
+
+    def _read_routing_items(self) -> dict[str, Mapping[str, Any]]:
+        return {item["pk"]["S"]: item for item in self._scan() if item["sk"]["S"] == ROUTING_SORT_KEY}
+
+    def spoil_route(self, collection: str) -> None:
+        """Store a routing item that cannot be read."""
+        item = _routing_item(collection, JournalEntry(Route.decode(["1@0"]), 1_000)) or {}
+        self._put(TABLE.journal.key_of(collection), {**item, "generations": UNREADABLE})
+
+    def _read_routes(self) -> dict[str, JournalEntry]:
+        readable = {
+            name: item for name, item in self._read_routing_items().items() if item["generations"] != {"SS": ["x"]}
+        }
+        return {name: read_entry(item) for name, item in readable.items()}
+
+    def _find_route(self, collection: str) -> JournalEntry | None:
+        item = self._find_routing_item(collection)
+        return item and read_entry(item)
+
+    def _find_routing_item(self, collection: str) -> Mapping[str, Any] | None:
+        request = {"TableName": TABLE_NAME, "Key": TABLE.journal.key_of(collection)}
+        return self.dynamodb.call("GetItem", request).get("Item")
+
+    def _write_route(self, collection: str, entry: JournalEntry | None) -> None:
+        item = _routing_item(collection, entry or JournalEntry())
+        old = self._find_routing_item(collection) or {}
+        self._put(TABLE.journal.key_of(collection), item and {**old, **item})
+
+    def _put(self, key: Mapping[str, Any], item: Mapping[str, Any] | None) -> None:
+        if item is None:
+            self.dynamodb.call("DeleteItem", {"TableName": TABLE_NAME, "Key": key})
+        else:
+            self.dynamodb.call("PutItem", {"TableName": TABLE_NAME, "Item": item})
+
+
+def _routing_item(collection: str, entry: JournalEntry) -> Mapping[str, Any] | None:
+    members = sorted(entry.route.encode())
+    times = {} if entry.updated_at_ms is None else {"updated_at": {"S": format_time(entry.updated_at_ms)}}
+    listed = {"generations": {"SS": members}, "routing_partition": {"S": routing_partition_of(collection)}}
+    return {**TABLE.journal.key_of(collection), **listed, **times} if members else None
+
+
+def _raise(error: Exception | None) -> None:
+    if error is not None:
+        raise error
+
+
+def _describe(operation: str, request: Mapping[str, Any]) -> str:
+    """Say in words what a request does."""
+    match operation:
+        case "Query" if "IndexName" in request:
+            return "page" if request["ScanIndexForward"] else "newest"
+        case "Query":
+            return f"query {request['ExpressionAttributeValues'][':pk']['S']}"
+        case "BatchGetItem":
+            keys = [key for asked in request["RequestItems"].values() for key in asked["Keys"]]
+            return f"batch-get {','.join(key['pk']['S'] for key in keys if key['sk']['S'] != ROUTING_SORT_KEY)}"
+        case "PutItem":
+            is_new = "ReturnValuesOnConditionCheckFailure" in request
+            return f"{'put' if is_new else 'replace'} {request['Item']['pk']['S']}"
+        case "TransactWriteItems" if "Update" in request["TransactItems"][0]:
+            return f"add {request['TransactItems'][0]['Update']['Key']['pk']['S']}"
+        case "TransactWriteItems":
+            return f"replace {','.join(action['Put']['Item']['pk']['S'] for action in request['TransactItems'])}"
+        case "UpdateItem":
+            is_route = request["Key"]["sk"]["S"] == ROUTING_SORT_KEY
+            return f"{'update' if is_route else 'add'} {request['Key']['pk']['S']}"
+    return f"get {request['Key']['pk']['S']}"
+
+
+class Instant:
+    """The simulator's engine where nothing takes time, and a test's clock says when it is."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    @property
+    def now(self) -> float:
+        return self._clock.now_ms / 1000
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms
+
+    def sleep(self, seconds: float) -> None:
+        """Take no time."""
+
+    def call(self, _: float, effect: Callable[[], ValueT], __: float) -> ValueT:
+        return effect()
+
+    def after(self, _: float, effect: Callable[[], None]) -> None:
+        effect()
+
+
+def _connect(clock: FakeClock) -> tuple[RedisServer, SimulatedConnection]:
+    engine: Any = Instant(clock)
+    server = RedisServer(engine, nodes=1, random=Random(1))
+    return server, SimulatedConnection(server, timeout_ms=60_000, cooldown_ms=0)
+
+
+class Registry(RedisRegistry):
+    """The registry on a Redis of its own; what it holds can be looked at, and changed."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._server, connection = _connect(clock)
+        super().__init__(connection, TABLE_NAME)
+        self._clock = clock
+        self.reads = 0
+        self.routes = View(lambda: self._each(route_key, self._find_route), self._write_route, self._find_route)
+        self.copies = View(lambda: self._each(read_hot_key, self._find_copies), self._write_copies)
+        self.warm_until_ms = View(lambda: self._each(warm_key, self._find_warm), self._write_warm)
+
+    @property
+    def is_down(self) -> bool:
+        return self._server.nodes[0].is_down
+
+    @is_down.setter
+    def is_down(self, is_down: bool) -> None:
+        self._server.nodes[0].is_down = is_down
+
+    @property
+    def cursor(self) -> str | None:
+        """The closing cursor."""
+        found = self._server.do("GET", closing_key(TABLE_NAME))
+        return found and found.decode()
+
+    @cursor.setter
+    def cursor(self, cursor: str | None) -> None:
+        self._set(closing_key(TABLE_NAME), cursor)
+
+    @property
+    def raises(self) -> int:
+        """How many were counted in this hour."""
+        return int(self._server.do("GET", raises_key(TABLE_NAME)) or 0)
+
+    @raises.setter
+    def raises(self, count: int) -> None:
+        self._set(raises_key(TABLE_NAME), count)
+
+    def get(self, collection: str) -> Route:
+        """Implement `Registry.get`."""
+        found = super().get(collection)
+        self.reads += 1
+        return found
+
+    def get_for_reading(self, collection: str) -> ReadRoute:
+        """Implement `Registry.get_for_reading`."""
+        found = super().get_for_reading(collection)
+        self.reads += 1
+        return found
+
+    def _each(self, key_of: Callable[[str, str], str], find: Callable[[str], ValueT | None]) -> dict[str, ValueT]:
+        """Find everything under the keys of one kind."""
+        before, after = key_of(TABLE_NAME, "\0").split("\0")
+        keys = [key for key in self._server.named_keys() if key.startswith(before) and key.endswith(after)]
+        found = {name: find(name) for key in keys if (name := key[len(before) : len(key) - len(after)]) is not None}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _set(self, key: str, value: str | int | None, *options: str | int) -> None:
+        if value is None:
+            self._server.do("DEL", key)
+        else:
+            self._server.do("SET", key, value, *options)
+
+    def _find_route(self, collection: str) -> Route | None:
+        members = self._server.do("SMEMBERS", route_key(TABLE_NAME, collection))
+        return Route.decode([member.decode() for member in members]) if members else None
+
+    def _write_route(self, collection: str, route: Route | None) -> None:
+        key = route_key(TABLE_NAME, collection)
+        self._server.do("DEL", key)
+        if route:
+            self._server.do("SADD", key, *route.encode())
+
+    def _find_copies(self, collection: str) -> int | None:
+        found = self._server.do("GET", read_hot_key(TABLE_NAME, collection))
+        return found and int(found)
+
+    def _write_copies(self, collection: str, copies: int | None) -> None:
+        self._set(read_hot_key(TABLE_NAME, collection), copies)
+
+    def _find_warm(self, collection: str) -> int | None:
+        left_ms = self._server.do("PTTL", warm_key(TABLE_NAME, collection))
+        return self._clock.now_ms + left_ms if left_ms > 0 else None
+
+    def _write_warm(self, collection: str, until_ms: int | None) -> None:
+        self._set(warm_key(TABLE_NAME, collection), until_ms and 1, "PXAT", until_ms or 0)
+
+
+class Reports(RedisReportSource):
+    """The report streams on a Redis of their own, both ends."""
+
+    def __init__(self, clock: FakeClock, partitions: int = 2) -> None:
+        self._server, connection = _connect(clock)
+        super().__init__(connection, TABLE_NAME)
+        self.partitions = partitions
+        self.sent: list[Report] = []
+        self.away: set[int] = set()
+        """Streams whose node does not respond."""
+        self._sink = RedisReportSink(
+            connection,
+            TABLE_NAME,
+            partitions=partitions,
+            background=InlineBackground(),
+            now_ms=lambda: clock.now_ms,
+        )
+
+    @property
+    def is_down(self) -> bool:
+        return self._server.nodes[0].is_down
+
+    @is_down.setter
+    def is_down(self, is_down: bool) -> None:
+        self._server.nodes[0].is_down = is_down
+
+    def send(self, report: Report) -> None:
+        """Implement `ReportSink.send`."""
+        self.sent.append(report)
+        self._sink.send(report)
+
+    def take_dropped(self) -> int:
+        """Implement `ReportSink.take_dropped`."""
+        return self._sink.take_dropped()
+
+    def append(self, partition: int, text: str) -> None:
+        """Write any text into a stream."""
+        self._server.do("XADD", reports_key(TABLE_NAME, partition), "*", "r", text)
+
+    def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
+        """Implement `ReportSource.read`."""
+        if partition in self.away:
+            raise RegistryUnavailableError("away")
+        return super().read(partition, after_id, limit)
