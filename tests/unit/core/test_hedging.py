@@ -1,4 +1,4 @@
-"""Hedged requests: only the slow ones, only within the budget, and the first good response wins."""
+"""Hedged requests, only the slow ones and only within the budget; and keys that refused of late."""
 
 from random import Random
 
@@ -6,6 +6,8 @@ import pytest
 
 from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.core.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, Attempt, HedgePolicy, RoundState, run_round
+from hotpartition.core.refusals import RecentRefusals
+from hotpartition.core.route import Placement
 
 FAILED = StoreUnavailableError("failed")
 
@@ -167,3 +169,25 @@ class TestRunRound:
 
     def test_a_round_of_nothing_is_nothing(self):
         assert run(Transport()) == ([], 0)
+
+
+PLACEMENTS = tuple(Placement(f"c#{index}", 8) for index in (5, 1, 2))
+
+
+def test_what_refused_comes_last_until_it_is_forgotten():
+    """Several keep their order."""
+    refusals = RecentRefusals(ttl_ms=1_000)
+    refusals.add("c#5", 0)
+    assert refusals.order(PLACEMENTS, 999) == [PLACEMENTS[1], PLACEMENTS[2], PLACEMENTS[0]]
+    refusals.add("c#1", 500)
+    assert refusals.order(PLACEMENTS, 999) == [PLACEMENTS[2], PLACEMENTS[0], PLACEMENTS[1]]
+    assert refusals.order(PLACEMENTS, 1_000) == [PLACEMENTS[0], PLACEMENTS[2], PLACEMENTS[1]]
+    assert refusals.order(PLACEMENTS, 1_500) == list(PLACEMENTS)
+
+
+def test_the_oldest_is_forgotten_first():
+    """Memory does not grow with the number of keys."""
+    refusals = RecentRefusals(max_keys=2)
+    for key in ("c#5", "c#1", "c#5", "c#2"):
+        refusals.add(key, 0)
+    assert refusals.order(PLACEMENTS, 0) == [PLACEMENTS[1], PLACEMENTS[0], PLACEMENTS[2]]

@@ -1,4 +1,4 @@
-"""Routes and placement: the invariants that no item can be lost without breaking."""
+"""Placement: keys of any table, generations, and the history of a route, with their stored forms."""
 
 from collections import Counter
 from itertools import permutations
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.errors import MalformedGenerationError
-from hotpartition.core.keys import MAX_SHARD_COUNT
+from hotpartition.core.errors import InvalidCollectionError, MalformedGenerationError
+from hotpartition.core.keys import MAX_SHARD_COUNT, KeyForm
 from hotpartition.core.route import (
     MAX_CHOICES,
     Generation,
@@ -19,13 +19,17 @@ from hotpartition.core.route import (
     choose_shards,
     stable_hash,
 )
+from hotpartition.core.route_history import BY_HAND, MAX_NAME_LENGTH, Cause, Raise, decode_raises, encode_raises
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import message_time_ms
 from support.builders import message_id, route_of
 
 generations = st.builds(Generation, since_ms=st.integers(0, 50), shard_count=st.integers(1, 12))
+
 routes = st.frozensets(generations, max_size=6).map(Route)
+
 times = st.integers(0, 60)
+
 ids = st.builds(message_id, times, st.integers(0, (1 << 80) - 1))
 
 
@@ -139,3 +143,105 @@ def test_point_reads_look_under_every_generation():
     assert candidate_keys(route, build_key("c", identifier), KEY_FORM, choices=1) == tuple(
         dict.fromkeys(("c", *keys[:2]))
     )
+
+
+separators = st.sampled_from(["#", "#_", "-shard-"])
+
+texts = st.text(min_size=1, max_size=40)
+
+
+@given(texts, separators, st.integers(0, 1023))
+def test_a_shard_key_names_its_collection_and_index(collection, separator, index):
+    """Parsing undoes building, whatever the collection is called."""
+    form = KeyForm(separator)
+    assert form.parse(form.shard_key(collection, index)) == (collection, index)
+
+
+@given(texts, separators)
+def test_what_is_allowed_is_never_taken_for_a_shard(collection, separator):
+    """Or else it is refused: it would be a shard of another collection."""
+    form = KeyForm(separator)
+    try:
+        form.check(collection)
+    except InvalidCollectionError:
+        assert form.parse(collection)[1] is not None or not collection.isprintable()
+    else:
+        assert form.parse(collection) == (collection, None)
+
+
+@pytest.mark.parametrize("text", ["a#_", "a#_01", "a#_1024x", "a#_-1", "a#_1_", "#_", "a#_x", "a#_1048576"])
+def test_what_only_looks_like_a_shard_key_is_a_collection(text):
+    """The end must be the separator and a number as we write it."""
+    assert KeyForm().check(text) == text
+
+
+@pytest.mark.parametrize("text", ["", "a#_1", "a#_0", "#_7", "x" * 2043, "\ud800"])
+def test_other_collections_are_refused(text):
+    """By the name that the caller knows them under."""
+    with pytest.raises(InvalidCollectionError, match=r"^room: should be 1 to 2042 bytes .* '#_' and a number$"):
+        KeyForm(label="room").check(text)
+
+
+def test_the_default_form_is_a_storage_contract():
+    """Other people's data lives under it."""
+    assert KeyForm().shard_key("SENSOR#2026", 7) == "SENSOR#2026#_7"
+
+
+EIGHT = Generation(since_ms=1_700_000_000_123, shard_count=8)
+
+
+def test_the_stored_form_is_a_contract():
+    """Pinned: other versions and people read it."""
+    raised = Raise(EIGHT, 1_700_000_001_999, Cause("raised", rate_wcu_per_second=4012))
+    assert raised.encode() == "8@1700000000123 1700000001 raised rate=4012"
+    by_hand = Raise(EIGHT, 1_700_000_001_999, Cause(BY_HAND, by="arn:aws:iam::1:user/ann"))
+    assert by_hand.encode() == "8@1700000000123 1700000001 by-hand by=arn:aws:iam::1:user/ann"
+
+
+causes = st.builds(
+    Cause,
+    st.from_regex(r"[a-z-]{1,30}", fullmatch=True),
+    st.none() | st.integers(0, 999_999_999_999),
+    st.none() | st.from_regex(rf"[A-Za-z0-9_.:@/+=,-]{{1,{MAX_NAME_LENGTH}}}", fullmatch=True),
+)
+
+raises = st.builds(
+    Raise,
+    st.builds(Generation, st.integers(0, 10**14), st.integers(1, 1024)),
+    st.integers(0, 253_402_300_799).map(lambda seconds: seconds * 1000),
+    causes,
+)
+
+
+@given(raises)
+def test_what_is_stored_is_read_back(record):
+    """To the second, with all of its parts."""
+    assert Raise.decode(record.encode()) == record
+
+
+@given(st.text(max_size=60))
+def test_anything_else_is_left_out(member):
+    """Whatever stands in the set, nobody fails for it."""
+    known = decode_raises([member, "8@5 7 raised"])
+    assert Raise(Generation(5, 8), 7_000, Cause("raised")) in known
+    assert len(known) <= 2
+
+
+@given(st.text(max_size=60))
+def test_any_reason_is_a_cause(text):
+    """A reason of another form is shown as it is."""
+    assert Cause.decode(text).reason in text
+
+
+def test_one_raise_adds_one_short_member_and_its_repetition_none():
+    """The set rides on every newest page, so it is a matter of bytes; a repeated attempt is within the second."""
+    first = encode_raises([EIGHT], cause=Cause("raised", 4012), now_ms=1_700_000_001_100)
+    again = encode_raises([EIGHT, EIGHT], cause=Cause("raised", 4012), now_ms=1_700_000_001_900)
+    assert first == again
+    assert [len(member) <= 45 for member in first] == [True]
+
+
+def test_decisions_are_listed_in_their_order():
+    """As they happened, whatever order the set has."""
+    members = ["16@9 30 raised", "8@5 10 raised", "4@7 20 by-hand by=ann"]
+    assert [r.generation.shard_count for r in decode_raises(members)] == [8, 4, 16]
