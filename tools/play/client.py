@@ -11,7 +11,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import count, cycle
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -42,6 +42,7 @@ CLIENT_MINTED_SHARE = 0.5
 REPLAY_SHARE = 0.02
 REPLAY_DELAY_SECONDS = 0.5
 PAGE_LIMIT = 100
+ORDERS: tuple[Order, Order] = ("oldest", "newest")
 MOST_NOTES = 20
 
 
@@ -61,7 +62,7 @@ class Response:
     body: Mapping[str, Any]
     retry_after_seconds: float | None = None
     queued_seconds: float = 0.0
-    age_seconds: int | None = None
+    age_seconds: float | None = None
     """How old the response says it is; None where it was made for this request."""
 
 
@@ -115,9 +116,9 @@ class HttpApi:
                 return Response(
                     status=response.status,
                     body=body if isinstance(body, dict) else {},
-                    retry_after_seconds=_parse_retry_after(response.headers.get("Retry-After")),
+                    retry_after_seconds=_parse_number(response.headers.get("Retry-After")),
                     queued_seconds=queue.seconds,
-                    age_seconds=_parse_age(response.headers.get("Age")),
+                    age_seconds=_parse_number(response.headers.get("Age")),
                 )
         except (aiohttp.ClientError, TimeoutError) as error:
             raise NoResponseError(f"{type(error).__name__}: {error}") from error
@@ -352,23 +353,20 @@ async def browse(client: Client, workload: Workload, *, pause_seconds: float, st
         await asyncio.sleep(rng.uniform(0.5, 1.5) * pause_seconds)
 
 
-async def read_everything(
-    client: Client, workload: Workload, *, readers: int, from_both_ends: bool = False
-) -> tuple[str, ...]:
-    """Read every conversation strongly, the hot one or all from both ends; name those not read to their end."""
-    orders: tuple[Order, Order] = ("oldest", "newest")
-    hot = [(workload.hot_conversation, order) for order in orders]
-    if from_both_ends:
-        waiting = [(name, order) for name in workload.conversations for order in orders]
-    else:
-        waiting = [(name, orders[position % 2]) for position, name in enumerate(workload.conversations)]
-    # The longest reads begin first.
-    waiting = [*(one for one in waiting if one not in hot), *hot]
-    unread: set[str] = set()
+def list_closing_reads(workload: Workload, *, from_both_ends: bool) -> list[tuple[str, Order]]:
+    """List what is read in the end: the hot conversation, or all, from both ends. The longest reads come first."""
+    hot = workload.hot_conversation
+    quiet = [name for name in workload.conversations if name != hot]
+    both = [(name, order) for name in (hot, *(quiet if from_both_ends else ())) for order in ORDERS]
+    return [*both, *(() if from_both_ends else zip(quiet, cycle(ORDERS), strict=False))]
+
+
+async def read_all(client: Client, reads: Iterable[tuple[str, Order]], *, readers: int) -> tuple[str, ...]:
+    """Read everything strongly, so many at a time; name what was not read to its end."""
+    waiting, unread = iter(reads), set[str]()
 
     async def work() -> None:
-        while waiting:
-            name, order = waiting.pop()
+        for name, order in waiting:
             read = await client.read(name, order=order, consistency="strong", limit=PAGE_LIMIT)
             if read is None or not read.complete:
                 unread.add(name)
@@ -410,9 +408,5 @@ async def _read_json(response: aiohttp.ClientResponse) -> Any:
         return None
 
 
-def _parse_retry_after(text: str | None) -> float | None:
+def _parse_number(text: str | None) -> float | None:
     return float(text) if text is not None and text.replace(".", "", 1).isdigit() else None
-
-
-def _parse_age(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None

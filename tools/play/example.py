@@ -6,7 +6,6 @@ Its clients read every kind of view beside the sites, and each is judged by the 
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,8 +14,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tools.figures import Bar, at_most
-from tools.history import FAULTS, Acknowledged, History, Order, Unresolved, check_history
-from tools.play.client import PAGE_LIMIT, Client, Recorder
+from tools.history import FAULTS, Acknowledged, History, Unresolved, check_history
+from tools.play.client import ORDERS, Client, Recorder, read_all
 from tools.play.demo import present
 from tools.play.devices import DEVICES, HOT_SITE, DevicesApi, device_name, generate_readings
 from tools.play.installed import install, synthesize
@@ -51,17 +50,9 @@ class EveryView(Variant):
         The index is eventually consistent, and filled by now: the last reading was written long before. So all that was
         acknowledged is looked for in it as well.
         """
+        views = [view for views in self._views.values() for view in views]
         reader = replace(reader, recorder=self._read)
-        orders: cycle[Order] = cycle(("oldest", "newest"))
-        waiting = [view for views in self._views.values() for view in views]
-
-        async def work() -> None:
-            while waiting:
-                await reader.read(waiting.pop(), order=next(orders), consistency="strong", limit=PAGE_LIMIT)
-
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(CLOSING_READERS):
-                tasks.create_task(work())
+        await read_all(reader, zip(views, cycle(ORDERS), strict=False), readers=CLOSING_READERS)
 
     def judge(self, plan: Plan, run: Run) -> Judgement:
         """Judge as the demonstration is judged, and every kind of view by the same promise."""

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from tools.history import Verdict
-from tools.play.client import Client, HttpApi, Recorder, browse, open_session, play, read_everything
+from tools.play.client import Client, HttpApi, Recorder, browse, list_closing_reads, open_session, play, read_all
 from tools.play.cooling import NOT_CLOSED, CoolDown, close_settings, close_times
 from tools.play.readers import ReadRush, count_origins, describe_rush
 from tools.play.report import Played, Run, build_pictures, build_report, remove_results
@@ -274,9 +274,8 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
                 ).run()
             view.phase = "reading"
             say(f"all written; every {plan.application.collection} is read to its end")
-            unread = await read_everything(
-                reader, plan.workload, readers=CLOSING_READERS, from_both_ends=plan.reads_from_both_ends
-            )
+            reads = list_closing_reads(plan.workload, from_both_ends=plan.reads_from_both_ends)
+            unread = await read_all(reader, reads, readers=CLOSING_READERS)
             await plan.variant.read_more(reader)
             await look_at_parts(control, observations, now=now)
             view.phase = "done"
