@@ -151,7 +151,6 @@ class Counts:
     unresolved: int = 0
     unanswered: int = 0
     pages: int = 0
-    unexpected: int = 0
     left_out: int = 0
 
 
@@ -170,8 +169,7 @@ class Recorder(Record):
     given_up: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
-        """Count an unexpected response and keep a remark about it; the first few say enough."""
-        self.counts.unexpected += 1
+        """Keep a remark about an unexpected response; the first few say enough."""
         if len(self.notes) < MOST_NOTES:
             self.notes.append(text)
 
