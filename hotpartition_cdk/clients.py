@@ -13,7 +13,6 @@ from aws_cdk import aws_lambda as lambda_
 from constructs import Construct
 
 from hotpartition.runtime.settings import Settings
-from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
 from hotpartition_cdk.checks import check_client, check_policies, check_stacks, check_vpc, claim_function
 from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_platform
@@ -23,7 +22,7 @@ from hotpartition_cdk.journal import Journal
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.network import REGISTRY_PORT, Network
 from hotpartition_cdk.registry import RegistryUsers
-from hotpartition_cdk.rights import grant_table
+from hotpartition_cdk.rights import acknowledge, grant_table
 
 _READS = ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")
 _CHANGES = ("BatchWriteItem", "ConditionCheckItem", "DeleteItem", "PutItem", "UpdateItem")

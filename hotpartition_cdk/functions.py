@@ -16,13 +16,13 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from hotpartition.runtime.settings import Settings
-from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import FunctionSize
 from hotpartition_cdk.journal import Journal
 from hotpartition_cdk.layers import COMPILED_PYTHON, Layers
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.network import Network
 from hotpartition_cdk.registry import RegistryUsers
+from hotpartition_cdk.rights import acknowledge
 
 _HERE = Path(__file__).resolve().parent
 HANDLERS = next(

@@ -11,11 +11,11 @@ from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from hotpartition.redis.acl import Role, build_rights
-from hotpartition_cdk.acknowledgements import acknowledge
 from hotpartition_cdk.configuration import ENGINE, ENGINE_VERSION, PARAMETER_FAMILY, SMALL, RegistrySize, user_prefix
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.names import follow_name, short_hash, unique_name
 from hotpartition_cdk.network import REGISTRY_PORT, Network
+from hotpartition_cdk.rights import acknowledge
 
 _CONNECT = "elasticache:Connect"
 

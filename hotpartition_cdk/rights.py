@@ -1,4 +1,4 @@
-"""Rights on a table: actions by name, and the rights on its key that DynamoDB requires of callers."""
+"""Rights on a table, with those on its key that DynamoDB requires; and findings of cdk-nag that are meant to be so."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
+from constructs import IConstruct
 
 _KEY_ACTIONS = ("kms:Decrypt", "kms:DescribeKey", "kms:Encrypt", "kms:GenerateDataKey")
 """Rights of readers and writers of a table under a key of the user's (Developer Guide, "Encryption at rest")."""
 
 _ATTRIBUTES = "dynamodb:Attributes"
 _LEADING_KEYS = "dynamodb:LeadingKeys"
+_PACK = "AwsSolutions"
 
 Conditions = Mapping[str, Mapping[str, object]]
 
@@ -49,3 +51,8 @@ def only_attributes(attributes: Sequence[str]) -> Conditions:
 def only_keys(pattern: str) -> Conditions:
     """Build the condition that a request touches partition keys of this pattern and no others."""
     return {"ForAllValues:StringLike": {_LEADING_KEYS: [pattern]}, "Null": {_LEADING_KEYS: "false"}}
+
+
+def acknowledge(scope: IConstruct, rule: str, *, reason: str) -> None:
+    """Acknowledge a rule's findings in a construct and below it, with the reason; in a role, also in its own policy."""
+    cdk.Validations.of(scope).acknowledge(cdk.Acknowledgment(id=f"{_PACK}::{_PACK}-{rule}", reason=reason))

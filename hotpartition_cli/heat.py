@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition_cli import outcomes
 from hotpartition_cli.callers import UrlCaller
 from hotpartition_cli.errors import ToolError

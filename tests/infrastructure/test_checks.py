@@ -68,7 +68,7 @@ def test_acknowledgements_say_why(root):
     sources = [
         path
         for path in (*(root / "hotpartition_cdk").glob("*.py"), *(root / "infra").glob("*.py"))
-        if path.name != "acknowledgements.py"
+        if path.name != "rights.py"
     ]
     text = "\n".join(path.read_text() for path in sources)
     rules = re.findall(r'acknowledge\(\s*[\w.]+,\s*"([^"]+)"', text)

@@ -15,7 +15,7 @@ from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.fleet_load import Cell
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES

@@ -14,7 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from tools.play.client import HttpApi, Response
 from tools.play.scale import Scale
 from tools.play.workload import Offer, Workload, generate_workload

@@ -25,7 +25,7 @@ from hotpartition.core.fleet_load import Cell, FleetLoad
 from hotpartition.core.items import ItemKey
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting

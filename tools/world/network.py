@@ -23,7 +23,7 @@ from botocore.exceptions import ReadTimeoutError
 from hotpartition.core.counter_items import AMOUNT
 from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.core.route import Generation, decode_member
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace

@@ -9,7 +9,7 @@ from urllib.error import HTTPError
 
 import pytest
 
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition_cli.errors import Status
 from hotpartition_cli.heat import MOST_KEYS, PAGE, WINDOW_SECONDS, Heat, Server, describe_route, say_state
 from hotpartition_cli.main import run

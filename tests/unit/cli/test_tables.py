@@ -14,7 +14,7 @@ from hotpartition.core.errors import CredentialsError, StoreRefusedError
 from hotpartition.core.fleet_load import Cell
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace

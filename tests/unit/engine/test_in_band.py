@@ -10,7 +10,7 @@ from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import EMPTY_ROUTE
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
 from hotpartition.engine.load_counting import Offer

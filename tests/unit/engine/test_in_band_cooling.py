@@ -10,7 +10,7 @@ from hotpartition.core.closes import CloseTimes
 from hotpartition.core.errors import StoreRefusedError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.ports import JournalEntry
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band_cooling import KEPT_BUCKETS, InBandCooling
 from hotpartition.engine.raising import Raiser

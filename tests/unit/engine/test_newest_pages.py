@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition_messages.messages import Message
 from hotpartition_messages.reading import MAX_LIMIT, PageRequest
 from support.builders import World, build_message, new_message, read_all

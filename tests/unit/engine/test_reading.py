@@ -10,7 +10,7 @@ import pytest
 
 from hotpartition.core.errors import ThrottledError
 from hotpartition.core.sampler import SLOT_MS, LoadSampler
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.engine.load_counting import ReportedPages
 from hotpartition_messages.reading import MAX_LIMIT, PageRequest
 from support.builders import World, build_message, new_message, read_all, route_of

@@ -18,7 +18,7 @@ from hotpartition.core.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.api import count_fitting, page_text, remaining_ms, respond

@@ -13,7 +13,7 @@ from ulid import ULID
 
 from hotpartition.core.capacity import item_size_bytes, read_units, write_units
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.cursor import Cursor, build_cursor, parse_cursor

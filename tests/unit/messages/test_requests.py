@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
 from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition_messages import requests
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.cursor import Cursor, build_cursor

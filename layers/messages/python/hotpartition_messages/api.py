@@ -1,4 +1,8 @@
-"""HTTP for the two functions: a table of routes, responses, and problem documents for errors."""
+"""HTTP for the two functions: a table of routes, responses, and problem documents for errors (RFC 9457).
+
+Every error has one shape, `application/problem+json` with `type`, `title`, `status` and `detail`; `errors` names the
+wrong fields, and `message_id` the id that a refused write should be repeated with (`docs/openapi.json`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hotpartition.core.errors import (
     InvalidRequestError,
@@ -25,22 +29,6 @@ from hotpartition_messages.errors import (
 )
 from hotpartition_messages.keys import MESSAGE_PREFIX, parse_sort_key
 from hotpartition_messages.messages import Message
-from hotpartition_messages.problems import (
-    INVALID_REQUEST,
-    MESSAGE_CHANGED,
-    MESSAGE_CONFLICT,
-    MESSAGE_GONE,
-    MESSAGE_NOT_FOUND,
-    MESSAGE_TOO_LARGE,
-    NO_SUCH_RESOURCE,
-    NOT_THE_SENDER,
-    PROBLEM_JSON,
-    RETRY_AFTER_SECONDS,
-    RETRY_LATER,
-    UNREADABLE_ROUTE,
-    UNSUPPORTED_ENCODING,
-    ProblemKind,
-)
 from hotpartition_messages.requests import BodyTooLargeError, ContentEncodingError, is_among
 
 if TYPE_CHECKING:
@@ -55,6 +43,8 @@ Serve = Callable[[Event, Any], Response]
 """Serves a request: its event, and Lambda's context."""
 
 JSON = "application/json"
+PROBLEM_JSON = "application/problem+json"
+RETRY_AFTER_SECONDS = 1
 MESSAGES_PATH = "/conversations/{conversation_id}/messages"
 MESSAGE_PATH = MESSAGES_PATH + "/{message_id}"
 """The routes as API Gateway knows them: it matches them and decodes their parameters."""
@@ -70,6 +60,32 @@ _SMALL_MESSAGE_CHARACTERS = 1_800
 _ENVELOPE_BYTES = 800
 _MAX_NAME_CHARACTERS = 200
 """Longer names of wrong fields are shortened."""
+
+
+class ProblemKind(NamedTuple):
+    """One kind of error; its title is the status' phrase, unless that depends on the version of Python."""
+
+    name: str
+    status: HTTPStatus
+    title: str = ""
+
+    def members(self) -> dict[str, Any]:
+        """Build the members that say which kind it is."""
+        title = self.title or self.status.phrase
+        return {"type": f"urn:hotpartition:{self.name}", "title": title, "status": int(self.status)}
+
+
+INVALID_REQUEST = ProblemKind("invalid-request", HTTPStatus.BAD_REQUEST)
+NOT_THE_SENDER = ProblemKind("not-the-sender", HTTPStatus.FORBIDDEN)
+NO_SUCH_RESOURCE = ProblemKind("no-such-resource", HTTPStatus.NOT_FOUND)
+MESSAGE_NOT_FOUND = ProblemKind("message-not-found", HTTPStatus.NOT_FOUND)
+MESSAGE_CONFLICT = ProblemKind("message-conflict", HTTPStatus.CONFLICT)
+MESSAGE_GONE = ProblemKind("message-gone", HTTPStatus.GONE)
+MESSAGE_CHANGED = ProblemKind("message-changed", HTTPStatus.PRECONDITION_FAILED)
+MESSAGE_TOO_LARGE = ProblemKind("message-too-large", HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "Content Too Large")
+UNSUPPORTED_ENCODING = ProblemKind("unsupported-encoding", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+UNREADABLE_ROUTE = ProblemKind("unreadable-route", HTTPStatus.INTERNAL_SERVER_ERROR)
+RETRY_LATER = ProblemKind("retry-later", HTTPStatus.SERVICE_UNAVAILABLE)
 
 
 def respond(routes: Mapping[str, Serve], event: Event, context: Any) -> Response:

@@ -23,7 +23,7 @@ from hotpartition.core.merge import choose_copy
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Copy, Telemetry
 from hotpartition.core.route import candidate_keys, choose_placement
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.engine.changing import RaceLostError, change_located
 from hotpartition.engine.gatherer import Gatherer, Located

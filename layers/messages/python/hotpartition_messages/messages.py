@@ -32,7 +32,7 @@ from typing import Any
 from hotpartition.core.capacity import AttributeValue, Item
 from hotpartition.core.errors import MalformedPageError
 from hotpartition.core.merge import Page
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition_messages.attributes import NO_ATTRIBUTES, check_text, decode_attributes, encode_attributes
 from hotpartition_messages.keys import build_sort_key
 from hotpartition_messages.message_ids import message_time_ms

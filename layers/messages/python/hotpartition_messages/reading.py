@@ -8,7 +8,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from hotpartition.core.merge import Page, PageRange, choose_copy, cut_page
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageGoneError, MessageNotFoundError

@@ -33,7 +33,7 @@ from hotpartition.core.errors import (
 )
 from hotpartition.core.route import EMPTY_ROUTE, decode_member
 from hotpartition.core.route_history import NAME_PATTERN, NAME_RULE
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.engine.closing import Closing
 
 MAX_ROWS = 1_000

@@ -15,7 +15,7 @@ from hotpartition.core.ports import LoadItems, RoutingItem
 from hotpartition.core.reports import stream_partition_of
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import slot_of
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.core.window import (
     SLOTS_PER_SECOND,
     SUSTAINED_SECONDS,

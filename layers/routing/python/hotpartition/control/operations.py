@@ -23,7 +23,7 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RoutingItem
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
 from hotpartition.core.route_history import BY_HAND, Cause
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.engine.closing import Closing
 
 MIN_SHARD_COUNT = 2

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from hotpartition.core.route import MAX_SETTLED_MEMBERS, Close, Route
-from hotpartition.core.store_clock import SECOND_MS
+from hotpartition.core.times import SECOND_MS
 
 WARM_SHARE = 0.5
 """Share of the hot threshold: with less load a key has cooled."""

@@ -19,7 +19,7 @@ from hotpartition.core.errors import (
     StoreUnavailableError,
     ThrottledError,
 )
-from hotpartition.core.store_clock import read_date
+from hotpartition.core.times import read_date
 
 CONNECT_TIMEOUT_SECONDS = 0.5
 READ_TIMEOUT_SECONDS = 2.0

@@ -12,7 +12,7 @@ from hotpartition.core.errors import ConditionFailedError, RetryLaterError, Stor
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Close, Generation
 from hotpartition.core.route_history import Cause, encode_raises
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.dynamodb.calls import DynamoDBCalls, Response, date_of
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace

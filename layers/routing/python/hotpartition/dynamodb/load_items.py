@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from hotpartition.core.capacity import Item
 from hotpartition.core.fleet_load import LOAD_PLACES, Cell, FleetLoad, bucket_name, parse_bucket
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.calls import DynamoDBCalls, Response, date_of
 from hotpartition.dynamodb.table import JournalPlace
 

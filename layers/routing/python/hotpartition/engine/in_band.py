@@ -28,7 +28,7 @@ from hotpartition.core.ports import JournalReading, LoadItems, Telemetry
 from hotpartition.core.reports import Report
 from hotpartition.core.route_history import Cause
 from hotpartition.core.sampler import slot_of
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.engine.in_band_cooling import InBandCooling
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.load_counting import Offer

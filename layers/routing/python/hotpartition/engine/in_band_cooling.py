@@ -24,7 +24,7 @@ from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry, LoadItems, Telemetry
 from hotpartition.core.route_history import Cause
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.engine.closing import COOLED, Closer
 from hotpartition.engine.route_cache import keep_newest
 

@@ -27,7 +27,7 @@ from hotpartition.core.ports import (
 )
 from hotpartition.core.route import MAX_CHOICES
 from hotpartition.core.sampler import LoadSampler
-from hotpartition.core.store_clock import SECOND_MS, StoreClock
+from hotpartition.core.times import SECOND_MS, StoreClock
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.load_counting import ReportedPages, ReportedWrites, Uncounted, WriteCounting
 from hotpartition.engine.route_cache import MAX_ROUTES, Routes

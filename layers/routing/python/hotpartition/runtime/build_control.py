@@ -13,7 +13,7 @@ from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import TIMES, WARM_SHARE, CloseTimes
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.ports import Telemetry
-from hotpartition.core.store_clock import StoreClock
+from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.load_items import DynamoDBLoadItems

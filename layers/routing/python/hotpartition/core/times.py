@@ -1,4 +1,4 @@
-"""DynamoDB's time, derived from the `Date` of its responses and a process's own clock. Pure.
+"""Instants as text; and DynamoDB's time, derived from the `Date` of its responses and a process's own clock. Pure.
 
 A response's `Date` is a whole second: at some moment between its request and its arrival, DynamoDB's clock was in that
 second. So each response bounds how far the process's clock may be off, from both sides, and several together bound it
@@ -7,12 +7,22 @@ closely. Within the bounds the process's clock is taken at its word: most clocks
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from threading import Lock
 
 SECOND_MS = 1_000
 DRIFT_MS = 20.0
 """By how much the bounds are widened with each response: clocks run at different speeds."""
+
+_LAST_TIME_MS = 253_402_300_799_999
+
+
+def format_time(time_ms: int) -> str:
+    """Format an instant, Unix ms, as RFC 3339 in UTC with ms. Years past 9999 are shown as the end of 9999."""
+    seconds, ms = divmod(min(time_ms, _LAST_TIME_MS), 1000)
+    # `isoformat` takes a fifth of the time of `strftime`; the part cut off is the offset of UTC.
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]}.{ms:03d}Z"
 
 
 def read_date(date: str | None) -> int | None:
