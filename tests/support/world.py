@@ -15,7 +15,7 @@ from hotpartition.core.errors import RegistryUnavailableError, RetryLaterError
 from hotpartition.core.ports import JournalEntry, ReadRoute, StreamEntry
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Route
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition.dynamodb.calls import build_error
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore

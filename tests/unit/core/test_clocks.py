@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hotpartition.core.freshness import COPIES, CacheLimits, choose_copy, freshness_of_copy, freshness_of_load
-from hotpartition.core.store_clock import DRIFT_MS, StoreClock, read_date
+from hotpartition.core.times import DRIFT_MS, StoreClock, read_date
 
 NOW_MS = 1_700_000_000_000
 

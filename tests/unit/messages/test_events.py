@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from hotpartition_messages import problems, read_requests, write_requests
+from hotpartition_messages import api, read_requests, write_requests
 from hotpartition_messages.api import respond
 from support.builders import World, new_message
 from support.described import check_described, description
@@ -196,7 +196,7 @@ def test_its_examples_are_what_it_describes():
                     schema = {**content["schema"], "components": description()["components"]}
                     Draft202012Validator(schema).validate(example["value"])
                     shown.add((name, int(status), example["value"]["title"], example["value"]["type"]))
-    kinds = [value for value in vars(problems).values() if isinstance(value, problems.ProblemKind)]
+    kinds = [value for value in vars(api).values() if isinstance(value, api.ProblemKind)]
     expected = {(k.name, int(k.status), k.members()["title"], k.members()["type"]) for k in kinds}
     assert expected - shown == {("no-such-resource", 404, "Not Found", "urn:hotpartition:no-such-resource")}
     assert shown <= expected
