@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,17 +98,11 @@ def check_table(scope: Construct, table: dynamodb.ITable, indexes: Sequence[str]
 
 def _check_routes(place: str, schema: _Schema, sort_key: str) -> None:
     """Check that routing items can lie among the table's own."""
-    way_out = "give journal=JournalTable(...).journal()"
-    if schema.types[sort_key] != "S":
-        raise ConfigurationError(
-            f"the sort key {sort_key} of {place} is of type {schema.types[sort_key]}, under which no routing item can"
-            f" lie: {way_out}"
-        )
     inverted = [name for name, key in schema.indexes.items() if key == sort_key]
     if inverted:
         raise ConfigurationError(
             f"the index {inverted[0]} of {place} has the table's sort key {sort_key} as its partition key, and all"
-            f" routing items would lie under one key of it: {way_out}"
+            " routing items would lie under one key of it: give journal=JournalTable(...).journal()"
         )
 
 
@@ -199,6 +193,21 @@ def check_client(function: lambda_.Function) -> None:
         raise ConfigurationError(
             f"{place} is stopped after {seconds:g} s, and one call of ShardedTable may try for"
             f" {DEFAULT_BUDGET_MS / 1000:g} s when DynamoDB refuses: give it a longer timeout"
+        )
+
+
+def check_environment(function: lambda_.Function, names: Collection[str]) -> None:
+    """Check that a function's environment has none of these variables: the values there would be replaced."""
+    resource: Any = function.node.default_child
+    # The resource's own property shows Python an empty environment: it is made at synthesis. An inspector gets it.
+    inspector = cdk.TreeInspector()
+    resource.inspect(inspector)
+    properties = cdk.Stack.of(function).resolve(inspector.attributes)["aws:cdk:cloudformation:props"]
+    given = sorted(set(names) & set((properties.get("environment") or {}).get("variables") or {}))
+    if given:
+        raise ConfigurationError(
+            f"{function.node.path} has {', '.join(given)} in its environment already, which HotPartition sets: leave it"
+            " out there, and give settings= to HotPartition"
         )
 
 

@@ -14,7 +14,14 @@ from constructs import Construct
 
 from hotpartition.runtime.settings import Settings
 from hotpartition_cdk.bundle import CLIENT_PACKAGES
-from hotpartition_cdk.checks import check_client, check_policies, check_stacks, check_vpc, claim_function
+from hotpartition_cdk.checks import (
+    check_client,
+    check_environment,
+    check_policies,
+    check_stacks,
+    check_vpc,
+    claim_function,
+)
 from hotpartition_cdk.configuration import LAMBDA_TARGET, LayerTarget, linux_platform
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.functions import NETWORK_INTERFACE_ACTIONS, WILDCARD_REASON
@@ -171,5 +178,7 @@ def _grant_items(function: lambda_.Function, table: dynamodb.ITable, indexes: Se
 
 def _set_environment(function: lambda_.Function, known_as: str, values: Mapping[str, str]) -> None:
     check_client(function)
-    for name, value in Settings.build_environment(known_as, values).items():
+    environment = Settings.build_environment(known_as, values)
+    check_environment(function, environment)
+    for name, value in environment.items():
         function.add_environment(name, value)

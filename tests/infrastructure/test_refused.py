@@ -250,7 +250,6 @@ CONSTRUCTS = [
     (lambda _: {**IN_BAND, "settings": {"run_seconds": 9}}, "setting run_seconds is unknown; allowed are"),
     (lambda stack: {"table": make_table(stack, sort=None)}, "Refused/Table has no sort key, so each of its partition"),
     (lambda stack: {"table": make_table(stack, partition="N")}, "the partition key Id of Refused/Table is of type N"),
-    (lambda stack: {"table": make_table(stack, sort="B"), **IN_BAND}, "the sort key At of Refused/Table is of type B,"),
     (lambda stack: {"table": make_table(stack), "indexes": ["at"]}, "Refused/Table has no index at; it has none:"),
     (lambda stack: {"table": make_table(stack, replica="us-east-1")}, "Refused/Table has replicas in us-east-1,"),
     (
@@ -270,6 +269,10 @@ CONSTRUCTS = [
                 "runs on python3.10, and the library does on python3.11",
             ),
             (lambda: {"timeout": cdk.Duration.seconds(1)}, "is stopped after 1 s, and one call of"),
+            (
+                lambda: {"environment": {"LEVEL": "INFO", "HOTPARTITION_TABLE_NAME": "mine"}},
+                "has HOTPARTITION_TABLE_NAME in its environment already, which HotPartition sets:",
+            ),
         )
     ),
     # A text would be taken for a list of letters.
@@ -318,6 +321,13 @@ def test_a_registry_that_does_not_fit(hot, stack):
     network = constructs.Network(stack, "OneZone", vpc=vpc, subnets=subnets)
     with pytest.raises(ConfigurationError, match=r"its subnets in eu-west-1a alone"):
         constructs.Registry(stack, "Spread", network=network, size=constructs.PRODUCTION.registry)
+
+
+@pytest.mark.parametrize("sort", ["N", "B"])
+def test_what_fits_in_band_is_taken(stack, sort):
+    """A sort key that is no text, and a function with variables of its own."""
+    ingest = make_function(stack, "Ingest", environment={"LEVEL": "INFO", "HOTPARTITION_MAX_SHARD_COUNT": "64"})
+    constructs.HotPartition(stack, "Hot", table=make_table(stack, sort=sort), functions=[ingest], **IN_BAND)
 
 
 def test_a_vpc_that_does_not_fit(stack, table):
