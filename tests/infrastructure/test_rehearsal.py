@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 
-def write(template, contexts):
+def write(template, context):
     """Write `prod` as options and settings change it."""
     text = json.dumps(template)
-    if contexts["options"].get("name_suffix"):
+    if context["options"].get("name_suffix"):
         text = text.replace("hotpartition-prod", "hotpartition-prod-next")
-    if contexts["settings"]:
+    if context["settings"]:
         text = text.replace('"RetentionInDays": 90', '"RetentionInDays": 30')
     return json.loads(text.replace('"DeletionProtectionEnabled": true', '"DeletionProtectionEnabled": false'))
 
@@ -44,28 +43,24 @@ def destroy(client, stack):
     return 0, ""
 
 
-def direct(steps, prod):
+def direct(steps, prod, alter):
     """Build a rehearsal that calls CloudFormation itself, with `prod` as it was synthesized for the tests."""
 
     class Direct(steps.Rehearsal):
-        def synthesize(self, name, contexts, app=None):
-            template = write(prod, contexts)
-            self.alter(template, name)
+        def synthesize(self, name, context, app=None):
+            template = write(prod, context)
+            alter(template, name)
             folder = self.out / "assemblies" / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "stack.template.json").write_text(json.dumps(template))
             return folder
 
-        def cdk(self, command, *arguments):
-            folder = Path(arguments[-1])
-            if command == "bootstrap":
-                return 0, ""
+        def cdk(self, command, folder):
             stack = "hotpartition-prod-next" if "renamed" in folder.name else "hotpartition-prod"
-            client = self.client("cloudformation")
             if command == "destroy":
-                return destroy(client, stack)
+                return destroy(self.cloudformation, stack)
             protect = "first" not in folder.name and "renamed" not in folder.name
-            said = deploy(client, stack, (folder / "stack.template.json").read_text(), protect=protect)
+            said = deploy(self.cloudformation, stack, (folder / "stack.template.json").read_text(), protect=protect)
             return int("ROLLBACK" in said), f"{said}, as the rehearsal asked"
 
     return Direct
@@ -83,7 +78,7 @@ def rehearse(prod, tmp_path, monkeypatch):
 
     def rehearse(alter=lambda _template, _name: None):
         with account.open_account() as (made, url):
-            rehearsal = direct(steps, prod.body)(made, url, tmp_path, alter)
+            rehearsal = direct(steps, prod.body, alter)(made, url, tmp_path)
             steps.rehearse_environment(rehearsal, "prod")
             return rehearsal.steps
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from infra.bundle import ROOT
 from tools.rehearse.account import open_account
-from tools.rehearse.steps import Alter, Rehearsal, Step, rehearse_environment, rehearse_team
+from tools.rehearse.steps import Rehearsal, Step, rehearse_environment, rehearse_team
 
 SUBJECTS = ("lite", "dev", "prod", "team")
 
@@ -25,12 +25,12 @@ UNJUDGED = (
 """What moto and the plug-in cannot say, for the page."""
 
 
-def rehearse(subjects: Sequence[str], out: Path, alter: Alter | None = None) -> list[Step]:
+def rehearse(subjects: Sequence[str], out: Path) -> list[Step]:
     """Rehearse each subject in an account of its own, and write page and JSON."""
     steps: list[Step] = []
     for subject in subjects:
         with open_account() as (account, url):
-            rehearsal = Rehearsal(account, url, out, alter)
+            rehearsal = Rehearsal(account, url, out)
             rehearsal.step(f"{subject}: bootstrap", rehearsal.bootstrap)
             if subject == "team":
                 rehearse_team(rehearsal)

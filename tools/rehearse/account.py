@@ -29,27 +29,24 @@ NOWHERE = "http://127.0.0.1:9"
 RETAINING = ("Retain", "RetainExceptOnCreate")
 
 IDENTITIES = {
-    "AWS::ApiGatewayV2::Api": ("ProtocolType",),
+    "AWS::ApiGatewayV2::Api": ("", "ProtocolType"),
     "AWS::CloudWatch::Alarm": ("AlarmName",),
     "AWS::CloudWatch::Dashboard": ("DashboardName",),
     "AWS::DynamoDB::Table": ("TableName", "KeySchema"),
-    "AWS::ElastiCache::ReplicationGroup": ("KmsKeyId", "Port", "AtRestEncryptionEnabled", "TransitEncryptionEnabled"),
+    "AWS::ElastiCache::ReplicationGroup": (
+        "",
+        "KmsKeyId",
+        "Port",
+        "AtRestEncryptionEnabled",
+        "TransitEncryptionEnabled",
+    ),
     "AWS::ElastiCache::User": ("UserId", "UserName", "Engine"),
     "AWS::ElastiCache::UserGroup": ("UserGroupId", "Engine"),
-    "AWS::Lambda::LayerVersion": ("Content", "CompatibleRuntimes", "CompatibleArchitectures", "Description"),
+    "AWS::Lambda::LayerVersion": ("", "Content", "CompatibleRuntimes", "CompatibleArchitectures", "Description"),
     "AWS::Logs::LogGroup": ("LogGroupName",),
 }
-"""Properties that CloudFormation cannot change in place (resource reference, "Update requires: Replacement")."""
-
-NAMES = {
-    "AWS::CloudWatch::Alarm": "AlarmName",
-    "AWS::CloudWatch::Dashboard": "DashboardName",
-    "AWS::DynamoDB::Table": "TableName",
-    "AWS::ElastiCache::User": "UserId",
-    "AWS::ElastiCache::UserGroup": "UserGroupId",
-    "AWS::Logs::LogGroup": "LogGroupName",
-}
-"""Names that are unique in account and region, where the template gives one."""
+"""Properties that CloudFormation cannot change in place (resource reference, "Update requires: Replacement"). The first
+is the name, unique in account and region, where a template gives one."""
 
 
 class ChangeSetNotFound(ServiceException):
@@ -64,15 +61,7 @@ class Account:
 
     made: dict[tuple[str, str], Recorded] = field(default_factory=dict)
     failing: str = ""
-
-    def names(self, type_: str) -> list[str]:
-        """List what exists of a type."""
-        return sorted(name for kind, name in self.made if kind == type_)
-
-    def count(self) -> dict[str, int]:
-        """Count what exists, by type."""
-        kinds = [kind for kind, _ in self.made]
-        return {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+    is_bootstrapping: bool = False
 
 
 ACCOUNT = Account()
@@ -86,15 +75,6 @@ class Recorded(CloudFormationModel):
         self.properties = properties
         self.physical_resource_id = name
 
-    @property
-    def physical_resource_id(self) -> str:
-        """The name by which `Ref` refers to it."""
-        return self._name
-
-    @physical_resource_id.setter
-    def physical_resource_id(self, name: str) -> None:
-        self._name = name
-
     @classmethod
     def has_cfn_attr(cls, attr: str) -> bool:
         """Whether there is an attribute: cfn-lint judges those of the templates."""
@@ -102,7 +82,7 @@ class Recorded(CloudFormationModel):
 
     def get_cfn_attribute(self, attribute_name: str) -> str:
         """Build an attribute's value; no address leads anywhere."""
-        return NOWHERE if attribute_name == "ApiEndpoint" else f"{self._name}.{attribute_name}"
+        return NOWHERE if attribute_name == "ApiEndpoint" else f"{self.physical_resource_id}.{attribute_name}"
 
     @classmethod
     def create_from_cloudformation_json(
@@ -110,7 +90,7 @@ class Recorded(CloudFormationModel):
     ) -> Recorded:
         """Create it, unless its name is taken or this type shall fail."""
         type_, properties = cloudformation_json["Type"], cloudformation_json.get("Properties", {})
-        name = properties.get(NAMES.get(type_, "")) or resource_name
+        name = properties.get(IDENTITIES.get(type_, ("",))[0]) or resource_name
         if ACCOUNT.failing == type_:
             ACCOUNT.failing = ""
             raise ValidationError(message=f"{type_} {name} failed, as the rehearsal asked")
@@ -138,19 +118,15 @@ class Recorded(CloudFormationModel):
     def delete(self, *_: object) -> None:
         """Delete it, unless it is protected."""
         if self.properties.get("DeletionProtectionEnabled") in (True, "true"):
-            raise ValidationError(message=f"{self.type} {self._name} is protected from deletion")
-        ACCOUNT.made.pop((self.type, self._name), None)
+            raise ValidationError(message=f"{self.type} {self.physical_resource_id} is protected from deletion")
+        ACCOUNT.made.pop((self.type, self.physical_resource_id), None)
 
 
 _REAL_CLASS = parsing.resource_class_from_type
 
 
 def _find_class(type_: str) -> Any:
-    return _REAL_CLASS(type_) if _State.is_bootstrapping else Recorded
-
-
-class _State:
-    is_bootstrapping = False
+    return _REAL_CLASS(type_) if ACCOUNT.is_bootstrapping else Recorded
 
 
 def _update(resources: Any, template: dict[str, Any], parameters: dict[str, Any] | None = None) -> None:
@@ -186,11 +162,11 @@ def _delete(resources: Any, kept: tuple[str, ...] = RETAINING) -> None:
     resources._resource_json_map = left  # noqa: SLF001
 
 
-def _execute(backend: CloudFormationBackend, change_set_name: str, stack_name: str | None = None) -> None:
-    """Execute a change set; what fails is taken back."""
-    change_set = _find(backend, change_set_name, stack_name)
+def _execute(backend: CloudFormationBackend, change_set_name: str, **_: object) -> None:
+    """Execute a change set, and forget it; what fails is taken back."""
+    change_set = backend.change_sets.pop(_find(backend, change_set_name).change_set_id)
     stack, kind = change_set.stack, change_set.change_set_type
-    _State.is_bootstrapping = stack.name == BOOTSTRAP
+    ACCOUNT.is_bootstrapping = stack.name == BOOTSTRAP
     old = stack.template_dict
     stack._add_stack_event(f"{kind}_IN_PROGRESS", resource_status_reason="User Initiated")  # noqa: SLF001
     try:
@@ -206,35 +182,20 @@ def _execute(backend: CloudFormationBackend, change_set_name: str, stack_name: s
             _update(stack.resource_map, old)
         stack.status = "ROLLBACK_COMPLETE" if kind == "CREATE" else "UPDATE_ROLLBACK_COMPLETE"
     stack._add_stack_event(stack.status)  # noqa: SLF001
-    change_set.execution_status = "EXECUTE_COMPLETE"
 
 
-def _find(backend: CloudFormationBackend, name: str, stack_name: str | None = None) -> ChangeSet:
-    """Find a change set by its id, or by its name and its stack's, the latest."""
-    for change_set in reversed(backend.change_sets.values()):
-        stack = change_set.stack
-        if name == change_set.change_set_id or (
-            name == change_set.change_set_name and stack_name in (None, stack.name, stack.stack_id)
-        ):
+def _find(backend: CloudFormationBackend, change_set_name: str) -> ChangeSet:
+    """Find a change set by its id or name: there is one at a time, since each is forgotten once it is executed."""
+    for change_set in backend.change_sets.values():
+        if change_set_name in (change_set.change_set_id, change_set.change_set_name):
             return change_set
-    raise ChangeSetNotFound(f"ChangeSet [{name}] does not exist")
+    raise ChangeSetNotFound(f"ChangeSet [{change_set_name}] does not exist")
 
 
-def _describe_change_set(response: CloudFormationResponse) -> ActionResult:
-    found = _find(response.cloudformation_backend, *_asked(response))
-    return ActionResult(found)
-
-
-def _delete_change_set(response: CloudFormationResponse) -> ActionResult:
+def _delete_change_set(backend: CloudFormationBackend, change_set_name: str) -> None:
     """Delete a change set; that there is none is no error."""
-    backend = response.cloudformation_backend
     with suppress(ChangeSetNotFound):
-        del backend.change_sets[_find(backend, *_asked(response)).change_set_id]
-    return ActionResult({})
-
-
-def _asked(response: CloudFormationResponse) -> tuple[str, str | None]:
-    return response._get_param("ChangeSetName"), response._get_param("StackName")  # noqa: SLF001
+        del backend.change_sets[_find(backend, change_set_name).change_set_id]
 
 
 def _update_termination_protection(response: CloudFormationResponse) -> ActionResult:
@@ -251,13 +212,11 @@ def _delete_stack(backend: CloudFormationBackend, name_or_stack_id: str) -> None
     if stack.enable_termination_protection:
         raise ValidationError(message=f"Stack [{stack.name}] cannot be deleted while TerminationProtection is enabled")
     _REAL_DELETE(backend, name_or_stack_id)
-    for id_ in [id_ for id_, each in backend.change_sets.items() if each.stack is stack]:
-        del backend.change_sets[id_]
 
 
 def _load_parameters(resources: Any) -> None:
     """Take no value of the one parameter that the CDK gives, the bootstrap's version: the command line checks it."""
-    if _State.is_bootstrapping:
+    if ACCOUNT.is_bootstrapping:
         _REAL_PARAMETERS(resources)
         return
     resources.no_echo_parameter_keys = []
@@ -273,12 +232,13 @@ def open_account() -> Iterator[tuple[Account, str]]:
     """Start moto's server with the plug-in on a free port of loopback; yields the account and its address."""
     ACCOUNT.made.clear()
     changes: dict[type, dict[str, Any]] = {
-        CloudFormationBackend: {"execute_change_set": _execute, "delete_stack": _delete_stack},
-        CloudFormationResponse: {
-            "describe_change_set": _describe_change_set,
+        CloudFormationBackend: {
+            "execute_change_set": _execute,
+            "describe_change_set": _find,
             "delete_change_set": _delete_change_set,
-            "update_termination_protection": _update_termination_protection,
+            "delete_stack": _delete_stack,
         },
+        CloudFormationResponse: {"update_termination_protection": _update_termination_protection},
         parsing.ResourceMap: {"update": _update, "delete": _delete, "load_parameters": _load_parameters},
     }
     patches = [
