@@ -7,11 +7,12 @@ Nothing takes time here but what a test lets pass. What is asked of DynamoDB is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import suppress
 from email.utils import formatdate
 from random import Random
 from typing import Any, Generic, TypeVar
 
-from hotpartition.core.errors import RegistryUnavailableError, RetryLaterError
+from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
 from hotpartition.core.ports import JournalEntry, ReadRoute, StreamEntry
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Route
@@ -35,7 +36,6 @@ from tools.world.counters import describe_counter_table
 from tools.world.dynamodb import DynamoDB, DynamoDBError
 from tools.world.redis import RedisServer, SimulatedConnection
 
-UNREADABLE = {"SS": ["x"]}
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
 
@@ -160,16 +160,17 @@ class Table(DynamoDBItemStore[Message]):
     def _read_routing_items(self) -> dict[str, Mapping[str, Any]]:
         return {item["pk"]["S"]: item for item in self._scan() if item["sk"]["S"] == ROUTING_SORT_KEY}
 
-    def spoil_route(self, collection: str) -> None:
+    def spoil_route(self, collection: str, *members: str) -> None:
         """Store a routing item that cannot be read."""
         item = _routing_item(collection, JournalEntry(Route.decode(["1@0"]), 1_000)) or {}
-        self._put(TABLE.journal.key_of(collection), {**item, "generations": UNREADABLE})
+        self._put(TABLE.journal.key_of(collection), {**item, "generations": {"SS": members or ["x"]}})
 
     def _read_routes(self) -> dict[str, JournalEntry]:
-        readable = {
-            name: item for name, item in self._read_routing_items().items() if item["generations"] != {"SS": ["x"]}
-        }
-        return {name: read_entry(item) for name, item in readable.items()}
+        routes = {}
+        for name, item in self._read_routing_items().items():
+            with suppress(MalformedGenerationError):
+                routes[name] = read_entry(item)
+        return routes
 
     def _find_route(self, collection: str) -> JournalEntry | None:
         item = self._find_routing_item(collection)

@@ -1,14 +1,20 @@
-"""What `hotpartition check` makes of stacks of others and of broken ones; `tests/e2e` tries a stack that runs."""
+"""What `check` makes of broken stacks and those of others, and plans worked by hand; `tests/e2e` tries real stacks."""
 
+import json
 from collections import deque
+from dataclasses import replace
 
 import pytest
 
+from hotpartition.core.capacity import item_size_bytes
+from hotpartition.core.detector import Thresholds
 from hotpartition_cli.api import Api, Response
 from hotpartition_cli.check import check
-from hotpartition_cli.errors import FailedError, Status
+from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.main import run
+from hotpartition_cli.plan import default_thresholds, make_plan, measure_item
 from hotpartition_cli.stacks import OUTPUTS
+from support.builders import build_message
 
 AT = "2026-11-21T09:30:00.000Z"
 ROUTE = {"shard_count": 4, "agreement": "equal", "in_registry": True}
@@ -112,3 +118,83 @@ def test_what_came_is_shown_as_it_is(capsys):
     stack = Scripted(route={**ROUTE, "agreement": "[red]odd[/red]"})
     assert run(["check", "--url", "http://u"], {}, connect_stack=lambda *_: stack) == Status.FINDING
     assert "against journal: [red]odd[/red]" in " ".join(capsys.readouterr().out.split())
+
+
+THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=330, max_shard_count=128)
+
+
+def plan_for(rate, item_bytes=1024):
+    return make_plan(rate, item_bytes, THRESHOLDS)
+
+
+@pytest.mark.parametrize(
+    ("rate", "item_bytes", "wcu", "least", "count"),
+    [
+        (5_000, 1_024, 1, 5, 16),  # the source's own example: 5 at least; 330 each with room
+        (2_500, 1_025, 2, 5, 16),  # a byte more is another unit
+        (5_000, 100, 1, 5, 16),  # a small item is a whole unit
+        (800, 1_024, 1, 1, 0),  # as much as the base key is trusted with
+        (801, 1_024, 1, 1, 3),
+        (1_000.5, 1_024, 1, 2, 4),
+        (2_000, 1_024, 1, 2, 7),
+        (1, 409_600, 400, 1, 0),
+        (3, 409_600, 400, 2, 4),
+        (6_190, 1_024, 1, 7, 19),
+    ],
+)
+def test_sizes_worked_by_hand(rate, item_bytes, wcu, least, count):
+    """WCU a message times messages a second, over 1,000 at least; over 330 with room."""
+    plan = plan_for(rate, item_bytes)
+    assert [plan[name] for name in ("wcu_per_message", "least_shard_count", "shard_count")] == [wcu, least, count]
+    assert plan["wcu_per_second"] == rate * wcu
+    assert (plan["is_at_cap"], plan["is_covered"]) == (False, True)
+    assert plan["after"]["wcu_per_second_per_key"] == round(rate * wcu / max(count, 1), 1)
+
+
+def test_the_cap_is_said_and_what_it_leaves_is_counted():
+    """128 keys take 128,000 WCU/s; of 150,000 the rest is refused."""
+    plan = plan_for(150_000)
+    assert (plan["shard_count"], plan["is_at_cap"], plan["is_covered"]) == (128, True, False)
+    assert [plan[side]["wcu_per_second_refused"] for side in ("before", "after")] == [149_000, 22_000]
+    assert plan_for(100_000)["is_covered"]
+
+
+def test_an_item_is_measured_as_it_is_stored():
+    """By its own form, on a shard, ids and names included."""
+    text = json.dumps({"sender": "ann", "body": "x" * 100, "conversation_id": "c"})
+    item = build_message(conversation_id="c", body="x" * 100).to_item("c#0")
+    assert measure_item(text) == item_size_bytes(item)
+    longer = json.dumps({"sender": "ann", "body": "x" * 100, "conversation_id": "c", "attributes": {"n": 1}})
+    assert measure_item(longer) > measure_item(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"sender": "a", "body": 3}', '{"sender": "a", "body": "b", "conversation_id": "a#1"}'],
+)
+def test_what_is_no_message_is_refused(text):
+    """With a sentence that names the option."""
+    with pytest.raises(UsageError, match="--item"):
+        measure_item(text)
+
+
+@pytest.mark.parametrize(
+    ("load", "sizing", "option"),
+    [
+        *(({"messages_per_second": rate}, {}, "--rate") for rate in (0, float("nan"), float("inf"))),
+        *(({"item_bytes": size}, {}, "--item-bytes") for size in (0, 409_601)),
+        ({}, {"target_shard_wcu": 0}, "--target-shard-wcu"),
+        *(({}, {"max_shard_count": count}, "--max-shard-count") for count in (1, 1025)),
+    ],
+)
+def test_what_cannot_be_is_refused(load, sizing, option):
+    """With what is allowed."""
+    given = {"messages_per_second": 1, "item_bytes": 1} | load
+    thresholds = replace(THRESHOLDS, **sizing)
+    with pytest.raises(UsageError, match=f"^{option} should be"):
+        make_plan(**given, thresholds=thresholds)
+
+
+def test_the_stacks_own_numbers_are_the_default():
+    """What the consumer would decide."""
+    assert default_thresholds() == THRESHOLDS

@@ -1,21 +1,28 @@
-"""What fails on the way to a response: no function, URL or rush; and what `hot --all` and `watch` repeat."""
+"""What fails on the way to a response: no function, URL, rush or stack; what `hot --all` and `watch` repeat."""
 
 import io
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 
+import boto3
 import pytest
-from botocore.exceptions import EndpointConnectionError, NoCredentialsError, ReadTimeoutError
+from botocore.exceptions import (
+    EndpointConnectionError,
+    NoCredentialsError,
+    ReadTimeoutError,
+    UnauthorizedSSOTokenError,
+)
 from botocore.session import get_session
 from botocore.stub import Stubber
 
-from hotpartition_cli import outcomes
+from hotpartition_cli import outcomes, stacks
 from hotpartition_cli.api import Api
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
 from hotpartition_cli.errors import FailedError, FoundError, Status, UsageError
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import send_messages
+from hotpartition_cli.stacks import OUTPUTS, AwsStack
 from hotpartition_cli.views import VIEWS
 from support.builders import World
 from support.fakes import KEY_RANGE_THROTTLE
@@ -53,12 +60,12 @@ class TestCommands:
     def test_hot_all_follows_the_cursor(self, tool, world, monkeypatch):
         """However many there are; hottest first, then the newest."""
         write(world)
-        for i in range(2_500):
+        for i in range(1_100):
             world.raise_to(2, i, conversation_id=f"c{i}")
         status, out, _ = tool("hot", "--all", "--json")
         rows = json.loads(out)["routes"]
         assert status == Status.FINE
-        assert [row["conversation_id"] for row in rows] == ["rush", *(f"c{i}" for i in reversed(range(2_500)))]
+        assert [row["conversation_id"] for row in rows] == ["rush", *(f"c{i}" for i in reversed(range(1_100)))]
         assert {row["wcu_per_second"] for row in rows[1:]} == {0.0}
 
     def test_hot_all_does_not_call_cold_what_it_did_not_ask_for(self, tool, world, monkeypatch):
@@ -73,12 +80,6 @@ class TestCommands:
         heats = {row["conversation_id"]: row["wcu_per_second"] for row in json.loads(out)["routes"]}
         assert heats["rush"] > 1_000
         assert (heats["busy"], heats["idle"]) == (None, None)
-
-    def test_a_consumer_that_does_not_start_is_said(self, tool, world):
-        world.reports.announce(world.clock.now_ms)
-        assert "not started" not in tool("hot")[1]
-        world.clock.now_ms += 600_000
-        assert "nothing is being detected" in tool("hot")[1]
 
     def test_watch_ends_with_control_c(self, tool, world):
         """And that is no error; where nobody looks at a terminal, each look is a line for a program."""
@@ -137,21 +138,16 @@ class TestLambda:
         client.close()
 
     def test_the_response_is_the_payload(self, client):
-        """One request, with the command as its payload."""
+        """One request, with the command as its payload; a function that failed is named, since its log says more."""
         with Stubber(client) as stub:
-            body = io.BytesIO(b'{"routes": []}')
             expected = {"FunctionName": "f", "Payload": b'{"command": "hot"}'}
-            stub.add_response("invoke", {"StatusCode": 200, "Payload": body}, expected)
+            stub.add_response("invoke", {"StatusCode": 200, "Payload": io.BytesIO(b'{"routes": []}')}, expected)
             assert LambdaCaller("f", client, "eu-central-1")({"command": "hot"}) == {"routes": []}
-            stub.assert_no_pending_responses()
-
-    def test_a_function_that_failed_is_named(self, client):
-        """Its log says more."""
-        with Stubber(client) as stub:
             body = io.BytesIO(b'{"errorType": "KeyError", "errorMessage": "x"}')
             stub.add_response("invoke", {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": body})
             with pytest.raises(FailedError, match="KeyError: x"):
                 LambdaCaller("f", client, "eu-central-1")({"command": "hot"})
+            stub.assert_no_pending_responses()
 
     @pytest.mark.parametrize(
         ("code", "kind", "sentence"),
@@ -276,3 +272,121 @@ class TestRush:
             "failed": 0,
         }
         assert ("This machine offered 1,000 WCU/s, not 2,000." in str(VIEWS["rush"](document))) == says
+
+
+NAME = "hotpartition-dev"
+NAMES = {output: f"dev-{function}" for function, output in OUTPUTS.items()}
+ALL = {**NAMES, "ApiUrl": "https://api.example"}
+REGION = "eu-central-1"
+STACK = {"StackName": NAME, "CreationTime": "2026-11-21", "StackStatus": "CREATE_COMPLETE"}
+
+
+@pytest.fixture
+def session():
+    return boto3.Session("AKIDEXAMPLE", "secret", region_name=REGION)
+
+
+@pytest.fixture
+def cloudformation(session, monkeypatch):
+    """CloudFormation's responses."""
+    client = session.client("cloudformation")
+    opened = {"cloudformation": client}
+    monkeypatch.setattr(stacks, "open_session", lambda *_: session)
+    monkeypatch.setattr(stacks, "open_client", lambda session, service: opened.get(service) or session.client(service))
+    with Stubber(client) as stub:
+        yield stub
+
+
+def connect_stack(token=None):
+    return AwsStack.connect(NAME, region=None, profile=None, token=token)
+
+
+def describe(cloudformation, outputs):
+    listed = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
+    cloudformation.add_response("describe_stacks", {"Stacks": [{**STACK, "Outputs": listed}]}, {"StackName": NAME})
+
+
+def test_a_stack_is_known_by_its_outputs(cloudformation):
+    """Each function by its name there, and the API's address."""
+    describe(cloudformation, ALL)
+    stack = connect_stack()
+    assert stack.api.url == "https://api.example"
+    with Stubber(stack._lambda) as stub:
+        body = io.BytesIO(b'{"ready": true}')
+        expected = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
+        stub.add_response("invoke", {"StatusCode": 200, "Payload": body}, expected)
+        assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}
+
+
+@pytest.mark.parametrize("url", ["", "ApiUrl", "api.example/x", "https://", "https://api:port", "https://[api"])
+def test_an_address_that_is_no_url_is_said(cloudformation, url):
+    """Before anything is signed: botocore's signer cannot."""
+    describe(cloudformation, {**ALL, "ApiUrl": url})
+    with pytest.raises(FailedError, match="the API's address is no URL like https://HOST: "):
+        connect_stack().api.request("GET", "/conversations")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ({"Stacks": []}, "it has no output OperateFunctionName"),
+        ({"Stacks": [{**STACK, "Outputs": [{"OutputKey": "WriteMessageFunctionName"}]}]}, "it has no output Operate"),
+        ({"Stacks": [STACK]}, "it has no output OperateFunctionName"),
+        ({}, "it has no output OperateFunctionName"),
+    ],
+)
+def test_what_cloudformation_leaves_out_is_said(cloudformation, missing, said):
+    """No list, no stack, no outputs, an output without a value."""
+    cloudformation.add_response("describe_stacks", missing)
+    with pytest.raises(FailedError, match=said):
+        connect_stack()
+
+
+def test_credentials_that_cannot_be_read_fail_the_step(cloudformation, session, monkeypatch):
+    """Botocore says so at the first signature, in its own error."""
+    describe(cloudformation, ALL)
+    api = connect_stack().api
+
+    def expired():
+        raise UnauthorizedSSOTokenError
+
+    monkeypatch.setattr(session, "get_credentials", expired)
+    with pytest.raises(FailedError, match="no usable AWS credentials"):
+        api.request("GET", "/conversations")
+
+
+def test_somebody_elses_stack_is_known_by_its_construct(cloudformation):
+    """By the output of `HotPartition`; with two of them, or none, nobody knows what is meant."""
+    describe(cloudformation, {"SiteUrl": "https://a", "HotOperateFunctionName40C3D129": "sensors-operate"})
+    assert connect_stack().functions == ("operate",)
+    describe(cloudformation, {"AOperateFunctionName40C3D129": "a", "BOperateFunctionName40C3D128": "b"})
+    with pytest.raises(FailedError, match="operates several tables"):
+        connect_stack()
+    describe(cloudformation, {"SiteUrl": "https://a"})
+    with pytest.raises(FailedError, match="it has no output OperateFunctionName"):
+        connect_stack()
+    describe(cloudformation, {**NAMES})
+    with pytest.raises(FailedError, match="no stack of hotpartition: it has no output ApiUrl"):
+        connect_stack()
+
+
+def test_a_stack_that_is_not_there_is_said(cloudformation):
+    """CloudFormation calls its name a wrong parameter."""
+    cloudformation.add_client_error("describe_stacks", "ValidationError", "Stack with id x does not exist", 400)
+    with pytest.raises(FailedError, match="no stack hotpartition-dev in eu-central-1") as caught:
+        connect_stack()
+    assert caught.value.kind == "not-found"
+
+
+def test_requests_are_signed_with_the_callers_credentials(cloudformation):
+    """For API Gateway, in the stack's region, body and headers included; a token goes as it is."""
+    describe(cloudformation, ALL)
+    headers = connect_stack().api._authorize(
+        "POST", "https://api.example/x", b"{}", {"content-type": "application/json"}
+    )
+    signature = headers["Authorization"]
+    assert signature.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
+    assert f"/{REGION}/execute-api/aws4_request" in signature
+    assert "SignedHeaders=content-type;host;x-amz-date" in signature
+    describe(cloudformation, ALL)
+    assert connect_stack("ey.J").api._authorize("GET", "https://x", b"", {}) == {"authorization": "Bearer ey.J"}

@@ -127,36 +127,6 @@ def test_all_is_of_a_table(capsys):
     assert "--table" in found["error"]["message"]
 
 
-def test_what_changes_before_it_is_moved_keeps_its_change(client, capsys):
-    """An item is changed, one is deleted, and one is deleted and created anew, all while the run waits."""
-    spread(client, BESIDE)
-    lose(client, BESIDE)
-    plain = boto3.resource("dynamodb").Table("readings")
-    table = ShardedTable(plain, shards=fixed(0, readable=16), hashed=at_random())
-    everything = keys_in(table)
-    changed, deleted, renewed = on_shards = [
-        item["SK"]["S"] for item in client.scan(TableName="readings")["Items"] if "#_" in item["PK"]["S"]
-    ][:3]
-    key_of = {sort_key: {"PK": "room", "SK": sort_key} for sort_key in on_shards}
-    changes = iter([True])
-
-    def sleep(seconds):
-        if seconds == 7 and next(changes, False):
-            table.update_item(Key=key_of[changed], UpdateExpression="SET n = :n", ExpressionAttributeValues={":n": 1})
-            table.delete_item(Key=key_of[deleted])
-            table.delete_item(Key=key_of[renewed])
-            table.put_item(Item={**key_of[renewed], "owner": f"o{int(renewed[3:])}", "n": 2})
-
-    arguments = ["fold", "room", "--table", "readings", "--n", "16", "--items-per-second", "1000", "--settle", "7"]
-    assert run([*arguments, "--json"], {}, sleep=sleep) == Status.FINE
-    assert json.loads(capsys.readouterr().out)["left"] == 0
-    assert keys_in(table) == [sort_key for sort_key in everything if sort_key != deleted]
-    stored = {item["SK"]["S"]: item for item in client.scan(TableName="readings")["Items"] if "owner" in item}
-    assert {item["PK"]["S"] for item in stored.values()} == {"room"}
-    assert [stored[sort_key]["n"]["N"] for sort_key in (changed, renewed)] == ["1", "2"]
-    assert not any("hp_noted" in item for item in stored.values())
-
-
 def test_messages_and_counters_are_not_folded(client, capsys):
     """Keys of messages are closed; what a counter's shards counted is summed."""
     client.create_table(TableName="messages", **TABLE_SCHEMA)

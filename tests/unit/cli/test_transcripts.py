@@ -20,7 +20,7 @@ from support.fleet import START_MS, Fleet
 HERE = Path(__file__).parent / "transcripts"
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 FIELDS = (DOCS / "command-line.md").read_text()
-PAGES = FIELDS + (DOCS / "operations.md").read_text()
+PAGES = FIELDS + "".join((DOCS / f"{page}.md").read_text() for page in ("operations", "runbook"))
 URL = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
 OPTIONS = {
     name: [option for each in command.params for option in each.opts if option.startswith("--")]
@@ -44,6 +44,10 @@ def raise_many(world):
         world.table.routes[f"c{number:02}"] = JournalEntry(route_of((2, number)), 1)
 
 
+def break_route(world):
+    world.table.spoil_route("broken", "many", "8@5")
+
+
 def pass_minutes(world, minutes):
     world.clock.now_ms += 60_000 * minutes
 
@@ -58,7 +62,7 @@ STEPS = {
     "[red]x[/red] was raised": lambda world: world.raise_to(2, 5, conversation_id="[red]x[/red]", in_redis=False),
     "Redis forgets": lambda world: world.registry.routes.clear(),
     "Redis knows more of old": lambda world: world.registry.add("old", route_of((16, START_MS)).members),
-    "a routing item is broken": lambda world: world.routing_items.unreadable.update({"broken": ("many", "8@5")}),
+    "a routing item is broken": break_route,
     "Redis is away": set_away,
     "Redis is back": lambda world: set_away(world, is_away=False),
     "a stream is away": lambda world: setattr(world.reports, "away", {0}),
