@@ -34,7 +34,7 @@ def test_it_counts_up_and_down(build, counters):
     counter = build()
     for amount in (1, 5, -3, 10**18, -(10**18)):
         counter.add("post", amount)
-    counter.add("post")
+    counter.add("post", Decimal("1.0"))  # boto3 returns numbers as such
     assert counter.get("post") == counter.get("post", consistent=False) == 1004
     assert counter.get("another") == 0
     assert {item["SK"]["S"] for item in counters.items} == {"count#"}
@@ -102,31 +102,20 @@ def test_a_lost_response(build, counters):
     assert build().get("post") == 6
 
 
-@pytest.mark.parametrize("amount", [1.0, "1", None, True, 10**18 + 1])
-def test_other_amounts_are_refused(build, amount):
-    """Whole numbers, up to a limit; nothing is sent."""
-    with pytest.raises(InvalidRequestError, match="amount: should be a whole number from -1000000000000000000 to"):
-        build().add("post", amount)
-
-
-@pytest.mark.parametrize("token", ["", 5, "x" * 1025, "\ud800"])
-def test_other_tokens_are_refused(build, token):
-    with pytest.raises(InvalidRequestError, match="token: should be a text of 1 to 1024 bytes"):
-        build().add("post", token=token)
-
-
-@pytest.mark.parametrize("key", ["", "post#_1", "x" * 2048])
-def test_other_keys_are_refused(build, key):
-    """One that ends like a shard's would be a shard of another counter."""
-    for call in (build().add, build().get):
-        with pytest.raises(InvalidRequestError):
-            call(key)
-
-
-def test_a_name_is_needed(build):
-    """It begins the sort keys."""
-    with pytest.raises(InvalidRequestError, match="name"):
-        build(name="")
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        *(({"amount": amount}, "amount: should be a whole number from -1000000000000000000 to")
+          for amount in (1.0, Decimal("0.5"), "1", None, True, 10**18 + 1)),
+        *(({"token": token}, "token: should be a text of 1 to 1024 bytes") for token in ("", 5, "x" * 1025, "\ud800")),
+        *(({"key": key}, "should be") for key in ("", "post#_1", "x" * 2048)),  # of which one is a shard
+        ({"name": ""}, "name"),
+    ],
+)  # fmt: skip
+def test_wrong_arguments_are_refused(build, wrong, said):
+    """Nothing is sent."""
+    with pytest.raises(InvalidRequestError, match=said):
+        build(name=wrong.get("name", "likes")).add(**{"key": "post", **{n: v for n, v in wrong.items() if n != "name"}})
 
 
 def test_a_table_with_numbers_as_sort_keys_is_refused(create):
@@ -160,15 +149,6 @@ def test_without_items_at_base_keys_none_is_asked(counters):
     assert counter.get("post") == 3
     assert len(counters.watched.queried) == 10
     assert "post" not in counters.watched.queried
-
-
-def test_whole_decimals_are_amounts(build):
-    """boto3 returns numbers as such."""
-    counter = build()
-    counter.add("post", Decimal("5.0"))
-    assert counter.get("post") == 5
-    with pytest.raises(InvalidRequestError, match="amount"):
-        counter.add("post", Decimal("0.5"))
 
 
 def test_several_counters_are_read_in_one_call(build):
@@ -258,29 +238,51 @@ def coalesce(counted, clock):
         each.close()
 
 
-def test_additions_are_summed_up(coalesce, counted):
-    """One request for each key; what sums up to nothing needs none."""
-    counter = coalesce()
-    for amount in (1, 2, 3):
-        counter.add("a", amount)
-    counter.add("b")
-    counter.add("c", 5)
-    counter.add("c", -5)
-    assert counted.calls == []
-    assert counter.flush()
-    assert counted.sums == {"a": 6, "b": 1}
-    assert counter.flush()
-    assert len(counted.calls) == 2
+SCRIPTS = {
+    "sums, one request for each key, none for nothing": (
+        [("a", 1), ("a", 2), ("b", 1), ("c", 5), ("c", -5), "flushed", "flushed"], [3, 1], {"a": 3, "b": 1}, "",
+    ),
+    "a hundred additions at once, by who makes the last": ([("a", 1)] * 101, [100], {"a": 100}, ""),
+    "a refused flush is tried again as it was, and what came meanwhile goes behind it": (
+        [("a", 5), "refused", ("a", 2), "partly", "flushed"], [5, 5, 2], {"a": 7}, "",
+    ),
+    "a lost response counts once, and the next batch has another token": (
+        [("a", 5), "lost", "lost", "flushed", ("a", 5), "flushed"], [5, 5, 5, 5], {"a": 10}, "",
+    ),
+    "what was never confirmed is given up before its token ends": (
+        [("a", 5), "lost", 539_999, "lost", 1, "given up"], [5, 5, 5], {"a": 5}, "given up",
+    ),
+    "what can never be counted does not hold up the others": (
+        [("", 1), ("a", 1), "wrong"], [1, 1], {"a": 1}, "cannot be counted",
+    ),
+    "closing flushes what waits behind a refused batch": (
+        [("a", 5), "lost", ("a", 2), "closed"], [5, 5, 2], {"a": 7}, "",
+    ),
+    "what is lost at the end is logged": ([("a", 5), "gone"], [5, 5], {}, "additions were lost"),
+}  # fmt: skip
 
 
-def test_a_hundred_additions_are_flushed_at_once(coalesce, counted):
-    """By who makes the last of them."""
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_what_is_flushed(coalesce, counted, clock, caplog, name):
+    steps, sent, sums, said = SCRIPTS[name]
     counter = coalesce()
-    for _ in range(99):
-        counter.add("a")
-    assert counted.calls == []
-    counter.add("a")
-    assert counted.sums == {"a": 100}
+    refused = {"refused": [THROTTLED], "gone": [THROTTLED] * 2, "lost": [LOST], "given up": [LOST]}
+    refused["wrong"] = [(InvalidRequestError.of("PK", "x"), False)]
+    for step in steps:
+        counted.fails = list(refused.get(step, [])) if isinstance(step, str) else []
+        match step:
+            case (key, amount):
+                counter.add(key, amount)
+            case int():
+                clock.now_ms += step
+            case "closed" | "gone":
+                counter.close()
+            case _:
+                assert counter.flush() is (step in {"flushed", "wrong", "given up"})
+    if said == "additions were lost":
+        assert caplog.records[-1].lost == {"a": 5}
+    assert ([amount for _, amount, _ in counted.calls], counted.sums) == (sent, sums)
+    assert said in caplog.text if said else not caplog.records
 
 
 def test_a_thread_flushes_each_interval(coalesce, counted):
@@ -304,82 +306,12 @@ def test_a_thread_flushes_each_interval(coalesce, counted):
     assert not counter._thread.is_alive()
 
 
-def test_a_refused_flush_keeps_its_amounts(coalesce, counted):
-    """It is tried again as it was; what came meanwhile goes behind it."""
-    counter = coalesce()
-    counter.add("a", 5)
-    counted.fails = [THROTTLED]
-    assert not counter.flush()
-    counter.add("a", 2)
-    assert not counter.flush()
-    assert counter.flush()
-    assert [amount for _, amount, _ in counted.calls] == [5, 5, 2]
-    assert counted.sums == {"a": 7}
-
-
-def test_a_lost_response_counts_once(coalesce, counted):
-    """The same token until it is confirmed, and another for the next batch."""
-    counter = coalesce()
-    counter.add("a", 5)
-    counted.fails = [LOST, LOST]
-    assert not counter.flush()
-    assert not counter.flush()
-    assert counter.flush()
-    counter.add("a", 5)
-    counter.flush()
-    assert counted.sums == {"a": 10}
-    assert len({token for _, _, token in counted.calls}) == 2
-
-
-def test_what_was_never_confirmed_is_given_up_before_its_token_ends(coalesce, counted, clock, caplog):
-    counter = coalesce()
-    counter.add("a", 5)
-    counted.fails = [LOST] * 3
-    assert not counter.flush()
-    clock.now_ms += 539_999
-    assert not counter.flush()
-    clock.now_ms += 1
-    assert counter.flush()
-    assert "given up" in caplog.text
-    assert counted.sums == {"a": 5}
-
-
-def test_what_can_never_be_counted_is_dropped(coalesce, counted, caplog):
-    """A key that is none does not hold up the others."""
-    counter = coalesce()
-    counter.add("", 1)
-    counter.add("a", 1)
-    counted.fails = [(InvalidRequestError.of("PK", "is none"), False)]
-    assert counter.flush()
-    assert counted.sums == {"a": 1}
-    assert "cannot be counted" in caplog.text
-
-
 def test_it_flushes_at_the_end_of_a_with(coalesce, counted):
     with coalesce() as counter:
         counter.add("a", 3)
     assert counted.sums == {"a": 3}
     with pytest.raises(RuntimeError, match="closed"):
         counter.add("a")
-
-
-def test_closing_flushes_what_waits_behind_a_refused_batch(coalesce, counted):
-    counter = coalesce()
-    counter.add("a", 5)
-    counted.fails = [LOST]
-    counter.flush()
-    counter.add("a", 2)
-    counter.close()
-    assert counted.sums == {"a": 7}
-
-
-def test_what_is_lost_at_the_end_is_logged(coalesce, counted, caplog):
-    counter = coalesce()
-    counter.add("a", 5)
-    counted.fails = [THROTTLED] * 2
-    counter.close()
-    assert "additions were lost" in caplog.text
-    assert caplog.records[-1].lost == {"a": 5}
 
 
 @pytest.mark.slow
