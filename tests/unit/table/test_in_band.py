@@ -192,7 +192,7 @@ def test_changes_of_one_key_count_as_well(plain, watched, clock):
         put(process, number)
     watched.refuses = Hot("UpdateItem")
     text = {"ExpressionAttributeNames": {"#t": "text"}, "ExpressionAttributeValues": {":t": LARGE}}
-    for number in range(250):
+    for number in range(320):
         key = {"PK": "room", "SK": f"{number % 40:05}"}
         process.table.update_item(Key=key, UpdateExpression="SET #t = :t", **text)
         clock.now_ms += 2
@@ -272,11 +272,11 @@ def test_counters_are_raised_too(plain, watched, clock):
     shards = in_band(environ={}, telemetry=telemetry, journal_sort_key=ROUTE, hot_at_once_wcu=20.0)
     likes = ShardedCounter(plain, shards, name="likes", clock=waiting_for_nothing(clock))
     watched.refuses = Hot("UpdateItem")
-    for number in range(240):
+    for number in range(300):
         likes.add("room", token=f"t{number}" if number % 3 == 0 else None)
         clock.now_ms += 2
     assert telemetry.counts.get(MetricName.RAISES, 0) >= 1
-    assert likes.get("room", consistent=True) == 240
+    assert likes.get("room", consistent=True) == 300
 
 
 def test_two_raises_at_once_are_one(plain):
