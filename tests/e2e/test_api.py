@@ -1,7 +1,12 @@
-"""The API through gateway, runtime client, functions, Redis and DynamoDB."""
+"""The API through gateway, runtime client, functions, Redis and DynamoDB: one by one, and whatever is sent to it."""
 
 import gzip
+import json
+import subprocess
+import sys
 import uuid
+from collections import Counter
+from pathlib import Path
 
 import pytest
 import urllib3
@@ -9,8 +14,23 @@ from ulid import ULID
 
 from hotpartition.core.route import stable_hash
 from stack import undisturbed
+from support.described import DOCUMENT_FILE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+CHECKS = (
+    "status_code_conformance",
+    "content_type_conformance",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "negative_data_rejection",
+    "ensure_resource_availability",
+)
+"""Not `positive_data_acceptance`: no schema can say that an id lies 5 s ahead at most, or that a cursor was issued.
+
+Nor `not_a_server_error`: on a busy machine the local DynamoDB may respond too late, which the test allows (503).
+"""
+STATUSES = {200, 201, 204, 400, 404, 409, 410, 412, 413, 503}
 
 
 @undisturbed
@@ -63,3 +83,40 @@ def _uuid7_bytes():
     raw[6] = raw[6] & 0x0F | 0x70
     raw[8] = raw[8] & 0x3F | 0x80
     return bytes(raw)
+
+
+@pytest.mark.parametrize(
+    ("phases", "most_examples", "least_requests"),
+    [
+        ("examples,coverage,stateful", 8, 200),
+        pytest.param("examples,coverage,fuzzing,stateful", 80, 500, marks=pytest.mark.long),
+    ],
+)
+def test_generated_requests_get_described_responses(stack, tmp_path, phases, most_examples, least_requests):
+    """By `docs/openapi.json`, and never 500: right and wrong ones of every shape, alone and in sequences along links.
+
+    The same ones in each run. The unit tests let the functions respond to odder ones.
+    """
+    # The local run checks no signatures.
+    document = json.loads(DOCUMENT_FILE.read_text(encoding="utf-8"))
+    del document["security"], document["components"]["securitySchemes"]
+    unsigned, report = tmp_path / "openapi.json", tmp_path / "report.ndjson"
+    unsigned.write_text(json.dumps(document), encoding="utf-8")
+    command = [
+        *(str(Path(sys.executable).with_name("schemathesis")), "run", str(unsigned), "--url", stack.api_url),
+        *("--checks", ",".join(CHECKS), "--phases", phases),
+        *("--seed", "1", "--generation-deterministic", "--max-examples", str(most_examples)),
+        *("--request-timeout", "60", "--continue-on-failure", "--no-color"),
+        *("--report", "ndjson", "--report-ndjson-path", str(report)),
+    ]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout[-6_000:] + finished.stderr[-2_000:]
+    statuses: Counter[int] = Counter()
+    for line in report.read_text(encoding="utf-8").splitlines():
+        scenario = json.loads(line).get("ScenarioFinished") or {"recorder": {}}
+        interactions = scenario["recorder"].get("interactions", {}).values()
+        statuses.update(interaction["response"]["status_code"] for interaction in interactions)
+    assert statuses.total() >= least_requests, statuses
+    # Both sides were tried: what is refused, and what is taken.
+    assert min(statuses[201], statuses[200], statuses[400], statuses[404]) >= least_requests // 50, statuses
+    assert statuses.keys() <= STATUSES
