@@ -14,12 +14,12 @@ from hotpartition_messages.api import (
     Event,
     Response,
     Serve,
+    build_handler,
     count_fitting,
     message_response,
     page_response,
     remaining_ms,
 )
-from hotpartition_messages.function import build_handler
 from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.read_requests import parse_message_read, parse_page_read
 from hotpartition_messages.reading import MessageReader

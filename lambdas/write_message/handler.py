@@ -15,6 +15,7 @@ from hotpartition_messages.api import (
     Event,
     Response,
     Serve,
+    build_handler,
     build_response,
     message_response,
     received_ms,
@@ -22,7 +23,6 @@ from hotpartition_messages.api import (
     written_response,
 )
 from hotpartition_messages.changing import MessageChanger
-from hotpartition_messages.function import build_handler
 from hotpartition_messages.jobs import open_writer
 from hotpartition_messages.write_requests import parse_delete, parse_edit, parse_write
 from hotpartition_messages.writing import MessageWriter

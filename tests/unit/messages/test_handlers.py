@@ -21,8 +21,7 @@ from hotpartition.core.errors import (
 from hotpartition.core.times import format_time
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.settings import Settings
-from hotpartition_messages.api import count_fitting, page_text, remaining_ms, respond
-from hotpartition_messages.function import build_handler
+from hotpartition_messages.api import build_handler, count_fitting, page_text, remaining_ms, respond
 from hotpartition_messages.keys import describe_table
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter

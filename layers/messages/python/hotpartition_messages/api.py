@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from http import HTTPStatus
 from math import ceil
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aws_lambda_powertools import Logger, Metrics
 
 from hotpartition.core.errors import (
     InvalidRequestError,
@@ -19,6 +22,9 @@ from hotpartition.core.errors import (
     Problem,
     RetryLaterError,
 )
+from hotpartition.core.metrics import MetricName
+from hotpartition.core.ports import Telemetry
+from hotpartition.runtime.telemetry import PowertoolsTelemetry
 from hotpartition_messages.cursor import build_cursor
 from hotpartition_messages.errors import (
     MessageChangedError,
@@ -86,6 +92,23 @@ MESSAGE_TOO_LARGE = ProblemKind("message-too-large", HTTPStatus.REQUEST_ENTITY_T
 UNSUPPORTED_ENCODING = ProblemKind("unsupported-encoding", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
 UNREADABLE_ROUTE = ProblemKind("unreadable-route", HTTPStatus.INTERNAL_SERVER_ERROR)
 RETRY_LATER = ProblemKind("retry-later", HTTPStatus.SERVICE_UNAVAILABLE)
+
+
+def build_handler(open_routes: Callable[[Telemetry], Mapping[str, Serve]]) -> Serve:
+    """Build a function's handler; the first request opens its routes: a snapshot must share no random numbers."""
+    metrics = Metrics()
+    telemetry = PowertoolsTelemetry(Logger(), metrics)
+    routes = cache(lambda: open_routes(telemetry))
+
+    @metrics.log_metrics(capture_cold_start_metric=True)
+    def handler(event: Event, context: Any) -> Response:
+        """Serve one request."""
+        # Also refused ones: Powertools warns of an invocation that counts nothing.
+        telemetry.count(MetricName.REQUESTS)
+        return respond(routes(), event, context)
+
+    serve: Serve = handler
+    return serve
 
 
 def respond(routes: Mapping[str, Serve], event: Event, context: Any) -> Response:

@@ -118,23 +118,13 @@ class DynamoDBItemStore(Generic[ItemT]):
             StoreUnavailableError: it may have been stored, or not.
             ItemTooLargeError: it passes DynamoDB's limit.
         """
-        request = {
-            "TableName": self._table.name,
-            "Item": item,
-            "ConditionExpression": f"attribute_not_exists({self._table.partition_key})",
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        }
+        put = self._build_replacement(Replacement(item, None))
         try:
-            self._calls.call("PutItem", request)
+            self._send("PutItem", {**put, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}, [item])
         except ConditionFailedError as error:
             if error.item is None:
                 raise
             return self._decode(error.item)
-        except StoreRefusedError as error:
-            if _is_size_refusal(error):
-                # Our own count, which estimates the size of numbers, was a little below DynamoDB's.
-                raise ItemTooLargeError(item_size_bytes(item), ITEM_LIMIT_BYTES) from error
-            raise
         return None
 
     def replace(self, replacements: Sequence[Replacement]) -> bool:
@@ -149,19 +139,24 @@ class DynamoDBItemStore(Generic[ItemT]):
             ItemTooLargeError: one passes DynamoDB's limit.
         """
         puts = [self._build_replacement(replacement) for replacement in replacements]
+        items = [replacement.item for replacement in replacements]
         try:
             if len(puts) == 1:
-                self._calls.call("PutItem", puts[0])
+                self._send("PutItem", puts[0], items)
             else:
-                self._calls.call("TransactWriteItems", {"TransactItems": [{"Put": put} for put in puts]})
+                self._send("TransactWriteItems", {"TransactItems": [{"Put": put} for put in puts]}, items)
         except ConditionFailedError:
             return False
-        except StoreRefusedError as error:
-            if _is_size_refusal(error):
-                sizes = [item_size_bytes(replacement.item) for replacement in replacements]
-                raise ItemTooLargeError(max(sizes), ITEM_LIMIT_BYTES) from error
-            raise
         return True
+
+    def _send(self, operation: str, request: Mapping[str, Any], items: Sequence[Item]) -> None:
+        try:
+            self._calls.call(operation, request)
+        except StoreRefusedError as error:
+            if error.code == "ValidationException" and "maximum allowed size" in error.explanation:
+                # Our own count, which estimates the size of numbers, was a little below DynamoDB's.
+                raise ItemTooLargeError(max(map(item_size_bytes, items)), ITEM_LIMIT_BYTES) from error
+            raise
 
     def _build_replacement(self, replacement: Replacement) -> dict[str, Any]:
         is_new = replacement.expected is None
@@ -297,7 +292,3 @@ def _units_of(outcome: Outcome, least: float) -> float:
         return 0.0
     units: float = outcome.get("ConsumedCapacity", {}).get("CapacityUnits", least)
     return units
-
-
-def _is_size_refusal(error: StoreRefusedError) -> bool:
-    return error.code == "ValidationException" and "maximum allowed size" in error.explanation
