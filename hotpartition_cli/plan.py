@@ -22,9 +22,9 @@ from hotpartition.runtime.settings import Settings
 from hotpartition_cli.errors import Status, UsageError
 from hotpartition_cli.outcomes import Outcome
 from hotpartition_messages import Message
-from hotpartition_messages.attributes import encode_attributes
-from hotpartition_messages.keys import KEY_FORM, parse_conversation_id
+from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import mint_message_id
+from hotpartition_messages.write_requests import parse_write
 
 KEY_LIMIT_WCU = 1_000
 """Units that one partition key takes in a second (DynamoDB Developer Guide, "Designing partition keys")."""
@@ -110,25 +110,11 @@ def measure_item(text: str) -> int:
         fields = json.loads(text)
     except ValueError as error:
         raise UsageError(f"--item should be JSON, or @FILE with JSON in it: {error}") from error
-    allowed = {"sender": str, "body": str, "attributes": dict, "conversation_id": str}
-    is_message = (
-        isinstance(fields, dict)
-        and {"sender", "body"} <= fields.keys()
-        and all(isinstance(value, allowed.get(name, ())) for name, value in fields.items())
-    )
-    if not is_message:
-        raise UsageError(
-            '--item should be like {"sender": "ann", "body": "hello", "attributes": {}}, perhaps with a conversation_id'
-        )
-    conversation_id = fields.get("conversation_id", _CONVERSATION)
+    conversation_id = fields.pop("conversation_id", _CONVERSATION) if isinstance(fields, dict) else _CONVERSATION
     try:
-        parse_conversation_id(conversation_id)
+        new = parse_write({"body": json.dumps(fields), "pathParameters": {"conversation_id": conversation_id}})
         message = Message(
-            conversation_id,
-            mint_message_id(_NOW_MS, lambda _: 0),
-            fields["sender"],
-            fields["body"],
-            encode_attributes(fields.get("attributes", {})).stored,
+            conversation_id, mint_message_id(_NOW_MS, lambda _: 0), new.sender, new.body, new.attributes.stored
         )
         return item_size_bytes(message.to_item(KEY_FORM.shard_key(conversation_id, 0)))
     except (InvalidRequestError, ItemTooLargeError) as error:

@@ -75,8 +75,6 @@ class Change:
 class Prepared:
     """A change, ready to send: on condition that the item exists at its place (`exists`), or does not."""
 
-    change: Change
-    target: Target
     request: Attributes
     exists: bool
 
@@ -166,7 +164,7 @@ class Changer:
                 partition_key = placement.partition_key
                 marks = self._routes.marks_of(key.position) if placement.shard_count else {}
             request = self._build(change, partition_key, exists=bool(copies), marks=marks)
-            prepared.append(Prepared(change, target, request, bool(copies)))
+            prepared.append(Prepared(request, bool(copies)))
         return prepared
 
     def _change_found(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hotpartition.dynamodb.python_values import Attributes
@@ -129,13 +129,12 @@ def refuse_partition_key(asked: Conditions, schema: Schema, *parameters: str) ->
             )
 
 
+@dataclass(frozen=True, slots=True)
 class _OwnKeys:
     """Queries of the table, or of an index with its partition key: a key and its shards, merged by the sort key."""
 
-    def __init__(self, sharding: Sharding, index: Index) -> None:
-        self._sharding = sharding
-        self._schema = sharding.schema
-        self._index = index
+    _sharding: Sharding
+    _index: Index
 
     def build(self, asked: Conditions) -> Query:
         """Build the query of a page.
@@ -146,12 +145,12 @@ class _OwnKeys:
         """
         index, start = self._index, asked.request.get("ExclusiveStartKey")
         condition = asked.read_key(index.partition, index.sort or "", (*index.also_hashed, *index.also_sorted))
-        names = {*self._schema.key, *index.names}
+        names = {*self._sharding.schema.key, *index.names}
         if start is not None and (start.keys() != names or start[index.partition] != condition.partition):
             raise UnreadableExpressionError("ExclusiveStartKey is not a key of it")
         return _build_query(
             asked,
-            _check_collection(self._schema, condition.partition),
+            _check_collection(self._sharding.schema, condition.partition),
             condition.sort,
             index,
             others=condition.others,
@@ -224,13 +223,16 @@ class _ValueKeys:
         }
 
 
+@dataclass(frozen=True, slots=True)
 class _BucketKeys:
     """Queries of `TimeBuckets`, bucket by bucket. Methods as of `_OwnKeys`."""
 
-    def __init__(self, sharding: Sharding, index: BucketIndex) -> None:
-        self._sharding = sharding
-        self._schema = sharding.schema
-        self._index = index
+    _sharding: Sharding
+    _index: BucketIndex
+
+    @property
+    def _schema(self) -> Schema:
+        return self._sharding.schema
 
     def build(self, asked: Conditions) -> Query:
         """Build the query of a range of time.
