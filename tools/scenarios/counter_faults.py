@@ -5,29 +5,34 @@ Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
+from hotpartition.core.counter_items import build_addition, counter_size_bytes
 from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
 from hotpartition.core.route import Generation
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition_messages.keys import KEY_FORM
 from tools.figures import Latency, at_least, at_most
 from tools.history import Added, Finding, Seen
 from tools.limits.request_tokens import RequestTokens
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.scenarios.step import step
-from tools.world.clock import Engine
-from tools.world.counters import NewAddition, build_counter_key
+from tools.world.clock import Engine, Process
 from tools.world.faults import FaultDriver
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.network import Observer
 from tools.world.operators import RaisesByHand
-from tools.world.product import COUNTERS, Parts, World, build_counter_reader, build_counter_writer
+from tools.world.product import TABLE, Parts, World, build_reading, build_write_jobs, open_reader_calls
 from tools.world.record import Record
-from tools.world.scenario import ALL_FAULTS, FaultPlan, Scenario, faulty
+from tools.world.scenario import ALL_FAULTS, TABLE_NAME, FaultPlan, Scenario, faulty
 from tools.world.strategy import Ours
 from tools.world.workload import Workload
 
@@ -64,6 +69,8 @@ RAISES_PER_SECOND = 0.25
 MOST_SHARDS = 24
 SUM = "sum"
 """What the history calls the one item of a counter."""
+COUNTER = "c"
+COUNTERS = describe_counters(TABLE_NAME, COUNTER, journal=TABLE.journal, keys=KEY_FORM)
 LATE = 0.01
 """Odds of each request to happen after its client gave up."""
 
@@ -107,6 +114,53 @@ class TokenRun:
     breaches: tuple[Finding, ...]
 
 
+class NewAddition(NamedTuple):
+    """A requested addition. With a token, it counts once."""
+
+    counter_id: str
+    amount: int
+    token: str | None = None
+
+
+def counter_key(counter_id: str) -> str:
+    """Build a counter's base key, which is no conversation's."""
+    return f"counter/{counter_id}"
+
+
+def build_adder(world: World, process: Process, index: int) -> Callable[[NewAddition], None]:
+    """Build one environment of the write function, for counters."""
+    engine, jobs = build_write_jobs(world, process, index)
+    calls = ThreadedCalls(world.store.client("writer").call)
+    adder = world.parts.adder(
+        jobs.messages.writer,
+        DynamoDBCounterStore(calls, COUNTERS),
+        journal=DynamoDBJournal(calls, COUNTERS.journal),
+        form=KEY_FORM,
+        clock=engine.clock,
+        budget_ms=engine.budget_ms,
+    )
+
+    def add(new: NewAddition) -> None:
+        key = counter_key(new.counter_id)
+        size_bytes = counter_size_bytes("pk", "sk", key, COUNTER)
+        if new.token is None:
+            adder.add(key, new.amount, size_bytes=size_bytes)
+        else:
+            addition = build_addition(TABLE_NAME, COUNTER, key, new.token, new.amount)
+            adder.add_once(key, addition, size_bytes=size_bytes)
+
+    return add
+
+
+def build_summer(world: World, process: Process, index: int) -> Callable[[str], int]:
+    """Build one environment of the read function, for counters."""
+    calls = open_reader_calls(world, process)
+    cells = DynamoDBItemStore(calls, COUNTERS, decode_cell)
+    gatherer = build_reading(world, process, index, calls).gatherer(store=cells)
+    summer = world.parts.summer(gatherer, is_alone=True, form=KEY_FORM)
+    return lambda counter_id: summer.sum_up(counter_key(counter_id), is_strong=True)
+
+
 class _Observer(Observer):
     """Counts what is stored, and remembers raises; told by the store."""
 
@@ -140,16 +194,10 @@ class _Run:
         world = self.world = World(engine, seed, scenario, parts, observer=self.observer, seeds="counters/")
         self.store = world.store
         self.adding: Function[NewAddition, None] = Function(
-            engine,
-            scenario.writers,
-            lambda process, index: build_counter_writer(world, process, index).add,
-            world.random("adders"),
+            engine, scenario.writers, partial(build_adder, world), world.random("adders")
         )
         self.reading: Function[str, int] = Function(
-            engine,
-            scenario.reading,
-            lambda process, index: partial(build_counter_reader(world, process, index).read, is_strong=True),
-            world.random("summers"),
+            engine, scenario.reading, partial(build_summer, world), world.random("summers")
         )
         self.ours = Ours()
 
@@ -219,7 +267,7 @@ class _Rush(_Run):
         self._plan(self.random("arrivals"), 0.0)
         engine.at(scenario.seconds - LAST_SECONDS, self._note_last)
         engine.run_until(scenario.seconds + 5.0)
-        raises = [(at, n) for at, key, n in self.observer.raises if key == build_counter_key(self.counter)]
+        raises = [(at, n) for at, key, n in self.observer.raises if key == counter_key(self.counter)]
         learned_at = raises[0][0] + LEARNED_SECONDS if raises else float("inf")
         additions = self.record.additions
         requests_before, additions_before = self.before_last
@@ -306,7 +354,7 @@ class _Tokens(_Run):
             COUNTERS.journal,
             per_second=RAISES_PER_SECOND,
             most_shards=MOST_SHARDS,
-            choose=lambda: build_counter_key(self._name(raised.choice(COUNTER_NAMES))),
+            choose=lambda: counter_key(self._name(raised.choice(COUNTER_NAMES))),
         )
 
     def result(self) -> TokenRun:
@@ -327,7 +375,7 @@ class _Tokens(_Run):
         # What happens late has happened by now.
         engine.run_until(engine.now + 6.0)
         self.audit([self._name(name) for name in COUNTER_NAMES])
-        hot = build_counter_key(self._name("hot"))
+        hot = counter_key(self._name("hot"))
         return TokenRun(
             seed=self.seed,
             additions=self.count,

@@ -30,6 +30,8 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.engine.registry_routes import RegistryRoutes
+from hotpartition.runtime.build import Parts as EngineParts
+from hotpartition.runtime.connect import open_in_band
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.routes import Shards, open_calls
@@ -42,7 +44,14 @@ from tools.world.faults import FaultDriver
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.network import LONGEST_LATENESS_SECONDS, Observer
 from tools.world.operators import ClosesByHand, Folds, RaisesByHand
-from tools.world.product import InBandShards, SensitiveCounting, SimulatedShards, SimulatedTable, World
+from tools.world.product import (
+    SensitiveCounting,
+    SharedTelemetry,
+    SimulatedShards,
+    SimulatedTable,
+    World,
+    build_ends,
+)
 from tools.world.record import Offer, Record
 from tools.world.scenario import ALL_FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan, faulty
 from tools.world.workload import Workload
@@ -76,6 +85,8 @@ LATE_SHARE = 0.1
 """Of creations: they happen some time after their client gave up."""
 HOT_SHARE, HOT_SHARE_IN_SPELLS = 0.08, 0.32
 LOAD_LOST_SHARE = 0.05
+HOT_AT_ONCE = {"hot_at_once_wcu": 1.0, "target_shard_wcu": 0.5, "max_shard_count": 12}
+IN_BAND_PARTS = EngineParts(counting=SensitiveCounting)
 PATIENCE_SECONDS = 29.0
 """How long a client waits: longer than any call takes, so that a call without a response was one of a dead process."""
 CALM_SECONDS = 0.5
@@ -300,39 +311,9 @@ class _Run:
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
-        calls = open_calls(self.table)
-        if self.parts.folds:
-            shards: Shards = fixed(0, readable=MOST_SHARDS) if self.is_leaving else fixed(MOST_SHARDS)
-        elif self.parts.is_in_band:
-            shards = InBandShards(
-                world=self.world,
-                index=index,
-                place=self.place,
-                journal=self.place,
-                calls=calls,
-                settings=Settings.defaults(
-                    "in_band()", hot_at_once_wcu=1.0, target_shard_wcu=0.5, max_shard_count=12, **SHORT_LEASES
-                ),
-                counting=SensitiveCounting,
-                closing=self.has_positions,
-                times=SHORT_TIMES,
-            )
-        else:
-            shards = SimulatedShards(
-                world=self.world,
-                process=process,
-                index=index,
-                place=self.place,
-                journal=DynamoDBJournal(calls, self.place),
-                route_cache_seconds=1.0,
-                leases=SHORT_LEASES,
-                times=SHORT_TIMES,
-                routes=self.parts.routes,
-                closing=self.has_positions,
-            )
         opened = self.parts.table(
             self.table,
-            shards=shards,
+            shards=self._shards(process, index),
             hashed=self.hashing,
             position=_position if self.has_positions else None,
             clock=self.world.clock(self.world.random(f"environment-{index}")),
@@ -340,6 +321,23 @@ class _Run:
         )
         opened.simulated = SimulatedExecutor(self.engine, process, THREADS)
         return lambda call: call(opened)
+
+    def _shards(self, process: Process, index: int) -> Shards:
+        if self.parts.folds:
+            return fixed(0, readable=MOST_SHARDS) if self.is_leaving else fixed(MOST_SHARDS)
+        world, calls, random = self.world, open_calls(self.table), self.world.random(f"table-{index}")
+        if self.parts.is_in_band:
+            settings = Settings.defaults("in_band()", **HOT_AT_ONCE, **SHORT_LEASES)
+            ends, parts = open_in_band(calls, self.place, SharedTelemetry(world), world.clock(random)), IN_BAND_PARTS
+        else:
+            settings = Settings.defaults("adaptive()", route_cache_seconds=1.0, **SHORT_LEASES)
+            ends = build_ends(world, process, index, random, repairs=True)
+            ends = world.mislead(ends, world.random(f"wrong clock {index}"))
+            ends = replace(ends, journal=DynamoDBJournal(calls, self.place))
+            parts = EngineParts(routes=self.parts.routes)
+        return SimulatedShards(
+            ends=ends, settings=settings, place=self.place, closing=self.has_positions, times=SHORT_TIMES, parts=parts
+        )
 
     # What clients do.
 

@@ -7,24 +7,20 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.closes import TIMES, CloseTimes
+from hotpartition.core.closes import CloseTimes
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.ports import JournalReading
 from hotpartition.core.route import Generation
-from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
@@ -60,10 +56,8 @@ from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.messages import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
-from hotpartition_messages.writing import MessageWriter
 from tools.limits import Table
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
-from tools.world.counters import CounterReader, CounterWriter, describe_counter_table
 from tools.world.network import READER, Network, Observer
 from tools.world.redis import RedisServer, SimulatedConnection
 from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
@@ -78,7 +72,6 @@ MESSAGES = {
     ],
 }
 """The table of messages, as `CreateTable` describes it."""
-COUNTERS = describe_counter_table(TABLE_NAME)
 WRONG_MS = 300_000
 REDIS_NODES = 3
 
@@ -198,12 +191,8 @@ class SharedTelemetry:
         """Implement `Telemetry.flush`."""
 
 
-def build_writer(world: World, process: Process, index: int) -> MessageWriter:
+def build_write_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
     """Build one environment of the write function."""
-    return _build_write_jobs(world, process, index)[1].messages
-
-
-def _build_write_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
     random = world.random(f"writer-{index}")
     ends = build_ends(world, process, index, random, repairs=False)
     calls = ThreadedCalls(world.store.client("writer").call)
@@ -212,55 +201,35 @@ def _build_write_jobs(world: World, process: Process, index: int) -> tuple[Produ
     settings = world.settings.writer
     engine = build_engine(misled, settings, form=KEY_FORM, times=world.settings.times, parts=world.engine_parts())
     engine = replace(engine, clock=ends.clock)
-    return engine, build_jobs(world, engine, calls, settings, random)
+    return engine, _build_jobs(world, engine, calls, settings, random)
 
 
-def build_jobs(
+def _build_jobs(
     world: World, engine: ProductEngine, calls: ThreadedCalls, settings: MessageSettings, random: Random
 ) -> WriteJobs:
-    """Build the write function's jobs on any engine."""
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     return jobs.build_writer(engine, store, settings, random_bits=random.getrandbits, changer=world.parts.changer)
 
 
-def build_counter_writer(world: World, process: Process, index: int) -> CounterWriter:
-    """Build one environment of the write function, for its counters."""
-    calls = ThreadedCalls(world.store.client("writer").call)
-    engine, built = _build_write_jobs(world, process, index)
-    adder = world.parts.adder(
-        built.messages.writer,
-        DynamoDBCounterStore(calls, COUNTERS),
-        journal=DynamoDBJournal(calls, COUNTERS.journal),
-        form=KEY_FORM,
-        clock=engine.clock,
-        budget_ms=engine.budget_ms,
-    )
-    return CounterWriter(adder, TABLE_NAME)
+def build_reading(
+    world: World, process: Process, index: int, calls: ThreadedCalls, *, is_in_band: bool = False
+) -> ProductEngine:
+    """Build an engine that reads; in band, the journal alone has the routes."""
+    random, settings = world.random(f"reader-{index}"), world.settings.reader
+    if is_in_band:
+        journal = DynamoDBJournal(calls, TABLE.journal)
+        ends = Ends(telemetry=SharedTelemetry(world), clock=world.clock(random), journal=journal)
+    else:
+        ends = build_ends(world, process, index, random, repairs=True)
+    return build_engine(ends, settings, form=KEY_FORM, parts=world.engine_parts())
 
 
-def build_changer(world: World, process: Process, index: int) -> MessageChanger:
-    """Build one environment of the write function, for its edits and deletions."""
-    return _build_write_jobs(world, process, index)[1].changer
-
-
-def _build_reading(world: World, process: Process, index: int) -> ProductEngine:
-    ends = build_ends(world, process, index, world.random(f"reader-{index}"), repairs=True)
-    return build_engine(ends, world.settings.reader, form=KEY_FORM, parts=world.engine_parts())
-
-
-def build_reader(world: World, process: Process, index: int) -> MessageReader:
+def build_reader(world: World, process: Process, index: int, *, is_in_band: bool = False) -> MessageReader:
     """Build one environment of the read function."""
     calls = open_reader_calls(world, process, hedges=True)
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    engine = _build_reading(world, process, index)
+    engine = build_reading(world, process, index, calls, is_in_band=is_in_band)
     return jobs.build_reader(engine, store, world.settings.reader, codec=_RememberingCodec())
-
-
-def build_counter_reader(world: World, process: Process, index: int) -> CounterReader:
-    """Build one environment of the read function, for its counters."""
-    cells = DynamoDBItemStore(open_reader_calls(world, process), COUNTERS, decode_cell)
-    gatherer = _build_reading(world, process, index).gatherer(store=cells)
-    return CounterReader(world.parts.summer(gatherer, is_alone=True, form=KEY_FORM))
 
 
 def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
@@ -280,17 +249,7 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
         times=world.settings.times,
         parts=world.engine_parts(SensitiveCounting if is_scaled else None),
     )
-    return build_jobs(world, engine, calls, settings, random)
-
-
-def build_in_band_reader(world: World, process: Process, index: int) -> MessageReader:
-    """Build one environment of the read function where the journal alone has the routes."""
-    clock = world.clock(world.random(f"reader-{index}"))
-    calls = open_reader_calls(world, process, hedges=True)
-    ends = Ends(telemetry=SharedTelemetry(world), clock=clock, journal=DynamoDBJournal(calls, TABLE.journal))
-    engine = build_engine(ends, world.settings.reader, form=KEY_FORM, parts=world.engine_parts())
-    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
-    return jobs.build_reader(engine, store, world.settings.reader)
+    return _build_jobs(world, engine, calls, settings, random)
 
 
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
@@ -399,68 +358,28 @@ class SensitiveCounting(InBandCounting):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InBandShards:
-    """What a `ShardedTable` takes as its shards in one environment: `in_band()`.
-
-    Its adapters find routing items at `journal`, and the table's own reads at `place`.
-    """
-
-    finds_read_heat: ClassVar[bool] = False
-
-    world: World
-    index: int
-    place: JournalPlace
-    journal: JournalPlace
-    calls: DynamoDBCalls
-    settings: Settings = field(default_factory=partial(Settings.defaults, "in_band()"))
-    counting: type[InBandCounting] = InBandCounting
-    closing: bool = False
-    times: CloseTimes = TIMES
-
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
-        """Build the routes, as `in_band()` does."""
-        del table, clock
-        own = self.world.clock(self.world.random(f"table-{self.index}"))
-        return build_table_routes(
-            open_in_band(self.calls, self.journal, SharedTelemetry(self.world), own),
-            self.settings,
-            place=self.place,
-            schema=schema,
-            choices=3,
-            budget_ms=budget_ms,
-            parts=EngineParts(counting=self.counting),
-            closing=self.closing,
-            times=self.times,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedShards:
-    """What a `ShardedTable` takes as its shards in one environment: `adaptive()` on the simulated Redis."""
+    """What a `ShardedTable` takes as its shards in one environment: `adaptive()` or `in_band()`, by its ends."""
 
-    finds_read_heat: ClassVar[bool] = True
-
-    world: World
-    process: Process
-    index: int
+    ends: Ends
+    settings: Settings
     place: JournalPlace
-    journal: JournalReading
-    route_cache_seconds: float = 2.0
-    leases: Mapping[str, float] = field(default_factory=dict)
-    times: CloseTimes = TIMES
-    routes: type[RegistryRoutes] = RegistryRoutes
-    closing: bool = False
+    closing: bool
+    times: CloseTimes
+    parts: EngineParts
+
+    @property
+    def finds_read_heat(self) -> bool:
+        """Whether reads are counted, too."""
+        return self.ends.registry is not None
 
     def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
-        """Build the routes, as `adaptive()` does."""
+        """Build the routes, as `adaptive()` and `in_band()` do."""
         del table, clock
-        random = self.world.random(f"table-{self.index}")
-        ends = build_ends(self.world, self.process, self.index, random, repairs=True)
-        ends = self.world.mislead(ends, self.world.random(f"wrong clock {self.index}"))
         return build_table_routes(
-            replace(ends, journal=self.journal),
-            Settings.defaults("adaptive()", route_cache_seconds=self.route_cache_seconds, **self.leases),
-            parts=EngineParts(routes=self.routes),
+            self.ends,
+            self.settings,
+            parts=self.parts,
             place=self.place,
             schema=schema,
             choices=3,

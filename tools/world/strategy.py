@@ -13,15 +13,7 @@ from hotpartition_messages.reading import MessageReader
 from tools.world.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
 from tools.world.clock import Process
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
-from tools.world.product import (
-    World,
-    build_changer,
-    build_consumer,
-    build_in_band_jobs,
-    build_in_band_reader,
-    build_reader,
-    build_writer,
-)
+from tools.world.product import World, build_consumer, build_in_band_jobs, build_reader, build_write_jobs
 from tools.world.scenario import Scenario
 
 CONSUMERS = 3
@@ -59,7 +51,7 @@ class Strategy(ABC):
 
     def build_changer(self, world: World, process: Process, index: int) -> MessageChanger:
         """Build one environment of the write function, for edits and deletions."""
-        return build_changer(world, process, index)
+        return build_write_jobs(world, process, index)[1].changer
 
 
 @dataclass(slots=True)
@@ -94,7 +86,7 @@ class Ours(Strategy):
 
     def build_writer(self, world: World, process: Process, index: int) -> WriteHandler:
         """Implement `Strategy.build_writer`."""
-        return build_writer(world, process, index).write
+        return build_write_jobs(world, process, index)[1].messages.write
 
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Implement `Strategy.build_reader`."""
@@ -126,4 +118,4 @@ class InBand(Strategy):
 
     def build_reader(self, world: World, process: Process, index: int) -> ReadHandler:
         """Implement `Strategy.build_reader`."""
-        return _read_by(build_in_band_reader(world, process, index))
+        return _read_by(build_reader(world, process, index, is_in_band=True))
