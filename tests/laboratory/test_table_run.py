@@ -7,7 +7,8 @@ import pytest
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table import item_calls
 from tools.history import Finding
-from tools.scenarios.table_faults import TableParts, build_fault_plan, judge, run_table
+from tools.scenarios.table_faults import TableParts, build_fault_plan, judge
+from tools.scenarios.table_faults import run as run_table
 
 pytestmark = pytest.mark.slow
 

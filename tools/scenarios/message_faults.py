@@ -10,9 +10,9 @@ from dataclasses import replace
 from functools import partial
 
 from hotpartition.core.closes import TIMES
-from tools.figures import at_least, at_most
+from tools.figures import at_least
 from tools.history import FAULTS
-from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
+from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars, total
 from tools.world.run import RunResult, simulate
 from tools.world.scenario import ALL_FAULTS, HOT, Changes, Readers, faulty, small_settings
 from tools.world.strategy import InBand, Ours
@@ -20,8 +20,6 @@ from tools.world.workload import ConversationFlow, Flash, Step, Workload, ZipfFl
 
 SEEDS, STATUS_SEEDS = 300, 20
 LEAST_OPERATIONS = 1_000_000
-LEAST_CLOSES, LEAST_VOID = 500, 100
-"""Of all seeds."""
 FLOWS = (
     ConversationFlow(
         conversation_id=HOT,
@@ -148,10 +146,9 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
         fields=figures,
         lines=[", ".join(f"{name} {figure:,}" for name, figure in figures.items() if isinstance(figure, int))],
         bars=[
-            *(at_most(f"messages {fault}", count, 0, "messages") for fault, count in found.items()),
+            *breach_bars("messages", found),
             at_least("client requests", operations, int(LEAST_OPERATIONS * share), "requests"),
-            at_least("confirmed closes", confirmed, int(LEAST_CLOSES * share), "closes"),
-            at_least("announcements that stay void", void, int(LEAST_VOID * share), "announcements"),
+            *close_bars(confirmed, void, share),
         ],
         failing=[run.seed for run in judged if not run.safety.holds],
     )

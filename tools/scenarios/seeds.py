@@ -16,11 +16,14 @@ from os import cpu_count
 from pathlib import Path
 from typing import Any
 
-from tools.figures import MISSED, Bar, say_bars
+from tools.figures import MISSED, Bar, at_least, at_most, say_bars
+from tools.history import FAULTS, Fault
 
 PROCESSES = min(2, cpu_count() or 1)
 """What the studies' times are meant for: two cores, whatever the machine has."""
 OUT_DIR = Path("out/simulation")
+LEAST_CLOSES, LEAST_VOID = 500, 100
+"""Of all seeds of a study of faults."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,19 @@ def write_study(
     path = out_dir / (study.file or f"{study.name}.json")
     path.write_text(json.dumps(document, indent=1, default=_plain) + "\n", encoding="utf-8")
     return path
+
+
+def breach_bars(things: str, found: Mapping[Fault, int]) -> list[Bar]:
+    """Build a bar for each kind of breach: there is none of them."""
+    return [at_most(f"{things} {fault}", found.get(fault, 0), 0, things) for fault in FAULTS]
+
+
+def close_bars(confirmed: int, void: int, share: float) -> list[Bar]:
+    """Build the bars that say that closes were at stake; `share`: of the seeds that they are for."""
+    return [
+        at_least("confirmed closes", confirmed, int(LEAST_CLOSES * share), "closes"),
+        at_least("announcements that stay void", void, int(LEAST_VOID * share), "announcements"),
+    ]
 
 
 def total(runs: Iterable[Any], name: str) -> Any:

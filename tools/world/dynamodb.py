@@ -525,6 +525,15 @@ def _is_within(item: Item, bounds: Mapping[str, tuple[str, Sequence[Any]]]) -> b
     return all(_range([rank(item[name])], *bound) == (0, 1) for name, bound in bounds.items())
 
 
+def described(name: str, **keys: str) -> Response:
+    """Describe a table as `CreateTable` does; `keys`: the kind of each, HASH or RANGE. All are texts."""
+    return {
+        "TableName": name,
+        "AttributeDefinitions": [{"AttributeName": key, "AttributeType": "S"} for key in keys],
+        "KeySchema": [{"AttributeName": key, "KeyType": kind} for key, kind in keys.items()],
+    }
+
+
 def throttled(reason: str) -> DynamoDBError:
     """Build the refusal of a request that takes more than there is."""
     return DynamoDBError(

@@ -58,18 +58,16 @@ from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import Table
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
+from tools.world.dynamodb import described
 from tools.world.network import READER, Network, Observer
 from tools.world.redis import RedisServer, SimulatedConnection
 from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
 
 TABLE = describe_table(TABLE_NAME)
-MESSAGES = {
-    "TableName": TABLE_NAME,
-    "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
-    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in ("pk", "sk")],
+MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE") | {
     "GlobalSecondaryIndexes": [
         {"IndexName": ROUTING_INDEX, "KeySchema": [{"AttributeName": "routing_partition", "KeyType": "HASH"}]}
-    ],
+    ]
 }
 """The table of messages, as `CreateTable` describes it."""
 WRONG_MS = 300_000
