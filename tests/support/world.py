@@ -18,7 +18,7 @@ from hotpartition.core.reports import Report
 from hotpartition.core.route import Route
 from hotpartition.core.times import format_time
 from hotpartition.dynamodb.calls import build_error
-from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
@@ -32,7 +32,6 @@ from hotpartition_messages.keys import ROUTING_SORT_KEY
 from support.fakes import FakeClock, InlineBackground
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
-from tools.world.counters import describe_counter_table
 from tools.world.dynamodb import DynamoDB, DynamoDBError
 from tools.world.redis import RedisServer, SimulatedConnection
 
@@ -99,7 +98,10 @@ class Table(DynamoDBItemStore[Message]):
         self.date_ms: Callable[[], int | None] = lambda: None
         """DynamoDB's `Date`."""
         self.now_ms: Callable[[], int] = lambda: 0
-        calls, counters = ThreadedCalls(self.send), describe_counter_table(TABLE_NAME)
+        calls, counters = (
+            ThreadedCalls(self.send),
+            describe_counters(TABLE_NAME, "c", journal=TABLE.journal, keys=TABLE.keys),
+        )
         super().__init__(calls, TABLE, Message.from_item)
         self.journal = DynamoDBJournal(calls, TABLE.journal)
         self.routing_items = DynamoDBRoutingItems(calls, TABLE.journal)
