@@ -75,7 +75,7 @@ class UrlCaller:
             if re.fullmatch(re.escape(key) + r"(#_?\d+)?", row["key"]):
                 units = {name: row[of] / MEASURED_SECONDS for name, of in _MEASURED.items()}
                 loads.setdefault(row["key"], Counter()).update(units)
-        return [{"key": name, **units} for name, units in sorted(loads.items())]
+        return [{"key": name, **units} for name, units in sorted(loads.items(), key=lambda one: (len(one[0]), one[0]))]
 
     def _request(self, method: str, path: str, body: bytes | None = None) -> urllib3.BaseHTTPResponse:
         from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as above

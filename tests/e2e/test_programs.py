@@ -35,7 +35,8 @@ def test_the_demonstration_loses_nothing(environment, tmp_path):
     assert (summary["missing"], summary["duplicated"], summary["out_of_order"]) == (0, 0, 0)
     assert summary["rush_pages"] > 0
     assert summary["not_judged"] or summary["keys_after_close"] == 1
-    assert "<svg" in (tmp_path / "report.html").read_text()
+    assert '"conversation_id": "launch-day"' in (tmp_path / "report.html").read_text()
+    assert {file.name for file in tmp_path.glob("*.png")} == {"report.png", "report-phone.png"}
 
 
 PACKAGED = ("hotpartition_cdk", "hotpartition_cli", "lambdas", "layers")

@@ -144,6 +144,16 @@ async def open_browser() -> AsyncIterator[Page]:
             await process.wait()
 
 
+async def take_pictures(page_file: Path) -> None:
+    """Take a screenshot of a page on a screen and on a phone, and write them beside it."""
+    url = await asyncio.to_thread(lambda: page_file.resolve().as_uri())
+    async with open_browser() as page:
+        for name, width in (("", 1280), ("-phone", 390)):
+            await page.open(url, width=width)
+            taken = await page.shoot(is_whole=True)
+            await asyncio.to_thread(page_file.with_name(f"{page_file.stem}{name}.png").write_bytes, taken)
+
+
 def _read_port(file: Path) -> int:
     """Wait for the file with the port; its second line comes last."""
     ends_at = time.monotonic() + PATIENCE_SECONDS

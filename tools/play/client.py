@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, cycle
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import aiohttp
 
@@ -64,17 +64,6 @@ class Response:
     queued_seconds: float = 0.0
     age_seconds: float | None = None
     """How old the response says it is; None where it was made for this request."""
-
-
-class Timing(NamedTuple):
-    """One write request: when it was made (seconds since the epoch), how long it took, and its wait for a connection.
-
-    There are as many connections as execution environments, so who waits for one waits for this machine.
-    """
-
-    at: float
-    seconds: float
-    queued_seconds: float
 
 
 class HttpApi:
@@ -163,7 +152,8 @@ class Recorder(Record):
 
     counts: Counts = field(default_factory=Counts)
     offered_at: list[tuple[float, str]] = field(default_factory=list)
-    timings: list[Timing] = field(default_factory=list)
+    queued_seconds: list[float] = field(default_factory=list)
+    """How long each write request waited for one of as many connections as there are environments: for this machine."""
     late_seconds: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     given_up: list[str] = field(default_factory=list)
@@ -245,13 +235,13 @@ class Client:
         counts = self.recorder.counts
         is_repeated = False
         response: Response | None = None
-        async for asked_at, response in self._attempts(lambda: self.api.write(offer.conversation_id, message)):
+        async for _, response in self._attempts(lambda: self.api.write(offer.conversation_id, message)):
             counts.retries += is_repeated
             is_repeated = True
             if response is None:
                 counts.unanswered += 1
             else:
-                self.recorder.timings.append(Timing(asked_at, self.now() - asked_at, response.queued_seconds))
+                self.recorder.queued_seconds.append(response.queued_seconds)
                 if response.status in OK:
                     return self._acknowledge(offer, message, response, digest)
                 if response.status in REFUSED:

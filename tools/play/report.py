@@ -1,31 +1,34 @@
-"""The report of a demonstration: one HTML file with its pictures inside, readable without network or script."""
+"""The report of a demonstration: the page of heat with what was seen in the run, and the run's figures. One file."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from math import ceil
+from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tools.figures import nearest_rank
+from hotpartition.core.timestamps import format_time
+from hotpartition_cli.heat import PAGE, build_policy
 from tools.history import Verdict
 from tools.local.metering import TimelineRow
-from tools.play.charts import Color, Picture, draw, number, palette_css, panel, percent, seconds, stack, steps
 from tools.play.client import HttpApi, Recorder
 from tools.play.cooling import NOT_CLOSED, Cooled
 from tools.play.readers import Asked
 from tools.play.verdict import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
 from tools.play.watch import Observations, Raise
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes  # slow to import, and needed for a report alone
-
 NOT_YET = Judgement(())
-X_LABEL = "seconds since the workload began"
+TEMPLATES = Path(__file__).parent / "templates"
+COLUMNS = 120
+"""Of the page of heat."""
+MOST_KEYS = 40
+"""Keys whose load a report shows: those that took most."""
+ALL_SEEN = {"active": 0, "is_complete": True, "is_all": True, "streams": 1, "gap": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,141 +74,187 @@ class Run:
         return sorted(self.played.observations.raises)
 
     @property
-    def length(self) -> int:
-        """How many seconds the workload lasted, the last one begun included."""
-        return max(1, ceil(self.played.workload_ended_at - self.started_at))
+    def closes(self) -> list[float]:
+        """From when on it was on its base key again, in seconds since the workload began."""
+        closes = {close.at_ms / 1000 for close in self.played.observations.closes if close.is_confirmed}
+        if self.played.cooled.closed_at is not None:
+            closes.add(self.played.cooled.closed_at)
+        return sorted(at - self.started_at for at in closes)
 
 
-def build_pictures(run: Run) -> Mapping[str, Picture]:
-    """Draw all pictures of a report, by their names."""
-    return {picture.name: picture for picture in (_draw_load(run), _draw_latency(run))}
-
-
-def build_report(run: Run, pictures: Mapping[str, Picture]) -> str:
+def build_report(run: Run) -> str:
     """Build the HTML of a report: all is escaped that does not say it is markup, and each name needs a value."""
     figures = {
         **summary_document(run.summary, run.history, run.judgement, run.machine),
         "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
     }
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "seconds": seconds}
+    environment.filters |= {"number": number, "percent": percent}
+    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    titled = PAGE.replace("<title>hotpartition", f"<title>hotpartition: {run.judgement.verdict}", 1)
+    page = re.split("<!-- (?:above|below|recorded) -->", titled.replace("</style>", f"{style}</style>", 1))
     template = environment.get_template("demo.html.j2")
-    return template.render(run=run, figures=figures, pictures=pictures, palette=palette_css())
+    html = template.render(run=run, figures=figures, page=page, recorded=record(run), rush=say_rush(run.summary))
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{escape(build_policy(html))}">'
+    return html.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{policy}', 1)
 
 
 def remove_results(folder: Path) -> None:
     """Remove what an older run wrote, so that an interrupted one leaves nothing behind that looks like its own."""
-    for file in (folder / "summary.json", folder / "report.html", *folder.glob("*.svg")):
+    for file in (folder / "summary.json", folder / "report.html", *folder.glob("report*.png")):
         file.unlink(missing_ok=True)
 
 
-def _draw_load(run: Run) -> Picture:
-    name = run.summary.hot_conversation
-    own = [load for load in run.timeline if is_key_of(load.key, name)]
-    on_base = _count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key == name))
-    on_shards = _count(run, ((load.at_ms / 1000, load.writes) for load in own if load.key != name))
-    refused = _count(run, ((load.at_ms / 1000, load.throttled_writes) for load in own))
-    offered = _count(run, ((at, 1) for at, conversation in run.played.recorder.offered_at if conversation == name))
-
-    def paint(load: Axes, spread: Axes) -> None:
-        _mark_time(run, load, spread)
-        layers = [(on_base, Color.CALM, "stored on the base key"), (on_shards, Color.BLUE, "on shards")]
-        stack(load, layers, width=1)
-        steps(load, offered, width=1, color=Color.INK, label="offered by clients")
-        steps(load, refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
-        _mark_limit(run, load)
-        panel(load, f"Writes to {name}", y="writes/s")
-        points = [(0.0, 0), *((one.seen_at - run.started_at, one.shard_count) for one in run.raises)]
-        seconds, counts = zip(*points, (float(run.length), points[-1][1]), strict=True)
-        spread.step(seconds, counts, where="post", color=Color.PURPLE, label="N, the number of shards")
-        for at, count in points[1:]:
-            left = at < 0.7 * run.length
-            spread.annotate(
-                f"{count} at {at:.1f} s",
-                (at, count),
-                xytext=(6 if left else -6, -14),
-                textcoords="offset points",
-                ha="left" if left else "right",
-            )
-        panel(spread, "Shards for new messages (0: base key)", y="N, shards", x=X_LABEL, top=1.15 * max(1, *counts))
-        spread.locator_params(axis="y", integer=True)
-
-    label = f"Writes a second to {name}, and the number of its shards, over time"
-    return draw(paint, name="load", label=label, heights=(210, 120))
+def say_rush(summary: Summary) -> str:
+    """Say what became of the rush of readers, by its figures."""
+    asked, refused = summary.rush_pages, summary.rush_refused
+    if not asked:
+        return "There was no rush of readers."
+    lost = f"{refused:,} of these requests were refused ({percent(refused, asked)})" if refused else "None was refused"
+    sources = {
+        "an environment's own cache": summary.rush_from_l1,
+        "Redis": summary.rush_from_redis,
+        "DynamoDB": summary.rush_from_dynamodb,
+    }
+    known = ", ".join(f"{count:,} came from {source}" for source, count in sources.items() if count)
+    served = f" Of what was served, {known}." if known else ""
+    return f"The newest page of {summary.hot_conversation} was asked for {asked:,} times. {lost}.{served}"
 
 
-def _draw_latency(run: Run) -> Picture:
-    name, recorder = run.summary.hot_conversation, run.played.recorder
-    p50_ms, p99_ms = (
-        _latency(run, share, ((timing.at, timing.seconds) for timing in recorder.timings)) for share in (0.5, 0.99)
-    )
-    queued_p99_ms = _latency(run, 0.99, ((timing.at, timing.queued_seconds) for timing in recorder.timings))
-    others = [load for load in run.timeline if not is_key_of(load.key, name)]
-    written = _count(run, ((load.at_ms / 1000, load.writes) for load in others))
-    refused = _count(run, ((load.at_ms / 1000, load.throttled_writes) for load in others))
-    offered = _count(run, ((at, 1) for at, conversation in recorder.offered_at if conversation != name))
+@dataclass(slots=True)
+class Load:
+    """What keys took of DynamoDB's model, in units; what was refused of writes counts with each attempt."""
 
-    def paint(latency: Axes, quiet: Axes) -> None:
-        _mark_time(run, latency, quiet)
-        steps(latency, p99_ms, width=1, color=Color.GREEN, label="write request, p99")
-        steps(latency, p50_ms, width=1, color=Color.BLUE, label="p50")
-        queued = [None if ms is None or ms < 1 else ms for ms in queued_p99_ms]
-        steps(latency, queued, width=1, color=Color.SOFT, label="wait for this machine, p99")
-        panel(latency, f"Latency of write requests, all {run.words.collection}s", y="ms, logarithmic", log=True)
-        stack(quiet, [(written, Color.CALM, "stored")], width=1)
-        steps(quiet, offered, width=1, color=Color.INK, label="offered by clients")
-        steps(quiet, refused, width=1, color=Color.ORANGE, label="refused by DynamoDB")
-        panel(
-            quiet,
-            f"Writes to the {run.history.conversations - 1} quiet {run.words.collection}s",
-            y="writes/s",
-            x=X_LABEL,
+    written: float = 0.0
+    refused: float = 0.0
+    read: float = 0.0
+
+    def add(self, row: TimelineRow) -> None:
+        """Add what a physical key took."""
+        self.written += row.write_wcu
+        self.refused += row.throttled_wcu
+        self.read += row.read_rcu
+
+
+def record(run: Run) -> Mapping[str, Any]:
+    """Build the feed of the page of heat from what DynamoDB's model saw; its clock begins with the workload."""
+    rows = list(_known_rows(run))
+    length = max((row.at_ms / 1000 for row, _ in rows), default=run.started_at) + 1 - run.started_at
+    step = length / COLUMNS
+    loads: list[defaultdict[str, Load]] = [defaultdict(Load) for _ in range(COLUMNS)]
+    total = Counter[str]()
+    for row, name in rows:
+        loads[int((row.at_ms / 1000 - run.started_at) / step)][name].add(row)
+        total[name] += row.writes + row.throttled_writes + row.reads
+    names = {name for name, _ in total.most_common(MOST_KEYS)}
+    looks = []
+    for column, seen in enumerate(loads, 1):
+        routes = [_describe(run, name, load, column * step, step) for name, load in seen.items() if name in names]
+        looks.append({**ALL_SEEN, "at": format_time(int(1000 * column * step)), "seconds": step, "routes": routes})
+    return {
+        "looks": looks,
+        "state": [("", say_course(run))],
+        "about": f"What DynamoDB's model took and refused, every attempt counted: means of {step:.1f} s.",
+        "window_seconds": length,
+        "every": step / 2,
+        "mean_seconds": step,
+        "routes": {run.summary.hot_conversation: _describe_hot(run)},
+    }
+
+
+def say_course(run: Run) -> str:
+    """Say when the hot key was refused, raised and closed, by the figures of the run."""
+    summary, throttles = run.summary, run.throttles
+    refused = throttles.before_raise + throttles.after_raise
+    raised, closed = summary.onset_to_raise_seconds, summary.seconds_until_closed
+    return (
+        f"{summary.hot_conversation} became hot {run.played.hot.begins - run.started_at:.0f} s after the start"
+        + (" and was not raised. " if raised is None else f" and was raised {raised:.1f} s later. ")
+        + (
+            f"{refused:,} of its writes were refused, {throttles.after_raise:,} of them after the raise."
+            if refused
+            else ""
         )
-
-    label = f"Latency of write requests, and writes a second to the quiet {run.words.collection}s, over time"
-    return draw(paint, name="latency", label=label, heights=(180, 150))
-
-
-def _mark_time(run: Run, *axes: Axes) -> None:
-    """Mark in each panel when the conversation was hot, and when N was raised."""
-    for axis in axes:
-        axis.set_xlim(0, run.length)
-        hot = run.played.hot
-        begins, ends = hot.begins - run.started_at, hot.ends - run.started_at
-        axis.axvspan(begins, ends, color=Color.BAND, label="hot period", zorder=0.4)
-        for raised in run.raises:
-            seen = raised.seen_at - run.started_at
-            axis.axvline(seen, color=Color.PURPLE, linewidth=1.2, linestyle=":", label="N is raised")
+        + ("" if closed is None else f" It was closed {closed:.0f} s after the heat.")
+    )
 
 
-def _mark_limit(run: Run, axis: Axes) -> None:
-    limit = run.summary.partition_limit_wcu
-    axis.axhline(limit, color=Color.YELLOW, linewidth=1.4, linestyle="--", label=f"one partition takes {limit:g}")
+def _known_rows(run: Run) -> Iterator[tuple[TimelineRow, str]]:
+    """Yield the rows of the application's keys since the start, each with its key."""
+    names = {name for _, name in run.played.recorder.offered_at}
+    for row in run.timeline:
+        name = re.sub(r"#_?\d+$", "", row.key)
+        if name in names and row.at_ms / 1000 >= run.started_at:
+            yield row, name
 
 
-def _by_second(run: Run, values: Iterable[tuple[float, float]]) -> Mapping[int, list[float]]:
-    seconds: dict[int, list[float]] = defaultdict(list)
-    for at, value in values:
-        if run.started_at <= at < run.started_at + run.length:
-            seconds[int(at - run.started_at)].append(value)
-    return seconds
+def _describe(run: Run, name: str, load: Load, at: float, step: float) -> Mapping[str, Any]:
+    """Describe the load of a key in one column, as a row of a look; `at` is in seconds since the start."""
+    offered = load.written + load.refused
+    is_hot = name == run.summary.hot_conversation
+    closed_at = max((moment for moment in run.closes if moment <= at), default=None) if is_hot else None
+    raises = [one for one in run.raises if one.seen_at - run.started_at <= at] if is_hot and closed_at is None else []
+    shard_count = max((one.shard_count for one in raises), default=0)
+    return {
+        "conversation_id": name,
+        "wcu_per_second": round(offered / step, 1),
+        "throttled_share": round(load.refused / offered, 3) if offered else 0.0,
+        "rcu_per_second": round(load.read / step, 1),
+        "shard_count": shard_count,
+        "capacity_wcu_per_second": run.summary.hot_threshold_wcu * max(1, shard_count),
+        "closed_at": None if closed_at is None else format_time(int(1000 * closed_at)),
+    }
 
 
-def _count(run: Run, counts: Iterable[tuple[float, float]]) -> list[float]:
-    """Add up counts second by second."""
-    seconds = _by_second(run, counts)
-    return [sum(seconds.get(second, ())) for second in range(run.length)]
+def _describe_hot(run: Run) -> Mapping[str, Any]:
+    """Describe the route of the hot key, and what its keys took while it was hot."""
+    hot, name = run.played.hot, run.summary.hot_conversation
+    loads: defaultdict[str, Load] = defaultdict(Load)
+    for row in run.timeline:
+        if is_key_of(row.key, name) and hot.begins <= row.at_ms / 1000 < hot.ends:
+            loads[row.key].add(row)
+    length = hot.ends - hot.begins
+    steps = [(one.since_ms / 1000, str(one.shard_count), one.seen_at - run.started_at, "raised") for one in run.raises]
+    steps += [(run.started_at + at, "0", at, "closed") for at in run.closes]
+    return {
+        "steps": [
+            (format_time(int(1000 * since))[:19].replace("T", " "), n, f"{what} {at:.1f} s after the start")
+            for since, n, at, what in sorted(steps)
+        ],
+        "decision": "",
+        "shards": [
+            {
+                "key": key,
+                "wcu_per_second": load.written / length,
+                "refused_wcu_per_second": load.refused / length,
+                "rcu_per_second": load.read / length,
+            }
+            for key, load in sorted(loads.items(), key=lambda one: (len(one[0]), one[0]))
+        ],
+        "over": "mean while it was hot",
+    }
 
 
-def _latency(run: Run, share: float, latencies: Iterable[tuple[float, float]]) -> list[float | None]:
-    """Find a quantile of each second's latencies, in ms."""
-    seconds = _by_second(run, latencies)
-    known = (sorted(seconds.get(second, ())) for second in range(run.length))
-    return [1000 * nearest_rank(values, share) if values else None for values in known]
+def number(value: float | str | None, digits: int = 3) -> str:
+    """Write a number the way people read it; texts stay as they are, and what is not known is a dash."""
+    if value is None:
+        return "-"
+    if isinstance(value, str):
+        return value
+    if 0 < abs(value) < 10**-digits:
+        return f"{value:.0e}".replace("e-0", "e-")
+    text = f"{value:,.{digits}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def percent(part: float, whole: float) -> str:
+    """Write a share."""
+    share = 100 * part / whole if whole else 0.0
+    return "0 %" if not part else f"{share:.1f} %" if share >= 0.1 else "< 0.1 %"

@@ -15,10 +15,11 @@ from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from tools.history import Verdict
+from tools.play.browser import NoBrowserError, take_pictures
 from tools.play.client import Client, HttpApi, Recorder, browse, list_closing_reads, open_session, play, read_all
 from tools.play.cooling import NOT_CLOSED, CoolDown, close_settings, close_times
 from tools.play.readers import ReadRush, count_origins, describe_rush
-from tools.play.report import Played, Run, build_pictures, build_report, remove_results
+from tools.play.report import Played, Run, build_report, remove_results
 from tools.play.scale import Scale
 from tools.play.stack import Stack, environment_options
 from tools.play.verdict import (
@@ -160,9 +161,14 @@ async def demonstrate(
         ready = await with_signs_of_life(stack.ready(), console, lambda: f"starting: {stack.step}")
         console.print(f"the local run serves {ready['api_url']} (after {now() - started_at:.1f} s)")
         played = await _unless_it_ends(stack, _perform(plan, ready, console=console, now=now))
-        console.print("everything was read; stopping the local run, then judging and drawing")
+        console.print("everything was read; stopping the local run, then judging")
     conclusion = asyncio.to_thread(_conclude, plan, played, began=started_at, ended_at=now())
-    return await with_signs_of_life(conclusion, console, lambda: "still drawing")
+    run = await with_signs_of_life(conclusion, console, lambda: "still judging")
+    try:
+        await with_signs_of_life(take_pictures(plan.report_file), console, lambda: "taking screenshots")
+    except (NoBrowserError, TimeoutError) as error:
+        console.print(f"no screenshots: {error}", markup=False)
+    return run
 
 
 def _up_options(plan: Plan) -> tuple[str, ...]:
@@ -329,7 +335,7 @@ def _conclude(plan: Plan, played: Played, *, began: float, ended_at: float) -> R
         summary=summary,
         history=history,
         throttles=throttles,
-        machine=measure_machine([timing.queued_seconds for timing in recorder.timings], recorder.late_seconds),
+        machine=measure_machine(recorder.queued_seconds, recorder.late_seconds),
         timeline=timeline,
         words=plan.application,
         done=_tell(plan, played, history),
@@ -343,10 +349,7 @@ def _write_down(plan: Plan, run: Run) -> None:
     plan.out_dir.mkdir(parents=True, exist_ok=True)
     document = {**summary_document(run.summary, run.history, run.judgement, run.machine), **plan.variant.facts()}
     plan.summary_file.write_text(json.dumps(document, indent=2) + "\n")
-    pictures = build_pictures(run)
-    plan.report_file.write_text(build_report(run, pictures), encoding="utf-8")
-    for name, picture in pictures.items():
-        (plan.out_dir / f"{name}.svg").write_text(picture.file(), encoding="utf-8")
+    plan.report_file.write_text(build_report(run), encoding="utf-8")
 
 
 def _tell(plan: Plan, played: Played, history: Verdict) -> tuple[str, ...]:
