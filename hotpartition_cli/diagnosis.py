@@ -1,6 +1,6 @@
 """What CloudWatch and Contributor Insights say of a DynamoDB table -> findings and advice. Pure.
 
-The rules are `RULES`: the cause of refusals, and where they fell -> the finding, the cure, the lines to write. A hot
+The rules are `HOT` and `SHORT_OF`: the cause of refusals, and where they fell -> what it means and what helps. A hot
 partition takes two signals: refusals for a key range, and keys that lead them. A key that leads the traffic alone is
 traffic concentration. Nothing of hotpartition is advised where capacity, a quota or a maximum is the cause.
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import product
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -101,89 +100,84 @@ class Seen:
     """What could not be read, and why."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """What refusals mean, and what helps; `{…}` are figures of the place (`_figures`)."""
+class Rule(NamedTuple):
+    """What refusals mean, and what helps; `{…}` are figures of a place (`_figures`). A hot partition alone has code."""
 
     finding: str
     meaning: str
     advice: str
     code: tuple[str, ...] = ()
-    is_hot: bool = False
+
+    @property
+    def is_hot(self) -> bool:
+        """Whether a partition is hot."""
+        return bool(self.code)
 
 
 _GROWS = (
     " If {sort} only grows, as a time does, DynamoDB's own split for heat does not help: new items all go to one end."
 )
-_WRITE = Rule(
-    finding="hot partition",
-    meaning="One key range was asked for more writes than a partition serves (1,000 WCU/s).{who}",
-    advice="Spread the key over shards, by its load or by a number that you set.{grows}",
-    code=("ShardedTable(table, shards=in_band())", "ShardedTable(table, shards=fixed({n}))"),
-    is_hot=True,
-)
-_WRITE_INDEX = Rule(
-    finding="hot index partition",
-    meaning="One key range of the index was asked for more writes than a partition serves, and held up the table.{who}",
-    advice="Spread the index's key over shards; the table's own keys may stay.",
-    code=('ShardedTable(table, shards=fixed(0), indexes=[ShardedIndex("{index}", "{hash}", fixed({n}))])',),
-    is_hot=True,
-)
 _READ = Rule(
-    finding="read-hot partition",
-    meaning="One key range was asked for more reads than a partition serves (3,000 RCU/s).{who}",
-    advice="Keep what is read most in memory; more shards would make each page dearer.",
-    code=("ReadCache(seconds=1).get(key, load=…)", "ShardedTable(table, shards=adaptive()).query(…, cache=True)"),
-    is_hot=True,
+    "read-hot partition",
+    "One key range was asked for more reads than a partition serves (3,000 RCU/s).{who}",
+    "Keep what is read most in memory; more shards would make each page dearer.",
+    ("ReadCache(seconds=1).get(key, load=…)", "ShardedTable(table, shards=adaptive()).query(…, cache=True)"),
 )
-_CAPACITY = Rule(
-    finding="too little capacity",
-    meaning="The provisioned capacity was used up. This is not a hot key.",
-    advice="Raise the provisioned {operation} capacity, let it scale, or switch to on-demand.",
-)
-_ACCOUNT = Rule(
-    finding="account limit",
-    meaning="The account's limit for tables of the region was used up. This is not a hot key.",
-    advice="Ask for a higher quota (Service Quotas, DynamoDB).",
-)
-_MAXIMUM = Rule(
-    finding="on-demand maximum",
-    meaning="The table's own maximum of on-demand {operation} units was reached. This is not a hot key.",
-    advice="Raise the maximum on-demand throughput, if the load is meant.",
-)
-RULES: Mapping[Cause, Mapping[tuple[str, bool], Rule]] = {
-    Cause.KEY_RANGE: {
-        ("Write", False): _WRITE,
-        ("Write", True): _WRITE_INDEX,
-        ("Read", False): _READ,
-        ("Read", True): _READ,
-    },
-    **{
-        cause: dict.fromkeys(product(("Read", "Write"), (False, True)), rule)
-        for cause, rule in ((Cause.PROVISIONED, _CAPACITY), (Cause.ACCOUNT, _ACCOUNT), (Cause.MAXIMUM, _MAXIMUM))
-    },
+HOT: Mapping[tuple[str, bool], Rule] = {
+    ("Write", False): Rule(
+        "hot partition",
+        "One key range was asked for more writes than a partition serves (1,000 WCU/s).{who}",
+        "Spread the key over shards, by its load or by a number that you set.{grows}",
+        ("ShardedTable(table, shards=in_band())", "ShardedTable(table, shards=fixed({n}))"),
+    ),
+    ("Write", True): Rule(
+        "hot index partition",
+        "One key range of the index was asked for more writes than a partition serves, and held up the table.{who}",
+        "Spread the index's key over shards; the table's own keys may stay.",
+        ('ShardedTable(table, shards=fixed(0), indexes=[ShardedIndex("{index}", "{hash}", fixed({n}))])',),
+    ),
+    ("Read", False): _READ,
+    ("Read", True): _READ,
 }
-"""Cause, operation, and whether an index refused -> what it means."""
-SHORT = Rule(
-    finding="too little capacity",
-    meaning="Refusals name a key range, and the provisioned capacity is used up far below a partition's limit: a small"
-    " table has small partitions.",
-    advice="Raise the provisioned {operation} capacity first, and look again.",
+"""Refusals for a key range: the operation, and whether an index refused -> what it means."""
+SHORT_OF: Mapping[Cause, Rule] = {
+    Cause.PROVISIONED: Rule(
+        "too little capacity",
+        "The provisioned capacity was used up. This is not a hot key.",
+        "Raise the provisioned {operation} capacity, let it scale, or switch to on-demand.",
+    ),
+    Cause.ACCOUNT: Rule(
+        "account limit",
+        "The account's limit for tables of the region was used up. This is not a hot key.",
+        "Ask for a higher quota (Service Quotas, DynamoDB).",
+    ),
+    Cause.MAXIMUM: Rule(
+        "on-demand maximum",
+        "The table's own maximum of on-demand {operation} units was reached. This is not a hot key.",
+        "Raise the maximum on-demand throughput, if the load is meant.",
+    ),
+}
+"""Refusals for another cause, wherever they fell."""
+SMALL = Rule(
+    "too little capacity",
+    "Refusals name a key range, and the provisioned capacity is used up far below a partition's limit: a small table"
+    " has small partitions.",
+    "Raise the provisioned {operation} capacity first, and look again.",
 )
 CONCENTRATED = Rule(
-    finding="traffic concentration",
-    meaning="{who} No key range refused anything: this is no hot partition yet.",
-    advice="Nothing is refused. Keep Contributor Insights on, and look again when it is.",
+    "traffic concentration",
+    "{who} No key range refused anything: this is no hot partition yet.",
+    "Nothing is refused. Keep Contributor Insights on, and look again when it is.",
 )
 NOTHING = Rule(
-    finding="nothing refused",
-    meaning="DynamoDB refused nothing in this time.",
-    advice="You do not need hotpartition for this table. Metrics are some minutes late: a rush of now is not seen.",
+    "nothing refused",
+    "DynamoDB refused nothing in this time.",
+    "You do not need hotpartition for this table. Metrics are some minutes late: a rush of now is not seen.",
 )
 UNUSED = Rule(
-    finding="no data",
-    meaning="CloudWatch has no figures of this time: the table was not used, or its metrics are late.",
-    advice="Look again in some minutes, or further back (--hours).",
+    "no data",
+    "CloudWatch has no figures of this time: the table was not used, or its metrics are late.",
+    "Look again in some minutes, or further back (--hours).",
 )
 
 
@@ -205,19 +199,16 @@ def diagnose(seen: Seen) -> Outcome:
 
 
 def _findings_of(place: Place, *, is_provisioned: bool) -> Iterator[dict[str, Any]]:
-    is_refused_by_range = False
     for operation, limit in (("Write", KEY_WCU), ("Read", KEY_RCU)):
+        is_short = is_provisioned and place.count(operation, Cause.PROVISIONED)
+        hot = (
+            SMALL if is_short and place.peak(operation) < FAR_BELOW * limit else HOT[operation, place.index is not None]
+        )
         for cause in Cause:
-            if not place.count(operation, cause):
-                continue
-            rule = RULES[cause][operation, place.index is not None]
-            if rule.is_hot:
-                is_refused_by_range = True
-                is_short = is_provisioned and place.peak(operation) < FAR_BELOW * limit
-                if is_short and place.count(operation, Cause.PROVISIONED):
-                    rule = SHORT
-            yield _describe(rule, place, operation, cause)
-    if not is_refused_by_range and place.accessed and place.accessed[0].share >= LEADS:
+            if place.count(operation, cause):
+                yield _describe(SHORT_OF.get(cause, hot), place, operation, cause)
+    is_refused = any(place.count(operation, Cause.KEY_RANGE) for operation in ("Read", "Write"))
+    if not is_refused and place.accessed and place.accessed[0].share >= LEADS:
         yield _describe(CONCENTRATED, place, leaders=place.accessed)
 
 

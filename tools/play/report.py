@@ -12,7 +12,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from hotpartition.core.timestamps import format_time
+from hotpartition.core.times import format_time
 from hotpartition_cli.heat import PAGE, build_policy
 from tools.history import Verdict
 from tools.local.metering import TimelineRow

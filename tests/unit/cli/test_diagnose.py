@@ -11,7 +11,7 @@ from botocore.stub import ANY, Stubber
 
 import hotpartition
 from hotpartition_cli.diagnose import Reader
-from hotpartition_cli.diagnosis import RULES, Cause, Insights, Leader, Place, Seen, diagnose, gather_bars
+from hotpartition_cli.diagnosis import HOT, SHORT_OF, Cause, Insights, Leader, Place, Seen, diagnose, gather_bars
 from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run
 from hotpartition_cli.views import VIEWS, draw_bars
@@ -78,13 +78,14 @@ def test_a_situation_has_its_finding_and_its_advice(situation):
 
 
 def test_each_advice_names_what_there_is():
-    """Public names alone; and every cause has its rule, of which only a key range's is hot."""
-    code = " ".join(line for rules in RULES.values() for rule in rules.values() for line in rule.code)
+    """Public names alone; and every cause has its rule."""
+    code = " ".join(line for rule in HOT.values() for line in rule.code)
     named = set(re.findall(r"(?<![.\w])([A-Za-z_]+)\(", code))
     assert named
     assert named <= set(hotpartition.__all__)
-    assert {cause for cause, rules in RULES.items() if any(rule.is_hot for rule in rules.values())} == {RANGE}
-    assert all(len(rules) == 4 for rules in RULES.values())
+    assert all(rule.is_hot for rule in HOT.values())
+    assert SHORT_OF.keys() == {*Cause} - {RANGE}
+    assert not any(rule.is_hot for rule in SHORT_OF.values())
 
 
 @pytest.mark.parametrize(("units", "share", "n"), [(60_000, 1.0, 4), (60_000, 0.5, 2), (300_000, 0.9, 14)])
