@@ -76,8 +76,8 @@ def test_learning_never_takes_anything_away():
     """An emptied or set-back Redis does not shrink what is known, and tells writers nothing."""
     subject = cache()
     subject.learn("c", 0, shown=FOUR)
-    known = subject.learn("c", 10, told=route_of((8, 5)))
-    assert (known.told, known.shown) == (route_of((4, 0), (8, 5)), FOUR)
+    known = subject.learn("c", 10, hinted=route_of((8, 5)))
+    assert (known.hinted, known.shown) == (route_of((4, 0), (8, 5)), FOUR)
     assert subject.learn("c", 20)[:2] == known[:2]
 
 

@@ -164,8 +164,8 @@ class Operations:
             in_registry=is_in_registry,
         )
         warnings = self._raise_warnings(route, generation, now_ms, is_changed=is_changed, is_in_registry=is_in_registry)
-        told = None if self._registry is None else is_in_registry
-        return RaiseByHand(collection, generation, is_changed, before, route, told, warnings)
+        in_registry = None if self._registry is None else is_in_registry
+        return RaiseByHand(collection, generation, is_changed, before, route, in_registry, warnings)
 
     def close_by_hand(
         self, collection: str, *, is_dry_run: bool = False, is_timed: bool = False, by: str | None = None

@@ -104,7 +104,7 @@ class RegistryRoutes:
         known = self._cache.get_fresh(collection, now_ms)
         if known is None:
             known = self._ask_registry(collection, now_ms) or self._cache.peek(collection)
-        return ReadRoute(known.told, known.copies if now_ms < known.fresh_until_ms + COPIES_KNOWN_MS else 0)
+        return ReadRoute(known.hinted, known.copies if now_ms < known.fresh_until_ms + COPIES_KNOWN_MS else 0)
 
     def learn(
         self, collection: str, shown: JournalEntry, *, hint: Route | None = None, is_strong: bool = False
@@ -158,7 +158,7 @@ class RegistryRoutes:
 
     def _ask(self, collection: str, now_ms: int, *, is_brief: bool) -> Known | None:
         try:
-            told, copies = self._look_up(collection)
+            hinted, copies = self._look_up(collection)
         except RegistryForeignError:
             return None
         except RegistryUnavailableError:
@@ -166,8 +166,8 @@ class RegistryRoutes:
             return None
         with self._lock:
             if self._journal is not None:
-                keep_newest(self._unchecked, collection, told, MAX_ROUTES)
-            return self._cache.learn(collection, now_ms, told=told, copies=copies, is_brief=is_brief)
+                keep_newest(self._unchecked, collection, hinted, MAX_ROUTES)
+            return self._cache.learn(collection, now_ms, hinted=hinted, copies=copies, is_brief=is_brief)
 
     def _look_up(self, collection: str) -> ReadRoute:
         """Ask Redis in one round trip."""
@@ -182,9 +182,9 @@ class RegistryRoutes:
         less long then.
         """
         with self._lock:
-            told = self._unchecked.pop(collection, EMPTY_ROUTE)
+            hinted = self._unchecked.pop(collection, EMPTY_ROUTE)
             known = self._cache.peek(collection).shown
-            news = told.minus(known)
+            news = hinted.minus(known)
             if not news:
                 self._unconfirmed.pop(collection, None)
                 return known
@@ -194,7 +194,7 @@ class RegistryRoutes:
             return known
         shown = self._ask_journal(collection)
         if shown is not None:
-            absent = told.minus(known.union(shown))
+            absent = hinted.minus(known.union(shown))
             pause_ms = min(2 * pause_ms, MAX_LOOKUP_PAUSE_MS) if absent <= before.members else LOOKUP_PAUSE_MS
             before = _Unconfirmed(absent, now_ms, pause_ms)
         is_brief = is_brief or shown is None or bool(before.members)

@@ -64,7 +64,7 @@ class Routes(Protocol):
 class Known(NamedTuple):
     """What is known of a collection's route."""
 
-    told: Route = EMPTY_ROUTE
+    hinted: Route = EMPTY_ROUTE
     """What Redis or the journal showed: reads begin by it."""
     shown: Route = EMPTY_ROUTE
     """What the journal showed: items are placed by it."""
@@ -118,7 +118,7 @@ class RouteCache:
         collection: str,
         now_ms: int,
         *,
-        told: Route = EMPTY_ROUTE,
+        hinted: Route = EMPTY_ROUTE,
         shown: Route = EMPTY_ROUTE,
         copies: int | None = None,
         is_brief: bool = False,
@@ -131,7 +131,7 @@ class RouteCache:
         known = self._entries.get(collection, NOTHING_KNOWN)
         longest_ms = min(self._ttl_ms, BRIEF_TTL_SECONDS * 1000) if is_brief else self._ttl_ms
         merged = Known(
-            known.told.union(told).union(shown),
+            known.hinted.union(hinted).union(shown),
             known.shown.union(shown),
             now_ms + longest_ms * (1 - TTL_JITTER * self._random()),
             known.copies if copies is None else copies,

@@ -50,7 +50,7 @@ class RedisRegistry:
             RegistryForeignError: the key is of another type, or holds far more than a route does.
         """
         key = route_key(self._table_name, collection)
-        with self._telling_of_foreign_data(collection):
+        with self._reporting_foreign_data(collection):
             # Whole in one round trip, unless it is larger than that; SMEMBERS would read it whatever its size.
             response: Any = self._connection.call(key, lambda client: client.sscan(key, count=MAX_ROUTE_MEMBERS))
             return self._read(collection, key, response)
@@ -63,7 +63,7 @@ class RedisRegistry:
         """
         key, mark_key = route_key(self._table_name, collection), read_hot_key(self._table_name, collection)
         commands = ("SSCAN", key, 0, "COUNT", MAX_ROUTE_MEMBERS), ("GETRANGE", mark_key, 0, MAX_MARK_LENGTH)
-        with self._telling_of_foreign_data(collection):
+        with self._reporting_foreign_data(collection):
             response, mark = self._connection.call(
                 key, lambda client: client.run_together(key, *commands), with_key=mark_key
             )
@@ -80,7 +80,7 @@ class RedisRegistry:
         if not texts:
             return
         key = route_key(self._table_name, collection)
-        with self._telling_of_foreign_data(collection):
+        with self._reporting_foreign_data(collection):
             self._connection.call(key, lambda client: client.sadd(key, *texts))
 
     def mark_warm(self, collection: str, keep_ms: int) -> None:
@@ -118,7 +118,7 @@ class RedisRegistry:
             raise RegistryForeignError(f"{key} has more than {MAX_ROUTE_MEMBERS} members")
         known, foreign = _parse(members)
         if foreign:
-            self._tell(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
+            self._report(collection, f"{len(foreign)} members are no generations: {foreign[0][:NAMED_BYTES]!r} ...")
         return Route.of(known)
 
     def _read_mark(self, collection: str, key: str, mark: str) -> int:
@@ -127,18 +127,18 @@ class RedisRegistry:
             return 0
         if mark == str(PAGE_COPIES):
             return PAGE_COPIES
-        self._tell(collection, f"{key} does not hold {PAGE_COPIES}: {mark!r}")
+        self._report(collection, f"{key} does not hold {PAGE_COPIES}: {mark!r}")
         return 0
 
     @contextmanager
-    def _telling_of_foreign_data(self, collection: str) -> Iterator[None]:
+    def _reporting_foreign_data(self, collection: str) -> Iterator[None]:
         try:
             yield
         except RegistryForeignError as error:
-            self._tell(collection, str(error))
+            self._report(collection, str(error))
             raise
 
-    def _tell(self, collection: str, reason: str) -> None:
+    def _report(self, collection: str, reason: str) -> None:
         if self._telemetry is not None:
             self._telemetry.event("foreign data in redis skipped", collection=collection, reason=reason)
 

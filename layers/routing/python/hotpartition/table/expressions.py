@@ -169,8 +169,8 @@ class Conditions:
         return self.request.get("ExpressionAttributeValues") or {}
 
 
-def _read_comparison(told: Sequence[str], names: Mapping[str, str], values: Mapping[str, Any]) -> Comparison:
-    match told:
+def _read_comparison(words: Sequence[str], names: Mapping[str, str], values: Mapping[str, Any]) -> Comparison:
+    match words:
         case ["begins_with", "(", name, ",", value, ")"]:  # names of functions have one spelling, keywords any
             operator, operands = "BEGINS_WITH", [value]
         case [name, word, first, joint, last] if (word.upper(), joint.upper()) == ("BETWEEN", "AND"):
@@ -178,7 +178,7 @@ def _read_comparison(told: Sequence[str], names: Mapping[str, str], values: Mapp
         case [name, operator, value] if operator in _COMPARISONS:
             operands = [value]
         case _:
-            raise UnreadableExpressionError(f"{' '.join(told)} is no part of a key condition")
+            raise UnreadableExpressionError(f"{' '.join(words)} is no part of a key condition")
     if not set(operands) <= values.keys():
         raise UnreadableExpressionError("a value is missing")
     return Comparison(names.get(name, name), operator, tuple([values[token] for token in operands]))

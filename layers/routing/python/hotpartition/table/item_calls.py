@@ -394,7 +394,7 @@ _OPERATIONS = {"put_item": "PutItem", "update_item": "UpdateItem", "delete_item"
 
 
 class ItemCalls:
-    """Carries them out. Safe under threads."""
+    """The calls about items of one table. Safe under threads."""
 
     def __init__(self, table: Boto3Table, sharding: Sharding, changer: Changer) -> None:
         self.table = table

@@ -197,24 +197,27 @@ class _ValueKeys:
         """Read a page of one value's items."""
         page = read_page(self._sharding, requests, wanted)
         if "LastEvaluatedKey" in page:
-            told = self._told(page)
-            page["LastEvaluatedKey"] = {self._index.index.hash: wanted.collection, self._index.names.partition: told}
+            progress = self._progress(page)
+            page["LastEvaluatedKey"] = {
+                self._index.index.hash: wanted.collection,
+                self._index.names.partition: progress,
+            }
         return page
 
     def _starts(self, collection: str, start: Any) -> dict[str, Attributes]:
         """Read how far each shard was read; DynamoDB itself checks the keys."""
         if start is None:
             return {}
-        told = start.get(self._index.names.partition) if isinstance(start, Mapping) else None
-        if not isinstance(told, Mapping) or start.get(self._index.index.hash) != collection:
+        progress = start.get(self._index.names.partition) if isinstance(start, Mapping) else None
+        if not isinstance(progress, Mapping) or start.get(self._index.index.hash) != collection:
             raise ValueError(f"ExclusiveStartKey should be a LastEvaluatedKey of this query, not {start!r}")
         starts: dict[str, Attributes] = {}
-        for shard, key in told.items():
+        for shard, key in progress.items():
             partition_key = self._form.shard_key(collection, int(shard))
             starts[partition_key] = {**key, self._index.names.partition: partition_key}
         return starts
 
-    def _told(self, page: Attributes) -> Attributes:
+    def _progress(self, page: Attributes) -> Attributes:
         """Say how far each shard was read, by its number."""
         name = self._index.names.partition
         return {

@@ -137,8 +137,8 @@ class Requests:
             raise
         self.metadata = response.get("ResponseMetadata", {})
         self.was_retried = self.metadata.get("RetryAttempts", 0) > 0
-        told = response.pop("ConsumedCapacity", ())
-        consumed = [told] if isinstance(told, Mapping) else told
+        reported = response.pop("ConsumedCapacity", ())
+        consumed = [reported] if isinstance(reported, Mapping) else reported
         if self._is_reported:
             self._consumed.extend(consumed)
         units = sum(part.get("Table", part).get("CapacityUnits", 0.0) for part in consumed)
@@ -275,6 +275,6 @@ def curl() -> Transport:
         from hotpartition.dynamodb.curl_table import CurlTable  # noqa: PLC0415 - pycurl is an extra of the package
     except ModuleNotFoundError as error:
         raise ImportError(f"curl() needs {error.name}: pip install 'hotpartition[curl]'", name=error.name) from error
-    from hotpartition.runtime.environment import find_certificates  # noqa: PLC0415 - only libcurl is told them
+    from hotpartition.runtime.environment import find_certificates  # noqa: PLC0415 - only libcurl takes them
 
     return lambda table, clock, budget_ms: CurlTable(table, clock, budget_ms, find_certificates({}))

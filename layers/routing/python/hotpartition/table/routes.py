@@ -101,8 +101,8 @@ class LoggedTelemetry:
 
     def event(self, message: str, **facts: object) -> None:
         """Implement `Telemetry.event`."""
-        told = ", ".join(f"{name}={fact}" for name, fact in facts.items())
-        _logger.info("%s: %s", message, told, extra=facts)
+        listed = ", ".join(f"{name}={fact}" for name, fact in facts.items())
+        _logger.info("%s: %s", message, listed, extra=facts)
 
     def flush(self) -> None:
         """Implement `Telemetry.flush`."""

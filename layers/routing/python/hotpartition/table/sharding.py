@@ -70,10 +70,10 @@ class ByAttribute:
             InvalidRequestError: the item does not have the attribute, or it is not a string, number or binary.
         """
         if self.attribute not in item:
-            told = self.of_key(schema, item)
-            if told is None:
+            named = self.of_key(schema, item)
+            if named is None:
                 raise InvalidRequestError.of(self.attribute, "is what the shard is chosen by: every item must have it")
-            return told
+            return named
         return self.of_value(schema, item, item[self.attribute])
 
     def of_key(self, schema: Schema, key: Mapping[str, Any]) -> str | None:
@@ -92,9 +92,9 @@ class ByAttribute:
             text = text_of(value)
         except TypeError as error:
             raise InvalidRequestError.of(self.attribute, str(error)) from error
-        told = self.of_key(schema, key)
-        if told not in {None, text}:
-            raise InvalidRequestError.of(self.attribute, f"is {text!r}, but the item's key says {told!r} (from_key)")
+        named = self.of_key(schema, key)
+        if named not in {None, text}:
+            raise InvalidRequestError.of(self.attribute, f"is {text!r}, but the item's key says {named!r} (from_key)")
         return text
 
     def of_nothing(self, meeting: str | None = None) -> str:
