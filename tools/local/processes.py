@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import IO, Any
@@ -75,6 +75,16 @@ async def is_listening(process: asyncio.subprocess.Process, port: int, *, second
             writer.close()
             return True
     return False
+
+
+async def wait_until(condition: Callable[[], Awaitable[bool]], *, seconds: float) -> bool:
+    """Wait until a condition holds; False when it takes too long."""
+    deadline = time.monotonic() + seconds
+    while not await condition():
+        if time.monotonic() > deadline:
+            return False
+        await asyncio.sleep(_POLL_SECONDS)
+    return True
 
 
 def free_port() -> int:

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import secrets
 import ssl
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ import trustme
 
 from hotpartition.redis.cluster import ACCESS
 from tools.local.errors import LocalRunError
-from tools.local.processes import free_port
+from tools.local.processes import free_port, wait_until
 from tools.local.redis_server import Access, RedisServer
 
 FUNCTIONS_USER = "hotpartition"
@@ -31,7 +30,6 @@ _PASSWORD_BYTES = 32
 
 _CHUNK_BYTES = 65536
 _PATIENCE_SECONDS = 60.0
-_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,7 +253,7 @@ class RedisNodes:
         # Sent at its next attempt to connect: the primary knows no such user and turns it away.
         await _order(replica, "CONFIG", "SET", "masteruser", "nobody", "masterauth", "nothing")
         await _order(self._primary, "CLIENT", "KILL", "TYPE", "replica")
-        await _wait_for(lambda: _says(replica, "INFO", "replication", text="master_link_status:down"))
+        await _agree(lambda: _says(replica, "INFO", "replication", text="master_link_status:down"))
 
     async def fail_over(self) -> None:
         """Kill the primary and promote its replica, as it is. The next `start` makes the old primary a replica."""
@@ -263,7 +261,7 @@ class RedisNodes:
         await self._primary.kill()
         # Not the vote of a majority, which one primary and its replica do not have.
         await _order(replica, "CLUSTER", "FAILOVER", "TAKEOVER")
-        await _wait_for(lambda: _says(replica, "INFO", "replication", text="role:master"))
+        await _agree(lambda: _says(replica, "INFO", "replication", text="role:master"))
         await _order(replica, "CONFIG", "SET", "masteruser", "", "masterauth", "")
         self._primary = replica
 
@@ -285,8 +283,8 @@ class RedisNodes:
         meeting = ("CLUSTER", "MEET", "127.0.0.1", str(self._primary.port), str(self._primary.bus_port))
         await _order(replica, *meeting)
         # An error until the two have shaken hands.
-        await _wait_for(lambda: _says(replica, "CLUSTER", "REPLICATE", primary_id, text="+OK"))
-        await _wait_for(lambda: _says(replica, "INFO", "replication", text="master_link_status:up"))
+        await _agree(lambda: _says(replica, "CLUSTER", "REPLICATE", primary_id, text="OK"))
+        await _agree(lambda: _says(replica, "INFO", "replication", text="master_link_status:up"))
 
 
 async def _order(node: RedisServer, *command: str) -> str:
@@ -300,9 +298,6 @@ async def _says(node: RedisServer, *command: str, text: str) -> bool:
     return text in await node.ask(*command)
 
 
-async def _wait_for(condition: Callable[[], Awaitable[bool]]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not await condition():
-        if time.monotonic() > deadline:
-            raise LocalRunError(f"the nodes of Redis do not agree after {_PATIENCE_SECONDS:.0f} s")
-        await asyncio.sleep(_POLL_SECONDS)
+async def _agree(condition: Callable[[], Awaitable[bool]]) -> None:
+    if not await wait_until(condition, seconds=_PATIENCE_SECONDS):
+        raise LocalRunError(f"the nodes of Redis do not agree after {_PATIENCE_SECONDS:.0f} s")

@@ -6,19 +6,20 @@ import asyncio
 import importlib.util
 import shutil
 import signal
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from redis.asyncio.connection import Connection
+from redis.exceptions import RedisError, ResponseError
+
 from tools.local.errors import LocalRunError, log_tail
-from tools.local.processes import free_port, kill, send_signal, start_process
+from tools.local.processes import free_port, kill, send_signal, start_process, wait_until
 
 BINARY_VARIABLE = "HOTPARTITION_REDIS_SERVER"
 _BINARIES = ("valkey-server", "redis-server")
 _SLOTS = 16384
 _START_SECONDS = 60.0
-_POLL_SECONDS = 0.02
 
 
 def find_binary(environ: Mapping[str, str]) -> Path:
@@ -117,7 +118,10 @@ class RedisServer:
         command = [str(self._binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
         with self._log.open("ab") as log:
             self._process = await start_process(command, log=log)
-        await self._wait_until_ready(self._process, is_alone=is_alone)
+        if not await wait_until(lambda: self._is_ready(is_alone=is_alone), seconds=_START_SECONDS):
+            await self.kill()
+            late = f"does not respond after {_START_SECONDS:.0f} s"
+            raise LocalRunError(f"{self._binary.name} {late}:{log_tail(self._log)}")
 
     async def kill(self) -> None:
         """Kill the server as a crash would."""
@@ -141,38 +145,29 @@ class RedisServer:
         if self._process is not None and self.is_running:
             send_signal(self._process, signal.SIGCONT)
 
-    async def _wait_until_ready(self, process: asyncio.subprocess.Process, *, is_alone: bool) -> None:
-        deadline = time.monotonic() + _START_SECONDS
-        while time.monotonic() < deadline:
-            if process.returncode is not None:
-                raise LocalRunError(f"{self._binary.name} ended while starting:{log_tail(self._log)}")
-            try:
-                info = await self.ask("CLUSTER", "INFO")
-                if ("cluster_state:ok" in info or not is_alone) and await self.ask("PING") == "+PONG":
-                    return
-                if is_alone and "cluster_slots_assigned:0" in info:
-                    await self.ask("CLUSTER", "ADDSLOTSRANGE", "0", str(_SLOTS - 1))
-            except OSError:
-                pass  # not listening yet
-            await asyncio.sleep(_POLL_SECONDS)
-        await self.kill()
-        raise LocalRunError(f"{self._binary.name} does not respond after {_START_SECONDS:.0f} s:{log_tail(self._log)}")
+    async def _is_ready(self, *, is_alone: bool) -> bool:
+        if not self.is_running:
+            raise LocalRunError(f"{self._binary.name} ended while starting:{log_tail(self._log)}")
+        try:
+            info = await self.ask("CLUSTER", "INFO")
+            if is_alone and "cluster_slots_assigned:0" in info:
+                await self.ask("CLUSTER", "ADDSLOTSRANGE", "0", str(_SLOTS - 1))
+            return ("cluster_state:ok" in info or not is_alone) and await self.ask("PING") == "PONG"
+        except OSError:
+            return False  # not listening yet
 
     async def ask(self, *command: str) -> str:
         """Send one command and return its response's text, an error's beginning with `-`. May raise `OSError`."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        user, password = (None, None) if self._access is None else (self._access.user, self._access.password)
+        connection = Connection(
+            host="127.0.0.1", port=self.port, username=user, password=password, decode_responses=True
+        )
         try:
-            if self._access is not None:
-                await _exchange(reader, writer, "AUTH", self._access.user, self._access.password)
-            return await _exchange(reader, writer, *command)
-        except asyncio.IncompleteReadError as error:
+            await connection.send_command(*command)
+            return str(await connection.read_response())
+        except ResponseError as error:
+            return f"-{error}"
+        except RedisError as error:
             raise ConnectionResetError from error
         finally:
-            writer.close()
-
-
-async def _exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *command: str) -> str:
-    parts = "".join(f"${len(part)}\r\n{part}\r\n" for part in command)
-    writer.write(f"*{len(command)}\r\n{parts}".encode())
-    line = (await reader.readline()).decode().rstrip()
-    return (await reader.readexactly(int(line[1:]) + 2)).decode().rstrip() if line.startswith("$") else line
+            await connection.disconnect()
