@@ -16,13 +16,15 @@ from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailab
 from hotpartition.core.ports import JournalEntry, ReadRoute, StreamEntry
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Route
-from hotpartition.core.times import format_time
+from hotpartition.core.times import StoreClock, format_time
 from hotpartition.dynamodb.calls import build_error
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.load_items import DynamoDBLoadItems
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
+from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.redis.cluster import closing_key, raises_key, read_hot_key, reports_key, route_key, warm_key
 from hotpartition.redis.registry import RedisRegistry
@@ -107,9 +109,13 @@ class Table(DynamoDBItemStore[Message]):
         self.routing_items = DynamoDBRoutingItems(calls, TABLE.journal)
         self.counters = DynamoDBCounterStore(calls, counters)
         self.cells = DynamoDBItemStore(calls, counters, decode_cell)
+        self.loads = DynamoDBLoadItems(calls, TABLE.journal, StoreClock(), self._read_clock)
         self.routes = View(self._read_routes, self._write_route, self._find_route)
         self.items = View(self._read_items, self._write_item)
         self._tokens = RequestTokens(lambda: self.now_ms() / 1000, binds_cancelled=binds_cancelled)
+
+    def _read_clock(self) -> int:
+        return self.now_ms()
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -160,7 +166,8 @@ class Table(DynamoDBItemStore[Message]):
         self._put(key, item)
 
     def _read_routing_items(self) -> dict[str, Mapping[str, Any]]:
-        return {item["pk"]["S"]: item for item in self._scan() if item["sk"]["S"] == ROUTING_SORT_KEY}
+        beside = {item["pk"]["S"]: item for item in self._scan() if item["sk"]["S"] == ROUTING_SORT_KEY}
+        return {name: item for name, item in beside.items() if not name.startswith(LOAD_PREFIX)}
 
     def spoil_route(self, collection: str, *members: str) -> None:
         """Store a routing item that cannot be read."""

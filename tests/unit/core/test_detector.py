@@ -5,14 +5,11 @@ from dataclasses import replace
 from random import Random
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hotpartition.core.detector import Reason, decide, size_route
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.core.window import CollectionReports, ReportWindow
-from hotpartition_messages.message_ids import MAX_TIME_MS
 from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Fleet, detect
 
@@ -70,34 +67,6 @@ def test_a_raise_under_a_pending_close_comes_first():
     assert not decision.keeps_n
 
 
-samples = st.builds(
-    Report,
-    collection=st.just("c"),
-    slot=st.integers(START_MS // 250 - 30, START_MS // 250 + 4),
-    source=st.sampled_from(["a", "b", "c"]),
-    value=st.integers(1, 500).map(float),
-    position=st.integers(0, MAX_TIME_MS) | st.integers(START_MS - 9_000, START_MS + 5_000),
-    shard_count=st.integers(0, 8),
-    is_throttled=st.booleans(),
-    pages=st.just(0.0),
-)
-some_routes = st.lists(st.tuples(st.integers(1, 128), st.integers(START_MS - 9_000, START_MS)), max_size=3)
-
-
-@given(st.lists(samples, max_size=40), some_routes)
-def test_every_raise_helps_and_stays_within_bounds(reports, generations):
-    """Whatever is reported: a raise gives its own messages more shards than they had, and never passes the cap."""
-    state, route = CollectionReports(), route_of(*generations)
-    for report in reports:
-        state.add(*report[1:3], report[3:7])
-    decisions = decide("c", state, route, THRESHOLDS, now_ms=START_MS)
-    assert decisions
-    for decision in decisions:
-        if decision.generation:
-            assert decision.shard_count < decision.generation.shard_count <= THRESHOLDS.max_shard_count
-            assert decision.generation.since_ms >= 0
-
-
 def test_the_window_holds_no_more_than_the_horizon():
     """However long a consumer runs, and whoever writes: after a minute no more than after twenty seconds."""
     taken = []
@@ -125,20 +94,6 @@ def test_a_window_without_thresholds_lists_all_conversations():
     assert window.to_judge() == ["c"]
     window.forget(START_MS + 15_000)
     assert window.to_judge() == ["c"]
-
-
-@given(st.integers(1, 60), st.floats(1.0, 8.0))
-def test_more_load_never_yields_fewer_shards(base, factor):
-    """Scale one trace up: N follows, never the other way."""
-
-    def count(scale):
-        state = CollectionReports()
-        for slot in range(START_MS // 250 - 6, START_MS // 250 - 1):
-            state.add(slot, "a", (base * 10 * scale, START_MS, 0, False))
-        decisions = decide("c", state, route_of(), THRESHOLDS, now_ms=START_MS)
-        return max((d.generation.shard_count for d in decisions if d.generation), default=0)
-
-    assert count(factor) >= count(1.0)
 
 
 def test_one_lone_old_id_does_not_draw_a_raise_back():

@@ -7,7 +7,9 @@ from hotpartition.core.errors import StoreUnavailableError
 from support.builders import World
 
 
-def failing(calls: str, *failures: Exception, always: Exception | None = None) -> Callable[[str], None]:
+def failing(
+    calls: str | tuple[str, ...], *failures: Exception, always: Exception | None = None
+) -> Callable[[str], None]:
     """Build a table's `on_call`: calls that begin so raise the failures, one each; then `always`, if there is one."""
     left = [*failures]
 

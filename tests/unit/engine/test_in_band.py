@@ -1,67 +1,62 @@
-"""What counts writes in band, on load items in memory."""
+"""In band: what counts writes and raises keys, what knows routes without Redis, what closes keys that have cooled."""
 
 from random import Random
 
 import pytest
 
+from hotpartition.core.closes import CloseTimes
 from hotpartition.core.detector import Thresholds
-from hotpartition.core.errors import StoreUnavailableError, ThrottledError
+from hotpartition.core.errors import StoreRefusedError, StoreUnavailableError, ThrottledError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.core.times import StoreClock
+from hotpartition.dynamodb.table import LOAD_PREFIX
+from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
+from hotpartition.engine.in_band_cooling import KEPT_BUCKETS, InBandCooling
 from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
 from hotpartition.engine.load_counting import Offer
 from hotpartition.engine.raising import Raiser
-from support.fakes import FakeClock, FakeTelemetry
+from support.builders import route_of
+from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
 from support.world import Table
 from tools.scenarios.in_band import count_false_raises
 
-KEY_RANGE = ThrottledError(["TableWriteKeyRangeThroughputExceeded"])
+from .conftest import failing
+
 LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
-
-
-class Loads:
-    """Load items of a fleet."""
-
-    def __init__(self):
-        self.places = [{}, {}, {}]
-        self.hot_places = set()
-        self.failure = None
-        self.calls = 0
-
-    def add(self, collection, place, cell, wcu, *, stale=()):
-        self.calls += 1
-        if place in self.hot_places:
-            raise KEY_RANGE
-        if self.failure:
-            raise self.failure
-        load = self.places[place]
-        for old in stale:
-            load.pop(old, None)
-        load[cell] = load.get(cell, 0.0) + wcu
-        return dict(load)
+AWAY = StoreUnavailableError("no response")
+BUCKET_MS = 600_000
+START_MS = 1_700_000_000_000 // BUCKET_MS * BUCKET_MS
+TIMES = CloseTimes(lease_ms=600_000, margin_ms=60_000, pause_ms=3_600_000)
+LOAD_OF_ROOM = f"{LOAD_PREFIX}0#room"
 
 
 class Fleet:
     """Processes on one table."""
 
     def __init__(self):
-        self.clock, self.table, self.loads, self.telemetry = FakeClock(), Table(), Loads(), FakeTelemetry()
+        self.clock, self.table, self.telemetry = FakeClock(START_MS), Table(), FakeTelemetry()
+        self.journal, self.loads = self.table.journal, self.table.loads
+
+    def routes(self, random=lambda: 0.0):
+        return JournalRoutes(
+            journal=self.journal, telemetry=self.telemetry, now_ms=lambda: self.clock.now_ms, random=random
+        )
+
+    def raiser(self, clock):
+        return Raiser(journal=self.journal, registry=None, telemetry=self.telemetry, clock=clock, budget_ms=200)
 
     def process(self, *, is_raising=True):
         random = Random(1).random
         clock = self.clock.as_clock(random)
-        journal = self.table.journal
-        routes = JournalRoutes(journal=journal, telemetry=self.telemetry, now_ms=clock.now_ms, random=random)
-        raiser = Raiser(journal=journal, registry=None, telemetry=self.telemetry, clock=clock)
         return InBandCounting(
-            routes=routes,
-            journal=journal,
+            routes=self.routes(random),
+            journal=self.journal,
             loads=self.loads,
-            raiser=raiser,
+            raiser=self.raiser(clock),
             store_clock=StoreClock(),
             telemetry=self.telemetry,
             clock=clock,
@@ -69,12 +64,11 @@ class Fleet:
             is_raising=is_raising,
         )
 
-    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE, shard_count=0):
+    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE_THROTTLE, shard_count=0):
         """Offer a load, all of which is refused at first."""
         for _ in range(round(seconds * 200)):
             now_ms = self.clock.now_ms
-            key = ItemKey("room", "k", now_ms, "k")
-            offer = Offer(key, wcu / 200, shard_count)
+            offer = Offer(ItemKey("room", "k", now_ms, "k"), wcu / 200, shard_count)
             report = counting.offered(offer, now_ms)
             if error is not None:
                 counting.refused(offer, now_ms, report, error)
@@ -84,160 +78,144 @@ class Fleet:
     def raises(self):
         return self.telemetry.counts.get(MetricName.RAISES, 0)
 
+    @property
+    def samples(self):
+        """How often load items were added to."""
+        return sum(call.startswith(f"update {LOAD_PREFIX}") for call in self.table.calls)
+
+    @property
+    def shard_count(self):
+        return self.table.routes["room"].route.max_shard_count
+
 
 @pytest.fixture
 def fleet():
     return Fleet()
 
 
-def test_what_is_not_refused_is_neither_sampled_nor_looked_up(fleet):
-    fleet.offer(fleet.process(), 5_000, 2, error=None)
-    fleet.offer(fleet.process(), 5_000, 2, error=ThrottledError(["TableWriteAccountLimitExceeded"]))
-    fleet.offer(fleet.process(), 5_000, 2, error=StoreUnavailableError("no response"))
-    assert (fleet.loads.calls, fleet.table.calls) == (0, [])
+class TestCounting:
+    def test_what_is_not_refused_is_neither_sampled_nor_looked_up(self, fleet):
+        """Nor what is refused for another reason."""
+        for error in (None, ThrottledError(["TableWriteAccountLimitExceeded"]), AWAY):
+            fleet.offer(fleet.process(), 5_000, 2, error=error)
+        assert fleet.table.calls == []
 
+    @pytest.mark.parametrize("is_raising", [True, False])
+    def test_a_hot_key_is_raised_once(self, fleet, is_raising):
+        """Raises can be switched off: the load is counted all the same, for operators."""
+        fleet.offer(fleet.process(is_raising=is_raising), 4_000, 2)
+        counts = [entry.route.max_shard_count for entry in fleet.table.routes.values()]
+        assert (fleet.raises, len(counts)) == (is_raising, is_raising)
+        assert all(12 <= count <= 14 for count in counts)
+        assert is_raising or sum(fleet.loads.get("room").values()) > 6_000
 
-def test_a_hot_key_is_raised_once(fleet):
-    fleet.offer(fleet.process(), 4_000, 2)
-    assert fleet.raises == 1
-    assert 12 <= fleet.table.routes["room"].route.max_shard_count <= 14
+    @pytest.mark.parametrize(("hot", "raises"), [((0,), 1), ((0, 1), 1), ((0, 1, 2), 0)])
+    def test_a_load_item_on_a_hot_partition_is_passed_over(self, fleet, hot, raises):
+        """By all processes, so that their counts meet. Where all of them are hot, samples are dropped."""
+        refused = tuple(f"update {LOAD_PREFIX}{place}#room" for place in hot)
+        fleet.table.on_call = failing(refused, always=KEY_RANGE_THROTTLE)
+        first, second = fleet.process(), fleet.process()
+        for _ in range(20):
+            fleet.offer(first, 2_000, 0.05)
+            fleet.offer(second, 2_000, 0.05)
+        assert fleet.raises == raises
+        assert (fleet.telemetry.counts.get(MetricName.REPORTS_DROPPED, 0) > 0) == (raises == 0)
 
+    @pytest.mark.parametrize("failure", [AWAY, ThrottledError([])])
+    def test_samples_that_cannot_be_added_are_dropped(self, fleet, failure):
+        fleet.table.on_call = failing(f"update {LOAD_PREFIX}", always=failure)
+        fleet.offer(fleet.process(), 4_000, 1)
+        assert fleet.telemetry.counts[MetricName.REPORTS_DROPPED] > 0
+        assert fleet.raises == 0
 
-def test_raises_can_be_switched_off(fleet):
-    """The load is counted all the same, for operators."""
-    fleet.offer(fleet.process(is_raising=False), 4_000, 2)
-    assert (fleet.raises, fleet.table.routes) == (0, {})
-    assert sum(fleet.loads.places[0].values()) > 6_000
+    def test_a_raise_that_the_journal_refuses_is_tried_again(self, fleet):
+        """Until it is there, it is not used: no reader would look at its shards."""
+        counting = fleet.process()
+        fleet.table.on_call = failing("update room", always=AWAY)
+        fleet.offer(counting, 4_000, 2)
+        assert "update room" in fleet.table.calls
+        assert counting._routes.for_write("room") == EMPTY_ROUTE
+        fleet.table.on_call = failing("update room", *[AWAY] * 3)
+        fleet.offer(counting, 4_000, 1)
+        assert fleet.raises == 1
 
+    def test_a_mark_ends_and_the_load_item_does_not_grow(self, fleet):
+        counting = fleet.process()
+        fleet.offer(counting, 900, 8)
+        samples = fleet.samples
+        assert len(fleet.loads.get("room")) <= 20
+        fleet.clock.now_ms += MARKED_MS
+        fleet.offer(counting, 900, 1, error=None)
+        assert fleet.samples == samples
 
-@pytest.mark.parametrize("hot", [{0}, {0, 1}], ids=["the first", "the first two"])
-def test_a_load_item_on_a_hot_partition_is_passed_over(fleet, hot):
-    """By all processes, so that their counts meet."""
-    fleet.loads.hot_places = hot
-    first, second = fleet.process(), fleet.process()
-    for _ in range(20):
-        fleet.offer(first, 2_000, 0.05)
-        fleet.offer(second, 2_000, 0.05)
-    assert fleet.raises == 1
-    assert not fleet.loads.places[0]
+    def test_a_route_that_a_read_showed_is_not_doubled_too_soon(self, fleet):
+        """A read tells no time of the raise: the journal is asked for it before shards are doubled."""
+        fleet.offer(fleet.process(), 4_000, 1)
+        second, count = fleet.process(), fleet.shard_count
+        second._routes.learn("room", JournalEntry(fleet.table.routes["room"].route))
+        fleet.offer(second, 4_000, 2.5, shard_count=count)
+        assert fleet.shard_count == count
 
+    @pytest.mark.parametrize(
+        ("pause_ms", "served_every", "error", "raises"),
+        [
+            (66, 0, KEY_RANGE_THROTTLE, 1),
+            (66, 40, KEY_RANGE_THROTTLE, 0),
+            (450, 0, KEY_RANGE_THROTTLE, 0),
+            (66, 0, ThrottledError(["TransactionConflict", "ThrottlingError"]), 0),
+        ],
+        ids=["all refused", "one in forty served", "few", "by no limit with a name"],
+    )
+    def test_a_base_key_that_refuses_everything_is_raised_though_nobody_can_offer_much(
+        self, fleet, pause_ms, served_every, error, raises
+    ):
+        """Eight seconds; once is enough, for two shards."""
+        counting = fleet.process()
+        for number in range(1, 8_000 // pause_ms):
+            now_ms = fleet.clock.now_ms
+            shard_count = counting._routes.for_write("room").shard_count_at(now_ms)
+            offer = Offer(ItemKey("room", "k", now_ms, "k"), 1, shard_count)
+            report = counting.offered(offer, now_ms)
+            if offer.shard_count or (served_every and number % served_every == 0):
+                counting.served("room")
+            else:
+                counting.refused(offer, now_ms, report, error)
+            fleet.clock.now_ms += pause_ms
+        assert fleet.raises == raises
+        assert [entry.route.max_shard_count for entry in fleet.table.routes.values()] == [2] * raises
 
-@pytest.mark.parametrize("failure", [StoreUnavailableError("no response"), ThrottledError([])])
-def test_samples_that_cannot_be_added_are_dropped(fleet, failure):
-    fleet.loads.failure = failure
-    fleet.offer(fleet.process(), 4_000, 1)
-    assert fleet.telemetry.counts[MetricName.REPORTS_DROPPED] > 0
-    assert fleet.raises == 0
-
-
-def test_a_raise_that_the_journal_refuses_is_tried_again(fleet):
-    counting = fleet.process()
-    fleet.table.failures = [None, *[StoreUnavailableError("no response")] * 3]
-    fleet.offer(counting, 4_000, 2)
-    assert fleet.raises == 1
-
-
-def test_a_raise_that_the_journal_refused_is_not_used(fleet):
-    """No reader would look at its shards."""
-
-    class Refusing:
-        tries = 0
-
-        def raise_route(self, *_, **__):
-            self.tries += 1
-            raise StoreUnavailableError("no response")
-
-    counting = fleet.process()
-    counting._raiser = Refusing()
-    fleet.offer(counting, 4_000, 2)
-    assert counting._raiser.tries > 0
-    assert counting._routes.for_write("room") == EMPTY_ROUTE
-
-
-def test_a_mark_ends_and_the_load_item_does_not_grow(fleet):
-    counting = fleet.process()
-    fleet.offer(counting, 900, 8)
-    calls = fleet.loads.calls
-    assert len(fleet.loads.places[0]) <= 20
-    fleet.clock.now_ms += MARKED_MS
-    fleet.offer(counting, 900, 1, error=None)
-    assert fleet.loads.calls == calls
-
-
-def test_a_route_that_a_read_showed_is_not_doubled_too_soon(fleet):
-    """A read tells no time of the raise: the journal is asked for it before shards are doubled."""
-    fleet.offer(fleet.process(), 4_000, 1)
-    second = fleet.process()
-    count = fleet.table.routes["room"].route.max_shard_count
-    second._routes.learn("room", JournalEntry(fleet.table.routes["room"].route))
-    fleet.offer(second, 4_000, 2.5, shard_count=count)
-    assert fleet.table.routes["room"].route.max_shard_count == count
-
-
-@pytest.mark.parametrize(
-    ("pause_ms", "served_every", "error", "raises"),
-    [
-        (66, 0, KEY_RANGE, 1),
-        (66, 40, KEY_RANGE, 0),
-        (450, 0, KEY_RANGE, 0),
-        (66, 0, ThrottledError(["TransactionConflict", "ThrottlingError"]), 0),
-    ],
-    ids=["all refused", "one in forty served", "few", "by no limit with a name"],
-)
-def test_a_base_key_that_refuses_everything_is_raised_though_nobody_can_offer_much(
-    fleet, pause_ms, served_every, error, raises
-):
-    """Eight seconds; once is enough, for two shards."""
-    counting = fleet.process()
-    for number in range(1, 8_000 // pause_ms):
-        now_ms = fleet.clock.now_ms
-        offer = Offer(ItemKey("room", "k", now_ms, "k"), 1, counting._routes.for_write("room").shard_count_at(now_ms))
-        report = counting.offered(offer, now_ms)
-        if offer.shard_count or (served_every and number % served_every == 0):
-            counting.served("room")
-        else:
-            counting.refused(offer, now_ms, report, error)
-        fleet.clock.now_ms += pause_ms
-    assert fleet.raises == raises
-    assert [entry.route.max_shard_count for entry in fleet.table.routes.values()] == [2] * raises
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, 2])
-def test_thin_processes_do_not_make_a_quiet_key_look_hot(seed):
-    """300 of them, each with a write a second, of which a neighbour's heat has a third refused; samples get rarer."""
-    assert count_false_raises(seed, seconds=30.0) == 0
-    assert count_false_raises(seed, seconds=10.0, wcu=2_000.0) > 0
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", [1, 2])
+    def test_thin_processes_do_not_make_a_quiet_key_look_hot(self, seed):
+        """300 of them, each with a write a second, of which a neighbour's heat has a third refused."""
+        assert count_false_raises(seed, seconds=30.0) == 0
+        assert count_false_raises(seed, seconds=10.0, wcu=2_000.0) > 0
 
 
 class TestRoutes:
     """What knows the routes where there is no Redis."""
 
-    @pytest.fixture
-    def routes(self, fleet):
-        journal = fleet.table.journal
-        return JournalRoutes(
-            journal=journal, telemetry=fleet.telemetry, now_ms=lambda: fleet.clock.now_ms, random=lambda: 0.0
-        )
-
-    def test_a_key_that_was_never_refused_is_never_asked_for(self, fleet, routes):
+    def test_a_key_that_was_never_refused_is_never_asked_for(self, fleet):
+        routes = fleet.routes()
         for _ in range(200):
             fleet.clock.now_ms += 1_000
             assert routes.for_write("room") is EMPTY_ROUTE
         assert fleet.table.calls == []
 
-    def test_look_ups_pause_longer_and_longer_while_they_show_nothing(self, fleet, routes):
+    def test_look_ups_pause_longer_and_longer_while_they_show_nothing(self, fleet):
+        routes = fleet.routes()
         for _ in range(10_000):
             fleet.clock.now_ms += 1
             routes.refused("room")
         assert 12 <= len(fleet.table.calls) <= 14
 
-    def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet, routes):
+    def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet):
+        routes = fleet.routes()
         fleet.offer(fleet.process(), 4_000, 2)
         route = routes.refused("room")
         assert route.max_shard_count > 0
         fleet.clock.now_ms += round(REFRESH_SECONDS * 1_000)
-        fleet.table.failures = [StoreUnavailableError("no response")]
+        fleet.table.failures = [AWAY]
         assert routes.for_write("room") == route
         calls = len(fleet.table.calls)
         fleet.clock.now_ms += 10
@@ -246,3 +224,141 @@ class TestRoutes:
         fleet.clock.now_ms += 290
         routes.for_write("room")
         assert len(fleet.table.calls) == calls + 1
+
+
+class CoolingFleet(Fleet):
+    """Processes that may close, on one table, which has one raised key."""
+
+    def __init__(self):
+        super().__init__()
+        self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
+        self.table.routes["room"] = JournalEntry(route_of((8, START_MS - 60_000)), START_MS)
+
+    def process(self, seed=1):
+        clock = self.clock.as_clock(Random(seed).random)
+        closer = Closer(journal=self.journal, raiser=self.raiser(clock), telemetry=self.telemetry, times=TIMES)
+        return InBandCooling(
+            loads=self.loads,
+            closer=closer,
+            store_clock=StoreClock(),
+            telemetry=self.telemetry,
+            clock=clock,
+            key_wcu=1_000.0,
+            close_after_ms=BUCKET_MS,
+        )
+
+    def write(self, processes, wcu_per_second, seconds, position=None):
+        for _ in range(seconds):
+            for process in processes:
+                for _ in range(round(wcu_per_second / len(processes))):
+                    process.count(ItemKey("room", "k", position or self.clock.now_ms, "k"), 1.0, self.clock.now_ms)
+            self.clock.now_ms += 1_000
+
+    def renew(self, process, position=None):
+        """Let a process renew its lease; say whether the key is closed then."""
+        entry = self.journal.get("room", is_strong=True)
+        process.renewed(ItemKey("room", "k", position or self.clock.now_ms, "k"), entry)
+        return not self.table.routes["room"].route.shard_count_at(None)
+
+
+class TestCooling:
+    """When the process that renews a lease closes."""
+
+    @pytest.fixture
+    def fleet(self):
+        return CoolingFleet()
+
+    def test_a_hundredth_of_the_writes_counts_all(self, fleet):
+        """Whatever is spread over how many processes: the sum is right within some per cent."""
+        fleet.write([fleet.process(seed) for seed in range(20)], 2_000, 60)
+        assert fleet.samples <= 1_300
+        assert sum(fleet.loads.buckets("room").values()) == pytest.approx(120_000, rel=0.05)
+
+    @pytest.mark.parametrize(("wcu", "is_closed"), [(0, True), (400, True), (600, False)])
+    def test_a_key_with_less_than_half_of_what_one_serves_is_closed(self, fleet, wcu, is_closed):
+        """Judged by a whole bucket since the raise."""
+        process = fleet.process()
+        fleet.clock.now_ms += BUCKET_MS
+        fleet.write([process], wcu, 2 * BUCKET_MS // 1000 - 100)
+        assert fleet.renew(process) is is_closed
+
+    def test_a_key_is_not_judged_before_a_whole_bucket_was_counted(self, fleet):
+        """What was raised a moment ago has no load to show."""
+        process = fleet.process()
+        fleet.clock.now_ms += 2 * BUCKET_MS - 1_000
+        assert not fleet.renew(process)
+        fleet.clock.now_ms += 1_000
+        assert fleet.renew(process)
+
+    def test_what_another_process_raises_meanwhile_is_not_closed(self, fleet):
+        """Between the look for the lease and the close: the load that was judged knows nothing of it."""
+        process = fleet.process()
+        fleet.clock.now_ms += 2 * BUCKET_MS
+        seen = fleet.journal.get("room", is_strong=True)
+        fleet.table.routes["room"] = JournalEntry(route_of((8, START_MS), (16, START_MS)), fleet.clock.now_ms)
+        process.renewed(ItemKey("room", "k", fleet.clock.now_ms, "k"), seen)
+        assert not fleet.table.routes["room"].route.closes
+        assert not fleet.renew(process)
+        fleet.clock.now_ms += 2 * BUCKET_MS
+        assert fleet.renew(process)
+
+    def test_a_load_that_has_begun_keeps_it_open(self, fleet):
+        """The whole bucket before was quiet; the present one is not."""
+        process = fleet.process()
+        fleet.clock.now_ms += 2 * BUCKET_MS
+        fleet.write([process], 900, 60)
+        assert not fleet.renew(process)
+
+    def test_what_could_not_be_counted_or_looked_up_is_not_closed(self, fleet):
+        """A load that is not counted is not known to be low. No failure reaches the write."""
+        process = fleet.process()
+        fleet.clock.now_ms += 2 * BUCKET_MS
+        for failure in (KEY_RANGE_THROTTLE, StoreRefusedError("AccessDeniedException", "a right is missing")):
+            fleet.table.on_call = failing(("update " + LOAD_OF_ROOM, "get " + LOAD_OF_ROOM), always=failure)
+            fleet.write([process], 900, 10)
+            assert fleet.telemetry.counts["ReportsDropped"] > 50
+            assert not fleet.renew(process)
+        fleet.table.on_call = lambda _: None
+        fleet.clock.now_ms += BUCKET_MS
+        assert not fleet.renew(process)
+        fleet.clock.now_ms += BUCKET_MS
+        assert fleet.renew(process)
+
+    @pytest.mark.parametrize("place", [f"get {LOAD_OF_ROOM}", "get room"])
+    def test_a_process_that_stood_still_closes_nothing(self, fleet, place):
+        """For three buckets between its look at the journal and the close, while others wrote: they removed the old."""
+        process, others = fleet.process(), [fleet.process(seed) for seed in range(2, 5)]
+        fleet.clock.now_ms += 2 * BUCKET_MS
+        entry, left = fleet.journal.get("room", is_strong=True), [3]
+
+        def stand_still(call):
+            for _ in range(left.pop() if call == place and left else 0):
+                fleet.write(others, 1_500, 1)
+                fleet.clock.now_ms += BUCKET_MS
+
+        fleet.table.on_call = stand_still
+        process.renewed(ItemKey("room", "k", fleet.clock.now_ms, "k"), entry)
+        assert (left, fleet.table.routes["room"].route.closes) == ([], frozenset())
+        fleet.write([process, *others], 1_500, 60)
+        assert not fleet.renew(process)
+
+    def test_positions_that_are_no_times_and_closed_keys_are_left_alone(self, fleet):
+        """Nothing is asked for them."""
+        process = fleet.process()
+        fleet.clock.now_ms += 2 * BUCKET_MS
+        fleet.write([process], 900, 10, position=5)
+        assert fleet.samples == 0
+        assert not fleet.renew(process, position=5)
+        assert fleet.renew(process)
+        before = fleet.table.routes["room"]
+        fleet.clock.now_ms += 4 * BUCKET_MS
+        assert fleet.renew(process)
+        assert fleet.table.routes["room"] == before
+
+    def test_a_load_item_keeps_three_buckets(self, fleet):
+        """However often the key was warm; the others go with the next samples."""
+        process = fleet.process()
+        for _ in range(20):
+            fleet.write([process], 900, 2)
+            fleet.clock.now_ms += 3 * BUCKET_MS
+        assert len(fleet.loads.buckets("room")) <= KEPT_BUCKETS
