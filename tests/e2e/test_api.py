@@ -14,7 +14,7 @@ from ulid import ULID
 
 from hotpartition.core.route import stable_hash
 from stack import undisturbed
-from support.described import DOCUMENT_FILE
+from support.documents import DOCUMENT_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -18,7 +18,7 @@ import hotpartition_cdk
 from hotpartition.runtime.settings import Settings
 from infrastructure.apps import App, cdk, constructs, dynamodb, ec2, ecr, imported_table, kms, lambda_, make_function
 from infrastructure.template import Template, short_name
-from support.examples import run_examples
+from support.documents import run_examples
 
 READS = {f"dynamodb:{name}" for name in ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")}
 

@@ -28,8 +28,7 @@ from hotpartition_cdk.configuration import TESTED_PYTHON, LayerTarget
 from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT
 from infra.environments import DEV, PROD
-from support.events import page_event, post_event
-from support.handlers import find_function
+from support.events import find_function, page_event, post_event
 from tools.bench.cold import build_layers
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -34,8 +34,7 @@ from hotpartition.core.hedging import MIN_LATENCIES, HedgePolicy
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, StaleSignatureError
 from hotpartition.dynamodb.curl import MAX_IDLE_SECONDS, CurlCalls, Target, _Transfers
 from hotpartition.runtime.credentials import FixedCredentials
-from support.faulty_server import PATIENCE_SECONDS, Peer, whole
-from support.unreachable import closed_port, full_port
+from support.faulty_server import PATIENCE_SECONDS, Peer, closed_port, full_port, whole
 
 READ_TIMEOUT_SECONDS = 0.4
 

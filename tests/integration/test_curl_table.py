@@ -19,8 +19,8 @@ from hotpartition.dynamodb.curl_table import CurlTable
 from hotpartition.table import ShardedTable, curl, fixed
 from support.dynamodb_server import DynamoDBServer, Scripted, error, running
 from support.fakes import FakeClock
+from support.faulty_server import closed_port
 from support.tables import define_table
-from support.unreachable import closed_port
 
 KEY = {"PK": "room", "SK": "1"}
 

@@ -1,4 +1,4 @@
-"""The DynamoDB adapters on moto, and on what moto never does: throttle, fail, skip keys.
+"""The DynamoDB adapters on moto, wherever routing items lie, and on what moto never does: throttle, fail, skip keys.
 
 `test_contracts.py` and `test_client_faults.py` hold for both clients; here it is the default one.
 """
@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 
 from hotpartition.core.errors import (
+    InvalidRequestError,
     ItemTooLargeError,
     MalformedGenerationError,
     StoreRefusedError,
@@ -20,23 +21,25 @@ from hotpartition.core.errors import (
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, RoutingItem
 from hotpartition.core.route import Close, Generation, Route
-from hotpartition.core.route_history import Cause
+from hotpartition.core.route_history import Cause, Raise
 from hotpartition.dynamodb.calls import Round
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, DynamoDBItemStore, Replacement
+from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
+from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.build import build_engine
 from hotpartition_messages import Message
-from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.errors import MessageConflictError
 from hotpartition_messages.jobs import build_reader, build_writer
 from hotpartition_messages.keys import KEY_FORM, build_sort_key
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import MessageSettings
-from support.builders import World, build_message, message_id, new_message, route_of
+from support.builders import World, build_message, message_id, new_message, route_of, walk
 from support.dynamodb_server import Scripted, error
 from support.fakes import FakeClock
-from support.tables import TABLE, TABLE_NAME
+from support.tables import INDEX_NAME, TABLE, TABLE_NAME, define_table
+from support.world import Table
 
 NOW_MS = 1_700_000_000_000
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -128,13 +131,6 @@ class TestFetch:
         """When only the journal's read failed, its repetition needs no query."""
         assert dynamodb.store.fetch([], is_strong=True, journal_of="c").journal == JournalEntry()
         assert dynamodb.server.operations == {"GetItem": 1}
-
-    def test_more_queries_than_threads_keep_their_order(self, dynamodb):
-        """Responses belong to their queries, however they were scheduled."""
-        for index in range(12):
-            dynamodb.store.create(build_message(index).to_item(f"c#{index}"))
-        fetched = dynamodb.store.fetch([newest(f"c#{index}") for index in range(12)], is_strong=True, journal_of="c")
-        assert [response.items for response in fetched.responses] == [(build_message(i),) for i in range(12)]
 
     @pytest.mark.parametrize("is_strong", [False, True])
     def test_messages_and_journal_are_read_with_one_consistency(self, dynamodb, is_strong):
@@ -319,17 +315,6 @@ class TestErrors:
                 call()
             assert dynamodb.server.operations == {operation: 1}
 
-    def test_a_bug_in_one_call_of_a_round_is_raised(self, dynamodb):
-        """Whatever the others say; and the next round is as if nothing had been."""
-        dynamodb.server.intervene = lambda operation, _: (
-            error("AccessDeniedException") if operation == "GetItem" else None
-        )
-        with pytest.raises(StoreRefusedError):
-            dynamodb.store.fetch([newest("c#0"), newest("c#1")], is_strong=True, journal_of="c")
-        dynamodb.server.intervene = lambda *_: None
-        fetched = dynamodb.store.fetch([newest("c#0"), newest("c#1")], is_strong=True, journal_of="c")
-        assert fetched.journal == JournalEntry()
-
     def test_dynamodbs_own_count_of_a_size_decides(self, dynamodb):
         """Ours estimates numbers, and may be a little below."""
         refused = {"__type": "#ValidationException", "message": "Item size has exceeded the maximum allowed size"}
@@ -437,17 +422,6 @@ class TestCost:
         DynamoDBItemStore(Recorder(), TABLE, Message.from_item).fetch(queries, is_strong=True, journal_of="c")
         assert asked == [is_hedged]
 
-    @pytest.mark.parametrize("newest_first", [True, False])
-    def test_history_costs_one_request_more_for_the_route(self, dynamodb, jobs, newest_first):
-        """A page that is not the newest: one Query, and one GetItem beside it."""
-        messages = put_all(dynamodb, range(NOW_MS - 9, NOW_MS))
-        request = PageRequest("c", newest_first=newest_first, limit=3, before_ms=NOW_MS - 1)
-        page = jobs[1].read_page(request)
-        wanted = messages[:-1][::-1] if newest_first else messages[:-1]
-        assert list(page.messages) == wanted[:3]
-        assert dynamodb.server.operations == {"Query": 1, "GetItem": 1}
-        assert dynamodb.server.keys == {"c"}
-
     def test_a_replay_and_a_conflict_cost_one_request(self, dynamodb, jobs):
         """The blocking item comes with the refusal."""
         writer, _, _ = jobs
@@ -459,10 +433,168 @@ class TestCost:
         assert dynamodb.server.operations == {"PutItem": 2}
 
 
-def test_attributes_survive_the_store(dynamodb):
-    """Whatever JSON a client attaches comes back equal."""
-    attributes = {"n": [0, -1, 1.5, 10**37, 1e-9], "t": True, "z": None, "m": {"é": "", "k": [], "e": {}}, "s": ""}
-    message = Message("c", message_id(1), "ann", "", encode_attributes(attributes).stored)
-    dynamodb.store.create(message.to_item("c"))
-    (response,) = dynamodb.store.fetch([newest()], is_strong=True).responses
-    assert response.items == (message,)
+def in_collections(client):
+    """Of a table whose keys are called otherwise."""
+    keys = define_table("PK", "Sort key", indexes={INDEX_NAME: ("routing_partition", "updated_at")})
+    client.create_table(TableName="readings", **keys)
+    return JournalPlace("readings", "PK", "Sort key", "~route", INDEX_NAME)
+
+
+def apart(client):
+    """A table that has nothing but routes."""
+    client.create_table(TableName="routes", **define_table("collection"))
+    return JournalPlace("routes", "collection", sort_key="")
+
+
+def without_index(client):
+    """A table that has its owner's items and no index."""
+    return replace(in_collections(client), index_name="")
+
+
+PLACES = {"in collections": in_collections, "apart": apart, "without index": without_index}
+
+
+@pytest.fixture(params=PLACES)
+def place(request, dynamodb):
+    """Where the routing items lie."""
+    return PLACES[request.param](dynamodb.client)
+
+
+@pytest.fixture
+def journal(dynamodb, place):
+    """The journal there."""
+    return DynamoDBJournal(dynamodb.calls, place)
+
+
+@pytest.fixture
+def routing_items(dynamodb, place):
+    """The same, as operators look through it."""
+    return DynamoDBRoutingItems(dynamodb.calls, place)
+
+
+class TestPlaces:
+    """Held by the simulator's DynamoDB, and by the adapter over both clients and in every place."""
+
+    @pytest.fixture(params=["fake", "boto3", *PLACES])
+    def journal(self, request):
+        """A journal, and its routing items."""
+        if request.param == "fake":
+            table = Table()
+            return table.journal, table.routing_items
+        if request.param == "boto3":
+            real = request.getfixturevalue("dynamodb_over")("boto3")
+            return real.journal, DynamoDBRoutingItems(real.calls, TABLE.journal)
+        real = request.getfixturevalue("dynamodb")
+        place = PLACES[request.param](real.client)
+        return DynamoDBJournal(real.calls, place), DynamoDBRoutingItems(real.calls, place)
+
+    def test_an_item_tells_who_made_its_route(self, journal):
+        """Nothing for what was never raised; every decision of what was, in its order."""
+        journal, items = journal
+        assert items.read("room#1") is None
+        assert journal.get("room#1", is_strong=True) == JournalEntry()
+        journal.add("room#1", [FOUR], cause=Cause("raised", 900), now_ms=NOW_MS)
+        entry = journal.add("room#1", [EIGHT], cause=Cause("by-hand", by="ann"), now_ms=NOW_MS + 2_000)
+        assert journal.get("room#1", is_strong=False) == entry
+        assert items.read("room#1") == RoutingItem(
+            "room#1",
+            route_of((4, 5), (8, 9)),
+            ("4@5", "8@9"),
+            NOW_MS + 2_000,
+            "by-hand by=ann",
+            (Raise(FOUR, NOW_MS, Cause("raised", 900)), Raise(EIGHT, NOW_MS + 2_000, Cause("by-hand", by="ann"))),
+        )
+
+    def test_pages_hold_every_item_once(self, journal):
+        """Whatever their size, none is larger than asked for; the newest are those that grew last."""
+        journal, items = journal
+        for i in range(20):
+            journal.add(f"c{i}", [FOUR], cause=Cause("raised"), now_ms=NOW_MS + i * 1_000)
+        journal.add("c7", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 100_000)
+        for limit in (1, 7, 20, 100):
+            pages = list(walk(lambda cursor, limit=limit: items.page(cursor, limit)))
+            assert max(map(len, pages)) <= limit
+            found = [item for page in pages for item in page]
+            assert sorted(item.collection for item in found) == sorted(f"c{i}" for i in range(20))
+            assert {item.route for item in found} == {route_of((4, 5)), route_of((4, 5), (8, 9))}
+        assert [item.collection for item in items.newest(3)] == ["c7", "c19", "c18"]
+        assert len(items.newest(100)) == 20
+
+    def test_a_foreign_cursor_is_refused(self, journal):
+        """Rather than read from somewhere."""
+        for cursor in ("", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[1, "a", "b", "c"]', '{"a": 1}'):
+            with pytest.raises(InvalidRequestError, match="cursor"):
+                journal[1].page(cursor, 5)
+
+
+def test_load_items_are_no_routes(dynamodb, place, journal, routing_items):
+    """Pages of routing items pass over them, however many lie between."""
+    names = [f"room {index}" for index in range(5)]
+    for name in names:
+        journal.add(name, [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
+        dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(name, 0))
+    pages = walk(lambda cursor: routing_items.page(cursor, 1))
+    assert sorted(item.collection for page in pages for item in page) == names
+
+
+def test_what_cannot_be_read_is_an_error_for_readers_and_shown_to_operators(dynamodb, place, journal, routing_items):
+    """Readers fail closed; an operator sees whose item it is."""
+    item = {**place.key_of("room"), "generations": {"SS": ["many"]}, "routing_partition": {"S": "03"}}
+    journal.add("room", [FOUR], cause=Cause("raised"), now_ms=NOW_MS)
+    dynamodb.client.put_item(TableName=place.table_name, Item={**item, "updated_at": {"S": "soon"}})
+    with pytest.raises(MalformedGenerationError):
+        journal.get("room", is_strong=True)
+    ((shown,), _) = routing_items.page(None, 9)
+    assert (shown.collection, shown.route, shown.members) == ("room", None, ("many",))
+
+
+def test_a_route_that_is_full_grows_no_more_by_programs(journal):
+    """A raise that keeps a pause finds it full; one by hand still goes through."""
+    full = [Generation(since_ms=since, shard_count=4) for since in range(MAX_GENERATIONS)]
+    journal.add("room", full, cause=Cause("raised"), now_ms=NOW_MS)
+    entry = journal.add("room", [EIGHT], cause=Cause("raised"), now_ms=NOW_MS + 5_000, pause_ms=1_000)
+    assert (len(entry.route.generations), entry.updated_at_ms) == (MAX_GENERATIONS, NOW_MS)
+    assert EIGHT in journal.add("room", [EIGHT], cause=Cause("by-hand"), now_ms=NOW_MS + 5_000).route.generations
+
+
+def test_a_route_that_is_not_full_grows_after_the_pause(journal):
+    """The first raise, and the last one that fits."""
+    for step, count in enumerate((4, MAX_GENERATIONS - 1)):
+        generations = [Generation(since_ms=since, shard_count=4) for since in range(count)]
+        entry = journal.add("room", generations, cause=Cause("raised"), now_ms=NOW_MS + step * 2_000, pause_ms=1_000)
+        assert len(entry.route.generations) == count
+    full = journal.add("room", [EIGHT, FOUR], cause=Cause("raised"), now_ms=NOW_MS + 9_000, pause_ms=1_000)
+    assert EIGHT in full.route.generations
+
+
+class Refusing:
+    """A client that is refused what concerns the directory."""
+
+    def __init__(self, calls, error):
+        self.calls = calls
+        self.error = error
+        self.refused = 0
+
+    def call(self, operation, request):
+        if "collections" in request.get("UpdateExpression", ""):
+            self.refused += 1
+            raise self.error
+        return self.calls.call(operation, request)
+
+
+@pytest.mark.parametrize(
+    ("error", "tries"),
+    [
+        (StoreRefusedError("ValidationException", "Item size to update has exceeded the maximum allowed size"), 1),
+        (ThrottledError(), 2),
+    ],
+    ids=["full", "throttled"],
+)
+def test_the_directory_keeps_no_key_from_being_raised(dynamodb, caplog, error, tries):
+    """It is not listed then, which is logged; where that may help, the next raise tries again."""
+    calls = Refusing(dynamodb.calls, error)
+    journal = DynamoDBJournal(calls, without_index(dynamodb.client))
+    for generation in (FOUR, EIGHT):
+        entry = journal.add("room", [generation], cause=Cause("raised"), now_ms=NOW_MS)
+    assert entry.route == route_of((4, 5), (8, 9))
+    assert (calls.refused, [record.collection for record in caplog.records]) == (tries, ["room"] * tries)

@@ -16,9 +16,9 @@ from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.reading import PageRequest
 from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
+from support.faulty_server import closed_port
 from support.page_store import FakePageStore
 from support.tables import TABLE_NAME
-from support.unreachable import closed_port
 
 
 def page_of(leased_at_ms, *, keep_ms=60_000, payload='["page", 1]'):

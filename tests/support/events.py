@@ -1,14 +1,20 @@
-"""API Gateway events (HTTP API, payload 2.0) as the local gateway builds them, and the context that comes with them."""
+"""API Gateway events (HTTP API, payload 2.0) as the local gateway builds them, their context, and the functions."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import sys
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from tools.local.events import Context, HttpRequest, Route, build_http_event
 
 FakeContext = Context
+ROOT = Path(__file__).resolve().parents[2]
 
 COLLECTION = "/conversations/{conversation_id}/messages"
 ELEMENT = COLLECTION + "/{message_id}"
@@ -90,3 +96,25 @@ def message_event(conversation_id: str, message_id: str, **query: str) -> dict[s
     """Build the request for one message."""
     parameters = {"conversation_id": conversation_id, "message_id": message_id}
     return http_event("GET", ELEMENT, parameters, query=query, content_type=None)
+
+
+def find_function(function: str) -> Path:
+    """Find the folder of a function's code."""
+    return ROOT / "lambdas" / function
+
+
+def load_handler(function: str) -> ModuleType:
+    """Load a function's module, once, as its environment would with the variables that a stack with Redis sets."""
+    name = f"{function}_handler"
+    if name not in sys.modules:
+        os.environ.setdefault("POWERTOOLS_METRICS_NAMESPACE", "hotpartition")
+        os.environ.setdefault("POWERTOOLS_SERVICE_NAME", function)
+        spec = importlib.util.spec_from_file_location(name, find_function(function) / "handler.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        os.environ["HOTPARTITION_REGISTRY_HOST"] = "-"
+        spec.loader.exec_module(module)
+        del os.environ["HOTPARTITION_REGISTRY_HOST"]
+    return sys.modules[name]

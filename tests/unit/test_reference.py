@@ -6,7 +6,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from moto import mock_aws
 
 import hotpartition
-from support.examples import run_examples
+from support.documents import run_examples
 from support.tables import define_table
 from tools.site import list_public
 

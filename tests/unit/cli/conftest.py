@@ -7,7 +7,7 @@ import pytest
 from moto import mock_aws
 
 from hotpartition_cli.callers import read_response
-from support.handlers import load_handler
+from support.events import load_handler
 from support.tables import define_table
 
 

@@ -13,9 +13,8 @@ from openapi_spec_validator import validate
 from hotpartition_messages import api, read_requests, write_requests
 from hotpartition_messages.api import respond
 from support.builders import World, new_message
-from support.described import check_described, description
-from support.events import COLLECTION, ELEMENT, FakeContext, message_event
-from support.handlers import load_handler
+from support.documents import check_described, description
+from support.events import COLLECTION, ELEMENT, FakeContext, load_handler, message_event
 
 from .test_requests import BAD_BODIES, BAD_PARAMETERS, BAD_TAGS, ID, PARSERS
 

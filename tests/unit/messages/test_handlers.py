@@ -26,17 +26,17 @@ from hotpartition_messages.keys import describe_table
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter
 from support.builders import World, message_id
-from support.described import check_described
+from support.documents import check_described
 from support.events import (
     FakeContext,
     delete_event,
     edit_event,
     http_event,
+    load_handler,
     message_event,
     page_event,
     post_event,
 )
-from support.handlers import load_handler
 
 NOW_MS = 1_700_000_000_000
 ID = message_id(NOW_MS)

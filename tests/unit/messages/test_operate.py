@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from hotpartition.core.errors import MalformedGenerationError
 from support.builders import World
-from support.events import FakeContext
+from support.events import FakeContext, load_handler
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS
-from support.handlers import load_handler
 
 LAMBDA_LIMIT_BYTES = 6 * 1024 * 1024
 NOW_MS = START_MS + 6_000

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.events import page_event, post_event
-from support.handlers import find_function
+from support.events import find_function, page_event, post_event
 
 pytestmark = pytest.mark.slow
 
