@@ -32,6 +32,8 @@ ROWS = {
     "read-16-cpu": "pages.measure_cpu",
     "page-l1": "pages.measure_l1",
     "page-redis": "pages.measure_redis",
+    "item-l1": "tables.measure_item",
+    "item-redis": "tables.measure_item_redis",
     "consumer": "consumer.measure_consumer",
     "cold-write": "cold.measure_write",
     "cold-read": "cold.measure_read",

@@ -234,14 +234,25 @@ MOSTLY = 0.99
 """Share of the pages that come from the cache: with a TTL of a minute a few are read anew, which counts as well."""
 
 
-class _Origins(LoggedTelemetry):
-    """`Telemetry` that counts where pages came from."""
+class Origins(LoggedTelemetry):
+    """`Telemetry` that counts where values came from."""
 
     def __init__(self) -> None:
         self.counts: dict[str, float] = {}
 
     def count(self, metric: str, value: float = 1.0) -> None:
+        """Implement `Telemetry.count`."""
         self.counts[metric] = self.counts.get(metric, 0) + value
+
+    def require(self, origin: MetricName) -> None:
+        """Refuse what was timed unless nearly all of it came from there.
+
+        Raises:
+            ValueError: it came from elsewhere.
+        """
+        served = {name: count for name, count in self.counts.items() if name.startswith("PagesFrom")}
+        if not served or served.get(origin, 0) < MOSTLY * sum(served.values()):
+            raise ValueError(f"nearly all should come as {origin}, and came as {served}")
 
 
 def measure_l1(setup: Setup) -> Measured:
@@ -262,7 +273,7 @@ def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float) -> Meas
         for conversation in conversations:
             redis.set(read_hot_key(TABLE, conversation.sharded_id), PAGE_COPIES)
     setup.control("Configure", delay_ms=SERVICE_MS)
-    origins = _Origins()
+    origins = Origins()
     cached, uncached = our_reader(origins, **LASTING), our_reader(page_cache=False)
     for read in (cached, uncached):
         check_reader(read, conversations)
@@ -277,7 +288,5 @@ def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float) -> Meas
         rival="the same page uncached, as in read-16",
         at_most=at_most,
     )
-    pages = {name: count for name, count in origins.counts.items() if name.startswith("PagesFrom")}
-    if not pages or pages.get(origin, 0) < MOSTLY * sum(pages.values()):
-        raise ValueError(f"nearly all pages should come as {origin}, and came as {pages}")
+    origins.require(origin)
     return measured

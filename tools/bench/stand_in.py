@@ -1,7 +1,7 @@
 """A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
-It takes the requests that the functions and their rivals send (`PutItem`, `UpdateItem`, `GetItem`, `Query`), checks
-no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items and sets delays.
+It takes the requests that the functions and their rivals send (`PutItem`, `UpdateItem`, `GetItem`, `BatchGetItem`,
+`Query`), checks no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items and sets delays.
 It knows just the two key conditions that are in use here, and takes every condition of a put for
 `attribute_not_exists(pk)`.
 """
@@ -53,6 +53,10 @@ class Items:
             case "GetItem":
                 found = self._encoded.get(_key_of(request["Key"]))
                 return 200, b'{"Item":%b}' % found if found else b"{}"
+            case "BatchGetItem":
+                ((name, asked),) = request["RequestItems"].items()
+                items = [found for key in asked["Keys"] if (found := self._encoded.get(_key_of(key)))]
+                return 200, b'{"Responses":{"%b":[%b]},"UnprocessedKeys":{}}' % (name.encode(), b",".join(items))
             case "Query":
                 return 200, self._query(request)
             case _:

@@ -18,8 +18,9 @@ from boto3.dynamodb.conditions import Key
 from botocore.config import Config
 
 from hotpartition.core.keys import KeyForm
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import choose_shards
-from hotpartition.table import ShardedTable, adaptive, curl, fixed
+from hotpartition.table import ReadCache, ShardedTable, adaptive, curl, fixed
 from tools.bench.measure import (
     CPU_CONDITIONS,
     MICROSECONDS,
@@ -29,11 +30,13 @@ from tools.bench.measure import (
     ratios,
     wall_seconds,
 )
+from tools.bench.pages import Origins
 from tools.bench.setup import BODY, TABLE, Setup
 
 PUTS = 1_000
 PAGES = 150
 SHARDS = 8
+ITEMS = 24
 PAGE = 20
 STORED = 400
 SLOW_MS = 5.0
@@ -119,6 +122,36 @@ def measure_update(setup: Setup) -> Measured:
     sharded = ShardedTable(plain, shards=fixed(SHARDS, only_shards=True))
     at_most, conditions = {"ratio": 1.4}, "Updates; fixed(8, only_shards=True)"
     return compare(setup, update(sharded), update(plain), PUTS, at_most, conditions)
+
+
+def _compare_items(setup: Setup, at_most: float, origin: MetricName, **options: Any) -> Measured:
+    """Read items of 0.4 KB from a cache."""
+    plain, origins = open_table(setup), Origins()
+    setup.load({"pk": {"S": "shop"}, **_reading(f"{number:04d}")} for number in range(ITEMS))
+    cache = ReadCache(seconds=60, stale_seconds=600, telemetry=origins, **options)
+    sharded = ShardedTable(plain, shards=fixed(SHARDS), cache=cache)
+
+    def get(table: Any, **cached: bool) -> Work:
+        return lambda number: table.get_item(Key={"pk": "shop", "sk": f"{number % ITEMS:04d}"}, **cached)["Item"]
+
+    ours, rival = get(sharded, cache=True), get(plain)
+    if [ours(number) for number in range(ITEMS)] != [rival(number) for number in range(ITEMS)]:
+        raise ValueError("an item was not read as it was stored")
+    origins.counts.clear()
+    measured = compare(setup, ours, rival, PUTS, {"ratio": at_most}, f"{ITEMS} items in turn, read with cache=True")
+    origins.require(origin)
+    return measured
+
+
+def measure_item(setup: Setup) -> Measured:
+    """Read items from the process's memory."""
+    return _compare_items(setup, 0.02, MetricName.PAGES_FROM_L1)
+
+
+def measure_item_redis(setup: Setup) -> Measured:
+    """Read items from Redis: one is kept, so that each is another one."""
+    address = f"redis://127.0.0.1:{setup.redis_port}"
+    return _compare_items(setup, 0.3, MetricName.PAGES_FROM_REDIS, redis=address, max_entries=1)
 
 
 def _compare_pages(setup: Setup, at_most: Mapping[str, float], **options: Any) -> Measured:
