@@ -1,8 +1,8 @@
 """A stand-in for DynamoDB that responds fast, after a set delay: the real protocol, on loopback, in its own process.
 
 It takes the requests that the functions and their rivals send (`PutItem`, `UpdateItem`, `GetItem`, `BatchGetItem`,
-`Query`), checks no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items and sets delays.
-It knows just the two key conditions that are in use here, and takes every condition of a put for
+`Query`), checks no signature, and speaks one private dialect beside it, `Bench.*`, with which a benchmark loads items
+and sets delays. It knows just the two key conditions that are in use here, and takes every condition of a put for
 `attribute_not_exists(pk)`.
 """
 

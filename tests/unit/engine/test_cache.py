@@ -15,6 +15,7 @@ from hotpartition.core.ports import StoredPage
 from hotpartition.engine.read_cache import MAX_REMEMBERED, MAX_SHARED_BYTES, REFUSED_MS, Origin, ReadCache
 from hotpartition.runtime.clocks import ElapsedTime
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
+from support.landing import Landing
 from support.page_store import FakePageStore
 from tools.world.clock import Engine
 
@@ -344,26 +345,6 @@ class World:
     def run(self):
         self.engine.run_until(inf)
         self.engine.close()
-
-
-class Landing:
-    """`threading.Event` for tasks of the engine."""
-
-    def __init__(self, engine):
-        self.engine, self.is_set, self.waiting = engine, False, []
-
-    def set(self):
-        self.is_set = True
-        for wake in self.waiting:
-            wake()
-
-    def wait(self, timeout=None):
-        def is_done(wake):
-            self.waiting.append(wake)
-            return self.is_set
-
-        self.engine.wait(is_done, timeout)
-        return self.is_set
 
 
 class Died(BaseException):

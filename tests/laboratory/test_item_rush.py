@@ -1,0 +1,148 @@
+"""Ten thousand reads a second of one product of the example's catalogue, on the library's own parts."""
+
+import runpy
+from functools import cache, partial
+from pathlib import Path
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from hotpartition.core.freshness import CacheLimits
+from hotpartition.engine.read_cache import ReadCache
+from hotpartition.redis.pages import RedisPageStore
+from support.landing import Landing
+from support.tables import define_table
+from tools.world.clock import Engine
+from tools.world.network import Observer
+from tools.world.product import SharedTelemetry, World
+from tools.world.scenario import Scenario, table_of
+from tools.world.workload import Workload
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "catalogue" / "index.py"
+ENVIRONMENTS = 50
+PRODUCT = {"id": {"S": "product:42"}, "name": {"S": "a lamp"}, "price": {"N": "19.90"}, "text": {"S": "x" * 3_000}}
+
+
+@cache
+def resource():
+    session = boto3.Session("simulated", "simulated", region_name="eu-central-1")
+    return session.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
+
+
+class Shop:
+    """Environments around one table of one partition, and what they asked DynamoDB for."""
+
+    def __init__(self, *, has_redis=False, scale=1.0):
+        self.engine, self.reads_per_second = Engine(), 10_000 * scale
+        table = table_of(1, limit_rcu=3_000.0 * scale)
+        scenario = Scenario(name="shop", description="", workload=Workload(()), seconds=4.0, onset=0, table=table)
+        self.world = World(self.engine, 1, scenario, observer=Observer())
+        self.has_redis = has_redis
+        self.random = self.world.random("shop")
+        self.plain = resource().Table("products")
+        self.world.store.dynamodb.call("CreateTable", {"TableName": "products", **define_table("id")})
+        self.world.store.dynamodb.call("PutItem", {"TableName": "products", "Item": PRODUCT}, now=-60.0)
+        self.stop_watching = self.world.store.watch(self.plain.meta.client, "shop")
+        self.counts = self.world.store.counts_of("shop")
+
+    def open(self, index, *, gives_way=False):
+        """Build what one environment has for its cache."""
+        telemetry, engine = SharedTelemetry(self.world), self.engine
+
+        def timer():
+            if gives_way:
+                engine.sleep(0.0)
+            return engine.now
+
+        kept = ReadCache(
+            codec=None,
+            limits=CacheLimits(ttl_ms=1_000, bound_ms=3_000),
+            telemetry=telemetry,
+            clock=self.world.clock(self.world.random(f"environment {index}")),
+            timer=timer,
+            environment_id=f"{index:032x}",
+            new_event=lambda: Landing(engine),
+        )
+        connection = self.world.connect(30)
+        store = RedisPageStore(connection, "shop", telemetry, timer) if self.has_redis else None
+        return type("Given", (), {"view": lambda _, codec, other=None: kept.view(codec, store)})()
+
+    def catalogue(self, index, **options):
+        """Build an environment's catalogue, its table described: tasks may not wait for each other's description."""
+        catalogue = runpy.run_path(str(EXAMPLE))["Catalogue"](self.plain, self.open(index, **options))
+        self.engine.run_to_end(partial(catalogue.show_basket, []), 1.0)
+        return catalogue
+
+    def close(self):
+        self.stop_watching()
+        self.engine.close()
+
+
+@pytest.fixture
+def shop(request):
+    shop = Shop(**request.param)
+    yield shop
+    shop.close()
+
+
+def play(shop, read_by, seconds=4.0):
+    """Let environments read, whatever becomes of each read; return what they got, and requests a second after one."""
+    served, refused = [], []
+
+    def ask(read):
+        try:
+            served.append(read("product:42"))
+        except shop.plain.meta.client.exceptions.ProvisionedThroughputExceededException:
+            refused.append(shop.engine.now)
+
+    def work(read):
+        while shop.engine.now < began + seconds:
+            shop.engine.sleep(shop.random.expovariate(shop.reads_per_second / ENVIRONMENTS))
+            shop.engine.spawn(lambda: ask(read))
+
+    reads = [read_by(index) for index in range(ENVIRONMENTS)]
+    began = shop.engine.now
+    for read in reads:
+        shop.engine.spawn(partial(work, read))
+    shop.engine.run_until(began + 1.0)
+    before = shop.counts.operations
+    shop.engine.run_until(began + seconds)
+    return served, refused, (shop.counts.operations - before) / (seconds - 1)
+
+
+@pytest.mark.parametrize(
+    ("shop", "most"), [({"has_redis": True}, 4), ({}, 65)], ids=["with Redis", "without"], indirect=["shop"]
+)
+def test_a_few_reads_serve_a_product(shop, most):
+    """Nothing is refused."""
+    served, refused, reads = play(shop, lambda index: shop.catalogue(index).show)
+    assert (refused, {item["name"] for item in served}) == ([], {"a lamp"})
+    assert len(served) > 0.9 * 4.0 * shop.reads_per_second
+    assert 0 < reads <= most
+
+
+@pytest.mark.parametrize("shop", [{"scale": 0.1}], indirect=True)
+def test_uncached_a_third_is_refused(shop):
+    """Of 500 RCU a second a tenth of a partition gives 300, once what it kept is used up, after 1.5 seconds."""
+    served, refused, _ = play(shop, lambda _: lambda product: shop.plain.get_item(Key={"id": product}), seconds=2.5)
+    assert len(refused) > 0.3 * shop.reads_per_second
+    assert len(served) < 2.2 * shop.reads_per_second
+
+
+@pytest.mark.parametrize("shop", [{}], indirect=True)
+def test_sixty_four_threads_read_a_cold_product_once(shop):
+    """In every order of their steps, by `get_item` and `get_items`."""
+    for seed in range(100):
+        catalogue = shop.catalogue(seed, gives_way=True)
+        before, served = shop.counts.operations, []
+        for index in range(64):
+            read = [lambda c=catalogue: c.show("product:42"), lambda c=catalogue: c.show_basket(["product:42"])[0]]
+            shop.engine.after(
+                shop.random.uniform(0, 0.01),
+                lambda read=read[index % 2], to=served: shop.engine.spawn(lambda: to.append(read())),
+            )
+        shop.engine.run_until(shop.engine.now + 1.0)
+        assert (len(served), shop.counts.operations - before) == (64, 1), seed
