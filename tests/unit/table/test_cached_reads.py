@@ -4,12 +4,13 @@ import copy
 from contextlib import suppress
 from decimal import Decimal
 from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
-from boto3.dynamodb.types import Binary
+from boto3.dynamodb.types import Binary, TypeSerializer
 
 from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.table import JournalPlace
@@ -20,6 +21,7 @@ from support.page_store import FakePageStore
 
 from .conftest import updating
 
+serialize = TypeSerializer().serialize
 PLACE = JournalPlace("readings", "PK", "SK", "~route")
 NEWEST = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": 3}
 FOUR = {"PK": "room", "SK": "4"}
@@ -339,6 +341,26 @@ def test_what_is_no_response_is_said_to_be_none(text):
     """Of another version, or not the library's."""
     with pytest.raises(MalformedPageError):
         ResponseCodec().decode(text)
+
+
+@pytest.mark.parametrize("players", [5_000, pytest.param(100_000, marks=pytest.mark.long)])
+def test_the_leaderboard_of_the_page_runs(create, dynamodb, server, players):
+    """Most of its players are stored as the library would have stored them."""
+    create("players", "PK", "SK", indexes={"by-score": ("game_shard", "score")}, types={"score": "N"})
+    page = (Path(__file__).resolve().parents[3] / "docs" / "read-hot-keys.md").read_text(encoding="utf-8")
+    code = page.partition("## A leaderboard")[2].split("```")[1].removeprefix("python")
+    fake = SimpleNamespace(resource=lambda _: dynamodb)
+    names = {"boto3": fake, "Key": Key, "ReadCache": ReadCache, "ShardedIndex": ShardedIndex}
+    exec(code, names := {**names, "ShardedTable": ShardedTable, "fixed": fixed})  # noqa: S102 - the page's own
+    index_keys = names["players"]._open("PutItem").items.sharding.index_keys
+    for number in range(players):
+        item = {"PK": f"player {number}", "SK": "chess", "game": "chess", "score": number % 2_000}
+        stored = {name: serialize(value) for name, value in {**item, **index_keys(item["PK"], item)}.items()}
+        server.dynamodb.call("PutItem", {"TableName": "players", "Item": stored})
+    for number in range(20):
+        names["set_score"](f"master {number}", 2_000 + number)
+    expected = [(f"master {number}", 2_000 + number) for number in range(19, 9, -1)]
+    assert [names["show_top_ten"]() for _ in range(2)] == [expected] * 2
 
 
 REFUSED = (
