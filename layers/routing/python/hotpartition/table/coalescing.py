@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from hotpartition.core.backoff import Clock
 from hotpartition.core.errors import HotPartitionError, InvalidRequestError
+from hotpartition.table.counters import ShardedCounter
 from hotpartition.table.sharded_table import REAL_CLOCK
 
 INTERVAL_SECONDS = 0.1
@@ -24,14 +25,6 @@ GIVEN_UP_SECONDS = 540.0
 
 _LAMBDA_VARIABLE = "AWS_LAMBDA_FUNCTION_NAME"
 _logger = logging.getLogger(__name__)
-
-
-class Counting(Protocol):
-    """The receiver of additions: `ShardedCounter`."""
-
-    def add(self, key: str, amount: int = 1, token: str | None = None) -> None:
-        """Add to a counter, once under a token."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ class CoalescingCounter:
 
     def __init__(
         self,
-        counter: Counting,
+        counter: ShardedCounter,
         *,
         interval_seconds: float = INTERVAL_SECONDS,
         max_additions: int = MAX_ADDITIONS,

@@ -214,7 +214,7 @@ class ShardedCounter:
             partition_key=schema.partition,
             sort_key=schema.sort,
         )
-        journal: JournalReading = DynamoDBJournal(calls, place) if routes.journal else _ToldRoutes(routes)
+        journal: JournalReading = DynamoDBJournal(calls, place) if routes.journal else _KnownRoutes(routes)
         store = DynamoDBItemStore(calls, form, partial(decode_cell, sort_key=schema.sort))
         gatherer = routes.engine.gatherer(store=store, is_folding=routes.is_folding)
         return _Parts(
@@ -236,7 +236,7 @@ class ShardedCounter:
         return {} if self._once is None else dump(self._once(key))
 
 
-class _ToldRoutes:
+class _KnownRoutes:
     """`JournalReading` where code sets the routes: a route that is read includes all that writers use."""
 
     def __init__(self, routes: TableRoutes) -> None:
