@@ -123,7 +123,7 @@ def _mean_us(work: Callable[[], None], walked: Callable[[], Iterable[object]], c
 
 
 def _kept_bytes(keys: Sequence[str]) -> int:
-    """Measure what a counter holds at most while so many keys are written in one slot."""
+    """Measure what a counter holds at most while all these keys are written in one slot."""
     counter = _counter()
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
@@ -194,7 +194,7 @@ REQUESTS = 400
 
 
 def write_function(folder: Path) -> Callable[[int], None]:
-    """Load a write function; what is returned writes so many messages by it, and refuses to time one that fails."""
+    """Load a write function; what is returned writes a number of messages by it, and refuses to time one that fails."""
     handler = load_function(folder)
     event, context = write_event(HOT_CONVERSATION, BODY), Context()
 
@@ -208,7 +208,7 @@ def write_function(folder: Path) -> Callable[[int], None]:
 
 
 def compare_writes(setup: Setup, rival_write: Callable[[int], None], *, rival: str, at_most: float) -> Measured:
-    """Measure the CPU of a write by our whole function, against another way to write so many messages."""
+    """Measure the CPU of a write by our whole function, against another way to write as many messages."""
     prepare_hot_conversation(setup)
     count = setup.count(REQUESTS)
     our_write = write_function(LAMBDAS / "write_message")

@@ -48,7 +48,7 @@ _RESPONSE_SECONDS = 60.0
 def measure_cold(
     setup: Setup, function: str, event: Mapping[str, Any], *, has_redis: bool = True, at_most: float = 0.7
 ) -> Measured:
-    """Measure the cold starts of one function of ours and of its rival."""
+    """Measure the cold starts of one function and of its rival."""
     runtime = WORK_DIR / "runtime"
     install_runtime(runtime)
     starter = _Starter(setup, runtime, event, has_redis=has_redis)

@@ -32,7 +32,7 @@ CPU_CONDITIONS = WALL_CONDITIONS.replace(
 MILLISECONDS = 1e3
 MICROSECONDS = 1e6
 TRIMMED_RUNS = 5
-"""From so many runs on, one disturbed run on either side does not count as spread."""
+"""From this many runs on, one disturbed run on either side does not count as spread."""
 
 Samples = tuple[tuple[float, float], ...]
 """Ours and the rival's figure of each run: both sides of a run met the same machine."""

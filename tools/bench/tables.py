@@ -48,7 +48,7 @@ Work = Callable[[int], object]
 
 
 def open_table(setup: Setup) -> Any:
-    """Open boto3's `Table`; the stand-in describes none, so its keys are told."""
+    """Open boto3's `Table`; the stand-in describes none, so its keys are set here."""
     resource = boto3.resource(
         "dynamodb",
         endpoint_url=f"http://127.0.0.1:{setup.dynamodb_port}",
@@ -66,7 +66,7 @@ def open_table(setup: Setup) -> Any:
 def compare(
     setup: Setup, ours: Work, rival: Work, calls: int, at_most: Mapping[str, float], conditions: str
 ) -> Measured:
-    """Measure a call of ours against boto3's."""
+    """Measure a call of `ShardedTable` against boto3's `Table`."""
     count = setup.count(calls)
     setup.control("Configure", delay_ms=0.0)
     samples = interleave(_mean(ours, count), _mean(rival, count), setup.runs)

@@ -1,4 +1,4 @@
-"""What the local run can be told, and how the command line says it."""
+"""The choices of a local run, and its command line."""
 
 from __future__ import annotations
 

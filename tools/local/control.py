@@ -21,7 +21,7 @@ _ORDERS = {
     "cut-replica": "cut_replica",
     "fail-over": "fail_over",
 }
-"""What Redis can be told, and the method that does it."""
+"""The orders to Redis, and the method that carries each out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

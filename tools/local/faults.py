@@ -38,7 +38,7 @@ class Fault(StrEnum):
     DELAY = "delay"
     """The request waits for `delay_ms` before anything else."""
     LATE_ANSWER = "late_answer"
-    """The request is carried out at once, and its success is told `delay_ms` later."""
+    """The request is carried out at once, and its response comes `delay_ms` later."""
     ERROR = "error"
     """InternalServerError; the data never sees the request."""
     LOSE_ANSWER = "lose_answer"
@@ -100,7 +100,7 @@ class FaultPolicy:
         """Draw once for each rule of the operation; delays add up, and the first refusal decides."""
         drawn = [r for r in self.rules if r.operation == operation and self.rng.random() < r.probability]
         refusal = next((r for r in drawn if r.fault in _REFUSALS), None)
-        if refusal is not None:  # what is not carried out has no success to be told late, or not at all
+        if refusal is not None:  # what is not carried out has no response that could be late or lost
             drawn = [r for r in drawn if r.fault is Fault.DELAY or r is refusal]
         self.injected.update(r.fault.value for r in drawn)
         return Injection(

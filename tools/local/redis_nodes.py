@@ -72,7 +72,7 @@ def make_guard(folder: Path) -> Guard:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, at no time anybody else."""
+    """Write a file that only its owner can read, at all times."""
     path.unlink(missing_ok=True)
     path.touch(mode=0o600)
     path.write_text(text)

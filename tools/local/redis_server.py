@@ -57,7 +57,7 @@ class Access:
 class RedisServer:
     """One cluster node on loopback. Its data survives `kill` and `start` as far as its append-only file does.
 
-    `announced_port` is where it tells clients to look for it, when that is another one than `port`.
+    `announced_port` is the port that it announces to clients, where that differs from `port`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RedisServer:
     async def start(self, *, is_alone: bool = True) -> None:
         """Start the server, or start it again from its append-only file, and wait until the cluster responds.
 
-        With `is_alone` a new one takes all slots; else it waits to be told what it is for.
+        With `is_alone` a new one takes all slots; else it waits for its role.
         """
         if self.is_running:
             return

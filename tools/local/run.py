@@ -267,13 +267,13 @@ class LocalRun:
 
 
 def find_journals(functions: Iterable[FunctionSpec]) -> dict[str, dict[str, str]]:
-    """Find where the routing items of each table lie, in what its operations function is told."""
-    told = [
+    """Find where the routing items of each table lie, in the settings of its operations function."""
+    known = [
         Settings.from_env(each.environment, name_of("operate", each.environment))
         for each in functions
         if each.service == OPERATIONS_FUNCTION
     ]
-    return {settings.table_name: asdict(find_journal(settings)) for settings in told}
+    return {settings.table_name: asdict(find_journal(settings)) for settings in known}
 
 
 def _port_error(port: int, error: OSError) -> LocalRunError:

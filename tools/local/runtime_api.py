@@ -1,4 +1,4 @@
-"""The Lambda Runtime API of one execution environment, on a port of its own: that tells environments apart."""
+"""The Lambda Runtime API of one execution environment, on a port of its own, which identifies it."""
 
 from __future__ import annotations
 

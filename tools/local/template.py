@@ -1,4 +1,4 @@
-"""Reads a synthesized template: what CloudFormation would be told is what the local run starts."""
+"""Reads a synthesized template: the local run starts what CloudFormation would create."""
 
 from __future__ import annotations
 

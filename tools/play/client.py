@@ -119,7 +119,7 @@ def mint_message_id(*, now: float, rng: random.Random) -> str:
 
 
 def open_session(*, connections: int) -> aiohttp.ClientSession:
-    """Open a session with at most so many connections; waiting for a free one does not count as the request's time."""
+    """Open a session with that many connections at most; waiting for a free one does not count as the request's time."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections),
         timeout=aiohttp.ClientTimeout(total=None, sock_read=REQUEST_TIMEOUT_SECONDS),
@@ -209,7 +209,7 @@ class Client:
     async def read(
         self, conversation_id: str, *, order: Order, consistency: Consistency, limit: int, most_pages: int | None = None
     ) -> Read | None:
-        """Read a conversation, at most so many pages of it, and record what was read.
+        """Read a conversation, or its first `most_pages`, and record what was read.
 
         Returns:
             The read; None when not even its first page was answered within the time to give up.
@@ -350,7 +350,7 @@ def list_closing_reads(workload: Workload, *, from_both_ends: bool) -> list[tupl
 
 
 async def read_all(client: Client, reads: Iterable[tuple[str, Order]], *, readers: int) -> tuple[str, ...]:
-    """Read everything strongly, so many at a time; name what was not read to its end."""
+    """Read everything strongly, `readers` at a time; name what was not read to its end."""
     waiting, unread = iter(reads), set[str]()
 
     async def work() -> None:

@@ -96,7 +96,7 @@ class FaultKind:
     """One kind of fault.
 
     `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
-    that hold meanwhile; `scribble` says what somebody else writes into Redis for a table and some of its conversations.
+    that hold meanwhile; `scribble` lists what a stranger writes into Redis for a table and some of its conversations.
     It lasts `seconds` at most, and the part is left in peace for
     `rest_seconds` after it, unless the run is too short for that. `meets_requests`: usual load meets it at once,
     so that it is not over before a request did, and a run in which none did has not tried it.
@@ -183,7 +183,7 @@ KINDS: tuple[FaultKind, ...] = (
 
 
 class FaultInjector:
-    """Breaks every part through the local run's control API and its Redis for so many seconds, and counts.
+    """Breaks every part through the local run's control API and its Redis for `seconds`, and counts.
 
     Each part meets each kind of its faults once a round, in random order, and at least one round; where that does not
     fit, everything in it gets shorter in proportion. `conversations` are those whose routes are scribbled on, a part of

@@ -18,7 +18,7 @@ APP = ROOT / "examples" / "sensors"
 
 
 def install(wheel: Path, folder: Path) -> Mapping[str, str]:
-    """Install a wheel into a folder of its own; returns the environment in which nothing else of ours is found.
+    """Install a wheel into a folder of its own; returns the environment in which nothing else of this project is found.
 
     What it depends on is what this project has: no network is needed.
 

@@ -1,4 +1,4 @@
-"""`make read-trials`: a rush of readers on a sharded conversation, in which whoever reads for all is killed.
+"""`make read-trials`: a rush of readers on a sharded conversation, in which the process that reads for all is killed.
 
 Writes `out/read-trials/summary.json`. The newest page of a conversation is asked for faster than its partitions, whose
 read limit is small, can serve it, until it is found read-hot and comes from the page cache. Then, in each trial, the
@@ -50,7 +50,7 @@ WRITES_PER_SECOND = 4.0
 WRITTEN_FIRST = 80
 BODY = "x" * 700
 FILL_MS = 120
-"""How long DynamoDB takes for each query during the trials, so that there is somebody to be killed."""
+"""How long DynamoDB takes for each query during the trials, so that there is a process to be killed."""
 LATEST_KILL_SECONDS = 0.1
 LOOK_SECONDS = 0.004
 CALM_SECONDS = 0.5
@@ -70,7 +70,7 @@ MOST_MISSES = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """The lease's holder was killed so long after it took it; whether that was before its read was stored."""
+    """The lease's holder was killed `after_seconds` with the lease; `hit_holder`: before its read was stored."""
 
     at: float
     after_seconds: float
@@ -150,7 +150,7 @@ async def kill_holders(rig: Rig, run: Run, trials: int, rng: random.Random) -> N
 
 
 async def kill_holder(rig: Rig, run: Run, rng: random.Random) -> None:
-    """Wait for whoever takes the next lease, kill that process, and see whether its read was ever stored."""
+    """Wait for the process that takes the next lease, kill it, and see whether its read was ever stored."""
     place = rig.table, run.rush.conversation_id, VARIANT
     lease, page = lease_key(*place), page_key(*place, 0)
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
@@ -178,8 +178,8 @@ async def kill_holder(rig: Rig, run: Run, rng: random.Random) -> None:
 
 
 def wait_for_holder(redis_port: int, lease: str) -> tuple[float, int]:
-    """Wait until somebody takes the lease; return when that was (Unix time), and the port that it asks Redis from."""
-    free_at = time.time() + LEASE_MS / 1000  # somebody may have it already
+    """Wait until a process takes the lease; return when that was (Unix time), and the port that it asks Redis from."""
+    free_at = time.time() + LEASE_MS / 1000  # a process may have it already
     with Redis(port=redis_port, socket_timeout=QUIET_SECONDS).monitor() as monitor:  # type: ignore[no-untyped-call]
         for seen in monitor.listen():
             if seen["command"].startswith(f"HSETEX {lease} ") and seen["time"] >= free_at:

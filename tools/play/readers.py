@@ -37,7 +37,7 @@ ORIGINS = {
 class Asked:
     """One request for the newest page; times are seconds since the epoch.
 
-    `read_at` is when what it got was read; `refusal` what it was told instead.
+    `read_at` is when what it got was read; `refusal` the response that it got instead.
     """
 
     began: float
@@ -107,7 +107,7 @@ class ReadRush:
             task.add_done_callback(self._running.discard)
 
     async def last(self, seconds: float, per_second: float) -> None:
-        """Ask so often for so long, and wait a while for the responses; what has none by then was not served."""
+        """Ask at a rate for a time, and wait a while for the responses; a request without one was not served."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.go_on(per_second), seconds)
         if self._running:
@@ -121,7 +121,7 @@ class ReadRush:
         await asyncio.gather(*self._running)
 
     async def ask(self) -> None:
-        """Ask for the newest page, and once more if whoever served it died."""
+        """Ask for the newest page, and once more if the process that served it died."""
         if await self._ask_once() not in OK | REFUSED:
             await self._ask_once()
 
@@ -170,7 +170,7 @@ class ReadRush:
 def count_origins(work_dir: Path, since: float) -> Counter[str]:
     """Sum up what the read function's invocations counted of where pages came from, and of fills, from a time on.
 
-    `work_dir` is the local run's. A process that was killed has not told of its last invocation.
+    `work_dir` is the local run's. A process that was killed has not logged its last invocation.
     """
     (log,) = work_dir.rglob(f"{READER}.log")
     counts: Counter[str] = Counter()

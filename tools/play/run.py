@@ -210,7 +210,7 @@ async def _unless_it_ends(stack: Stack, performance: Any) -> Played:
     try:
         await asyncio.wait({running, watching}, return_when=asyncio.FIRST_COMPLETED)
         if not running.done() or running.exception() is not None:
-            # Whoever asks a stack that is ending gets an error of his own; that it ended is the better explanation.
+            # A request to a stack that is ending fails as well; that the stack ended is the better explanation.
             await asyncio.wait({watching}, timeout=ENDING_SECONDS)
             if watching.done():
                 watching.result()

@@ -42,7 +42,7 @@ class Rig:
 
 @asynccontextmanager
 async def running_rig(out_dir: Path, *, writers: int, seed: int, more: Sequence[str] = ()) -> AsyncIterator[Rig]:
-    """Start the stack with so many write environments, and stop it at the end.
+    """Start the stack with that many write environments, and stop it at the end.
 
     The partition limit stays at DynamoDB's own 1,000 WCU/s, so that nothing is throttled and what is offered is exactly
     what was meant. `more` are further arguments of `python -m tools.local up`; of those given twice, the later count.

@@ -1,6 +1,6 @@
 """Watches a run from outside: the route in DynamoDB, what each physical key takes, and the state of the parts.
 
-Raises are read from the routing item itself, the journal, and not from anybody's log: what is there is what counts.
+Raises are read from the routing item itself, the journal, and not from a log: what is stored is what counts.
 """
 
 from __future__ import annotations
@@ -194,14 +194,14 @@ async def look_at_parts(control: Control, observations: Observations, *, now: Ca
 
 
 async def stopped_within(stopped: asyncio.Event, seconds: float) -> bool:
-    """Wait for so long, or until stopped, and say whether it is."""
+    """Wait for a time, or until stopped, and say whether it is."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stopped.wait(), max(0.0, seconds))
     return stopped.is_set()
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], *, at: float) -> list[Event]:
-    """Find what a person should be told about two looks at the status."""
+    """Find what has changed between two looks at the status, in words."""
     events = []
     if before:
         was, runs = before.get("redis", {}).get("running"), after.get("redis", {}).get("running")

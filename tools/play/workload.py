@@ -23,9 +23,9 @@ ZIPF_EXPONENT = 0.4
 BODY_BYTES = (20, 160)
 ONSET_SHARE = 0.25
 HOT_END_SHARE = 0.85
-# Before its onset the hot conversation gets this share of its messages, and at most so many.
 LEAD_IN_SHARE = 0.03
 LONGEST_LEAD_IN = 40
+"""Before its onset the hot conversation of a file gets this share of its messages, and at most this many."""
 HOT = "launch-day"
 COMMON_START_SECONDS = 1.0
 """How long the conversations of a file take to begin: all at one instant would be a load test of its own."""
