@@ -119,7 +119,7 @@ def mint_message_id(*, now: float, rng: random.Random) -> str:
 
 
 def open_session(*, connections: int) -> aiohttp.ClientSession:
-    """Open a session with that many connections at most; waiting for a free one does not count as the request's time."""
+    """Open a session with that many connections; waiting for a free one does not count as the request's time."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=connections),
         timeout=aiohttp.ClientTimeout(total=None, sock_read=REQUEST_TIMEOUT_SECONDS),
