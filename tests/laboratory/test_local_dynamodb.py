@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import boto3
+import moto.dynamodb.models as dynamodb_models
 import pytest
 from aiohttp import web
 from botocore.config import Config
@@ -14,7 +15,7 @@ from botocore.exceptions import ClientError
 
 from support.tables import define_table
 from tools.limits import Demand, Kind
-from tools.local.dynamodb import LocalDynamoDB, Moto
+from tools.local.dynamodb import LocalDynamoDB, Moto, PartitionedTable
 from tools.local.dynamodb_process import creation_request
 from tools.local.faults import FaultPolicy, FaultRuleError, Injection, build_refusal, parse_rules
 from tools.local.metering import Meter, PartitionModel, Timeline, TimelineRow
@@ -44,7 +45,8 @@ class Local:
 
 
 @pytest.fixture
-def local(loop: Any) -> Iterator[Local]:
+def local(loop: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
+    monkeypatch.setattr(dynamodb_models, "Table", PartitionedTable)
     made = Local()
     moto = Moto(PartitionModel(WRITE_LIMIT, READ_LIMIT))
     moto.call("CreateTable", creation_request("t", TABLE))
