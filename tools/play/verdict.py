@@ -253,11 +253,14 @@ def promise_bars(history: Verdict, unexpected: Sequence[str], *, item: str = "me
         f"no {item} altered": history.altered,
         f"no {item} from nowhere": history.phantom,
         "no page beyond the staleness bound": history.stale,
-        f"every {item} looked for": history.unverified,
     }
     unit = f"of {history.acknowledged} acknowledged, in {history.reads} reads"
-    bars = [at_most(name, count, 0, unit) for name, count in found.items()]
-    return [*bars, at_most("no unexpected response", len(unexpected), 0, "responses")]
+    looked_for = history.acknowledged - history.unverified
+    return [
+        *(at_most(name, count, 0, unit) for name, count in found.items()),
+        at_least(f"every {item} looked for", looked_for, history.acknowledged, "acknowledged"),
+        at_most("no unexpected response", len(unexpected), 0, "responses"),
+    ]
 
 
 def summary_document(summary: Summary, history: Verdict, judgement: Judgement, machine: Machine) -> dict[str, Any]:
