@@ -17,7 +17,11 @@ def write(template, context):
         text = text.replace("hotpartition-prod", "hotpartition-prod-next")
     if context["settings"]:
         text = text.replace('"RetentionInDays": 90', '"RetentionInDays": 30')
-    return json.loads(text.replace('"DeletionProtectionEnabled": true', '"DeletionProtectionEnabled": false'))
+    template = json.loads(text.replace('"DeletionProtectionEnabled": true', '"DeletionProtectionEnabled": false'))
+    if key := context["options"].get("kms_key_arn"):
+        template["Resources"]["Table"]["Properties"]["SSESpecification"] = {"KMSMasterKeyId": key}
+        template["Resources"]["Registry"]["Properties"]["KmsKeyId"] = key
+    return template
 
 
 def deploy(client, stack, body, *, protect):
@@ -86,10 +90,10 @@ def rehearse(prod, tmp_path, monkeypatch):
 
 
 def test_a_deployment_that_is_right_passes(rehearse):
-    """All nine steps."""
+    """All ten steps."""
     steps = rehearse()
     assert [step for step in steps if not step.is_right] == []
-    assert len(steps) == 9
+    assert len(steps) == 10
 
 
 def forget_the_policy(template, _):

@@ -28,6 +28,7 @@ TEAM = ROOT / "examples" / "sensors"
 """An application of another team, with a table of its own."""
 TABLE = "AWS::DynamoDB::Table"
 LOGS = "AWS::Logs::LogGroup"
+REDIS = "AWS::ElastiCache::ReplicationGroup"
 OUTPUTS = {"ApiUrl", "OperateFunctionName", "ReadMessagesFunctionName", "TableName", "WriteMessageFunctionName"}
 """The outputs that the documents and `hotpartition` name; with Redis there are two more."""
 WITH_REDIS = {"ConsumeReportsFunctionName", "RegistryEndpoint"}
@@ -169,6 +170,7 @@ def rehearse_environment(rehearsal: Rehearsal, name: str) -> None:
         ("update a setting and an option", each.update),
         ("an update fails in the middle", each.fail_update),
         ("a stack of another name beside it", each.rename),
+        ("a KMS key of one's own", each.change_key),
         ("destroy", each.destroy),
     ):
         rehearsal.step(f"{name}: {sentence}", run)
@@ -272,6 +274,15 @@ class _Environment:
         for key in left:
             del self.rehearsal.account.made[key]
         return "the first one keeps all it has"
+
+    def change_key(self) -> str:
+        before = self.rehearsal.copy()
+        key = f"arn:aws:kms:{REGION}:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
+        self.rehearsal.deploy(self.synthesize("key", kms_key_arn=key))
+        replaced = {type_ for type_, _ in before.keys() - self.rehearsal.copy().keys()}
+        expected = set() if self.name == "lite" else {REDIS}
+        require(replaced == expected, f"replaced: {sorted(replaced)}, not {sorted(expected)}")
+        return f"replaced: {', '.join(replaced) or 'nothing'}"
 
     def destroy(self) -> str:
         if self.is_kept:
