@@ -78,6 +78,14 @@ def test_every_log_line_that_the_runbook_looks_for_is_written():
     assert [text for text in sorted(wanted) if f'"{text}"' not in sources] == []
 
 
+def test_every_log_line_of_the_library_says_key_and_reason_in_its_message():
+    """Python's usual format shows no `extra`."""
+    text = "".join(path.read_text() for path in SOURCES if "routing" in path.parts)
+    lines = re.findall(r'_logger\.\w+\(\s*"([^"]*)",[^"]*?extra=facts\)', text)
+    assert len(lines) > 4
+    assert [line for line in lines if len(re.findall("%[sd]", line)) < 2] == []
+
+
 @pytest.mark.parametrize("text", [README, RUNBOOK], ids=["README", "runbook"])
 def test_every_command_of_the_tool_can_be_typed(text):
     """With the options that there are."""
