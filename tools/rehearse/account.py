@@ -231,6 +231,7 @@ _REAL_PARAMETERS = parsing.ResourceMap.load_parameters
 def open_account() -> Iterator[tuple[Account, str]]:
     """Start moto's server with the plug-in on a free port of loopback; yields the account and its address."""
     ACCOUNT.made.clear()
+    ACCOUNT.failing = ""
     changes: dict[type, dict[str, Any]] = {
         CloudFormationBackend: {
             "execute_change_set": _execute,
