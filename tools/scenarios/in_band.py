@@ -44,7 +44,7 @@ from tools.figures import Bar, Distribution, at_least, at_most
 from tools.scenarios.seeds import Part, Study, Verdict, total
 from tools.scenarios.step import step
 from tools.world.clock import EPOCH_MS, Engine
-from tools.world.network import Observer
+from tools.world.meter import BIN_SECONDS, Meter
 from tools.world.product import TABLE, SharedTelemetry, World
 from tools.world.workload import ConversationFlow, Step
 
@@ -56,8 +56,6 @@ ONSET = 3.0
 HEAT_SECONDS = 45.0
 JUDGED_SECONDS = 5.5
 """From the onset on: what failed is held against what was offered in that time."""
-WINDOW_SECONDS = 0.25
-RELIEVED_SHARE = 0.01
 QUIET_SECONDS = 30.0
 """How long after its relief a key costs nothing more, but a look at the journal once a minute."""
 BUDGET_MS = 1_000.0
@@ -94,16 +92,6 @@ VARIANTS = (
 )
 
 
-@dataclass(slots=True)
-class _Window:
-    """What happened in a quarter of a second."""
-
-    offered: int = 0
-    refused: int = 0
-    item_wcu: float = 0.0
-    extra_units: float = 0.0
-
-
 @dataclass(frozen=True, slots=True)
 class InBandRun:
     """One seed of one variant. Seconds count from the onset; None: it did not happen."""
@@ -120,46 +108,32 @@ class InBandRun:
     """Beside the items, from 30 s after the relief on, without one look-up for each process."""
 
 
-class _Rush(Observer):
+class _Rush:
     """One run under way."""
 
     def __init__(self, variant: Variant, seed: int) -> None:
-        self.variant = variant
+        self.seed, self.variant = seed, variant
         self.engine = Engine()
-        self.windows: dict[int, _Window] = {}
-        self.raises: list[tuple[float, int]] = []
+        self.end = ONSET + HEAT_SECONDS
+        self.meter = Meter(self.engine, hot="hot", seconds=self.end + 2.0, pages_end=0.0)
+        self.units: list[float] = []
+        """What load items and journal took, by the ends of the meter's bins."""
         self.failed_wcu = 0.0
-        self.world = World(self.engine, seed, step(), observer=self, seeds=f"{variant.name}/")
+        self.world = World(self.engine, seed, step(), observer=self.meter, seeds=f"{variant.name}/")
         self.random = self.world.random("rush")
         self.writers = [self._build_writer(index) for index in range(variant.processes)]
-        self.seed = seed
-
-    def stored(self, partition_key: str, wcu: float) -> None:
-        """Implement `Observer.stored`."""
-        del partition_key
-        self._window().item_wcu += wcu
-
-    def waited(self) -> None:
-        """Implement `Observer.waited`."""
-        self._window().refused += 1
-
-    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
-        """Implement `Observer.raised`."""
-        del conversation_id, reason
-        self.raises += [(self.engine.now, generation.shard_count) for generation in generations]
 
     def run(self) -> InBandRun:
         """Let it happen, and sum it up."""
         self.world.charge_others(OTHER_WCU, 0.01)
         shape = Step(before=BEFORE_WCU, after=self.variant.load_wcu, onset=ONSET)
-        end = ONSET + HEAT_SECONDS
-        judged = ONSET + JUDGED_SECONDS
+        end, judged = self.end, ONSET + JUDGED_SECONDS
         small = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=(700, 800), end=judged)
         large = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=(15_800, 16_100), start=judged, end=end)
         for flow in (small, large):
             for arrival in flow.arrivals(end, self.random):
                 self.engine.at(arrival.at, partial(self._write, "x" * arrival.body_bytes))
-        self.engine.at(WINDOW_SECONDS, self._note_units)
+        self.engine.at(BIN_SECONDS, self._note_units)
         self.engine.run_until(end + 2.0)
         return self._result()
 
@@ -176,7 +150,7 @@ class _Rush(Observer):
         wcu, is_judged = len(body) // 1_024 + 1, 0 <= self.engine.now - ONSET < JUDGED_SECONDS
 
         def write() -> None:
-            self._window().offered += 1
+            self.meter.note_offered("hot", self.engine.now, wcu)
             try:
                 writer.write(NewMessage("hot", "ann", body, NO_ATTRIBUTES))
             except RetryLaterError:
@@ -184,47 +158,34 @@ class _Rush(Observer):
 
         self.engine.spawn(write)
 
-    def _window(self) -> _Window:
-        return self.windows.setdefault(int(self.engine.now / WINDOW_SECONDS), _Window())
-
     def _note_units(self) -> None:
         counts = self.world.store.counts_of("in band")
-        before = sum(window.extra_units for window in self.windows.values())
-        self._window().extra_units = counts.wcu + counts.rcu - before
-        self.engine.after(WINDOW_SECONDS, self._note_units)
+        self.units.append(counts.wcu + counts.rcu)
+        self.engine.after(BIN_SECONDS, self._note_units)
 
     def _result(self) -> InBandRun:
-        windows = sorted(self.windows.items())
-        refused_at = [number for number, window in windows if window.refused]
-        marked: Sequence[int] = ()
-        if refused_at:
-            marked = range(refused_at[0], refused_at[-1] + round(MARKED_MS / 1000 / WINDOW_SECONDS) + 2)
-        relieved = self._find_relief()
-        extra = sum(window.extra_units for number, window in windows if number in marked)
-        items = sum(window.item_wcu for number, window in windows if number in marked)
-        quiet = max(marked, default=0) * WINDOW_SECONDS + QUIET_SECONDS - MARKED_MS / 1000
-        after = sum(w.extra_units for n, w in windows if n * WINDOW_SECONDS >= quiet)
+        meter, judged = self.meter, ONSET + JUDGED_SECONDS
+        refused = [number for number, each in enumerate(meter.bins) if each.waited]
+        first, last = (refused[0], refused[-1]) if refused else (len(meter.bins), -1)
+        unmarked = min(last + round(MARKED_MS / 1000 / BIN_SECONDS) + 2, len(meter.bins)) if refused else first
+        quiet = unmarked - 1 + round((QUIET_SECONDS - MARKED_MS / 1000) / BIN_SECONDS)
+        items = sum(each.hot_stored for each in meter.bins[first:unmarked])
+        relieved = meter.relieved_seconds(ONSET, judged, step=1)
         return InBandRun(
             seed=self.seed,
-            raised_seconds=round(self.raises[0][0] - ONSET, 3) if self.raises else None,
-            relieved_seconds=relieved,
-            shard_counts=tuple(count for _, count in self.raises),
+            raised_seconds=meter.raised_seconds(ONSET),
+            relieved_seconds=None if relieved is None or relieved > JUDGED_SECONDS - 1.0 else relieved,
+            shard_counts=meter.shard_counts(),
             failed_share=round(self.failed_wcu / (self.variant.load_wcu * JUDGED_SECONDS), 6),
-            units_before=sum(w.extra_units for n, w in windows if not refused_at or n < refused_at[0]),
-            units_share_while_marked=round(extra / max(items, 1.0), 4),
-            units_after=max(0.0, after - 0.5 * self.variant.processes),
+            units_before=self._units(0, first),
+            units_share_while_marked=round(self._units(first, unmarked) / max(items, 1.0), 4),
+            units_after=max(0.0, self._units(quiet, len(meter.bins)) - 0.5 * self.variant.processes),
         )
 
-    def _find_relief(self) -> float | None:
-        """Return how long after the onset the last second began in which too many writes were refused everywhere."""
-        first, last = (round(at / WINDOW_SECONDS) for at in (ONSET, ONSET + JUDGED_SECONDS))
-        in_a_second, none = round(1 / WINDOW_SECONDS), _Window()
-        relieved = 0.0
-        for start in range(first, last):
-            second = [self.windows.get(number, none) for number in range(start, min(start + in_a_second, last))]
-            if sum(window.refused for window in second) > RELIEVED_SHARE * sum(window.offered for window in second):
-                relieved = (start + 1) * WINDOW_SECONDS - ONSET
-        return relieved if relieved <= JUDGED_SECONDS - 1.0 else None
+    def _units(self, start: int, end: int) -> float:
+        """Return what was taken beside the items in some bins."""
+        taken = [0.0, *self.units, self.units[-1]]
+        return taken[min(end, len(taken) - 1)] - taken[min(start, len(taken) - 1)]
 
 
 def run_variant(seed: int, variant: Variant) -> InBandRun:

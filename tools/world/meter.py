@@ -12,6 +12,7 @@ from tools.world.clock import EPOCH_MS, Engine
 from tools.world.network import Observer
 
 BIN_SECONDS = 0.25
+SECOND_BINS = 4
 RELIEF_SHARE = 0.01
 ON_SHARDS_SHARE = 0.95
 PROMPT_SHARE = 0.95
@@ -81,7 +82,7 @@ class _Pages:
 
 
 @dataclass(slots=True)
-class _Bin:
+class Bin:
     """A quarter of a second."""
 
     offered: float = 0.0
@@ -103,7 +104,7 @@ class Meter(Observer):
         self._engine = engine
         self._hot = hot
         self._pages_end = pages_end
-        self._bins = [_Bin() for _ in range(round(seconds / BIN_SECONDS))]
+        self.bins = [Bin() for _ in range(round(seconds / BIN_SECONDS))]
         self._routes: dict[str, Route] = {}
         self._pages = {is_hot: _Pages() for is_hot in (True, False)}
         self.raises: list[Raise] = []
@@ -201,19 +202,19 @@ class Meter(Observer):
 
     def writes(self) -> Writes:
         """Sum the writes up."""
-        offered_wcu = sum(b.offered for b in self._bins)
+        offered_wcu = sum(b.offered for b in self.bins)
         return Writes(
             offered=self.offered,
             stored=self.stored_count,
             failed=self.failed,
             offered_wcu=offered_wcu,
-            failed_wcu=sum(b.failed for b in self._bins),
+            failed_wcu=sum(b.failed for b in self.bins),
             requests=self.requests,
             throttled_attempts=self.throttled_attempts,
             latency_ms=Latency.of(self.write_latencies_ms),
-            waited=sum(b.waited for b in self._bins),
+            waited=sum(b.waited for b in self.bins),
             waited_seconds=round(sum(max(0.0, ms - 100) for ms in self.write_latencies_ms) / 1000, 3),
-            stored_within_second_share=round(sum(b.prompt for b in self._bins) / max(offered_wcu, 1.0), 6),
+            stored_within_second_share=round(sum(b.prompt for b in self.bins) / max(offered_wcu, 1.0), 6),
         )
 
     def reads(self, *, hot: bool) -> Reads:
@@ -231,36 +232,39 @@ class Meter(Observer):
 
     def on_shards_seconds(self, onset: float) -> float | None:
         """Return how long after the onset a quarter of a second ended whose writes are on shards."""
-        for index, each in enumerate(self._bins):
+        for index, each in enumerate(self.bins):
             end = (index + 1) * BIN_SECONDS
             if end > onset and each.hot_stored and each.hot_on_shards >= ON_SHARDS_SHARE * each.hot_stored:
                 return round(end - onset, 4)
         return None
 
-    def relieved_seconds(self, onset: float, end: float) -> float | None:
-        """Return how long after the onset the last second ended in which too many writes had to wait."""
+    def relieved_seconds(self, onset: float, end: float, *, step: int = SECOND_BINS) -> float | None:
+        """Return how long after the onset the last second ended in which too many writes had to wait.
 
-        def is_bad(second: Sequence[_Bin]) -> bool:
+        A second begins each `step` bins; with less than a second's, it counts as ended when the next one begins.
+        """
+
+        def is_bad(second: Sequence[Bin]) -> bool:
             return sum(b.waited for b in second) > RELIEF_SHARE * sum(b.begun for b in second)
 
-        return self._seconds_until_good(onset, end, is_bad, bins=round(1 / BIN_SECONDS))
+        return self._seconds_until_good(onset, end, is_bad, bins=SECOND_BINS, step=step)
 
     def prompt_seconds(self, onset: float, end: float) -> float | None:
         """Return how long after the onset the last bin ended of whose writes too few were stored within a second."""
 
-        def is_bad(bins: Sequence[_Bin]) -> bool:
+        def is_bad(bins: Sequence[Bin]) -> bool:
             return sum(b.prompt for b in bins) < PROMPT_SHARE * sum(b.offered for b in bins)
 
-        return self._seconds_until_good(onset, end, is_bad, bins=1)
+        return self._seconds_until_good(onset, end, is_bad, bins=1, step=1)
 
     def _seconds_until_good(
-        self, onset: float, end: float, is_bad: Callable[[Sequence[_Bin]], bool], *, bins: int
+        self, onset: float, end: float, is_bad: Callable[[Sequence[Bin]], bool], *, bins: int, step: int
     ) -> float | None:
         first, last = round(onset / BIN_SECONDS), round(end / BIN_SECONDS)
         good = onset
-        for start in range(first, last, bins):
-            if is_bad(self._bins[start : min(start + bins, last)]):
-                good = (start + bins) * BIN_SECONDS
+        for start in range(first, last, step):
+            if is_bad(self.bins[start : min(start + bins, last)]):
+                good = (start + step) * BIN_SECONDS
         return None if good >= end else round(good - onset, 4)
 
     def repeated_share(self, onset: float, end: float) -> float | None:
@@ -268,24 +272,24 @@ class Meter(Observer):
         on_shards = self.on_shards_seconds(onset)
         if on_shards is None:
             return None
-        within = self._bins[round((onset + on_shards) / BIN_SECONDS) : round(end / BIN_SECONDS)]
+        within = self.bins[round((onset + on_shards) / BIN_SECONDS) : round(end / BIN_SECONDS)]
         stored = sum(b.hot_stored_count for b in within)
         return round(sum(b.hot_refused for b in within) / stored, 6) if stored else None
 
     def served_share(self, start: float, end: float) -> float:
         """Return what was stored of the hot conversation between two instants, as a share of what was offered then."""
-        bins = self._bins[round(start / BIN_SECONDS) : round(end / BIN_SECONDS)]
+        bins = self.bins[round(start / BIN_SECONDS) : round(end / BIN_SECONDS)]
         offered = sum(b.hot_offered for b in bins)
         return min(1.0, sum(b.hot_stored for b in bins) / offered) if offered else 1.0
 
     def failed_share_after(self, time: float) -> float:
         """Return what failed of all that was offered from an instant on, as a share."""
-        late = self._bins[round(time / BIN_SECONDS) :]
+        late = self.bins[round(time / BIN_SECONDS) :]
         offered = sum(b.offered for b in late)
         return sum(b.failed for b in late) / offered if offered else 0.0
 
-    def _now(self) -> _Bin:
+    def _now(self) -> Bin:
         return self._at(self._engine.now)
 
-    def _at(self, time: float) -> _Bin:
-        return self._bins[min(int(time / BIN_SECONDS), len(self._bins) - 1)]
+    def _at(self, time: float) -> Bin:
+        return self.bins[min(int(time / BIN_SECONDS), len(self.bins) - 1)]
