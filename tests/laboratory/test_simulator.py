@@ -18,9 +18,9 @@ from tools.scenarios import compare, step
 from tools.scenarios.__main__ import load_studies
 from tools.scenarios.message_faults import HUNT, SCENARIO, judge
 from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
-from tools.scenarios.strategies import ALARM_SECONDS, STATIC_SHARDS
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Changes, Readers
+from tools.world.strategies import ALARM_SECONDS, STATIC_SHARDS
 from tools.world.strategy import Ours
 from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
 
@@ -46,7 +46,7 @@ def short_step(after=2400.0):
         conversation_id=HOT, shape=Step(before=100.0, after=after, onset=2.0), body_bytes=(39_000, 40_000)
     )
     return replace(
-        compare.SCENARIO,
+        step.SMALL_STEP,
         workload=Workload((flow,)),
         seconds=10.0,
         onset=2.0,
@@ -276,6 +276,15 @@ def test_every_study_has_a_target_and_a_row():
         command = name.removesuffix("-in-band").removesuffix("-fold") if name != "in-band" else name
         assert f"tools.scenarios {command}" in makefile
         assert ("make simulate" if name == "simulate" else f"make simulate-{command}") in page
+
+
+def test_a_scenario_imports_no_other_but_the_step():
+    """But for `report`, which puts three of them on one page; what scenarios share is in `tools/world`."""
+    folder = ROOT / "tools/scenarios"
+    shared = {"step", "seeds"}
+    for path in folder.glob("*.py"):
+        others = set(re.findall(r"^from tools\.scenarios\.(\w+) import", path.read_text(), re.MULTILINE))
+        assert others <= shared or path.stem == "report", path
 
 
 def test_what_did_not_happen_counts_as_endless():

@@ -3,44 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tools.figures import Distribution
-from tools.scenarios.step import LARGE_BODY, SMALL_BODY, step
-from tools.scenarios.strategies import Alarm, Fixed, Sources, base_key, static
+from tools.scenarios.step import SMALL_STEP
 from tools.world.run import RunResult, simulate
-from tools.world.scenario import HOT, Clients, Readers
+from tools.world.strategies import Alarm, Fixed, Sources, base_key, static
 from tools.world.strategy import InBand, Ours, Strategy
-from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
 
 SEEDS = 12
-SCENARIO = replace(
-    step(),
-    workload=Workload(
-        (
-            ConversationFlow(
-                conversation_id=HOT,
-                shape=Step(before=200.0, after=4000.0, onset=4.0, end=14.0),
-                body_bytes=LARGE_BODY,
-            ),
-            ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=SMALL_BODY, prefix="quiet-room"),
-        )
-    ),
-    name="compare",
-    description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
-    "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
-    "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
-    "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB.",
-    seconds=24.0,
-    onset=4.0,
-    heat_end=14.0,
-    drain_seconds=8.0,
-    clients=Clients(attempts=2),
-    readers=Readers(per_second=20.0, strong_share=0.0, hot_share=0.5, limits=(20,)),
-    is_judged=True,
-)
-"""The step, smaller and with reads, and with what comes after it."""
-
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
     "none": lambda: Fixed("none", base_key),
     "sources": Sources,
@@ -53,7 +24,7 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
 
 def run(seed: int, name: str) -> RunResult:
     """Run one seed of a strategy."""
-    return simulate(SCENARIO, seed, STRATEGIES[name]())
+    return simulate(SMALL_STEP, seed, STRATEGIES[name]())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

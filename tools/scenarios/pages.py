@@ -7,8 +7,8 @@ from dataclasses import replace
 from functools import partial
 
 from tools.figures import Distribution, at_most
-from tools.scenarios.compare import SCENARIO
 from tools.scenarios.seeds import Part, Study, Verdict
+from tools.scenarios.step import SMALL_STEP
 from tools.world.run import RunResult, simulate
 from tools.world.strategy import InBand, Ours
 from tools.world.workload import ConversationFlow, Workload
@@ -23,11 +23,14 @@ EMPTIED_AT = 7.0
 
 def run(seed: int, *, body: str = "16 KiB", is_in_band: bool = False, is_emptied: bool = False) -> RunResult:
     """Run one seed: the comparison's rush, with items of another size."""
-    hot, quiet = SCENARIO.workload.flows
+    hot, quiet = SMALL_STEP.workload.flows
     if isinstance(hot, ConversationFlow):
         hot = replace(hot, body_bytes=BODIES[body])
     scenario = replace(
-        SCENARIO, workload=Workload((hot, quiet)), emptied_at=(EMPTIED_AT,) if is_emptied else (), name=f"pages {body}"
+        SMALL_STEP,
+        workload=Workload((hot, quiet)),
+        emptied_at=(EMPTIED_AT,) if is_emptied else (),
+        name=f"pages {body}",
     )
     return simulate(scenario, seed, InBand() if is_in_band else Ours())
 

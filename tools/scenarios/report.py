@@ -14,6 +14,7 @@ from tools.figures import Bar, Distribution
 from tools.scenarios import compare, cooling, read_rush
 from tools.scenarios.compare import StrategySummary
 from tools.scenarios.seeds import Part, Study, Verdict
+from tools.scenarios.step import SMALL_STEP
 
 NAMES: Mapping[str, str] = {
     "none": "DynamoDB alone",
@@ -55,10 +56,10 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
     fields = {
         "format": 1,
         "assumptions": ASSUMPTIONS,
-        "comparison": {"description": compare.SCENARIO.description, "summaries": summaries},
+        "comparison": {"description": SMALL_STEP.description, "summaries": summaries},
         "bound_ms": bound_ms,
     }
-    page = build_page(compare.SCENARIO.description, summaries, bars)
+    page = build_page(SMALL_STEP.description, summaries, bars)
     return Verdict(fields=fields, bars=bars, lines=_lines(summaries), pages={"report.html": page})
 
 

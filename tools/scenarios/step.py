@@ -7,6 +7,7 @@ other loads, on other tables, and where the base key's reads are refused, so tha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -14,12 +15,12 @@ from typing import Any
 from hotpartition.core.sampler import SLOT_MS
 from tools.figures import Bar, Distribution, at_least, at_most
 from tools.scenarios.seeds import Part, Study, Verdict
-from tools.scenarios.strategies import Fixed, base_key
 from tools.world.functions import FunctionConfig
 from tools.world.run import RunResult, simulate
-from tools.world.scenario import HOT, Scenario, table_of
+from tools.world.scenario import HOT, Clients, Readers, Scenario, table_of
+from tools.world.strategies import Fixed, base_key
 from tools.world.strategy import Ours
-from tools.world.workload import ConversationFlow, Step, Workload
+from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
 
 ONSET = 5.0
 SEEDS, UNMITIGATED_SEEDS, VARIANT_SEEDS = 100, 2, 4
@@ -74,6 +75,32 @@ def step(
     )
 
 
+SMALL_STEP = replace(
+    step(),
+    workload=Workload(
+        (
+            ConversationFlow(
+                conversation_id=HOT,
+                shape=Step(before=200.0, after=4000.0, onset=4.0, end=14.0),
+                body_bytes=LARGE_BODY,
+            ),
+            ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=SMALL_BODY, prefix="quiet-room"),
+        )
+    ),
+    name="compare",
+    description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
+    "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
+    "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
+    "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB.",
+    seconds=24.0,
+    onset=4.0,
+    heat_end=14.0,
+    drain_seconds=8.0,
+    clients=Clients(attempts=2),
+    readers=Readers(per_second=20.0, strong_share=0.0, hot_share=0.5, limits=(20,)),
+    is_judged=True,
+)
+"""The step, smaller and with reads, and with what comes after it."""
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     **{f"step-{load}-on-32": {"load_wcu": float(load), "heat_seconds": 25.0} for load in (2_000, 6_000, 10_000)},
     **{f"step-4000-on-{count}": {"partitions": count, "heat_seconds": 25.0} for count in (8, 16, 128)},
