@@ -72,6 +72,8 @@ def plain(value: Any) -> Any:
     match value:
         case {"SS": list(texts)} | {"NS": list(texts)} | {"BS": list(texts)} if len(value) == 1:
             return ["a set", *sorted(texts)]  # in an error's item, which boto3 does not convert
+        case {"N": str(text)} if len(value) == 1:
+            return Decimal(text).normalize()  # moto leaves zeros behind the point
         case Mapping():
             return {name: plain(value[name]) for name in sorted(value)}
         case list():

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError
 from tools.equivalence.engines import WORLD, EngineError, engines_at_hand, open_engine
 from tools.equivalence.machine import run_machine
+from tools.equivalence.own import compare_own
 
 OUT_DIR = Path("out/equivalence")
 CALLS = 16_000
@@ -27,6 +29,7 @@ CALLS = 16_000
 LEAST_CALLS = 15_000
 PROCESSES = 2
 EXAMPLES_AT_ONCE = 20
+OWN = "the product's own requests"
 DIFFERENT = 1
 """Exit status when there is a difference."""
 NO_ENGINE = 2
@@ -37,25 +40,31 @@ Comparison = dict[str, Any]
 """What one combination came to on one engine; `difference` is the first one found, as short as it gets."""
 
 
-def compare(combination: Combination, engine: str, calls: int, seed: int) -> Comparison:
-    """Compare one combination on one engine until as many calls were made, or one differs."""
+def compare(combination: Combination | None, engine: str, calls: int, seed: int) -> Comparison:
+    """Compare one combination on one engine until as many calls were made, or one differs.
+
+    None: the product's own requests, on moto and on the engine.
+    """
     counter: Counter[str] = Counter()
     difference = None
     is_world = engine == WORLD
-    if is_world:
+    if is_world and combination is not None:
         combination = replace(combination, is_curl=False)
-    with open_engine(engine, over_http=combination.is_curl) as resource, ExitStack() as stack:
+    is_curl = combination is not None and combination.is_curl
+    with open_engine(engine, over_http=is_curl) as resource, ExitStack() as stack:
         reference = stack.enter_context(open_engine("moto")) if is_world else resource
-        options: Any = {"examples": EXAMPLES_AT_ONCE, "counter": counter, "reference": reference}
+        play = compare_own if combination is None else partial(run_machine, combination)
         number = 0
         while counter.total() < calls and difference is None:
             number += 1
+            options: Any = {"examples": EXAMPLES_AT_ONCE, "counter": counter, "seed": 1_000 * seed + number}
             try:
-                run_machine(combination, resource, seed=1_000 * seed + number, **options)
+                play(resource, reference=reference, **options)
             except DifferenceError as error:
                 difference = "\n".join([str(error), *getattr(error, "__notes__", ())])
+    name = OWN if combination is None else combination.name
     made = dict(sorted(counter.items()))
-    return {"combination": combination.name, "engine": engine, "seed": seed, "calls": made, "difference": difference}
+    return {"combination": name, "engine": engine, "seed": seed, "calls": made, "difference": difference}
 
 
 def summarize(comparisons: Sequence[Comparison], least_calls: int = LEAST_CALLS) -> dict[str, Any]:
@@ -108,6 +117,7 @@ def _compare_all(calls: int, seed: int) -> list[Comparison]:
             for engine in engines_at_hand()
             for number, combination in enumerate(COMBINATIONS)
         ]
+        futures.append(pool.submit(compare, None, WORLD, each, seed))
         for future in futures:
             compared = future.result()
             verdict = "DIFFERENT" if compared["difference"] else "equal"
