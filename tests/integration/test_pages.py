@@ -1,11 +1,13 @@
-"""Cached pages on a real Redis: what it keeps and for how long, and what it says when it is away or full."""
+"""What is cached in a real Redis, pages and values: for how long, and what it says when it is away or full."""
 
 from __future__ import annotations
 
 import time
+from decimal import Decimal
 
 import pytest
 
+from hotpartition import ReadCache
 from hotpartition.core.errors import MalformedPageError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.ports import StoredPage
 from hotpartition.core.route import Generation
@@ -229,3 +231,24 @@ def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_serve
     assert [message.json for message in page.messages] == [stored[index].json for index in (0, 2, 3)]
     assert (page.messages, page.etag) == (cold.messages, cold.etag)
     assert second.read_page(PageRequest("c", is_strong=True)).messages[0].message_id == message_id(now_ms, 9)
+
+
+def test_a_fleet_shares_what_one_process_loads(own_redis_server):
+    """After Redis is killed, each process keeps its own values, and loads what it has not."""
+    address = f"redis://127.0.0.1:{own_redis_server.port}"
+    first, second, other = (
+        ReadCache(seconds=60, redis=address, name=name) for name in ("products", "products", "other")
+    )
+    loads = []
+
+    def load():
+        loads.append({"name": "a lamp", "price": Decimal("19.90"), "tags": {"new"}, "stock": 3})
+        return loads[-1]
+
+    found = [cache.get("product:42", load=load) for cache in (first, second, second, other)]
+    assert found == [loads[0]] * 3 + [loads[1]]
+    assert [type(each["stock"]) for each in found] == [int] * 4
+    own_redis_server.kill()
+    assert second.get("product:42", load=load) == loads[0]
+    assert len(loads) == 2
+    assert [cache.get("product:43", load=load) for cache in (first, second)] == loads[2:]
