@@ -1,6 +1,6 @@
 """What is refused while synthesizing, in one sentence: what AWS would refuse later, or what would fail in silence.
 
-Options, settings, files and contexts of this stack, and a `HotPartition` of anybody's.
+Options, settings, files and contexts of this stack, and a `HotPartition` of anybody's. It is long: each rule is a row.
 """
 
 from __future__ import annotations
