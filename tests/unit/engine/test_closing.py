@@ -73,7 +73,7 @@ def test_without_a_date_nothing_is_confirmed(world):
     planned = closer.plan("c", cause=COOL)
     world.table.date_ms = lambda: None
     assert closer.announce(planned).step is CloseStep.VOID
-    assert closer.close("c", cause=COOL).refusal is Refusal.NO_DATE
+    assert closer.plan("c", cause=COOL).refusal is Refusal.NO_DATE
 
 
 def test_a_route_that_grows_meanwhile_is_not_closed(world):
@@ -93,7 +93,7 @@ def test_nothing_is_closed_where_writers_have_no_leases(world):
     closer = Closer(
         journal=world.journal, raiser=raiser_of(world), telemetry=world.telemetry, times=CloseTimes(0, 2_000)
     )
-    assert closer.close("c", cause=COOL).refusal is Refusal.NO_LEASES
+    assert closer.plan("c", cause=COOL).refusal is Refusal.NO_LEASES
     assert not world.table.routes["c"].route.closes
 
 

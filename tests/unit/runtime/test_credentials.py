@@ -21,8 +21,7 @@ from redis.exceptions import AuthenticationError
 
 from hotpartition.core.access import Certificates, Credentials
 from hotpartition.core.errors import CredentialsError, SettingsError, StoreUnavailableError
-from hotpartition.redis.logins import TOKEN_MARGIN_SECONDS, TOKEN_SECONDS, IamCredentials, PasswordFile
-from hotpartition.redis.presigning import presign
+from hotpartition.redis.logins import TOKEN_MARGIN_SECONDS, TOKEN_SECONDS, IamCredentials, PasswordFile, presign
 from hotpartition.runtime.credentials import SdkCredentials, find_credentials
 from hotpartition.runtime.environment import find_certificates, find_dynamodb_endpoint, find_region
 

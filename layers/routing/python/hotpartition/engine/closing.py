@@ -69,10 +69,6 @@ class Closer:
         self._times = times
         self._has_positions = has_positions
 
-    def close(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
-        """Plan, announce and confirm a close."""
-        return self.confirm(self.announce(self.plan(collection, cause=cause, grown_by_ms=grown_by_ms)))
-
     def plan(self, collection: str, *, cause: Cause, grown_by_ms: int | None = None) -> Closing:
         """Decide whether and from when on a collection would be closed, strongly consistent; nothing is changed.
 
