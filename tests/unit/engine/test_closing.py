@@ -41,9 +41,14 @@ def closer_of(world, **options):
     return Closer(journal=world.journal, raiser=raiser_of(world), telemetry=world.telemetry, times=TIMES, **options)
 
 
+def close(closer):
+    """All steps of a close."""
+    return closer.confirm(closer.announce(closer.plan("c", cause=COOL)))
+
+
 def test_a_close_is_announced_and_confirmed(world):
     """Journal and registry have both steps, and readers' N comes down at its time."""
-    closing = closer_of(world).close("c", cause=COOL)
+    closing = close(closer_of(world))
     assert (closing.step, closing.close, closing.refusal) == (CloseStep.CONFIRMED, CONFIRMED, None)
     route = world.table.routes["c"].route
     assert route.closes == {ANNOUNCED, CONFIRMED}
@@ -73,7 +78,7 @@ def test_without_a_date_nothing_is_confirmed(world):
     planned = closer.plan("c", cause=COOL)
     world.table.date_ms = lambda: None
     assert closer.announce(planned).step is CloseStep.VOID
-    assert closer.plan("c", cause=COOL).refusal is Refusal.NO_DATE
+    assert close(closer).refusal is Refusal.NO_DATE
 
 
 def test_a_route_that_grows_meanwhile_is_not_closed(world):
@@ -93,7 +98,7 @@ def test_nothing_is_closed_where_writers_have_no_leases(world):
     closer = Closer(
         journal=world.journal, raiser=raiser_of(world), telemetry=world.telemetry, times=CloseTimes(0, 2_000)
     )
-    assert closer.plan("c", cause=COOL).refusal is Refusal.NO_LEASES
+    assert close(closer).refusal is Refusal.NO_LEASES
     assert not world.table.routes["c"].route.closes
 
 
@@ -115,12 +120,12 @@ def test_an_announcement_whose_outcome_is_unknown_is_never_confirmed(world):
 
 def test_positions_that_are_no_times_are_never_closed(world):
     """Nothing is asked of the journal's `Date` then."""
-    assert closer_of(world, has_positions=False).close("c", cause=COOL).refusal is Refusal.NO_POSITIONS
+    assert close(closer_of(world, has_positions=False)).refusal is Refusal.NO_POSITIONS
 
 
 def test_a_raise_that_was_kept_away_adds_nothing(world):
     """Where another one came first, neither its beginning nor a close gets a generation."""
-    closer_of(world).close("c", cause=COOL)
+    close(closer_of(world))
     before = world.table.routes["c"].route
     world.clock.now_ms += 1
     raised = raiser_of(world).raise_route("c", [Generation(START, 8)], cause=Cause("raised"), pause_ms=1_000)
