@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -94,23 +94,16 @@ class Reader:
         ids = list(wanted)
         for start in range(0, len(ids), MOST_METRICS):
             queries = [_build_query(id_, table, *wanted[id_]) for id_ in ids[start : start + MOST_METRICS]]
-            for result in self._read_results(table, queries, since, until):
+            read = self.cloudwatch.get_paginator("get_metric_data").paginate(
+                MetricDataQueries=queries, StartTime=since, EndTime=until
+            )
+            pages = self._call(table, partial(list, read))
+            for result in (result for page in pages for result in page["MetricDataResults"]):
                 for moment, value in zip(result["Timestamps"], result["Values"], strict=True):
                     at = int((moment - since) / MINUTE)
                     if 0 <= at < minutes:
                         sums[wanted[result["Id"]]][at] += value
         return {pair: values if any(values) else [] for pair, values in sums.items()}
-
-    def _read_results(
-        self, table: str, queries: list[dict[str, Any]], since: datetime, until: datetime
-    ) -> Iterator[Mapping[str, Any]]:
-        request: dict[str, Any] = {"MetricDataQueries": queries, "StartTime": since, "EndTime": until}
-        while True:
-            response = self._call(table, lambda: self.cloudwatch.get_metric_data(**request))
-            yield from response["MetricDataResults"]
-            if not (token := response.get("NextToken")):
-                return
-            request["NextToken"] = token
 
     def _read_place(
         self,

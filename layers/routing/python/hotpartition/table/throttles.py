@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
+from hotpartition.table.expressions import split
+
 PAUSE_SECONDS = 1.0
 """Between two lines about one key."""
 MOST_KEYS = 1_000
@@ -112,7 +114,7 @@ def _find_in_condition(request: Mapping[str, Any], name: str | None) -> str:
     """Find the value that a query's key condition compares the partition key with."""
     names = request.get("ExpressionAttributeNames", {})
     aliases = {name, *(alias for alias, named in names.items() if named == name)}
-    words = request.get("KeyConditionExpression", "").replace("(", " ").replace(")", " ").replace("=", " = ").split()
+    words = split(request.get("KeyConditionExpression", ""))
     for left, equals, right in zip(words, words[1:], words[2:], strict=False):
         if left in aliases and equals == "=":
             return _text_of(request.get("ExpressionAttributeValues", {}).get(right))
