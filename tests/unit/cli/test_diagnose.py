@@ -1,4 +1,4 @@
-"""`diagnose`: fifteen situations and what is said of each; and what is read for it, over botocore's stubs."""
+"""`diagnose`: seventeen situations and what is said of each; and what is read for it, over botocore's stubs."""
 
 import io
 import json
@@ -38,7 +38,11 @@ SHORT, HOT_WRITES, HOT_READS = "too little capacity", "hot partition", "read-hot
 INDEX, HOT_INDEX = {"index": "by-owner"}, "hot index partition"
 # What was seen; the findings; what the text says.
 SITUATIONS = {
-    "one key is written too fast": (seen(place({RANGE: 9}, throttled=ONE)), [HOT_WRITES], "'room-1' leads"),
+    "one key is written too fast": (
+        seen(place({RANGE: 9}, throttled=ONE, accessed=ONE)),
+        [HOT_WRITES],
+        "'room-1' leads",
+    ),
     "neighbours share the load": (seen(place({RANGE: 9}, throttled=FEW)), [HOT_WRITES], "no key leads"),
     "nothing counts keys": (seen(place({RANGE: 9}, insights=Insights.OFF)), [HOT_WRITES], "--enable"),
     "insights have no report yet": (seen(place({RANGE: 9})), [HOT_WRITES], "no report of this time yet"),
@@ -57,6 +61,7 @@ SITUATIONS = {
         [HOT_WRITES, SHORT],
         "in_band()",
     ),
+    "capacity is left": (seen(place({RANGE: 60}, units=300), is_provisioned=True), [HOT_WRITES], "in_band()"),
     "the account's limit is reached": (seen(place({ACCOUNT: 9})), ["account limit"], "higher quota"),
     "the table's maximum is reached": (seen(place(read={MAXIMUM: 6})), ["on-demand maximum"], "read units"),
     "a key leads, nothing is refused": (seen(place(accessed=ONE)), ["traffic concentration"], "no hot partition yet"),
