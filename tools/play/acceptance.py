@@ -18,9 +18,8 @@ from hotpartition_cli.check import check
 from hotpartition_cli.outcomes import Outcome
 from hotpartition_cli.screen import Screen
 from hotpartition_cli.stacks import LocalStack
-from tools.play.stack import Stack, StackError, environment_options
+from tools.play.stack import BROKEN, Stack, StackError, environment_options
 
-BROKEN = 2
 PATIENT = {"registry_connect_timeout_ms": 5_000, "registry_command_timeout_ms": 5_000}
 """How fast this machine's Redis responds is not what is checked."""
 

@@ -20,7 +20,7 @@ from tools.play.messages_file import WorkloadError, read_messages_file
 from tools.play.report import Run
 from tools.play.run import Plan, demonstrate
 from tools.play.scale import ScaleError, choose_scale, measure_speed
-from tools.play.stack import StackError
+from tools.play.stack import BROKEN, StackError
 from tools.play.watch import ControlError
 from tools.play.workload import (
     DEFAULT_DURATION_SECONDS,
@@ -29,7 +29,7 @@ from tools.play.workload import (
     replay_workload,
 )
 
-BROKEN, INTERRUPTED = 2, 130
+INTERRUPTED = 130
 READ_RUSH_SECONDS = 6.0
 
 

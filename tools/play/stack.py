@@ -15,6 +15,8 @@ from tools.local.processes import kill, send_signal, start_process
 
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
+BROKEN = 2
+"""Exit status when there was no run to judge."""
 
 
 class StackError(Exception):

@@ -16,14 +16,13 @@ from redis.cluster import RedisCluster
 
 from tools.figures import MISSED, Bar, say_bars
 from tools.play.client import HttpApi, open_session
-from tools.play.stack import Stack, StackError, environment_options
+from tools.play.stack import BROKEN, Stack, StackError, environment_options
 from tools.play.watch import Control, ControlError, open_control
 from tools.world.scaling import scale_thresholds
 
 ResultT = TypeVar("ResultT")
 
 SETTINGS = scale_thresholds(0.05)
-BROKEN = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
