@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
 
+from hotpartition.core.route import Close, Generation
 from tools.figures import at_most
 from tools.history import Read, Seen, Verdict
 from tools.local.metering import TimelineRow
@@ -27,7 +29,7 @@ from tools.play.verdict import (
     judge,
     measure_machine,
 )
-from tools.play.watch import Raise
+from tools.play.watch import Observations, Raise, watch_route
 from tools.play.workload import generate_workload
 
 GOOD = Summary(
@@ -132,6 +134,27 @@ def test_throttles_are_counted_by_when_and_where_they_were():
     assert counted == Throttles(before_raise=7, after_raise=120, in_first_second=6, in_last_third=32)
     never = count_throttles(timeline, conversation_id="hot", raised_at=None, hot=Hot(begins=10.2, ends=22.2))
     assert (never.before_raise, never.after_raise) == (127, 0)
+
+
+class Stored:
+    """The control API of a run whose journal holds a raise and a close, and is looked at once."""
+
+    def __init__(self, stopped):
+        self.stopped = stopped
+
+    async def routing_item(self, _):
+        self.stopped.set()
+        members = [Generation(1_000, 4).encode(), Close(2_000, True).encode()]
+        return {"generations": {"SS": members}, "updated_at": {"S": "1970-01-01T00:00:04+00:00"}}
+
+
+@pytest.mark.parametrize(("began", "seen_at"), [(3.0, 4.0), (4.5, 5.0)])
+def test_raises_and_closes_are_read_from_the_journal(began, seen_at):
+    """A raise was when the journal says, if that lies between two looks; a close is when it was first seen."""
+    moments, seen, stopped = iter([began, began, 5.0, 5.0]), Observations(), asyncio.Event()
+    asyncio.run(watch_route(Stored(stopped), "c", seen, now=lambda: next(moments), stopped=stopped))
+    assert seen.raises == [Raise(seen_at, 4, 1_000)]
+    assert list(seen.closes.items()) == [(Close(2_000, True), 5.0)]
 
 
 def test_the_raise_of_an_onset_is_the_first_after_it():
