@@ -18,7 +18,6 @@ from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.python_values import load
 from hotpartition.table import ShardedCounter, ShardedTable, adaptive, at_random, by_sort_key, fixed, in_band
-from hotpartition.table.page_calls import read_pages
 
 from .conftest import put_all, updating
 
@@ -301,33 +300,6 @@ def test_counters_lie_under_such_keys_as_well(plain):
         counter.add("video-7")
     assert counter.get("video-7") == 20
     assert {item["PK"].rpartition("#")[0] for item in plain.scan()["Items"]} == {"video-7#SHARD"}
-
-
-ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "FilterExpression": Attr("n").gt(5)}
-
-BY_NAMES = {
-    "KeyConditionExpression": "PK = :p AND SK < :to",
-    "FilterExpression": "#n > :n",
-    "ProjectionExpression": "#n",
-    "ExpressionAttributeNames": {"#n": "n"},
-    "ExpressionAttributeValues": {":p": "room", ":to": "0011", ":n": 3},
-}
-
-
-@pytest.mark.parametrize("options", [{"shards": fixed(2, 5)}, {"shards": fixed(3), "hashed": at_random()}])
-@pytest.mark.parametrize(
-    "query", [ROOM, {**ROOM, "Limit": 4}, {**ROOM, "Limit": 4, "ScanIndexForward": False}, BY_NAMES]
-)
-def test_filtered_pages_are_boto3s(plain, twin, options, query):
-    """In one order, and counted; pages may hold more or fewer. Two items were there before the table was sharded."""
-    items = [{"PK": "room", "SK": f"{number:04}", "n": number, "owner": "o"} for number in range(19)]
-    table = ShardedTable(plain, **options)
-    for of, part in ((twin, items), (plain, items[:2]), (table, items[2:])):
-        put_all(of, part)
-    found, expected = (list(read_pages(of.query, query)) for of in (table, twin))
-    assert [item for page in found for item in page["Items"]] == [item for page in expected for item in page["Items"]]
-    assert all(page["Count"] == len(page["Items"]) <= query.get("Limit", 19) for page in found)
-    assert sum(page["ScannedCount"] for page in found) >= sum(page["ScannedCount"] for page in expected)
 
 
 @pytest.mark.parametrize("key", ["room#_0", "room#_7", "a#_12"])
