@@ -236,13 +236,15 @@ class TestHashed:
         table.update_item(Key=KEY, Hashed="d1", **same)
         assert table.query(**ROOM)["Items"] == [{**KEY, "device": "d1", "info": {"device": 2}, "copied": "d1"}]
 
-    def test_an_attribute_that_keys_tell_must_fit_them(self, open_table):
-        """Otherwise two items of one key could lie on two shards."""
+    def test_an_attribute_that_keys_tell_must_fit_them(self, open_table, plain):
+        """Otherwise two items of one key could lie on two shards. An item need not have it then."""
         hashed = by_attribute("device", from_key=lambda key: key["SK"].split("#")[1])
         table = open_table(shards=fixed(SHARDS), hashed=hashed)
         table.put_item(Item={"PK": "room", "SK": "1#d1", "device": "d1"})
         with pytest.raises(InvalidRequestError, match="the item's key says 'd1'"):
             table.put_item(Item={"PK": "room", "SK": "1#d1", "device": "d2"})
+        table.put_item(Item={"PK": "room", "SK": "2#d1"})
+        assert stored(plain) == [(f"room#_{choose_shards('d1', SHARDS)[0]}", None)] * 2
 
     @pytest.mark.parametrize("value", [True, ["a"], None])
     def test_a_filter_for_a_value_that_no_shard_is_chosen_by_finds_nothing(self, table, value):
