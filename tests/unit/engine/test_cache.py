@@ -347,6 +347,17 @@ class World:
         self.engine.close()
 
 
+def get_one(cache, load):
+    return cache.get(KEY, load)
+
+
+def get_together(cache, load):
+    """Ask for several values, one of which is at hand."""
+    cache.get(("other", ""), lambda: (["other"], 1.0))
+    found = cache.get_many([KEY, ("other", "")], lambda keys: {key: load() for key in keys})
+    return found[KEY]
+
+
 class Died(BaseException):
     """Ends a thread, as `SystemExit` does."""
 
@@ -369,9 +380,10 @@ def test_one_thread_loads_and_sixty_three_wait(ends, seeds):
                 raise Died
             return ["value"], 1.0
 
-        def ask(cache=cache, load=load, served=served, failed=failed):
+        def ask(cache=cache, load=load, served=served, failed=failed, is_one=seed % 2):
             try:
-                served.append(cache.get(KEY, load).value)
+                get = get_one if is_one or len(served) % 2 else get_together
+                served.append(get(cache, load).value)
             except (StoreUnavailableError, Died) as error:
                 failed.append(type(error))
 
@@ -463,7 +475,8 @@ class Rush:
     def ask(self, index, load_ms, *, dies):
         asked_at_ms = self.world.engine.now_ms()
         try:
-            found = self.caches[index].get(KEY, lambda: self.load(index, load_ms, dies=dies))
+            get = get_one if index < 3 else get_together
+            found = get(self.caches[index], lambda: self.load(index, load_ms, dies=dies))
         except Died:
             return
         except RetryLaterError:

@@ -93,6 +93,7 @@ def test_with_no_time_to_live_nothing_is_reused():
     ("arguments", "message"),
     [
         ({"seconds": -1}, "seconds is -1, and must be at least 0"),
+        ({"seconds": float("nan")}, "seconds is nan, and must be at least 0"),
         ({"seconds": 2, "stale_seconds": 3}, "stale_seconds is 3, and must be at least twice seconds, 4"),
         ({"max_entries": 0}, "max_entries and max_bytes must be at least 1"),
         ({"redis": "localhost"}, "redis= is the address of a Redis cluster, such as rediss://"),

@@ -32,7 +32,7 @@ WAIT_STEP_MS = 20.0
 REFUSED_MS = 1_000.0
 """For how long after DynamoDB refused a load a process loads the value only with the lease: loads by all processes
 would keep the partitions busy and so refuse the one that holds the lease."""
-MAX_REMEMBERED = 1_000
+MAX_REMEMBERED = 10_000
 """Keys of which a refusal, or a change, is remembered."""
 MAX_SHARED_BYTES = 1_048_576
 """A larger value stays out of Redis, whose other keys share the node's network: each process loads it for itself."""
@@ -105,6 +105,9 @@ class _Entry(NamedTuple, Generic[ValueT]):
         if self.leased_at_ms is not None and self.leased_at_ms == other.leased_at_ms:
             return False  # the same value, looked at later
         return self.freshness.read_at_ms > other.freshness.read_at_ms and self.freshness.is_usable_at(now_ms)
+
+
+_Found = tuple[_Entry[ValueT], Origin]
 
 
 class _Refusal(NamedTuple):
@@ -180,7 +183,7 @@ class _Changes:
     def note(self, subject: str, now_ms: float) -> None:
         if len(self.at_ms) >= MAX_REMEMBERED:
             recent = {each: at_ms for each, at_ms in list(self.at_ms.items()) if at_ms > now_ms - self.keep_ms}
-            if len(recent) >= MAX_REMEMBERED:
+            if len(recent) >= MAX_REMEMBERED / 2:
                 recent, self.all_at_ms = {}, now_ms
             self.at_ms = recent
         self.at_ms[subject] = now_ms
@@ -265,22 +268,7 @@ class ReadCache(Generic[ValueT]):
         if not self._limits.ttl_ms:
             value, units = load()
             return Cached(value, Origin.LOADED, 0, units)
-        while True:
-            held = self._held(key)
-            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
-                return self._serve(held, Origin.L1)
-            mine, flight = self._board(key)
-            if flight is mine:
-                return self._serve(*self._fly(key, mine, load, remaining_ms=remaining_ms))
-            if held is not None and held.freshness.is_usable_at(self._now_ms()):
-                return self._serve(held, Origin.L1)
-            if not flight.landed.wait(None if remaining_ms == float("inf") else remaining_ms / 1000):
-                return self._serve(*self._obtain(key, load, remaining_ms=0.0))
-            if flight.error is not None:
-                raise flight.error.with_traceback(None)
-            if flight.entry is not None:
-                return self._serve(flight.entry, Origin.L1)
-            remaining_ms -= self._now_ms() - mine.began_ms  # its thread died: one of those that waited loads
+        return self._serve(*self._find(key, load, remaining_ms))
 
     def get_many(self, keys: Iterable[Key], load: LoadMany[ValueT]) -> dict[Key, Cached[ValueT]]:
         """Do as `get` for several keys, with one call of `load` for all that have to be loaded.
@@ -293,22 +281,25 @@ class ReadCache(Generic[ValueT]):
         keys = list(dict.fromkeys(keys))
         if not self._limits.ttl_ms:
             return {key: Cached(value, Origin.LOADED, 0, units) for key, (value, units) in load(keys).items()}
-        served: dict[Key, Cached[ValueT]] = {}
+        found: dict[Key, _Found[ValueT]] = {}
         flights: dict[Key, _Flight[ValueT]] = {}
-        for key in keys:
-            held = self._held(key)
-            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
-                served[key] = self._serve(held, Origin.L1)
-                continue
-            mine, flight = self._board(key)
-            if flight is mine:
-                flights[key] = mine
         try:
-            served |= self._fly_together(flights, load)
+            for key in keys:
+                held = self._held(key)
+                if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+                    found[key] = held, Origin.L1
+                    continue
+                mine, flight = self._board(key)
+                if flight is mine:
+                    flights[key] = mine
+            found |= self._fly_together(flights, load)
         finally:
             for key, flight in flights.items():
                 self._land(key, flight)
-        return {key: served.get(key) or self.get(key, partial(_load_one, load, key)) for key in keys}
+        # What another thread loads is waited for. And while some were loaded, others may have passed the bound.
+        while late := [key for key in keys if key not in found or not self._is_in_time(*found[key])]:
+            found |= {key: self._find(key, partial(_load_one, load, key), float("inf")) for key in late}
+        return {key: self._serve(*found[key]) for key in keys}
 
     def forget(self, subject: str) -> None:
         """Serve nothing of a subject any more that was loaded before: this process changed it.
@@ -318,6 +309,27 @@ class ReadCache(Generic[ValueT]):
         now_ms = self._now_ms()
         with self._lock:
             self._changes.note(subject, now_ms)
+
+    def _find(self, key: Key, load: Callable[[], tuple[ValueT, float]], remaining_ms: float) -> _Found[ValueT]:
+        while True:
+            held = self._held(key)
+            if held is not None and held.freshness.is_fresh_at(self._now_ms()):
+                return held, Origin.L1
+            mine, flight = self._board(key)
+            if flight is mine:
+                return self._fly(key, mine, load, remaining_ms=remaining_ms)
+            if held is not None and held.freshness.is_usable_at(self._now_ms()):
+                return held, Origin.L1
+            if not flight.landed.wait(None if remaining_ms == float("inf") else remaining_ms / 1000):
+                return self._obtain(key, load, remaining_ms=0.0)
+            if flight.error is not None:
+                raise flight.error.with_traceback(None)
+            if flight.entry is not None:
+                return flight.entry, Origin.L1
+            remaining_ms -= self._now_ms() - mine.began_ms  # its thread died: one of those that waited loads
+
+    def _is_in_time(self, entry: _Entry[ValueT], origin: Origin) -> bool:
+        return origin is Origin.LOADED or entry.freshness.is_usable_at(self._now_ms())
 
     def _held(self, key: Key) -> _Entry[ValueT] | None:
         held = self._memory.get(key)
@@ -339,7 +351,7 @@ class ReadCache(Generic[ValueT]):
         load: Callable[[], tuple[ValueT, float]],
         *,
         remaining_ms: float,
-    ) -> tuple[_Entry[ValueT], Origin]:
+    ) -> _Found[ValueT]:
         """Obtain the value for all threads of this process that ask meanwhile."""
         try:
             flight.entry, origin = self._obtain(key, load, remaining_ms=remaining_ms, flight=flight)
@@ -353,15 +365,15 @@ class ReadCache(Generic[ValueT]):
 
     def _fly_together(
         self, flights: Mapping[Key, _Flight[ValueT]], load: LoadMany[ValueT]
-    ) -> dict[Key, Cached[ValueT]]:
+    ) -> dict[Key, _Found[ValueT]]:
         """Obtain values for all threads of this process that ask meanwhile."""
-        served: dict[Key, Cached[ValueT]] = {}
+        found: dict[Key, _Found[ValueT]] = {}
         looks: dict[Key, _Look[ValueT]] = {}
         for key, flight in flights.items():
             look = self._look(key)
             if look.held is not None and look.is_enough:
-                flight.entry = look.held
-                served[key] = self._serve(look.held, look.origin)
+                flight.entry, found[key] = look.held, (look.held, look.origin)
+                self._land(key, flight)
             else:
                 looks[key] = look
         read_at_ms = self._now_ms()
@@ -369,13 +381,12 @@ class ReadCache(Generic[ValueT]):
         for key, look in looks.items():
             flight = flights[key]
             try:
-                entry, origin = self._load(key, partial(loaded, key), look, flight=flight, read_at_ms=read_at_ms)
+                found[key] = self._load(key, partial(loaded, key), look, flight=flight, read_at_ms=read_at_ms)
             except Exception as error:
                 for each in flights.values():
-                    each.error = error
+                    each.error = error if each.entry is None else None
                 raise
-            served[key] = self._serve(entry, origin)
-        return served
+        return found
 
     def _land(self, key: Key, flight: _Flight[ValueT]) -> None:
         with self._lock:
@@ -390,7 +401,7 @@ class ReadCache(Generic[ValueT]):
         *,
         remaining_ms: float,
         flight: _Flight[ValueT] | None = None,
-    ) -> tuple[_Entry[ValueT], Origin]:
+    ) -> _Found[ValueT]:
         """Take the fleet's value, or load it for the fleet, or for this process where another's load takes long.
 
         Raises:
@@ -463,7 +474,7 @@ class ReadCache(Generic[ValueT]):
         *,
         flight: _Flight[ValueT] | None = None,
         read_at_ms: float | None = None,
-    ) -> tuple[_Entry[ValueT], Origin]:
+    ) -> _Found[ValueT]:
         """Load the value, for all with a lease; where that fails, take the last one."""
         leased_at_ms, store = look.leased_at_ms, look.store if look.leased_at_ms is not None else None
         read_at_ms = self._now_ms() if read_at_ms is None else read_at_ms

@@ -63,9 +63,9 @@ class ReadCache:
             ValueError: a number is out of range, or `redis` is not an address.
         """
         stale = STALE_TIMES * seconds if stale_seconds is None else stale_seconds
-        if seconds < 0:
+        if not 0 <= seconds < float("inf"):
             raise ValueError(f"seconds is {seconds}, and must be at least 0")
-        if stale < 2 * seconds:
+        if not 2 * seconds <= stale < float("inf"):
             raise ValueError(f"stale_seconds is {stale}, and must be at least twice seconds, {2 * seconds}")
         if max_entries < 1 or max_bytes < 1:
             raise ValueError("max_entries and max_bytes must be at least 1")
