@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from stack import ROOT, show
-from tools.play.installed import APP, install
+from tools.play.example import APP, install
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

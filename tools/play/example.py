@@ -6,24 +6,32 @@ Its clients read every kind of view beside the sites, and each is judged by the 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tools.figures import Bar, at_most
 from tools.history import FAULTS, Acknowledged, History, Unresolved, check_history
 from tools.play.client import ORDERS, Client, Recorder, read_all
 from tools.play.demo import present
 from tools.play.devices import DEVICES, HOT_SITE, DevicesApi, device_name, generate_readings
-from tools.play.installed import install, synthesize
 from tools.play.report import Run
 from tools.play.run import CLOSING_READERS, Plan, Variant
 from tools.play.scale import choose_scale
+from tools.play.stack import StackError
 from tools.play.verdict import Judgement
 from tools.play.workload import DEFAULT_DURATION_SECONDS
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = ROOT / "examples" / "sensors"
 
 WrittenT = TypeVar("WrittenT", Acknowledged, Unresolved)
 
@@ -86,6 +94,44 @@ def _is_shown(written: Acknowledged | Unresolved, view: str) -> bool:
     site, *device = view.split("/")
     is_of_device = device == ["hourly"] or str(written.message_id).endswith(f"#{device[1]}")
     return written.conversation_id == site and is_of_device
+
+
+def install(wheel: Path, folder: Path) -> Mapping[str, str]:
+    """Install a wheel into a folder of its own; returns the environment in which nothing else of this project is found.
+
+    What it depends on is what this project has: no network is needed.
+
+    Raises:
+        StackError: it cannot be installed.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
+    _run([*command, "--target", str(folder.resolve()), str(wheel.resolve())], os.environ)
+    return {**os.environ, "PYTHONPATH": str(folder.resolve())}
+
+
+def synthesize(outdir: Path, environment: Mapping[str, str], **context: object) -> Path:
+    """Run the app for this machine, as the CDK's command line does; returns the folder of the cloud assembly.
+
+    Raises:
+        StackError: the app failed.
+    """
+    shutil.rmtree(outdir, ignore_errors=True)
+    given: dict[str, Any] = json.loads((APP / "cdk.json").read_text())["context"]
+    # Nothing is deployed, and the CDK's rules take longer than all else.
+    cdk = {
+        "CDK_VALIDATION": "false",
+        "CDK_CONTEXT_JSON": json.dumps({**given, "local": True, **context}),
+        "CDK_OUTDIR": str(outdir.resolve()),
+    }
+    _run([sys.executable, "app.py"], {**environment, **cdk})
+    return outdir
+
+
+def _run(command: list[str], environment: Mapping[str, str]) -> None:
+    done = subprocess.run(command, cwd=APP, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise StackError(f"{' '.join(command)} failed:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
 
 
 SETTINGS = frozenset({"hot_at_once_wcu", "hot_sustained_wcu", "target_shard_wcu", "sampling_distance_wcu"})

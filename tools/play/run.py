@@ -34,8 +34,17 @@ from tools.play.verdict import (
     measure_machine,
     summary_document,
 )
-from tools.play.view import View, keep_showing
-from tools.play.watch import Control, Event, Observations, look_at_parts, open_control, watch_parts, watch_route
+from tools.play.watch import (
+    Control,
+    Event,
+    Observations,
+    View,
+    keep_showing,
+    look_at_parts,
+    open_control,
+    watch_parts,
+    watch_route,
+)
 from tools.play.workload import Workload
 
 ResultT = TypeVar("ResultT")
