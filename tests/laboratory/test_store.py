@@ -65,28 +65,6 @@ def rig():
     return Rig()
 
 
-def test_a_taken_key_is_left_as_it_is(rig):
-    """The second put of a key returns what the first one stored."""
-
-    def work():
-        return rig.put(IDS[0], body="first"), rig.put(IDS[0], body="second").body, rig.ids(newest_first=True, limit=5)
-
-    assert rig.run(work) == (None, "first", ([0], True))
-
-
-def test_the_routing_item_comes_along_with_the_newest_page(rig):
-    """Its query's response holds the route, and the messages without it."""
-
-    def work():
-        rig.put(IDS[0])
-        rig.journal.add("c", [GENERATION], cause=Cause("test"), now_ms=START)
-        query = KeyQuery(partition_key="c", newest_first=True, limit=5)
-        fetched = rig.messages.fetch([query], is_strong=True, journal_of="c")
-        return fetched.journal.route, len(fetched.responses[0].items), rig.table.counts["test"].queries
-
-    assert rig.run(work) == (Route(frozenset({GENERATION})), 1, 1)
-
-
 def test_routes_grow_and_are_listed(rig):
     """An update adds to what is there, and the sparse index lists it a moment later."""
     later = Generation(since_ms=START + 5, shard_count=4)
@@ -169,18 +147,6 @@ class TestCounters:
         query = KeyQuery("counter", newest_first=False, limit=20)
         (response,) = rig.cells.fetch([query], is_strong=is_strong).responses
         return dict(response.items)
-
-    def test_additions_add_up(self, rig, counters):
-        """In their item each; an eventually consistent read may see what was before."""
-
-        def work():
-            for amount in (5, -2):
-                counters.add("counter", amount)
-            counters.add_once("counter", Addition("t", "c#07", 40))
-            rig.table.faults = StoreFaults(long_lag=1.0, long_lag_seconds=1e-9)
-            return self.read(rig), self.read(rig, is_strong=False)
-
-        assert rig.run(work) == ({"c#": 3, "c#07": 40}, {"c#": 3, "c#07": 40})
 
     def test_a_token_lets_one_transaction_happen(self, rig, counters):
         """Its repetition changes nothing and takes no units; another one under it is refused."""

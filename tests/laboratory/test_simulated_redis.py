@@ -7,7 +7,6 @@ import pytest
 from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.route import Generation
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.report_streams import RedisReportSource
 from tools.world.clock import Engine
 from tools.world.redis import RedisServer, SimulatedConnection
 
@@ -36,8 +35,13 @@ def run(engine, work):
     return results[0]
 
 
-def test_a_failover_forgets_the_last_writes(engine, server):
-    """What was written in the lost time is gone, what is older is there."""
+@pytest.mark.parametrize(
+    ("strike", "left"),
+    [(lambda node: node.fail_over(1.0), {FIRST}), (lambda node: node.empty(), set())],
+    ids=["failover", "emptied"],
+)
+def test_what_a_node_forgets(engine, server, strike, left):
+    """A failover forgets what was written in the lost time; what is older comes back with the replica."""
     registry = RedisRegistry(connect(server), "t")
 
     def work():
@@ -45,23 +49,10 @@ def test_a_failover_forgets_the_last_writes(engine, server):
         engine.sleep(10.0)
         registry.add("c", [SECOND])
         before = registry.get("c").generations
-        server.nodes[0].fail_over(1.0)
+        strike(server.nodes[0])
         return before, registry.get("c").generations
 
-    assert run(engine, work) == ({FIRST, SECOND}, {FIRST})
-
-
-def test_an_emptied_node_knows_nothing(engine, server):
-    """Its routes are gone."""
-    registry = RedisRegistry(connect(server), "t")
-
-    def work():
-        registry.add("c", [FIRST])
-        known = bool(registry.get("c"))
-        server.nodes[0].empty()
-        return known, bool(registry.get("c"))
-
-    assert run(engine, work) == (True, False)
+    assert run(engine, work) == ({FIRST, SECOND}, left)
 
 
 @pytest.mark.parametrize(("is_hanging", "seconds"), [(False, 0.001), (True, 0.06)])
@@ -94,22 +85,3 @@ def test_a_lost_command_may_have_run(engine, server):
         return sum(bool(registry.get(conversation)) for conversation in key_of)
 
     assert 0 < run(engine, work) < len(key_of)
-
-
-def test_a_stream_is_read_on_from_an_id(engine, server):
-    """Entries come in their order, each once, whatever their instant."""
-    source = RedisReportSource(connect(server), "t")
-    key = "hp:t:reports:{0}"
-
-    def add(number):
-        server.do("XADD", key, "*", "r", str(number))
-
-    def work():
-        add(1)
-        add(2)
-        first = source.read(0, "0-0", 10)
-        add(3)
-        second = source.read(0, first[-1].entry_id, 10)
-        return [e.text for e in first], [e.text for e in second]
-
-    assert run(engine, work) == (["1", "2"], ["3"])
