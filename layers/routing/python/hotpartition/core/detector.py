@@ -77,7 +77,7 @@ class Reason(StrEnum):
     """The reason of a decision."""
 
     RAISED = "raised"
-    UNLUCKY_PARTITION = "unlucky-partition"  # raised in band: refused, and sized for less than its load
+    UNLUCKY_PARTITION = "unlucky-partition"  # raised in band: refused, and sized for too little
     AT_CAP = "at-cap"
     TOO_MANY = "too-many"  # hot, and the hour's raises are used up
     SWITCHED_OFF = "switched-off"  # hot, and `is_raising` is false
