@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import signal
 import sys
 import time
 from base64 import b64decode
@@ -129,7 +130,10 @@ async def open_browser() -> AsyncIterator[Page]:
     with TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         command = (path, *OPTIONS, f"--user-data-dir={profile}", "about:blank")
         quiet = asyncio.subprocess.DEVNULL
-        process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet, env={**os.environ, **more})
+        # In a session of its own: what some systems call Chromium is a script that starts it.
+        process = await asyncio.create_subprocess_exec(
+            *command, stdout=quiet, stderr=quiet, env={**os.environ, **more}, start_new_session=True
+        )
         try:
             port = await asyncio.to_thread(_read_port, Path(profile) / "DevToolsActivePort")
             async with aiohttp.ClientSession() as session:
@@ -140,7 +144,7 @@ async def open_browser() -> AsyncIterator[Page]:
                     yield Page(socket)
         finally:
             with suppress(ProcessLookupError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
 
