@@ -23,6 +23,7 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.api import build_handler, count_fitting, page_text, remaining_ms, respond
 from hotpartition_messages.keys import describe_table
+from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter
 from support.builders import World, message_id
@@ -162,6 +163,17 @@ class TestSuccess:
             api.world.clock.now_ms += 1
             ids.append(api.post(body="x" * 390_000).body["message_id"])
         assert api.walk() == ids[::-1]
+
+    @pytest.mark.parametrize(("order", "bound"), [("newest", "after"), ("oldest", "before")])
+    def test_a_walk_whose_bounds_have_moved_past_it_is_over(self, api, order, bound):
+        """Nothing lies between its cursor and them, and DynamoDB would refuse to look there."""
+        times = api.write(4)
+        cursor = api.call(page_event("c", limit=2, order=order)).body["next_cursor"]
+        passed = message_time_ms(times[3 if order == "newest" else 1])
+        api.world.table.calls.clear()
+        page = api.call(page_event("c", cursor=cursor, order=order, **{bound: format_time(passed)}))
+        assert (page.status, page.body["messages"], page.body["next_cursor"]) == (200, [], None)
+        assert not [call for call in api.world.table.calls if call.startswith("query")]
 
     def test_shards_stay_inside(self, api):
         """Whatever a conversation is stored under, no response names a shard."""

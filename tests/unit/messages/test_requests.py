@@ -111,7 +111,7 @@ def by_token(**claims):
             for body in BAD_BODIES
             for event in (post_event("c", body), edit_event("c", ID, body))
         ),
-        *((post_event("c", body, is_base64=True), NOT_AN_OBJECT) for body in ("***", "/////w==")),
+        *((post_event("c", body, is_base64=True), NOT_AN_OBJECT) for body in ("/////w==", "e30=*")),
         (page_event("c", a="x"), {"a": "is unknown; allowed are limit, after, before, order, cursor, consistency"}),
         (message_event("c", ID, utm="x"), {"utm": "is unknown; allowed are consistency"}),
         (
