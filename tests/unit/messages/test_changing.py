@@ -228,11 +228,12 @@ class TestCopies:
 
 
 class TestTrouble:
-    def test_a_refusal_is_waited_for_in_its_place(self, world):
-        """A change can only go where its message lies."""
-        world.table.failures = [None, KEY_RANGE_THROTTLE, None]
+    @pytest.mark.parametrize("failures", [[KEY_RANGE_THROTTLE], [None, KEY_RANGE_THROTTLE]], ids=["read", "write"])
+    def test_a_refusal_is_waited_for_in_its_place(self, world, failures):
+        """A change can only go where its message lies, which is found again in the same way."""
+        world.table.failures = [*failures, None]
         assert edited(world).version == 2
-        assert world.telemetry.counts["WritesThrottled"] == 1
+        assert world.telemetry.counts.get("WritesThrottled", 0) == len(failures) - 1
 
     def test_the_budget_ends(self, world):
         """503: the client repeats it."""
