@@ -23,7 +23,7 @@ PYTHON_VERSIONS: tuple[PythonVersion, ...] = get_args(PythonVersion)
 """The allowed runtimes of the functions: Lambda's current Pythons, the newest last."""
 
 TESTED_PYTHON: PythonVersion = "3.13"
-"""The newest that the suite runs on as well (decision 39): no machine that develops this has 3.14."""
+"""The newest that the suite runs on as well: no machine that develops this has 3.14."""
 
 CONSUMER = "consumer"
 """Hot keys are found by a stream consumer, for functions with `adaptive()`.

@@ -112,7 +112,7 @@ class FunctionFactory:
             acknowledge(
                 function,
                 "L1",
-                reason="The suite runs on this Python; Lambda supports the newer one no longer (decision 39)",
+                reason="The suite runs on this Python; Lambda supports the newer one no longer",
             )
         self.made[code.name] = function
         return function

@@ -85,7 +85,7 @@ _GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ..
 class Monitoring(Construct):
     """Makes CloudWatch alarms of the alarms as data, and one dashboard.
 
-    Plain constructs (decision 13): the watched metrics are mostly the functions' own, for which a library has no
+    Plain constructs: the watched metrics are mostly the functions' own, for which a library has no
     more to offer than these few lines.
     """
 

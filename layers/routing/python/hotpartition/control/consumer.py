@@ -34,7 +34,7 @@ REFRESH_MS = 5_000
 GC_THRESHOLDS = (200_000, 20, 100)
 """For `gc.set_threshold`, where the process is a consumer's. What it keeps are tuples and dictionaries without cycles,
 which their last reference frees; left alone, the collector looks through the half million of them again and again and
-takes nearly as long as all the rest (decision 27). Python 3.14 goes by the first two only: how many new objects there
+takes nearly as long as all the rest. Python 3.14 goes by the first two only: how many new objects there
 are before it looks, and how slowly it goes through the old."""
 
 REREAD_MS = 60_000

@@ -56,7 +56,7 @@ MAX_SAMPLE_WCU = 25.0
 """No throttled sample stands for more."""
 EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
 EVIDENCE_MIN_SAMPLES = 4
-"""Fewer are a few large items: two of those on one shard are too much for it, on any number (decision 30)."""
+"""Fewer are a few large items: two of those on one shard are too much for it, on any number."""
 EVIDENCE_MIN_SLOTS = 2
 """Slots of the last two seconds that must have throttles; in fewer they may be a passing burst."""
 EVIDENCE_LOAD_SHARE = 0.4

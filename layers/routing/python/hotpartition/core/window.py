@@ -174,7 +174,7 @@ class CollectionReports:
 class ReportWindow:
     """All reports of writes, or all of reads, within the horizon, by collection.
 
-    Memory is proportional to what the streams hold of 15 s (docs/decisions/0027-the-consumers-state.md).
+    Memory is proportional to what the streams hold of 15 s.
     """
 
     def __init__(self, loud_units: float = 0.0) -> None:

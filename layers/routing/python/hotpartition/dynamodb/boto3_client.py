@@ -1,4 +1,4 @@
-"""DynamoDB through boto3: the client `boto3`. With the modules in `aws`, the only place that knows the SDK.
+"""DynamoDB through boto3: the client `boto3`. With `runtime/credentials.py`, all that knows the SDK.
 
 It is imported only where it is chosen: it takes as long to import as all the rest of a function.
 """

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from hotpartition.runtime.declaring import Declared, Functions, flag, number, text, variable_name, whole
 
 DYNAMODB_CLIENTS = ("curl", "boto3")
-"""The DynamoDB clients; `runtime/calls.py` opens them."""
+"""The DynamoDB clients; `runtime/connect.py` opens them."""
 
 WRITE: Functions = frozenset({"write"})
 READ: Functions = frozenset({"read"})
