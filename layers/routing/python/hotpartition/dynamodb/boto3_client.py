@@ -1,4 +1,4 @@
-"""DynamoDB through boto3: the client `boto3`. With `runtime/credentials.py`, all that knows the SDK.
+"""DynamoDB through boto3: the client `boto3`.
 
 It is imported only where it is chosen: it takes as long to import as all the rest of a function.
 """
