@@ -249,6 +249,8 @@ def test_a_table_without_a_sort_key_is_cached(create, watched):
         assert table.get_items([{"id": "2"}, {"id": "1"}], cache=True) == [None, {"id": "1", "site": "a"}]
         assert table.query(**page, cache=True)["Items"] == [{"id": "1", "site": "a"}]
     assert reads_sent(watched) == {"GetItem": 1, "BatchGetItem": 1, "Query": 1}
+    assert [table.get_item(Key={"id": "1"})["Item"]["site"] for _ in range(2)] == ["a", "a"]  # each is read
+    assert watched.sent["GetItem"] == 3
     for key in ({"id": 1}, {"id": "1", "more": "1"}, {}, {"id": True}, None):
         watched.sent.clear()
         with suppress(Exception):
