@@ -106,7 +106,7 @@ class Settings(Declared):
     read_sampling_distance_rcu = number(
         "Read units of one key's pages between two reports.", 100.0, 0.001, 100_000.0, used_by=READ | ADAPTIVE
     )
-    page_cache = flag("Whether newest pages of what is read-hot are cached.", default=True, used_by=READ | ADAPTIVE)
+    page_cache = flag("Whether items and pages of what is read-hot are cached.", default=True, used_by=READ | ADAPTIVE)
     page_ttl_seconds = number(
         "How old a cached page gets before it is read anew, in seconds.", 1.0, 0.2, 60.0, used_by=READ | ADAPTIVE
     )
