@@ -224,7 +224,7 @@ class _Run:
             void_announcements=self.closes.void,
             sharded_items=sum("#_" in item["PK"]["S"] for item in self.world.store.dynamodb.tables[TABLE_NAME].items()),
             moved=0 if self.folds is None else self.folds.moved,
-            folds_killed=0 if self.folds is None else self.folds.killed,
+            folds_killed=0 if self.folds is None else self.folds.function.deaths,
             faults=self.driver.all_struck(),
             breaches=record.breaches(),
         )

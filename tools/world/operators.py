@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from hotpartition.control.folding import Folder, FoldForm
 from hotpartition.core.errors import InvalidRequestError, RetryLaterError
@@ -21,7 +21,8 @@ from tools.world.functions import Function, FunctionConfig, NoResponseError, Too
 from tools.world.product import World, build_closer, build_raiser
 from tools.world.scenario import SHORT_TIMES
 
-INVENTED_CLOSES = 0.4
+RequestT = TypeVar("RequestT")
+
 DYING, PAUSING = 0.2, 0.3
 """Odds of who closes between two steps."""
 LONGEST_PAUSE_SECONDS = 5.0
@@ -38,7 +39,36 @@ DEATH_SECONDS = 0.01
 LONGEST_REPAIR_SECONDS = 600.0
 
 
-class RaisesByHand:
+class _Operators(Generic[RequestT]):
+    """Processes of one kind of operator, which work until the world is over."""
+
+    workers = 1
+
+    def __init__(self, world: World, config: FunctionConfig, name: str) -> None:
+        self.function: Function[RequestT, object] = Function(world.engine, config, self._build, world.random(name))
+        self._world = world
+
+    def start(self) -> None:
+        """Begin."""
+        for _ in range(self.workers):
+            self._world.engine.spawn(self._run)
+
+    def _build(self, process: Process, index: int) -> Callable[[RequestT], object]:
+        raise NotImplementedError
+
+    def _run(self) -> None:
+        raise NotImplementedError
+
+    def _ask(self, request: RequestT, *, timeout_seconds: float = 29.0) -> bool:
+        """Have something done; say whether it was."""
+        try:
+            self.function.invoke(request, timeout_seconds=timeout_seconds)
+        except (RetryLaterError, NoResponseError, TooManyRequestsError):
+            return False
+        return True
+
+
+class RaisesByHand(_Operators[tuple[str, Generation]]):
     """Raises at random moments, beside the consumer or instead of it: by something that may die in between."""
 
     def __init__(
@@ -56,22 +86,15 @@ class RaisesByHand:
 
         Generations of keys without positions (not `is_timed`) begin at the beginning of time.
         """
+        super().__init__(world, FunctionConfig(concurrency=1, warm=1), "raisers")
         self.count = 0
-        self.function: Function[tuple[str, Generation], None] = Function(
-            world.engine, FunctionConfig(concurrency=1, warm=1), self._build, world.random("raisers")
-        )
         self._is_timed = is_timed
         self._urgent = [] if urgent is None else urgent
-        self._world = world
         self._place = place
         self._per_second = per_second
         self._most_shards = most_shards
         self._choose = choose
         self._random = world.random("raises")
-
-    def start(self) -> None:
-        """Begin."""
-        self._world.engine.spawn(self._run)
 
     def _build(self, process: Process, index: int) -> Callable[[tuple[str, Generation]], None]:
         raiser = build_raiser(self._world, process, index, self._place)
@@ -93,36 +116,25 @@ class RaisesByHand:
             next_at = engine.now + random.expovariate(self._per_second)
             since_ms = engine.now_ms() - random.randrange(6_000) if self._is_timed else 0
             generation = Generation(since_ms=since_ms, shard_count=random.randint(1, self._most_shards))
-            try:
-                self.function.invoke((key, generation))
-            except (RetryLaterError, NoResponseError, TooManyRequestsError):
-                continue
-            self.count += 1
+            self.count += self._ask((key, generation))
 
 
-class ClosesByHand:
+class ClosesByHand(_Operators[str]):
     """Closes raised keys at random moments, by something that may pause or die between any two requests."""
 
     def __init__(
         self, world: World, place: JournalPlace, *, per_second: float, choose: Callable[[Random], str]
     ) -> None:
         """Close keys that `choose` returns."""
+        super().__init__(world, FunctionConfig(concurrency=4, warm=2), "closers")
         self.confirmed = 0
         self.void = 0
         """Announcements that were made, and never confirmed."""
-        self.function: Function[str, CloseStep] = Function(
-            world.engine, FunctionConfig(concurrency=4, warm=2), self._build, world.random("closers")
-        )
-        self._world = world
         self._place = place
         self._per_second = per_second
         self._choose = choose
         self._choice = world.random("closed")
         self._random = world.random("closes")
-
-    def start(self) -> None:
-        """Begin."""
-        self._world.engine.spawn(self._run)
 
     def _build(self, process: Process, index: int) -> Callable[[str], CloseStep]:
         closer = build_closer(self._world, process, index, self._place, SHORT_TIMES)
@@ -161,41 +173,25 @@ class ClosesByHand:
         while not self._world.is_over:
             engine.sleep(random.expovariate(self._per_second))
             if not self._world.is_over:
-                engine.spawn(self._close)
-
-    def _close(self) -> None:
-        collection = self._choose(self._choice)
-        with suppress(RetryLaterError, NoResponseError, TooManyRequestsError):
-            self.function.invoke(collection)
+                engine.spawn(lambda: self._ask(self._choose(self._choice)))
 
 
-class Folds:
+class Folds(_Operators[str]):
     """Folds one collection after another, in two processes at a time."""
 
+    workers = 2
+
     def __init__(self, world: World, table_name: str, shard_count: int, *, choose: Callable[[Random], str]) -> None:
+        super().__init__(world, FunctionConfig(concurrency=2, warm=2), "folders")
         self.moved = 0
-        self._world = world
         self._form = FoldForm(table_name, "PK", "SK", KeyForm(), CHANGES, NOTED, dropped=(SHARDS,))
         self._shard_count = shard_count
         self._choose = choose
         self._random = world.random("folds")
-        self._function: Function[str, None] = Function(
-            world.engine, FunctionConfig(concurrency=2, warm=2), self._build, world.random("folders")
-        )
-
-    def start(self) -> None:
-        """Begin."""
-        for _ in range(2):
-            self._world.engine.spawn(self._run)
-
-    @property
-    def killed(self) -> int:
-        """How many processes died."""
-        return self._function.deaths
 
     def _build(self, process: Process, index: int) -> Callable[[str], None]:
         random = self._world.random(f"folder-{index}")
-        calls = _deadly(self._world, process, self._function, FOLD_DEATHS, random)
+        calls = _deadly(self._world, process, self.function, FOLD_DEATHS, random)
         clock = self._world.clock(random)
 
         def fold(collection: str) -> None:
@@ -216,12 +212,12 @@ class Folds:
         engine = self._world.engine
         while not self._world.is_over:
             engine.sleep(0.2 + self._random.random())
-            with suppress(NoResponseError, TooManyRequestsError, RetryLaterError, InvalidRequestError):
-                self._function.invoke(self._choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
+            with suppress(InvalidRequestError):
+                self._ask(self._choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
 
 
 def _deadly(
-    world: World, process: Process, function: Function[Any, None], deaths: float, random: Random
+    world: World, process: Process, function: Function[Any, Any], deaths: float, random: Random
 ) -> ThreadedCalls:
     """Build the calls of a process that may die of each of them."""
     call = world.store.client("operator", process).call
