@@ -43,6 +43,12 @@ def test_a_hot_load_is_raised_to_the_detectors_size(wcu, slots, count):
     assert (decision.reason, decision.generation.shard_count) == (Reason.RAISED, count)
 
 
+def test_a_base_key_that_refuses_everything_is_raised_once():
+    """Another process may have raised it a moment ago."""
+    assert decide({}, is_stuck=True).generation.shard_count == 2
+    assert decide({}, THIRTEEN, is_stuck=True).generation is None
+
+
 @pytest.mark.parametrize(("wcu", "slots"), [(999, 16), (1_300, 6), (1_900, 3), (4_000, 1)])
 def test_a_burst_below_the_threshold_raises_nothing(wcu, slots):
     """One slot alone may be counted in part only."""
