@@ -291,6 +291,21 @@ class TestProcess:
         assert fleet.seen(cache)[:2] == ("value 3", Origin.LOADED)
         assert fleet.seen(cache)[:2] == ("value 3", Origin.L1)
 
+    def test_several_values_are_each_as_fresh_as_one(self, fleet):
+        """Also where Redis has a stale one; and what passes the bound while others are loaded is loaded, too."""
+        cache, keys = fleet.process(), [("c", "1"), ("c", "2")]
+
+        def seen(keys):
+            return [
+                found.value[0] for found in cache.get_many(keys, lambda keys: {k: fleet.load() for k in keys}).values()
+            ]
+
+        assert [seen(keys[:1]), seen(keys[:1])] == [["value 1"]] * 2
+        fleet.pass_ms(LIMITS.ttl_ms + 100)
+        assert seen(keys[:1]) == ["value 2"]
+        fleet.on_load = lambda: fleet.pass_ms(LIMITS.bound_ms if fleet.loads == 3 else 0)
+        assert seen(keys) == ["value 4", "value 3"]
+
     def test_many_changes_take_bounded_memory(self, fleet, cache):
         """Above the limit, all values count as changed."""
         fleet.get(cache)

@@ -236,6 +236,9 @@ def test_a_read_that_was_under_way_is_not_kept(plain, watched):
     watched.respond_once("BatchGetItem", lambda _: table.put_item(Item={**FOUR, "n": 1}) and stale)
     assert "Item" not in table.get_item(Key=FOUR, cache=True)
     assert table.get_item(Key=FOUR, cache=True)["Item"]["n"] == 1
+    watched.once_before("PutItem", lambda: table.get_item(Key=FOUR, cache=True) and None)
+    table.put_item(Item={**FOUR, "n": 2})
+    assert table.get_item(Key=FOUR, cache=True)["Item"]["n"] == 2
 
 
 def test_a_table_without_a_sort_key_is_cached(create, watched):
