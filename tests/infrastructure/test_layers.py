@@ -26,7 +26,7 @@ from hotpartition_cdk.bundle import (
 )
 from hotpartition_cdk.configuration import TESTED_PYTHON, LayerTarget
 from hotpartition_cdk.errors import ConfigurationError
-from infra.bundle import ROOT
+from infra.bundle import ROOT, main
 from infra.environments import DEV, PROD
 from support.events import find_function, page_event, post_event
 from tools.bench.cold import build_layers
@@ -114,6 +114,11 @@ def test_the_digest_follows_the_content(bundle, tmp_path):
     elsewhere = replace(bundle, cache=tmp_path / "elsewhere")
     assert elsewhere.key == bundle.key
     assert read_digest(elsewhere.build(FakeUv("other"))) != read_digest(bundle.build(FakeUv()))
+
+
+def test_the_command_builds_the_environment_that_it_names():
+    """Or says that there is no such one."""
+    assert "nowhere" in main(["--environment", "nowhere"])
 
 
 def test_failure_leaves_nothing(bundle):
