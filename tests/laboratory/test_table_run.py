@@ -82,7 +82,7 @@ def test_in_band_nothing_is_lost_either():
 
 def test_nothing_is_lost_while_keys_are_folded():
     """By two processes at a time that are killed and started again."""
-    run = run_table(4, TableParts(folds=True), seconds=6.0)
+    run = run_table(6, TableParts(folds=True), seconds=6.0)
     assert not run.breaches
     assert run.moved > 10
     assert run.folds_killed

@@ -62,7 +62,7 @@ DRAIN_SECONDS = 8.0
 RAISES_PER_SECOND = 0.8
 MOST_SHARDS = 16
 THREADS = 8
-LATE_SHARE = 0.1
+LATE_SHARE = 0.3
 """Of creations: they happen some time after their client gave up."""
 HOT_SHARE, HOT_SHARE_IN_SPELLS = 0.08, 0.32
 LOAD_LOST_SHARE = 0.05
