@@ -325,9 +325,11 @@ def test_a_registry_that_does_not_fit(hot, stack):
 
 @pytest.mark.parametrize("sort", ["N", "B"])
 def test_what_fits_in_band_is_taken(stack, sort):
-    """A sort key that is no text, and a function with variables of its own."""
+    """A sort key that is no text, and a function with variables of its own; each function once."""
     ingest = make_function(stack, "Ingest", environment={"LEVEL": "INFO", "HOTPARTITION_MAX_SHARD_COUNT": "64"})
-    constructs.HotPartition(stack, "Hot", table=make_table(stack, sort=sort), functions=[ingest], **IN_BAND)
+    hot = constructs.HotPartition(stack, "Hot", table=make_table(stack, sort=sort), functions=[ingest], **IN_BAND)
+    with refused("Refused/Ingest was given to a HotPartition already"):
+        hot.add_reader(ingest)
 
 
 def test_a_vpc_that_does_not_fit(stack, table):
