@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COLLECTION = "/conversations/{conversation_id}/messages"
 ELEMENT = COLLECTION + "/{message_id}"
 
+os.environ.setdefault("POWERTOOLS_METRICS_NAMESPACE", "hotpartition")  # before anything counts
+
 
 def http_event(
     method: str,
@@ -107,7 +109,6 @@ def load_handler(function: str) -> ModuleType:
     """Load a function's module, once, as its environment would with the variables that a stack with Redis sets."""
     name = f"{function}_handler"
     if name not in sys.modules:
-        os.environ.setdefault("POWERTOOLS_METRICS_NAMESPACE", "hotpartition")
         os.environ.setdefault("POWERTOOLS_SERVICE_NAME", function)
         spec = importlib.util.spec_from_file_location(name, find_function(function) / "handler.py")
         assert spec is not None
