@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
+from support.tables import pretend_account
+
 # Shared and busy machines are slow at times: no test is about the time that an example takes.
 settings.register_profile("hotpartition", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hotpartition")
@@ -86,8 +88,4 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedFixtur
 @pytest.fixture
 def aws_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Credentials and a region that do not exist."""
-    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    pretend_account(monkeypatch)

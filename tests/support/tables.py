@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import pytest
+
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition_messages.keys import describe_table
 
@@ -17,6 +19,15 @@ Indexes = Mapping[str, Sequence[str]]
 TABLE_NAME = "hotpartition-test"
 INDEX_NAME = "routing-index"
 TABLE = describe_table(TABLE_NAME)
+
+
+def pretend_account(patch: pytest.MonkeyPatch) -> None:
+    """Set credentials and a region that do not exist."""
+    for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
+        patch.delenv(name, raising=False)
+    patch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
 
 
 def define_table(

@@ -265,7 +265,21 @@ def _connect(clock: FakeClock) -> tuple[RedisServer, SimulatedConnection]:
     return server, SimulatedConnection(server, timeout_ms=60_000, cooldown_ms=0)
 
 
-class Registry(RedisRegistry):
+class OnItsOwn:
+    """An adapter on a Redis of its own, which can be down."""
+
+    _server: RedisServer
+
+    @property
+    def is_down(self) -> bool:
+        return self._server.nodes[0].is_down
+
+    @is_down.setter
+    def is_down(self, is_down: bool) -> None:
+        self._server.nodes[0].is_down = is_down
+
+
+class Registry(OnItsOwn, RedisRegistry):
     """The registry on a Redis of its own; what it holds can be looked at, and changed."""
 
     def __init__(self, clock: FakeClock) -> None:
@@ -276,14 +290,6 @@ class Registry(RedisRegistry):
         self.routes = View(lambda: self._each(route_key, self._find_route), self._write_route, self._find_route)
         self.copies = View(lambda: self._each(read_hot_key, self._find_copies), self._write_copies)
         self.warm_until_ms = View(lambda: self._each(warm_key, self._find_warm), self._write_warm)
-
-    @property
-    def is_down(self) -> bool:
-        return self._server.nodes[0].is_down
-
-    @is_down.setter
-    def is_down(self, is_down: bool) -> None:
-        self._server.nodes[0].is_down = is_down
 
     @property
     def cursor(self) -> str | None:
@@ -354,7 +360,7 @@ class Registry(RedisRegistry):
         self._set(warm_key(TABLE_NAME, collection), until_ms and 1, "PXAT", until_ms or 0)
 
 
-class Reports(RedisReportSource):
+class Reports(OnItsOwn, RedisReportSource):
     """The report streams on a Redis of their own, both ends."""
 
     def __init__(self, clock: FakeClock, partitions: int = 2) -> None:
@@ -371,14 +377,6 @@ class Reports(RedisReportSource):
             background=InlineBackground(),
             now_ms=lambda: clock.now_ms,
         )
-
-    @property
-    def is_down(self) -> bool:
-        return self._server.nodes[0].is_down
-
-    @is_down.setter
-    def is_down(self, is_down: bool) -> None:
-        self._server.nodes[0].is_down = is_down
 
     def send(self, report: Report) -> None:
         """Implement `ReportSink.send`."""

@@ -8,18 +8,14 @@ import pytest
 from botocore.config import Config
 from moto import mock_aws
 
-from support.tables import define_table
+from support.tables import define_table, pretend_account
 
 
 @pytest.fixture(scope="session")
 def dynamodb() -> Iterator[Any]:
     """boto3's resource on moto, with one attempt a request. Making one takes longer than a test."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        pretend_account(patch)
         with mock_aws():
             yield boto3.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
 

@@ -12,7 +12,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed
-from support.tables import define_table
+from support.tables import define_table, pretend_account
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.boto3_calls import take_calls
 from tools.world.dynamodb import DynamoDB, DynamoDBError, throttled
@@ -118,11 +118,7 @@ def watched(server: Watched) -> Iterator[Watched]:
 def dynamodb(server: Watched) -> Iterator[Any]:
     """boto3's resource on it, with one attempt a request. Making one takes longer than a test."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("AWS_PROFILE", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_DYNAMODB", "AWS_SESSION_TOKEN"):
-            patch.delenv(name, raising=False)
-        patch.setenv("AWS_ACCESS_KEY_ID", "testing")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-        patch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+        pretend_account(patch)
         resource = boto3.resource("dynamodb", config=Config(retries={"total_max_attempts": 1}))
         take_calls(resource.meta.client, server.call)
         yield resource
