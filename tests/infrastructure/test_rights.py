@@ -1,4 +1,4 @@
-"""Who may do what, whatever the templates' texts say: nobody from outside, and what functions send passes its rights.
+"""Who may do what, whatever the templates' texts say: no outsider, and what functions send passes its rights.
 
 The texts in `templates` list every statement of every role.
 """

@@ -277,7 +277,7 @@ def test_libcurls_signatures_are_those_of_the_sdk(serve, credentials, region, te
 
 
 def test_a_connection_is_kept(serve, connect):
-    """Requests follow one another on it, also after one that is no JSON, which is a bug of ours and never sent."""
+    """Requests follow one another on it, also after one that is no JSON, which is never sent."""
     server = serve(Peer.echo)
     calls = connect(server.port)
     assert [ask(calls, n) for n in range(3)] == [0, 1, 2]
@@ -396,7 +396,7 @@ def test_the_time_of_a_response_is_where_boto3_has_it(serve, connect):
 
 @only_curl
 def test_a_connection_that_was_idle_for_long_is_given_up(serve, connect):
-    """Its environment was frozen, perhaps: nobody told it of the other side's end."""
+    """Its environment was frozen, perhaps: it does not know of the other side's end."""
     now = [1000.0]
     server = serve(Peer.echo)
     calls = connect(server.port)

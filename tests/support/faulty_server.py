@@ -153,7 +153,7 @@ class Server:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port that refuses connections: it is held, and nobody listens."""
+    """A port that refuses connections: it is held, without a listener."""
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))
         yield held.getsockname()[1]

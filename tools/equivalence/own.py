@@ -166,7 +166,7 @@ _STEPS: st.SearchStrategy[Step] = st.one_of(
 
 
 def compare_own(resource: Any, *, examples: int, counter: Counter[str], seed: int, reference: Any) -> None:
-    """Make drawn requests on both engines until a response differs, or so many lists of requests did not.
+    """Make drawn requests on both engines until a response differs, or a number of lists of requests is through.
 
     Raises:
         DifferenceError: one differs.

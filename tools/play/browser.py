@@ -54,10 +54,10 @@ class Page:
         await self.socket.send_json({"id": number, "method": method, "params": params})
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
-                told = await self.socket.receive_json()
-                if told.get("id") == number:
-                    assert "error" not in told, told  # noqa: S101 - a wrong order is a mistake of the caller's
-                    result: Mapping[str, Any] = told["result"]
+                message = await self.socket.receive_json()
+                if message.get("id") == number:
+                    assert "error" not in message, message  # noqa: S101 - a wrong order is a mistake of the caller's
+                    result: Mapping[str, Any] = message["result"]
                     return result
 
     async def open(self, url: str, *, width: int = 1280, height: int = 800, is_dark: bool = False) -> None:

@@ -139,7 +139,7 @@ class TableClients:
         self.record.note_acknowledged(item["PK"], item["SK"], item["owner"], self.engine.now)
 
     def _create(self, client: _Client) -> None:
-        """Create an item, again and again while nobody knows whether it is there."""
+        """Create an item, again and again while it is unknown whether it is there."""
         item = self._new_item(client)
         if client.random.random() < 0.25:
             client.registers.append(_Register(item["PK"], item["SK"], item["owner"]))
@@ -177,7 +177,7 @@ class TableClients:
         return (collection, random.choice(known)) if known else None
 
     def _change(self, client: _Client) -> None:
-        """Append a token to an item that was created, on condition that it is there; nobody repeats it."""
+        """Append a token to an item that was created, on condition that it is there; it is not repeated."""
         found = self._known(client.random, lambda _: True)
         if found is not None:
             self._append(client, *found)
@@ -281,7 +281,7 @@ def choose_collection(random: Random) -> str:
 
 
 def _is_absence(error: Exception | None) -> bool:
-    """Say whether a change found no item: refused by its condition, or because nothing tells where a new one goes."""
+    """Say whether a change found no item: refused by its condition, or because it is not known where a new one goes."""
     if isinstance(error, ClientError):
         return error.response["Error"]["Code"] == "ConditionalCheckFailedException"
     return isinstance(error, InvalidRequestError)

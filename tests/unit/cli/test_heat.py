@@ -187,7 +187,7 @@ class TestServer:
         assert get(server, path)[0] == HTTPStatus.NOT_FOUND
 
     def test_it_looks_only_once_the_page_was_asked_for(self, server):
-        """Where nobody opens it, it costs nothing."""
+        """A page that is not opened costs nothing."""
         for _ in range(20):
             assert json.loads(get(server, "/feed?after=0")[2])["looks"] == []
         assert not server.asked.is_set()
