@@ -35,7 +35,7 @@ from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS, slot_of
 from hotpartition.core.window import SLOTS_PER_SECOND
 
-HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (8, 1.1), (12, 1.0))
+HOT_WINDOWS = ((2, 2.0), (4, 1.6), (6, 1.35), (7, 1.1), (12, 1.0))
 """A window is hot when its load, in WCU/s, is more than the limit of a key times its factor: the number of slots, and
 the factor where a single key serves the load. Samples are few in a short window, so that it must show more: a key with
 600 WCU/s is taken for one with 1,000 once in thousands of hours (docs/decisions/0051-in-band.md)."""
