@@ -26,32 +26,54 @@ from tools.history import (
 )
 
 
-def message_id(number: int) -> str:
+def message_id(number):
     return f"{number:026d}"
 
 
-def acknowledged(number: int, *, at: float = 0.0, conversation: str = "c") -> Acknowledged:
-    return Acknowledged(
-        conversation_id=conversation, message_id=message_id(number), digest=f"d{number}", acknowledged_at=at
-    )
+def wrote(number=1, at=1.0, *, conversation="c", **more):
+    id_, digest = message_id(number), f"d{number}"
+    return Acknowledged(conversation_id=conversation, message_id=id_, digest=digest, acknowledged_at=at, **more)
 
 
-def seen(number: int) -> Seen:
-    return Seen(message_id(number), f"d{number}")
+def offered(number, *, conversation="c"):
+    """A write whose outcome nobody knows; without a number, nor its id."""
+    id_ = None if number is None else message_id(number)
+    return Unresolved(conversation_id=conversation, message_id=id_, digest=f"d{number or 7}")
 
 
-def read(*numbers: int, order="oldest", consistency="strong", at: float = 10.0, complete: bool = True) -> Read:
-    return Read(
-        conversation_id="c",
-        order=order,
-        consistency=consistency,
-        started_at=at,
-        messages=tuple(seen(number) for number in numbers),
-        complete=complete,
-    )
+def changed(kind, began, ended, number=1, **more):
+    return kind(conversation_id="c", message_id=message_id(number), started_at=began, ended_at=ended, **more)
 
 
-def history(*records, clock_error: float = 0.0) -> History:
+def edited(digest, began, ended, number=1):
+    return changed(Edited, began, ended, number, digest=digest)
+
+
+def deleted(began, ended, number=1):
+    return changed(Deleted, began, ended, number)
+
+
+def added(token, began, ended, amount=0):
+    return changed(Added, began, ended, token=token, amount=amount)
+
+
+def seen(number=1, digest=None, added=()):
+    return Seen(message_id(number), digest or f"d{number}", added)
+
+
+def read(*shown, at=10.0, **more):
+    """A strong read of the whole conversation, from its oldest message on, which takes half a second."""
+    messages = tuple(each if isinstance(each, Seen) else seen(each) for each in shown)
+    usual = {"order": "oldest", "consistency": "strong", "started_at": at, "ended_at": at + 0.5, "complete": True}
+    return Read(**{"conversation_id": "c", **usual, "messages": messages, **more})
+
+
+def saw(digest, at, **more):
+    """A read that found message 1 with this content, or with None did not find it."""
+    return read(*([] if digest is None else [seen(1, digest)]), at=at, **more)
+
+
+def history(*records, clock_error=0.0):
     """Build a history of records of all kinds."""
 
     def all_of(kind):
@@ -68,20 +90,19 @@ def history(*records, clock_error: float = 0.0) -> History:
     )
 
 
-def faults(given_history: History) -> dict[str, int]:
+def faults(given_history):
     verdict = check_history(given_history)
-    return {name: getattr(verdict, name) for name in FAULTS if getattr(verdict, name)}
+    found = {name: getattr(verdict, name) for name in FAULTS if getattr(verdict, name)}
+    assert verdict.holds is (found == {})
+    return found
 
 
 @st.composite
-def right_histories(draw: st.DrawFn) -> History:
+def right_histories(draw):
     """A history as a right system makes it: reads see all that was acknowledged before and some of the rest."""
     numbers = draw(st.lists(st.integers(0, 500), unique=True, min_size=2, max_size=25))
-    writes = [acknowledged(number, at=float(draw(st.integers(0, 20)))) for number in numbers]
+    writes = [wrote(number, at=float(draw(st.integers(0, 20)))) for number in numbers]
     maybe = draw(st.lists(st.integers(501, 520), unique=True, max_size=3))
-    unresolved = [
-        Unresolved(conversation_id="c", message_id=message_id(number), digest=f"d{number}") for number in maybe
-    ]
     reads = [read(*sorted(numbers), at=30.0)]
     for _ in range(draw(st.integers(0, 4))):
         at = float(draw(st.integers(0, 25)))
@@ -92,143 +113,218 @@ def right_histories(draw: st.DrawFn) -> History:
         held = sorted(must | may, reverse=order == "newest")
         length = draw(st.integers(0, len(held)))
         reads.append(read(*held[:length], order=order, consistency=consistency, at=at, complete=length == len(held)))
-    return history(*writes, *unresolved, *reads)
+    return history(*writes, *map(offered, maybe), *reads)
 
 
 @given(right_histories())
 def test_a_right_history_passes(given_history):
     """What a right system does is never called a fault."""
     assert faults(given_history) == {}
-    assert check_history(given_history).holds
-
-
-def without(messages, at):
-    return messages[:at] + messages[at + 1 :]
-
-
-def doubled(messages, at):
-    return (*messages, messages[at])
 
 
 def swapped(messages, at):
-    first, second = sorted((at, (at + 1) % len(messages)))
-    return (
-        *messages[:first],
-        messages[second],
-        *messages[first + 1 : second],
-        messages[first],
-        *messages[second + 1 :],
-    )
-
-
-def altered(messages, at):
-    return (*messages[:at], Seen(messages[at].message_id, "other"), *messages[at + 1 :])
-
-
-def invented(messages, at):
-    return (*messages, seen(999))
+    exchanged, other = list(messages), (at + 1) % len(messages)
+    exchanged[at], exchanged[other] = messages[other], messages[at]
+    return tuple(exchanged)
 
 
 @pytest.mark.parametrize(
-    ("change", "fault", "at_most"),
+    ("change", "at_most"),
     [
-        (without, "missing", {"missing": 1}),
-        (doubled, "duplicated", {"duplicated": 1, "out_of_order": 1}),
-        (swapped, "out_of_order", {"out_of_order": 25}),
-        (altered, "altered", {"altered": 1}),
-        (invented, "phantom", {"phantom": 1}),
+        (lambda messages, at: messages[:at] + messages[at + 1 :], {"missing": 1}),
+        # It is out of order as well, wherever the second copy is not beside the first.
+        (lambda messages, at: (*messages, messages[at]), {"duplicated": 1, "out_of_order": 1}),
+        (swapped, {"out_of_order": 25}),
+        (lambda messages, at: (*messages[:at], replace(messages[at], digest="d"), *messages[at + 1 :]), {"altered": 1}),
+        (lambda messages, _: (*messages, seen(999)), {"phantom": 1}),
     ],
+    ids=["left out", "doubled", "swapped", "altered", "invented"],
 )
 @given(right_histories(), st.data())
-def test_each_fault_that_is_put_into_a_right_history_is_found(change, fault, at_most, given_history, data):
-    """And no other one; a message that comes twice is out of order as well, wherever the second copy is not beside."""
+def test_each_fault_that_is_put_into_a_right_history_is_found(change, at_most, given_history, data):
+    """And no other one."""
     closing = given_history.reads[0]
     messages = change(closing.messages, data.draw(st.integers(0, len(closing.messages) - 1)))
     found = faults(replace(given_history, reads=(replace(closing, messages=messages), *given_history.reads[1:])))
+    fault = next(iter(at_most))
     assert found.keys() <= at_most.keys()
     assert 1 <= found[fault] <= at_most[fault]
 
 
-def test_an_eventual_read_does_not_double():
-    """An eventually consistent read is judged on all but absence."""
-    assert faults(history(acknowledged(1), read(1), read(1, 1, consistency="eventual"))) == {"duplicated": 1}
+THREE = [wrote(1), wrote(2), wrote(3), read(1, 2, 3)]
+NEWEST, OLDEST = ({"order": order, "complete": False} for order in ("newest", "oldest"))
+EVENTUAL = {"consistency": "eventual"}
+ONE, TWO = edited("one", 2.0, 3.0), edited("two", 4.0, 5.0)
+OVERLAPPING = [edited("one", 2.0, 5.0), edited("two", 3.0, 4.0)]
+FOR_ONE = {"covers": message_id(1).__eq__}
+LOG = [added("one", 2.0, 5.0), added("two", 3.0, None), read(seen(added=("one",)), at=9.0)]
+SUM = [added("a", 1.0, 2.0, 5), added("b", 3.2, None, -3), added("c", 9.0, None, 7)]
+PAGE = read(2, 1, order="newest", bound_seconds=5.0, **EVENTUAL)
+BOTH = [wrote(1), wrote(2), read(1, 2, at=3.0)]
 
 
-def test_a_message_of_another_conversation_is_a_phantom():
-    """A message read under a conversation it was not written to was never offered there."""
-    other = acknowledged(1, conversation="other")
-    assert faults(history(other, read(1)))["phantom"] == 1
+def log(*tokens, at=6.0, **more):
+    return read(seen(added=tokens), at=at, **more)
+
+
+def total(value, at=3.0):
+    return read(seen(added=value), at=at)
+
+
+READS = [
+    # Absence is no fault of an eventual read; all else is.
+    ([wrote(), read(1), read(**EVENTUAL)], ""),
+    ([wrote(), read(1), read(1, 1, **EVENTUAL)], "duplicated"),
+    # A message was offered to one conversation.
+    ([offered(1, conversation="other"), read(1)], "phantom"),
+    # A gap inside a bounded read is a loss, and what lies beyond it is not.
+    ([*THREE, read(3, 2, **NEWEST)], ""),
+    ([*THREE, read(3, 1, **NEWEST)], "missing"),
+    ([*THREE, read(1, 2, **OLDEST)], ""),
+    ([*THREE, read(1, 3, **OLDEST)], "missing"),
+    ([*THREE, read(**OLDEST)], ""),
+    # A message that no later strong read looked for proves nothing.
+    ([wrote(), read(1, **EVENTUAL)], "unverified"),
+    ([wrote(at=20.0), read(1)], "unverified"),
+    # A write that timed out before its id was known may appear once, under any id.
+    ([offered(None), read(7)], ""),
+    ([offered(None), read()], ""),
+    ([offered(None), read(7, seen(8, "d7"))], "phantom"),
+    # A look-up is a read of one message. What it found besides is invented, and it verifies nothing else.
+    ([wrote(1), wrote(2), read(1, 2), read(1, **FOR_ONE)], ""),
+    ([wrote(1), wrote(2), read(1, 2), read(**FOR_ONE)], "missing"),
+    ([wrote(1), wrote(2), read(1, 2), read(1, 2, **FOR_ONE)], "phantom"),
+    ([wrote(1), wrote(2), read(1, **FOR_ONE)], "unverified"),
+    # What is there before it was offered is invented, up to the end of the read.
+    ([wrote(offered_at=2.0), read(1, at=1.6)], ""),
+    ([wrote(offered_at=2.0), read(1, at=1.4), read(1, at=3.0)], "phantom"),
+]
+CHANGES = [
+    # Once an edit was acknowledged, neither the first content nor an edit before it is read.
+    ([ONE, TWO, saw("d1", 1.5), saw("one", 3.5), saw("two", 6.0)], ""),
+    ([ONE, TWO, saw("d1", 3.5)], "undone"),
+    ([ONE, TWO, saw("one", 6.0)], "undone"),
+    # While it is under way either is right; of two that overlap, whichever was answered first.
+    ([edited("one", 2.0, 5.0), saw("d1", 2.5), saw("d1", 4.9)], ""),
+    ([*OVERLAPPING, saw("one", 6.0)], ""),
+    ([*OVERLAPPING, saw("two", 6.0)], ""),
+    # An edit whose outcome nobody knows may come at any time, or never.
+    ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("late", 9.0)], ""),
+    ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("two", 9.0)], ""),
+    # What was deleted stays away; while the deletion is under way, either is right.
+    ([deleted(2.0, 4.0), saw("d1", 1.2), saw(None, 3.0), saw("d1", 3.5), saw(None, 5.0)], ""),
+    ([deleted(2.0, 4.0), saw("d1", 5.0)], "resurrected"),
+    ([deleted(2.0, 4.0), saw(None, 1.2), saw(None, 5.0)], "missing"),
+    ([deleted(2.0, None), saw("d1", 9.0), saw(None, 9.5)], ""),
+    # What was gathered over time, as a poller does, says nothing of changes.
+    ([ONE, deleted(4.0, 5.0), saw("d1", 9.0, is_gathered=True), saw(None, 9.0)], ""),
+    # A log shows each token once it was acknowledged, in any order, and never twice.
+    *(([*LOG, log(*tokens, at=4.0)], "") for tokens in [(), ("one",), ("two",), ("two", "one")]),
+    ([*LOG, log("two")], "undone"),
+    ([*LOG, log("one", "one")], "duplicated"),
+    ([*LOG, log("one", "other")], "phantom"),
+    ([*LOG, log("one", at=1.0)], "phantom"),
+    ([*LOG, log(**EVENTUAL)], ""),
+    ([*LOG, log("one", "one", **EVENTUAL)], "duplicated"),
+    # A sum has what was acknowledged, and may have what is under way or begins before the read ends.
+    *(([*SUM, total(value)], "") for value in (5, 2)),
+    *(([*SUM, total(value)], "altered") for value in (0, 10, 12, 6, 1)),
+    *(([*SUM, total(value, at=1.5)], "") for value in (0, 5)),
+]
+EXPIRING = [
+    (0.0, [saw("d1", 4.0), saw(None, 5.0)], ""),
+    (0.0, [saw("d1", 6.0)], "resurrected"),
+    (0.0, [saw(None, 4.0)], "missing"),
+    (2.0, [saw("d1", 6.0), saw(None, 4.0)], ""),
+    # It is applied when a page is served, so it knows no bound.
+    (0.0, [saw("d1", 4.0), saw("d1", 6.0, bound_seconds=5.0, **EVENTUAL)], "resurrected"),
+]
+STALENESS = [
+    # What was acknowledged a bound ago shows. Up to the bound it may not, nor where nothing is promised.
+    ([*BOTH, edited("new", 2.0, 4.9), PAGE], "stale"),
+    ([*BOTH, edited("new", 2.0, 5.1), PAGE], ""),
+    ([*BOTH, edited("new", 2.0, 4.9), replace(PAGE, bound_seconds=None)], ""),
+    ([*BOTH, deleted(2.0, 4.9), PAGE], "stale"),
+    ([*BOTH, deleted(2.0, 5.1), PAGE], ""),
+    ([*BOTH, wrote(3, at=4.9), read(1, 2, 3), PAGE], "stale"),
+    ([*BOTH, wrote(3, at=5.1), read(1, 2, 3), PAGE], ""),
+    # No older page shows what never was.
+    ([wrote(at=9.0), read(1), read(7, order="newest", bound_seconds=5.0, **EVENTUAL)], "phantom"),
+]
 
 
 @pytest.mark.parametrize(
-    ("bounded", "expected"),
-    [
-        (read(3, 2, order="newest", complete=False), {}),
-        (read(3, 1, order="newest", complete=False), {"missing": 1}),
-        (read(1, 2, order="oldest", complete=False), {}),
-        (read(1, 3, order="oldest", complete=False), {"missing": 1}),
-        (read(complete=False), {}),
-    ],
+    ("records", "fault"), [*READS, *(([wrote(), *records], fault) for records, fault in CHANGES), *STALENESS]
 )
-def test_a_bounded_read_accounts_for_what_it_walked_over(bounded, expected):
-    """A gap inside a bounded read is a loss, what lies beyond it is not."""
-    writes = [acknowledged(number) for number in (1, 2, 3)]
-    assert faults(history(*writes, bounded, read(1, 2, 3))) == expected
+def test_one_message_shows_one_fault(records, fault):
+    """Or none. What is changed is message 1, acknowledged at 1."""
+    assert faults(history(*records)) == ({fault: 1} if fault else {})
 
 
-def test_a_message_that_no_strong_read_looked_for_proves_nothing():
-    """Without a strong read after the acknowledgement the verdict does not hold."""
-    assert faults(history(acknowledged(1), read(1, consistency="eventual"))) == {"unverified": 1}
-    assert faults(history(acknowledged(1, at=20.0), read(1, at=10.0))) == {"unverified": 1}
+@pytest.mark.parametrize(("clock_error", "reads", "fault"), EXPIRING)
+def test_what_has_expired_is_gone(clock_error, reads, fault):
+    """To within what the clocks are off."""
+    found = faults(history(wrote(expires_at=5.0), *reads, clock_error=clock_error))
+    assert found == ({fault: 1} if fault else {})
 
 
-def test_an_offer_without_an_id_excuses_one_unknown_message():
-    """A write that timed out before its id was known may appear once, under any id."""
-    unknown = Unresolved(conversation_id="c", message_id=None, digest="d7")
-    twice = Read(
-        conversation_id="c",
-        order="oldest",
-        consistency="strong",
-        started_at=10.0,
-        messages=(Seen(message_id(7), "d7"), Seen(message_id(8), "d7")),
-        complete=True,
-    )
-    assert faults(history(unknown, read(7))) == {}
-    assert faults(history(unknown, read())) == {}
-    assert faults(history(unknown, twice)) == {"phantom": 1}
+@st.composite
+def served_late(draw):
+    """A page as a cache serves it: the newest messages as they were at an instant, which is returned as well."""
+    numbers = draw(st.lists(st.integers(0, 99), unique=True, min_size=1, max_size=12))
+    moments = st.floats(1.0, 20.0)
+    instant, limit = draw(moments), draw(st.integers(1, 12))
+    records, state = [], {}
+    for number in numbers:
+        written = draw(moments)
+        done = written + draw(st.floats(0.0, 9.0))
+        steps = {
+            "written": (wrote(number, at=written), written, f"d{number}"),
+            "edited": (edited("edited", written, done, number), done, "edited"),
+            "deleted": (deleted(written, done, number), done, None),
+        }
+        for step in ("written", *draw(st.sampled_from([(), ("edited",), ("deleted",)]))):
+            record, moment, content = steps[step]
+            records.append(record)
+            if moment <= instant:
+                state[number] = content
+    held = sorted((number for number, content in state.items() if content), reverse=True)
+    shown = [seen(number, state[number]) for number in held[:limit]]
+    ended = {"ended_at": 99.0, "complete": len(held) <= limit}
+    return records, read(*shown, at=instant, order="newest", bound_seconds=5.0, **EVENTUAL, **ended), instant
 
 
-def page(*numbers: int, cursor: str | None, next_cursor: str | None, order="oldest") -> Page:
+@given(served_late(), st.floats(0.0, 5.0))
+def test_a_page_within_its_bound_is_right(served, age):
+    """Whatever was written, edited or deleted since; here no strong read looks for the messages."""
+    records, page, instant = served
+    assert faults(history(*records, replace(page, started_at=instant + age))).keys() == {"unverified"}
+
+
+def page(*numbers, cursor, next_cursor, order="oldest"):
+    shown = {"conversation_id": "c", "consistency": "strong", "messages": tuple(map(seen, numbers)), "order": order}
     return Page(
-        conversation_id="c",
-        order=order,
-        consistency="strong",
-        started_at=float(numbers[0]),
-        messages=tuple(seen(number) for number in numbers),
-        cursor=cursor,
-        next_cursor=next_cursor,
+        **shown, started_at=float(numbers[0]), ended_at=numbers[0] + 0.5, cursor=cursor, next_cursor=next_cursor
     )
+
+
+FIRST, LAST = page(1, 2, cursor=None, next_cursor="x"), page(3, cursor="x", next_cursor=None)
 
 
 def test_pages_are_joined_along_their_cursors():
     """The read began with its first page and is complete if its last page has no cursor."""
-    one = page(1, 2, cursor=None, next_cursor="x")
-    two = page(3, cursor="x", next_cursor=None)
-    assert join_pages([one, two]) == read(1, 2, 3, at=1.0)
-    assert join_pages([one]) == read(1, 2, at=1.0, complete=False)
+    assert join_pages([FIRST, LAST]) == read(1, 2, 3, at=1.0, ended_at=3.5)
+    assert join_pages([FIRST]) == read(1, 2, at=1.0, complete=False)
 
 
 @pytest.mark.parametrize(
     ("pages", "words"),
     [
         ([], "at least one"),
-        ([page(3, cursor="x", next_cursor=None)], "without a cursor"),
-        ([page(1, cursor=None, next_cursor="y"), page(2, cursor="x", next_cursor=None)], "the one before it"),
+        ([LAST], "without a cursor"),
+        ([page(1, cursor=None, next_cursor="y"), LAST], "the one before it"),
         ([page(1, cursor=None, next_cursor=None), page(2, cursor=None, next_cursor=None)], "the one before it"),
-        (
-            [page(1, cursor=None, next_cursor="x"), page(2, cursor="x", next_cursor=None, order="newest")],
-            "different reads",
-        ),
+        ([FIRST, replace(LAST, order="newest")], "different reads"),
     ],
 )
 def test_pages_that_do_not_belong_together_are_refused(pages, words):
@@ -246,231 +342,10 @@ def test_the_digest_tells_contents_apart():
     assert content_digest("c", "s", "b") == content_digest("c", "s", "b", {})
 
 
-def changed(*changes, reads, expires_at=None, clock_error=0.0, offered_at=0.0):
-    """The faults of one message, acknowledged at 1, with what was done to it and how it was read."""
-    one = replace(acknowledged(1, at=1.0), expires_at=expires_at, offered_at=offered_at)
-    return faults(history(one, *changes, *reads, clock_error=clock_error))
-
-
-def edited(digest: str, began: float, ended: float | None) -> Edited:
-    return Edited(conversation_id="c", message_id=message_id(1), digest=digest, started_at=began, ended_at=ended)
-
-
-def deleted(began: float, ended: float | None) -> Deleted:
-    return Deleted(conversation_id="c", message_id=message_id(1), started_at=began, ended_at=ended)
-
-
-def read_as(digest: str | None, at: float, **others) -> Read:
-    """A read at a time that found the message with this content, or did not find it."""
-    messages = () if digest is None else (Seen(message_id(1), digest),)
-    return replace(read(at=at), messages=messages, ended_at=at + 0.5, **others)
-
-
-class TestChanges:
-    def test_an_edit_that_was_acknowledged_is_read(self):
-        """Neither the first content nor an edit before it, once the later one was acknowledged."""
-        one, two = edited("one", 2.0, 3.0), edited("two", 4.0, 5.0)
-        assert changed(one, two, reads=[read_as("d1", 1.5), read_as("one", 3.5), read_as("two", 6.0)]) == {}
-        assert changed(one, two, reads=[read_as("d1", 3.5)]) == {"undone": 1}
-        assert changed(one, two, reads=[read_as("one", 6.0)]) == {"undone": 1}
-
-    def test_while_an_edit_is_under_way_either_is_right(self):
-        """Also of two that overlap, and whichever was answered first."""
-        one, two = edited("one", 2.0, 5.0), edited("two", 3.0, 4.0)
-        for digest in ("one", "two"):
-            assert changed(one, two, reads=[read_as(digest, 6.0)]) == {}
-        assert changed(one, reads=[read_as("d1", 2.5), read_as("d1", 4.9)]) == {}
-
-    def test_an_edit_whose_outcome_nobody_knows_may_come_at_any_time(self):
-        """Or never."""
-        for digest in ("late", "two"):
-            assert changed(edited("late", 2.0, None), edited("two", 3.0, 4.0), reads=[read_as(digest, 9.0)]) == {}
-
-    def test_what_was_deleted_stays_away(self):
-        """Once the deletion was acknowledged; while it is under way, either is right."""
-        done = deleted(2.0, 4.0)
-        assert (
-            changed(done, reads=[read_as("d1", 1.2), read_as(None, 3.0), read_as("d1", 3.5), read_as(None, 5.0)]) == {}
-        )
-        assert changed(done, reads=[read_as("d1", 5.0)]) == {"resurrected": 1}
-        assert changed(done, reads=[read_as(None, 1.2), read_as(None, 5.0)]) == {"missing": 1}
-        assert changed(deleted(2.0, None), reads=[read_as("d1", 9.0), read_as(None, 9.5)]) == {}
-
-    def test_what_has_expired_is_gone(self):
-        """To within what the clocks are off."""
-        assert changed(expires_at=5.0, reads=[read_as("d1", 4.0), read_as(None, 5.0)]) == {}
-        assert changed(expires_at=5.0, reads=[read_as("d1", 6.0)]) == {"resurrected": 1}
-        assert changed(expires_at=5.0, reads=[read_as(None, 4.0)]) == {"missing": 1}
-        around = [read_as("d1", 6.0), read_as(None, 4.0)]
-        assert changed(expires_at=5.0, clock_error=2.0, reads=around) == {}
-
-    def test_what_was_gathered_over_time_says_nothing_of_changes(self):
-        """A poller has what it saw first."""
-        reads = [read_as("d1", 9.0, is_gathered=True), read_as(None, 9.0)]
-        assert changed(edited("one", 2.0, 3.0), deleted(4.0, 5.0), reads=reads) == {}
-
-
-def added(token: str, began: float, ended: float | None, amount: int = 0) -> Added:
-    return Added(
-        conversation_id="c", message_id=message_id(1), token=token, amount=amount, started_at=began, ended_at=ended
-    )
-
-
-def read_with(content: tuple[str, ...] | int, at: float, **others) -> Read:
-    """A read at a time that found the message with these tokens, or this sum."""
-    return replace(read_as("d1", at), messages=(Seen(message_id(1), "d1", content),), **others)
-
-
-class TestAdditions:
-    @pytest.mark.parametrize("tokens", [(), ("one",), ("two",), ("two", "one")])
-    def test_what_is_under_way_may_be_there(self, tokens):
-        """In any order, and whatever became of it."""
-        assert changed(added("one", 2.0, 9.0), added("two", 3.0, None), reads=[read_with(tokens, 4.0)]) == {}
-
-    @pytest.mark.parametrize(
-        ("tokens", "at", "expected"),
-        [
-            (("two",), 6.0, {"undone": 1}),
-            (("one", "one"), 6.0, {"duplicated": 1}),
-            (("one", "other"), 6.0, {"phantom": 1}),
-            (("one",), 1.0, {"phantom": 1}),
-        ],
-    )
-    def test_each_token_is_there_once_it_was_acknowledged(self, tokens, at, expected):
-        """And never twice, and not before somebody added it."""
-        additions = added("one", 2.0, 5.0), added("two", 3.0, None)
-        assert changed(*additions, reads=[read_with(tokens, at), read_with(("one",), 9.0)]) == expected
-
-    def test_eventual_reads_may_lack_tokens(self):
-        """But show none twice."""
-        one = added("one", 2.0, 3.0)
-        reads = [read_with(tokens, 6.0, consistency="eventual") for tokens in ((), ("one", "one"))]
-        assert changed(one, reads=[*reads[:1], read_as("d1", 1.5)]) == {}
-        assert changed(one, reads=[*reads, read_as("d1", 1.5)]) == {"duplicated": 1}
-
-    def sums(self, value: int, at: float = 3.0) -> dict[str, int]:
-        """The faults of a read of a sum at a time, with amounts that were acknowledged, under way, and not tried."""
-        amounts = added("a", 1.0, 2.0, 5), added("b", 3.2, None, -3), added("c", 9.0, None, 7)
-        return changed(*amounts, reads=[read_with(value, at)])
-
-    @pytest.mark.parametrize("value", [5, 2])
-    def test_a_sum_may_have_what_is_under_way(self, value):
-        """Or lack it."""
-        assert self.sums(value) == {}
-
-    @pytest.mark.parametrize("value", [0, 10, 12, 6, 1])
-    def test_a_sum_that_cannot_be_is_found(self, value):
-        """Lost, doubled, or there before anybody tried."""
-        assert self.sums(value) == {"altered": 1}
-
-    @pytest.mark.parametrize("value", [0, 5])
-    def test_what_is_acknowledged_meanwhile_may_be_in_a_sum(self, value):
-        """It began before the read ended."""
-        assert self.sums(value, at=1.5) == {}
-
-
-class TestParts:
-    def test_a_lookup_is_a_read_of_one_message(self):
-        """What others there are does not count; what it found besides is invented."""
-        writes = [acknowledged(number) for number in (1, 2)]
-        covers = message_id(1).__eq__
-        everything = read(1, 2, at=20.0)
-        assert faults(history(*writes, everything, replace(read(1), covers=covers))) == {}
-        assert faults(history(*writes, everything, replace(read(), covers=covers))) == {"missing": 1}
-        assert faults(history(*writes, everything, replace(read(1, 2), covers=covers))) == {"phantom": 1}
-
-    def test_it_verifies_what_it_covers(self):
-        """And nothing else."""
-        writes = [acknowledged(number) for number in (1, 2)]
-        assert faults(history(*writes, replace(read(1), covers=message_id(1).__eq__))) == {"unverified": 1}
-
-    def test_what_is_there_before_it_was_offered_is_invented(self):
-        """Up to the end of the read."""
-        assert changed(reads=[read_as("d1", 1.6)], offered_at=2.0) == {}
-        assert changed(reads=[read_as("d1", 1.4), read_as("d1", 3.0)], offered_at=2.0) == {"phantom": 1}
-
-
 def test_every_breach_is_listed_once():
     """However many reads show it; a verdict counts them, and names some."""
-    given_history = history(*map(acknowledged, range(9)), read(at=11.0), read(at=12.0))
-    assert len(find_breaches(given_history)) == check_history(given_history).missing == 9
-    examples = check_history(given_history).examples
-    assert len(examples) == 5
-    assert "absent from a complete strong read" in examples[0].detail
-
-
-BOUND = 5.0
-
-
-@st.composite
-def served_late(draw: st.DrawFn) -> tuple[tuple[Acknowledged | Edited | Deleted, ...], Read, float]:
-    """A page as a cache serves it: the newest messages as they were at some instant, which is told as well."""
-    numbers = draw(st.lists(st.integers(0, 99), unique=True, min_size=1, max_size=12))
-    moments = st.floats(1.0, 20.0)
-    records: list[Acknowledged | Edited | Deleted] = []
-    state: dict[int, str] = {}
-    instant, limit = draw(moments), draw(st.integers(1, 12))
-    for number in numbers:
-        written = draw(moments)
-        records.append(acknowledged(number, at=written))
-        if written <= instant:
-            state[number] = f"d{number}"
-        changed_at = written + draw(st.floats(0.0, 9.0))
-        match draw(st.sampled_from(["left", "edited", "deleted"])):
-            case "edited":
-                records.append(replace(edited("edited", written, changed_at), message_id=message_id(number)))
-                if changed_at <= instant:
-                    state[number] = "edited"
-            case "deleted":
-                records.append(replace(deleted(written, changed_at), message_id=message_id(number)))
-                if changed_at <= instant:
-                    del state[number]
-    shown = sorted(state, reverse=True)[:limit]
-    page = replace(
-        read(order="newest", consistency="eventual", at=instant, complete=len(shown) == len(state)),
-        messages=tuple(Seen(message_id(number), state[number]) for number in shown),
-        bound_seconds=BOUND,
-    )
-    return tuple(records), page, instant
-
-
-def staleness(records: tuple[Acknowledged | Edited | Deleted, ...], page: Read) -> set[str]:
-    """List what is called late of a page, and no other fault than that nobody looked for the messages."""
-    verdict = check_history(history(*records, page))
-    assert {name for name in FAULTS if getattr(verdict, name)} <= {"stale", "unverified"}
-    return {finding.message_id for finding in verdict.examples if finding.fault == "stale"}
-
-
-class TestStaleness:
-    @given(served_late(), st.floats(0.0, BOUND))
-    def test_a_page_within_its_bound_is_right(self, served, age):
-        """Whatever was written, edited or deleted since."""
-        records, page, instant = served
-        assert staleness(records, replace(page, started_at=instant + age, ended_at=99.0)) == set()
-
-    @pytest.mark.parametrize(
-        ("change", "late"),
-        [
-            (lambda at: acknowledged(3, at=at), 3),
-            (lambda at: edited("new", 0.5, at), 1),
-            (lambda at: deleted(0.5, at), 1),
-        ],
-        ids=["written", "edited", "deleted"],
-    )
-    def test_what_was_acknowledged_a_bound_ago_shows(self, change, late):
-        """Up to the bound it may not; nor in an eventual read that promises nothing."""
-        page = replace(read(2, 1, order="newest", consistency="eventual", at=10.0), bound_seconds=BOUND)
-        writes = [acknowledged(number) for number in (1, 2)]
-        assert staleness((*writes, change(4.9)), page) == {message_id(late)}
-        assert staleness((*writes, change(5.1)), page) == set()
-        assert staleness((*writes, change(4.9)), replace(page, bound_seconds=None)) == set()
-
-    def test_expiry_knows_no_bound(self):
-        """It is applied when a page is served."""
-        page = replace(read_as("d1", 9.0), consistency="eventual", bound_seconds=BOUND)
-        assert changed(expires_at=8.0, reads=[page, read_as("d1", 7.5)]) == {"resurrected": 1}
-
-    def test_a_page_invented_or_altered_is_no_older_page(self):
-        """None of its messages may be one that never was."""
-        page = replace(read(7, order="newest", consistency="eventual"), bound_seconds=BOUND)
-        assert faults(history(acknowledged(1, at=9.0), read(1, at=20.0), page)) == {"phantom": 1}
+    given_history = history(*map(wrote, range(9)), read(at=11.0), read(at=12.0))
+    verdict = check_history(given_history)
+    assert len(find_breaches(given_history)) == verdict.missing == 9
+    assert len(verdict.examples) == 5
+    assert "absent from a complete strong read" in verdict.examples[0].detail

@@ -128,16 +128,11 @@ def test_where_keys_lie_is_pinned():
 
 @pytest.mark.parametrize(
     ("throughput", "partitions"),
-    [
-        (OnDemand(), 4),
-        (OnDemand(warm_wcu=32_000), 32),
-        (OnDemand(warm_rcu=30_000), 10),
-        (OnDemand(warm_wcu=4001), 5),
-    ],
+    [({}, 4), ({"warm_wcu": 32_000}, 32), ({"warm_rcu": 30_000}, 10), ({"warm_wcu": 4001}, 5)],
 )
 def test_throughput_decides_the_number_of_partitions(throughput, partitions):
     """As many as carry the warm throughput; a table on demand starts with four."""
-    assert build(throughput=throughput).partition_count == partitions
+    assert build(throughput=OnDemand(**throughput)).partition_count == partitions
 
 
 def test_keys_apart_have_each_a_partition_and_are_forgotten_when_full():
@@ -252,55 +247,52 @@ def test_the_examples_of_its_documents_run():
     assert results.attempted > 5
 
 
-class TestRequestTokens:
-    """The model of DynamoDB's `ClientRequestToken`, by both readings of what a cancelled transaction leaves."""
+MISMATCH, IN_PROGRESS = "IdempotentParameterMismatchException", "TransactionInProgressException"
+SUCCEEDED = [
+    # While it is under way, neither it nor another is made; then it is not made again for ten minutes from its end on.
+    (0.0, "a", True),
+    (0.0, "b", MISMATCH),
+    (0.0, "a", IN_PROGRESS),
+    (0.0, "a", "ends"),
+    (599.9, "b", MISMATCH),
+    (599.9, "a", False),
+    (600.0, "b", True),
+]
+CANCELLED = [(0.0, "a", True), (0.0, "a", "is cancelled")]
+USED = [
+    *((binds_cancelled, SUCCEEDED) for binds_cancelled in (False, True)),
+    (False, [*CANCELLED, (0.0, "b", True)]),
+    (True, [*CANCELLED, (0.0, "b", MISMATCH), (0.0, "a", True)]),
+]
 
-    @pytest.fixture(params=[False, True], ids=["frees cancelled", "binds cancelled"], autouse=True)
-    def tokens(self, request):
-        self.now = 0.0
-        self.binds_cancelled = request.param
-        self.tokens = RequestTokens(lambda: self.now, binds_cancelled=request.param)
 
-    def begin(self, place, called="t"):
-        """Begin a transaction; return whether it is to be made, or why not."""
-        self.request = {"TransactItems": [place], **({"ClientRequestToken": called} if called else {})}
-        try:
-            return self.tokens.begin(self.request)
-        except RequestTokenError as error:
-            return error.code
+def begin(tokens, request):
+    try:
+        return tokens.begin(request)
+    except RequestTokenError as error:
+        return error.code
 
-    def end(self, *, is_done=True):
-        self.tokens.end(self.request, is_done=is_done)
 
-    def test_what_succeeded_is_not_made_again_for_ten_minutes(self):
-        """From its end on. While it is under way, neither it nor another is made under its token."""
-        assert self.begin("a") is True
-        assert self.begin("b") == "IdempotentParameterMismatchException"
-        assert self.begin("a") == "TransactionInProgressException"
-        self.end()
-        self.now = 599.9
-        assert self.begin("b") == "IdempotentParameterMismatchException"
-        assert self.begin("a") is False
-        self.now = 600.0
-        assert self.begin("b") is True
+@pytest.mark.parametrize(("binds_cancelled", "steps"), USED)
+def test_a_token_lets_one_transaction_happen(binds_cancelled, steps):
+    """At each moment: whether a transaction of an item is made under one token, or what becomes of it."""
+    now = 0.0
+    tokens = RequestTokens(lambda: now, binds_cancelled=binds_cancelled)
+    for now, item, expected in steps:  # noqa: B007 - the tokens' clock
+        request = {"TransactItems": [item], "ClientRequestToken": "t"}
+        if expected in ("ends", "is cancelled"):
+            tokens.end(request, is_done=expected == "ends")
+        else:
+            assert begin(tokens, request) == expected
 
-    def test_a_cancelled_one_can_be_repeated(self):
-        """Its token is bound to it, or free, by the reading that is asked for."""
-        assert self.begin("a")
-        self.end(is_done=False)
-        assert self.begin("b") == ("IdempotentParameterMismatchException" if self.binds_cancelled else True)
-        assert self.begin("a") is True or not self.binds_cancelled
 
-    def test_without_a_token_everything_is_made(self):
-        """Each time."""
-        for _ in range(2):
-            assert self.begin("a", called=None)
-            self.end()
-
-    def test_old_tokens_are_forgotten(self):
-        """Memory is bounded by what ten minutes bring."""
-        for number in range(100):
-            self.now = number * 60.0
-            assert self.begin("a", called=str(number))
-            self.end()
-        assert len(self.tokens._uses) <= 11
+def test_without_a_token_everything_is_made_and_old_tokens_are_forgotten():
+    """Memory is bounded by what ten minutes bring."""
+    now = 0.0
+    tokens = RequestTokens(lambda: now)
+    for number in range(100):
+        now = number * 60.0
+        for request in ({"TransactItems": [], "ClientRequestToken": str(number)}, {"TransactItems": []}):
+            assert tokens.begin(request) is True
+            tokens.end(request, is_done=True)
+    assert len(tokens._uses) <= 11
