@@ -170,7 +170,7 @@ def test_what_dynamodb_refuses_is_refused(client, table, bad):
 
 def test_throttled_transactions_are_tried_again(client, table, plain, watched):
     """Within the budget, as single changes. New items avoid the shard that refused."""
-    writer = table._open("PutItem").items.changer._routes.writer
+    writer = table._open("PutItem").items.sharding.routes.writer
     place = place_of(plain, "0000")
     watched.respond_once("TransactWriteItems", fail_with(cancelled([{"Code": "ThrottlingError"}, {"Code": "None"}])))
     client.transact_write_items(TransactItems=[add(KEYS[0]), add(KEYS[1])])

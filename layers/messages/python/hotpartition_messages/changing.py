@@ -28,12 +28,7 @@ from hotpartition.dynamodb.item_store import Replacement
 from hotpartition.engine.changing import RaceLostError, change_located
 from hotpartition.engine.gatherer import Gatherer, Located
 from hotpartition_messages.attributes import EncodedAttributes
-from hotpartition_messages.errors import (
-    MessageChangedError,
-    MessageGoneError,
-    MessageNotFoundError,
-    NotTheSenderError,
-)
+from hotpartition_messages.errors import MessageChangedError, MessageGoneError, MessageNotFoundError, NotTheSenderError
 from hotpartition_messages.keys import KEY_FORM, build_key, check_item_size
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter

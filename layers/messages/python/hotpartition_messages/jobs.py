@@ -18,7 +18,7 @@ from hotpartition.runtime.settings import name_of
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.keys import KEY_FORM, describe_table, position_of
 from hotpartition_messages.messages import Message, MessagePageCodec
-from hotpartition_messages.reading import CACHED_LIMITS, MessageReader
+from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter
 
@@ -79,19 +79,13 @@ def build_reader(
 ) -> MessageReader:
     """Build the read function's job on any engine; `codec` writes cached pages."""
     gatherer = engine.gatherer(store=store, position_of=position_of, counting=engine.counting)
-    newest = None
-    if engine.make_cache is not None:
-        from hotpartition.engine.newest_pages import NewestPages  # noqa: PLC0415 - only with Redis
-
-        newest = NewestPages(
-            gatherer,
-            routes=engine.routes,
-            cache=engine.make_cache(codec or MessagePageCodec()),
-            limits=CACHED_LIMITS,
-            now_ms=engine.clock.now_ms,
-            counting=engine.counting,
-        )
-    return MessageReader(gatherer, now_ms=engine.clock.now_ms, settle_ms=settings.settle_seconds * 1000, newest=newest)
+    return MessageReader(
+        gatherer,
+        now_ms=engine.clock.now_ms,
+        settle_ms=settings.settle_seconds * 1000,
+        cache=engine.make_cache(codec or MessagePageCodec()) if engine.make_cache else None,
+        counting=engine.counting,
+    )
 
 
 def _open(settings: MessageSettings, telemetry: Telemetry, *, sends_rounds: bool) -> tuple[Engine, Store]:

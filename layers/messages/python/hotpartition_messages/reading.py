@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hotpartition.core.merge import Page, PageRange, choose_copy, cut_page
+from hotpartition.core.merge import Page, PageRange, choose_copy, cut_page, narrow_newest
 from hotpartition.core.times import format_time
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.engine.load_counting import ReportedPages
 from hotpartition_messages.cursor import Cursor
 from hotpartition_messages.errors import MessageGoneError, MessageNotFoundError
 from hotpartition_messages.keys import build_key, build_sort_key, parse_sort_key
-from hotpartition_messages.message_ids import (
-    MAX_TIME_MS,
-    first_message_id_at,
-    last_message_id_before,
-    message_time_ms,
-)
+from hotpartition_messages.message_ids import MAX_TIME_MS, first_message_id_at, last_message_id_before, message_time_ms
 from hotpartition_messages.messages import Message
 
 if TYPE_CHECKING:
-    from hotpartition.engine.newest_pages import NewestPages  # not every function caches pages
+    from hotpartition.engine.read_cache import ReadCache  # not every function caches pages
 
 MAX_LIMIT = 200
 DEFAULT_LIMIT = 50
@@ -79,15 +76,17 @@ class MessageReader:
         *,
         now_ms: Callable[[], int],
         settle_ms: float,
-        newest: NewestPages[Message] | None = None,
+        cache: ReadCache[Page[str, Message]] | None = None,
+        counting: ReportedPages | None = None,
     ) -> None:
         """Start with nothing read.
 
-        Farther than `settle_ms` behind the present no message is expected to come any more. `newest` reads newest
-        pages, those of read-hot conversations from a cache; None: they are read as all others.
+        Farther than `settle_ms` behind the present no message is expected to come any more. `cache` has the newest
+        pages of read-hot conversations, and `counting` gets each that it served; None: they are read as all others.
         """
         self.gatherer = gatherer
-        self._newest = newest
+        self._cache = cache
+        self._counting = counting
         self._now_ms = now_ms
         self._settle_ms = settle_ms
 
@@ -109,22 +108,13 @@ class MessageReader:
         page_range = build_range(request)
         if page_range is None:
             return self._result(request, Page((), has_more=False), started_ms)
-        if self._newest is not None and request.is_newest:
-            newest = self._newest.read(
-                request.conversation_id,
-                request.limit,
-                is_shown_at=Message.is_shown_at,
-                fits=fits,
-                remaining_ms=remaining_ms,
-            )
-            return self._result(request, newest.page, newest.read_at_ms, newest.age_ms)
-        page = self.gatherer.gather(
-            page_range,
-            is_strong=request.is_strong,
-            remaining_ms=remaining_ms,
-            is_shown=lambda message: message.is_shown_at(started_ms),
-        )
-        return self._result(request, cut_page(page, fits(page.items)), started_ms)
+        gather = partial(self._gather, is_strong=request.is_strong, remaining_ms=remaining_ms, fits=fits)
+        if self._cache is not None and request.is_newest:
+            known = self.gatherer.routes.for_read(request.conversation_id)
+            gather = partial(gather, hint=known.route)
+            if known.copies:
+                return self._read_cached(self._cache, request, partial(gather, page_range), remaining_ms)
+        return self._result(request, gather(page_range, request.limit, started_ms), started_ms)
 
     def read_message(
         self, conversation_id: str, message_id: str, *, is_strong: bool = False, remaining_ms: float = float("inf")
@@ -146,6 +136,42 @@ class MessageReader:
         if not message.is_shown_at(self._now_ms()):
             raise MessageNotFoundError(conversation_id, message_id)
         return message
+
+    def _gather(
+        self,
+        page_range: PageRange[str],
+        limit: int,
+        at_ms: int,
+        *,
+        fits: Callable[[Sequence[Message]], int],
+        **reading: Any,
+    ) -> Page[str, Message]:
+        """Gather a page of what is shown at a time; it ends where the response is full."""
+        page = self.gatherer.gather(
+            replace(page_range, limit=limit), is_shown=lambda message: message.is_shown_at(at_ms), **reading
+        )
+        return cut_page(page, fits(page.items))
+
+    def _read_cached(
+        self,
+        cache: ReadCache[Page[str, Message]],
+        request: PageRequest,
+        gather: Callable[[int, int], Page[str, Message]],
+        remaining_ms: float,
+    ) -> PageResult:
+        """Serve a newest page as a read a moment ago gave it, without what has expired since."""
+        limit = next(each for each in CACHED_LIMITS if each >= request.limit)
+
+        def fill() -> tuple[Page[str, Message], float]:
+            page = gather(limit, self._now_ms())
+            return page, page.units
+
+        cached = cache.get((request.conversation_id, f"newest-{limit}"), fill, remaining_ms=remaining_ms)
+        if self._counting is not None and not cached.is_loaded:
+            self._counting.count(request.conversation_id, cached.units)
+        now_ms = self._now_ms()
+        page = narrow_newest(cached.value, request.limit, lambda message: message.is_shown_at(now_ms))
+        return self._result(request, page, now_ms - cached.age_ms, None if cached.is_loaded else cached.age_ms)
 
     def _result(
         self, request: PageRequest, page: Page[str, Message], started_ms: int, age_ms: int | None = None

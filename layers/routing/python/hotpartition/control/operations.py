@@ -12,12 +12,7 @@ from hotpartition.control.ends import JournalEnds
 from hotpartition.control.hot_keys import HotKeys, HotList, Known, RouteRow, build_row
 from hotpartition.control.reconcile import RouteState, compare
 from hotpartition.core.closes import CloseTimes
-from hotpartition.core.errors import (
-    InvalidCollectionError,
-    InvalidRequestError,
-    Problem,
-    RegistryUnavailableError,
-)
+from hotpartition.core.errors import InvalidCollectionError, InvalidRequestError, Problem, RegistryUnavailableError
 from hotpartition.core.keys import MAX_SHARD_COUNT
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RoutingItem

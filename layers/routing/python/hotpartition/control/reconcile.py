@@ -13,11 +13,7 @@ from enum import StrEnum
 from functools import partial
 
 from hotpartition.control.ends import JournalEnds
-from hotpartition.core.errors import (
-    InvalidRequestError,
-    RegistryForeignError,
-    RegistryUnavailableError,
-)
+from hotpartition.core.errors import InvalidRequestError, RegistryForeignError, RegistryUnavailableError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import RoutingItem, report_unreadable
 from hotpartition.core.route import EMPTY_ROUTE, Route

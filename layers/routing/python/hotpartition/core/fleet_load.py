@@ -23,14 +23,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hotpartition.core.closes import WARM_SHARE
-from hotpartition.core.detector import (
-    BACKFILL_REACH,
-    Decision,
-    Reason,
-    Thresholds,
-    keep_open,
-    size_route,
-)
+from hotpartition.core.detector import BACKFILL_REACH, Decision, Reason, Thresholds, keep_open, size_route
 from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS, slot_of
 from hotpartition.core.window import SLOTS_PER_SECOND

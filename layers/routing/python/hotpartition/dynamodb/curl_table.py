@@ -26,7 +26,7 @@ from hotpartition.core.backoff import Budget, Clock
 from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.dynamodb.calls import Call, Response
 from hotpartition.dynamodb.curl import CurlCalls, HttpResponse, Result, Target, read_content
-from hotpartition.dynamodb.python_values import VALUES_SENT, convert_values
+from hotpartition.dynamodb.python_values import convert_member, convert_values
 
 _OPERATIONS = frozenset(
     {
@@ -116,8 +116,7 @@ class CurlClient:
         if "x-amzn-requestid" in headers:
             metadata["RequestId"] = headers["x-amzn-requestid"]
         if result.status == _OK:
-            read = {name: _READ[name](value) if name in _READ else value for name, value in content.items()}
-            return {**read, "ResponseMetadata": metadata}, None
+            return {**convert_values(content, _load_all), "ResponseMetadata": metadata}, None
         code = str(content.pop("__type", result.status)).partition(":")[0].rpartition("#")[2]
         message = str(content.get("message") or content.get("Message") or "")
         facts = {**_of_json(content), "Error": {"Message": message, "Code": code}, "ResponseMetadata": metadata}
@@ -207,11 +206,7 @@ def _build(call: Call) -> dict[str, Any]:
     """Build a request's body: the same one in every attempt."""
     request = call.request
     conditions = [name for name in _CONDITIONS & request.keys() if isinstance(request[name], ConditionBase)]
-    built = {
-        name: _CONVERTED[name](value) if name in _CONVERTED else value
-        for name, value in request.items()
-        if name not in conditions
-    }
+    built = {name: convert_member(name, value, _dump_all) for name, value in request.items() if name not in conditions}
     _write_conditions(request, built, conditions)
     if call.operation == "TransactWriteItems":
         # With it, a repetition is harmless.
@@ -299,29 +294,3 @@ def _load(typed: Mapping[str, Any]) -> Any:
 def _load_all(values: Mapping[str, Any]) -> dict[str, Any]:
     # Most values are texts, and need no call.
     return {name: typed["S"] if "S" in typed else _load(typed) for name, typed in values.items()}
-
-
-def _by_table(convert: Callable[[Any], Any], tables: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert requests by table, whose names may be those of members."""
-    return {name: convert_values(part, convert) for name, part in tables.items()}
-
-
-def _load_responses(responses: Any) -> Any:
-    """Read the items of BatchGetItem, by table, or those of a transaction."""
-    if isinstance(responses, list):
-        return convert_values(responses, _load_all)
-    return {table: [_load_all(item) for item in items] for table, items in responses.items()}
-
-
-_CONVERTED: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(VALUES_SENT, _dump_all),
-    "RequestItems": partial(_by_table, _dump_all),
-    "TransactItems": partial(convert_values, convert=_dump_all),
-}
-_READ: Mapping[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("Item", "Attributes", "LastEvaluatedKey"), _load_all),
-    "Items": lambda items: [_load_all(item) for item in items],
-    "ItemCollectionMetrics": partial(convert_values, convert=_load_all),
-    "Responses": _load_responses,
-    **dict.fromkeys(("UnprocessedKeys", "UnprocessedItems"), partial(_by_table, _load_all)),
-}

@@ -13,9 +13,13 @@ from hotpartition.dynamodb.calls import Response
 Attributes = dict[str, Any]
 """An item, a key or a request as boto3's `Table` takes and gives them: Python values."""
 
-VALUES_SENT = frozenset({"Item", "Key", "ExpressionAttributeValues", "ExclusiveStartKey"})
-"""The members of requests that hold values by name."""
-_VALUES = VALUES_SENT | {"Attributes", "LastEvaluatedKey", "ItemCollectionKey"}
+_VALUES = frozenset(
+    {
+        *("Item", "Key", "ExpressionAttributeValues", "ExclusiveStartKey"),
+        *("Attributes", "LastEvaluatedKey", "ItemCollectionKey"),
+    }
+)
+"""The members that hold values by name."""
 _LISTS_OF_VALUES = frozenset({"Items", "Keys"})
 _BY_TABLE = frozenset({"RequestItems", "UnprocessedKeys", "UnprocessedItems"})
 """Maps by tables, whose names may be those of members."""
@@ -27,12 +31,17 @@ def convert_values(content: Any, convert: Callable[[Any], Any]) -> Any:
         return [convert_values(element, convert) for element in content]
     if not isinstance(content, Mapping):
         return content
-    return {name: _convert_member(name, part, convert) for name, part in content.items()}
+    return {name: convert_member(name, part, convert) for name, part in content.items()}
 
 
-def _convert_member(name: str, part: Any, convert: Callable[[Any], Any]) -> Any:
+def convert_member(name: str, part: Any, convert: Callable[[Any], Any]) -> Any:
+    """Convert all values in one member of a request or a response."""
     if name in _VALUES:
         return convert(part)
+    if isinstance(part, (str, int)):
+        return part
+    if name == "ConsumedCapacity":
+        return part  # an index may have the name of a member
     if name in _LISTS_OF_VALUES:
         return [convert(values) for values in part]
     if name in _BY_TABLE:

@@ -90,6 +90,11 @@ class Cached(Generic[ValueT]):
     age_ms: int
     units: float
 
+    @property
+    def is_loaded(self) -> bool:
+        """Whether it was loaded for this caller."""
+        return self.origin is Origin.LOADED
+
 
 class _Entry(NamedTuple, Generic[ValueT]):
     value: ValueT

@@ -13,14 +13,7 @@ from hotpartition.core.errors import MalformedGenerationError, RegistryForeignEr
 from hotpartition.core.ports import ReadRoute, Telemetry
 from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Member, Route, decode_member
-from hotpartition.redis.cluster import (
-    RedisConnection,
-    closing_key,
-    raises_key,
-    read_hot_key,
-    route_key,
-    warm_key,
-)
+from hotpartition.redis.cluster import RedisConnection, closing_key, raises_key, read_hot_key, route_key, warm_key
 
 MAX_ROUTE_MEMBERS = 256
 """Members of a route that are read at most. Each raise adds one, and N doubles or so with each: a dozen are many."""

@@ -46,7 +46,7 @@ _WRITING = ("engine.writer", "engine.leases", "engine.load_counting")
 _REDIS = ("redis.pages", "redis.registry", "redis.report_streams", "engine.registry_routes", "core.sampler")
 _MODULES: Mapping[str, Sequence[str]] = {
     "write": (*_REDIS, *_WRITING),
-    "read": (*_REDIS, "engine.newest_pages", "engine.load_counting"),
+    "read": (*_REDIS, "engine.read_cache", "engine.load_counting"),
     "in-band write": ("dynamodb.load_items", "engine.in_band", "engine.in_band_cooling", *_WRITING),
     "in-band read": ("engine.journal_routes",),
 }

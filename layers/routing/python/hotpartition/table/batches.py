@@ -10,7 +10,7 @@ from botocore.exceptions import ClientError
 from hotpartition.core.backoff import MAX_DELAY_MS
 from hotpartition.core.capacity import write_units
 from hotpartition.dynamodb.python_values import Attributes
-from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises
+from hotpartition.table.requests import Requests, as_boto3_raises
 from hotpartition.table.sharding import Sharding, Target
 from hotpartition.table.table_store import StoredItem, locate, open_locator
 
@@ -34,19 +34,18 @@ class Batches:
     What they replace or delete is located first, all in one request, where more than one place can hold it.
     """
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, *, append_only: bool) -> None:
-        self._table = table
+    def __init__(self, sharding: Sharding) -> None:
         self._sharding = sharding
         self._schema = sharding.schema
         self._routes = sharding.routes
-        self._append_only = append_only
         self._left: set[Place] = set()
         """Unprocessed items, which will come again."""
 
     def batch_write_item(self, RequestItems: Mapping[str, Sequence[Attributes]], **options: Any) -> Attributes:  # noqa: N803
         """Write one batch, as the client's `batch_write_item`; what DynamoDB left unprocessed is in the response."""
         ((table_name, writes),) = RequestItems.items()
-        requests = self._table.requests(options)
+        table = self._sharding.table
+        requests = table.requests(options)
         left: dict[Place, Attributes] = {}
         with as_boto3_raises():
             built = self._build(requests, writes)
@@ -54,8 +53,7 @@ class Batches:
                 left |= self._send(requests, built[start : start + BATCH_WRITES])
         self._left |= left.keys()
         if left:
-            clock = self._sharding.clock
-            clock.sleep(clock.random() * MAX_DELAY_MS / 1000)
+            table.clock.sleep(table.clock.random() * MAX_DELAY_MS / 1000)
         consumed = {"ConsumedCapacity": requests.consumed} if requests.consumed else {}
         unprocessed = {table_name: list(left.values())} if left else {}
         return {"UnprocessedItems": unprocessed, "ResponseMetadata": requests.metadata, **consumed}
@@ -91,7 +89,8 @@ class Batches:
         sought = {
             self._place_of(write): target
             for write, target in zip(writes, targets, strict=True)
-            if not (self._append_only and "PutRequest" in write) and self._sharding.sole_place_of(target) is None
+            if not (self._sharding.append_only and "PutRequest" in write)
+            and self._sharding.sole_place_of(target) is None
         }
         locator = open_locator(self._sharding, requests)
         located = locate(locator, list(sought.values())) if sought else []

@@ -22,7 +22,7 @@ from hotpartition.core.errors import MalformedPageError
 from hotpartition.core.ports import PageStore
 from hotpartition.dynamodb.calls import Response
 from hotpartition.engine.load_counting import ReportedPages
-from hotpartition.engine.read_cache import Cached, Codec, Key, Origin, OtherT, ReadCache
+from hotpartition.engine.read_cache import Cached, Codec, Key, OtherT, ReadCache
 from hotpartition.engine.route_cache import Routes
 from hotpartition.runtime.build import Engine
 from hotpartition.table.cached_values import ValueCodec
@@ -98,7 +98,7 @@ class CachedReads:
 
         found = cache.get((subject, self._name(request)), fill)
         self.count(collection, found.units)
-        return found.value | (own if found.origin is Origin.LOADED else _age_of(found))
+        return found.value | (own if found.is_loaded else _age_of(found))
 
     def read_items(
         self,

@@ -8,12 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hotpartition.core.merge import (
-    NO_LIMIT,
-    Page,
-    PageMerge,
-    PageRange,
-)
+from hotpartition.core.merge import NO_LIMIT, Page, PageMerge, PageRange
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.table.expressions import ask_for_keys, project_also, wants_count
 from hotpartition.table.requests import Requests
@@ -63,7 +58,7 @@ def _plan(sharding: Sharding, query: Query, store: TableStore) -> PageMerge[Plac
         lambda place: None if query.is_sorted_otherwise else sharding.position_of(place[0]),
         hashed=query.hashed,
         choices=sharding.routes.choices,
-        present=sharding.clock.now_ms(),
+        present=sharding.table.clock.now_ms(),
         item_bytes=sharding.sizes.mean_bytes,
         is_filtered="FilterExpression" in query.request,
         looks_ahead=False,

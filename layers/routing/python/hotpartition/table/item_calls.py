@@ -11,10 +11,10 @@ Should there be two copies, the one that was changed more often is the item; a c
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ClientError
 
@@ -41,7 +41,7 @@ from hotpartition.table.expressions import (
     with_placeholders,
     write_conditions,
 )
-from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, as_engine_raises, without
+from hotpartition.table.requests import Requests, as_boto3_raises, as_engine_raises, without
 from hotpartition.table.schema import CHANGES, Place, is_text_of
 from hotpartition.table.sharding import Sharding, Target
 from hotpartition.table.table_store import StoredItem, TableStore, attributes_of_ours, locate, open_locator
@@ -58,6 +58,7 @@ class Change:
     """One change of an item, as its owner asked for it: `operation` is DynamoDB's name for it."""
 
     operation: str
+    target: Target
     key: Attributes
     """The item's key, the owner's."""
     request: Attributes
@@ -71,6 +72,18 @@ class Change:
         return bool(self.request.get("ConditionExpression"))
 
 
+class Destination(NamedTuple):
+    """Where a change is sent, on condition that the item exists there, or does not.
+
+    `exists` None: no other place can hold the item, so whether it is there need not be known. `marks` are the added
+    attributes that it has from then on.
+    """
+
+    partition_key: str
+    exists: bool | None
+    marks: Mapping[str, int] = MappingProxyType({})
+
+
 @dataclass(frozen=True, slots=True)
 class Prepared:
     """A change, ready to send: on condition that the item exists at its place (`exists`), or does not."""
@@ -80,37 +93,37 @@ class Prepared:
 
 
 class Changer:
-    """Changes items. Safe under threads."""
+    """Makes the changes of one call, through its `requests`."""
 
-    def __init__(self, sharding: Sharding, *, append_only: bool) -> None:
+    def __init__(self, sharding: Sharding, requests: Requests) -> None:
+        self.requests = requests
         self._sharding = sharding
         self._schema = sharding.schema
         self._routes = sharding.routes
-        self._append_only = append_only
 
-    def change(self, requests: Requests, change: Change, target: Target) -> Attributes:
+    def change(self, change: Change) -> Attributes:
         """Make a change where the item is, or where it shall be.
 
         Raises:
             ClientError: as boto3's, the failure of the owner's condition among them.
             ThrottledError: DynamoDB refused for the whole budget; its cause is boto3's error.
         """
-        if self._append_only and change.item is not None and not change.is_conditional:
-            return self._shown(self._create(requests, change, target, None))
+        target = change.target
+        if self._sharding.append_only and change.item is not None and not change.is_conditional:
+            return self._shown(self._create(change, None))
         if (place := self._sharding.sole_place_of(target)) is not None:
-            marks = self._routes.marks_of(target.position) if place != target.collection else {}
-            return self._shown(self._change_at(requests, change, target, place, exists=None, marks=marks))
-        locator = open_locator(self._sharding, requests)
-        response = self._change_cold(requests, locator, change, target)
+            return self._shown(self._change_at(change, self._new_at(place, target, exists=None)))
+        locator = open_locator(self._sharding, self.requests)
+        response = self._change_cold(locator, change)
         if response is None:
             response = change_located(
                 lambda: locate(locator, [target])[0],
-                lambda found: partial(self._change_found, requests, change, target, *found),
+                lambda found: partial(self._change_found, change, *found),
                 may_repeat=at_most(MAX_RACES),
             )
         return self._shown(response)
 
-    def create(self, requests: Requests, item: Attributes, target: Target) -> Attributes | None:
+    def create(self, item: Attributes, target: Target) -> Attributes | None:
         """Create an item at its choices unless it is there; return the one that is there, None if it was created.
 
         Raises:
@@ -118,15 +131,14 @@ class Changer:
             RetryLaterError: it may have been created, or DynamoDB refused for the whole budget; its cause is boto3's.
         """
         key = self._sharding.key_of_new(target, must_meet=True)
-        store = TableStore(self._sharding, requests, {})
-        change = Change("PutItem", self._schema.key_of(item), {}, item)
+        store = TableStore(self._sharding, self.requests, {})
+        change = Change("PutItem", target, self._schema.key_of(item), {}, item)
 
         def put(partition_key: str) -> Attributes | None:
-            marks = self._routes.marks_of(key.position) if partition_key != key.collection else {}
-            request = self._build(change, partition_key, exists=False, marks=marks)
+            request = self._build(change, self._new_at(partition_key, target, exists=False))
             with as_engine_raises():
                 try:
-                    requests.send("PutItem", is_counted=False, **request)
+                    self.requests.send("PutItem", is_counted=False, **request)
                 except ClientError as error:
                     if error.response["Error"]["Code"] != CONDITION_FAILED or "Item" not in error.response:
                         raise
@@ -144,55 +156,53 @@ class Changer:
         found = self._routes.writer.write(key, put=put, find=find, size_bytes=size_bytes, may_be_stored=True)
         return None if found is None else self._schema.show(found)
 
-    def prepare(self, requests: Requests, changes: Sequence[tuple[Change, Target]]) -> list[Prepared]:
+    def prepare(self, changes: Sequence[Change]) -> list[Prepared]:
         """Build requests that change items where they are, or create them where every other call would.
 
         Raises:
             InvalidRequestError: an item does not exist, and nothing says where to create it.
             RaceLostError: a second copy was changed while it was to be removed.
         """
-        located = locate(open_locator(self._sharding, requests), [target for _, target in changes])
+        located = locate(open_locator(self._sharding, self.requests), [change.target for change in changes])
         prepared = []
-        for (change, target), (copies, confirmed) in zip(changes, located, strict=True):
-            if len(copies) > 1:
-                self._remove_others(requests, copies)
-            if copies:
-                partition_key, marks = copies[0].partition_key, self._schema.marks_of_change(copies[0].attributes)
-            else:
-                key = self._sharding.key_of_new(target, must_meet=True)
-                placement = self._routes.writer.meet(key, confirmed)
-                partition_key = placement.partition_key
-                marks = self._routes.marks_of(key.position) if placement.shard_count else {}
-            request = self._build(change, partition_key, exists=bool(copies), marks=marks)
-            prepared.append(Prepared(request, bool(copies)))
+        for change, (copies, confirmed) in zip(changes, located, strict=True):
+            destination = self._find_valid(copies)
+            if destination is None:
+                key = self._sharding.key_of_new(change.target, must_meet=True)
+                place = self._routes.writer.meet(key, confirmed).partition_key
+                destination = self._new_at(place, change.target, exists=False)
+            prepared.append(Prepared(self._build(change, destination), bool(copies)))
         return prepared
 
-    def _change_found(
-        self,
-        requests: Requests,
-        change: Change,
-        target: Target,
-        copies: Sequence[StoredItem],
-        confirmed: JournalEntry,
-    ) -> Attributes:
+    def _new_at(self, partition_key: str, target: Target, *, exists: bool | None) -> Destination:
+        """Return the destination of an item that may be created there."""
+        is_on_shard = partition_key != target.collection
+        return Destination(partition_key, exists, self._routes.marks_of(target.position) if is_on_shard else {})
+
+    def _find_valid(self, copies: Sequence[StoredItem]) -> Destination | None:
+        """Return where the valid copy of an item lies, the only one from now on; None: there is no copy.
+
+        Raises:
+            RaceLostError: another copy was changed while it was to be removed.
+        """
+        if not copies:
+            return None
+        if len(copies) > 1:
+            self._remove_others(copies)
+        return Destination(copies[0].partition_key, True, self._schema.marks_of_change(copies[0].attributes))
+
+    def _change_found(self, change: Change, copies: Sequence[StoredItem], confirmed: JournalEntry) -> Attributes:
         """Make a change where the item was found, or create it where the journal's route says.
 
         Raises:
             RaceLostError: it came or went meanwhile.
         """
-        if len(copies) > 1:
-            self._remove_others(requests, copies)
-        if copies:
-            valid = copies[0]
-            marks = self._schema.marks_of_change(valid.attributes)
-            return self._change_at(requests, change, target, valid.partition_key, exists=True, marks=marks)
-        if change.operation == "DeleteItem":
-            return self._change_at(requests, change, target, target.collection, exists=False)
-        return self._create(requests, change, target, confirmed)
+        destination = self._find_valid(copies)
+        if destination is None and change.operation == "DeleteItem":
+            destination = Destination(change.target.collection, False)
+        return self._create(change, confirmed) if destination is None else self._change_at(change, destination)
 
-    def _change_cold(
-        self, requests: Requests, locator: Gatherer[Place, StoredItem], change: Change, target: Target
-    ) -> Attributes | None:
+    def _change_cold(self, locator: Gatherer[Place, StoredItem], change: Change) -> Attributes | None:
         """Make a change in a collection that was never raised, as boto3 alone would.
 
         The journal confirms that. There is one place only, so nothing need be known of the item.
@@ -200,61 +210,49 @@ class Changer:
         Returns:
             None when the collection was raised, or may be by now, since DynamoDB refuses.
         """
-        collection = target.collection
+        collection = change.target.collection
         if self._routes.journal is None or self._routes.get(collection) or locator.confirm(collection):
             return None
         try:
-            response = self._send(requests, change, collection, exists=None, marks={})
+            response = self._send(change, Destination(collection, None))
         except ThrottledError:
             return None
-        self.count(target, change, requests.last_units)
+        self.count(change, self.requests.last_units)
         return response
 
-    def _change_at(
-        self,
-        requests: Requests,
-        change: Change,
-        target: Target,
-        partition_key: str,
-        *,
-        exists: bool | None,
-        marks: Mapping[str, int] = MappingProxyType({}),
-    ) -> Attributes:
-        """Make a change where its item lies, or where it does not; with waits, since there is no other place.
-
-        `exists` None: no other place can hold the item, so whether it is there need not be known.
-        """
+    def _change_at(self, change: Change, destination: Destination) -> Attributes:
+        """Make a change where its item lies, or where it does not; with waits, since there is no other place."""
 
         def send() -> Attributes:
             try:
-                return self._send(requests, change, partition_key, exists=exists, marks=marks)
+                return self._send(change, destination)
             except ThrottledError:
-                self._routes.writer.refused(partition_key)
+                self._routes.writer.refused(destination.partition_key)
                 raise
 
         try:
-            response = try_for(self._sharding.clock, self._sharding.budget_ms, send)
+            response = try_for(self._sharding.table.clock, self._sharding.table.budget_ms, send)
         except ThrottledError:
-            self.count(target, change, 1)
+            self.count(change, 1)
             raise
-        self.count(target, change, requests.last_units)
+        self.count(change, self.requests.last_units)
         return response
 
-    def count(self, target: Target, change: Change, units: float, *, factor: int = 1) -> None:
+    def count(self, change: Change, units: float, *, factor: int = 1) -> None:
         """Count a change that is made where its item lies: the units DynamoDB reported, at least the new item's size.
 
         `factor` is how many times its units it costs: 2 in a transaction.
         """
         if self._routes.is_counted:
             least = 0 if change.item is None else write_units(self._routes.size_of(change.item))
-            self._routes.writer.count(target, max(units, factor * least))
+            self._routes.writer.count(change.target, max(units, factor * least))
 
     def note_refused(self, prepared: Prepared) -> None:
         """Take in that DynamoDB refused a change for a limit."""
         stored = prepared.request.get("Item") or prepared.request["Key"]
         self._routes.writer.refused(stored[self._schema.partition])
 
-    def _create(self, requests: Requests, change: Change, target: Target, confirmed: JournalEntry | None) -> Attributes:
+    def _create(self, change: Change, confirmed: JournalEntry | None) -> Attributes:
         """Create the item at its first choice that does not refuse; by an update, or on condition, at its first only.
 
         Two creations on condition that there is no such item must meet at one place, to see each other; and two updates
@@ -263,22 +261,20 @@ class Changer:
         Raises:
             RetryLaterError: nothing says where they meet.
         """
-        exists = None if confirmed is None else False
+        target, exists = change.target, None if confirmed is None else False
         try:
             key = self._sharding.key_of_new(target, must_meet=confirmed is not None)
         except InvalidRequestError:
             if change.is_conditional:
                 # Where its condition does not hold, nothing is created, and the place does not matter.
-                condition = Change("DeleteItem", change.key, only_condition(change.request))
-                self._change_at(requests, condition, target, target.collection, exists=False)
+                condition = Change("DeleteItem", target, change.key, only_condition(change.request))
+                self._change_at(condition, Destination(target.collection, False))
             raise
         responses: list[Attributes] = []
 
         def put(partition_key: str) -> None:
-            is_on_shard = partition_key != key.collection
-            marks = self._routes.marks_of(key.position) if is_on_shard else {}
-            sent = self._send(requests, change, partition_key, exists=exists, marks=marks, is_counted=False)
-            responses.append(sent)
+            destination = self._new_at(partition_key, target, exists=exists)
+            responses.append(self._send(change, destination, is_counted=False))
 
         self._routes.writer.write(
             key,
@@ -291,25 +287,17 @@ class Changer:
         )
         return responses[-1]
 
-    def _send(
-        self,
-        requests: Requests,
-        change: Change,
-        partition_key: str,
-        *,
-        exists: bool | None,
-        marks: Mapping[str, int],
-        is_counted: bool = True,
-    ) -> Attributes:
-        """Send the change to one place, on condition that the item does exist there, or does not (None: whichever).
+    def _send(self, change: Change, destination: Destination, *, is_counted: bool = True) -> Attributes:
+        """Send the change to one place, on the destination's condition.
 
         Raises:
             RaceLostError: that condition failed.
             ClientError: the owner's condition failed, or DynamoDB refused for another reason.
         """
-        physical = self._build(change, partition_key, exists=exists, marks=marks)
+        exists = destination.exists
+        physical = self._build(change, destination)
         try:
-            response = requests.send(change.operation, is_counted=is_counted, **physical)
+            response = self.requests.send(change.operation, is_counted=is_counted, **physical)
         except ClientError as error:
             if error.response["Error"]["Code"] != CONDITION_FAILED:
                 raise
@@ -318,16 +306,15 @@ class Changer:
                 raise RaceLostError(error) from error
             self.show_in_error(refusal, change)
             raise
-        if requests.was_retried:
+        if self.requests.was_retried:
             # The client's own retries hide what DynamoDB refused.
             writer = self._routes.writer
-            writer.refused(partition_key)
-            writer.routes.refused(self._schema.collection_of(partition_key))
+            writer.refused(destination.partition_key)
+            writer.routes.refused(self._schema.collection_of(destination.partition_key))
         return response
 
-    def _build(
-        self, change: Change, partition_key: str, *, exists: bool | None, marks: Mapping[str, int]
-    ) -> Attributes:
+    def _build(self, change: Change, destination: Destination) -> Attributes:
+        partition_key, exists, marks = destination
         request = dict(change.request)
         if change.item is not None:
             keys = self._sharding.index_keys(partition_key, change.item)
@@ -344,24 +331,24 @@ class Changer:
             request = guard(request, f"{function}(#hpp)", {"#hpp": self._schema.partition})
         return request
 
-    def _remove_others(self, requests: Requests, copies: Sequence[StoredItem]) -> None:
+    def _remove_others(self, copies: Sequence[StoredItem]) -> None:
         """Remove all copies but the valid one, if none of them was changed since they were read.
 
         Raises:
             RaceLostError: one was.
         """
-        table, (valid, *others) = requests.table_name, copies
-        actions: list[Attributes] = [{"ConditionCheck": self._if_unchanged(table, valid)}]
-        actions += [{"Delete": self._if_unchanged(table, other)} for other in others]
+        valid, *others = copies
+        actions: list[Attributes] = [{"ConditionCheck": self._if_unchanged(valid)}]
+        actions += [{"Delete": self._if_unchanged(other)} for other in others]
         try:
-            requests.send_patiently("TransactWriteItems", TransactItems=actions)
+            self.requests.send_patiently("TransactWriteItems", TransactItems=actions)
         except ClientError as error:
             if error.response["Error"]["Code"] != "TransactionCanceledException":
                 raise
             raise RaceLostError(error) from error
 
-    def _if_unchanged(self, table_name: str, copy: StoredItem) -> Attributes:
-        action = {"TableName": table_name, "Key": self._schema.key_of(copy.attributes)}
+    def _if_unchanged(self, copy: StoredItem) -> Attributes:
+        action = {"TableName": self.requests.table_name, "Key": self._schema.key_of(copy.attributes)}
         if copy.changes:
             action["ConditionExpression"] = "#hpc = :hpc"
             return with_placeholders(action, {"#hpc": CHANGES}, {":hpc": copy.changes})
@@ -396,25 +383,26 @@ _OPERATIONS = {"put_item": "PutItem", "update_item": "UpdateItem", "delete_item"
 class ItemCalls:
     """The calls about items of one table. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding, changer: Changer) -> None:
-        self.table = table
+    def __init__(self, sharding: Sharding) -> None:
         self.sharding = sharding
+        self._table = sharding.table
         self._schema = sharding.schema
-        self.changer = changer
         self.key = sharding.schema.key
+
+    def changer(self, request: Request) -> Changer:
+        """Begin a call that changes items."""
+        return Changer(self.sharding, self._table.requests(request))
 
     def change(self, method: str, request: Request) -> Any:
         """Carry out `put_item`, `update_item` or `delete_item`."""
-        understood = self.read_change(method, _OPERATIONS[method], request)
-        if understood is None:
-            return self.table.let_refuse(method, request)
-        change, target = understood
-        requests = self.table.requests(request)
-        change = replace(change, request=without(change.request, "ReturnConsumedCapacity"))
+        change = self.read_change(method, _OPERATIONS[method], without(request, "ReturnConsumedCapacity"))
+        if change is None:
+            return self._table.let_refuse(method, request)
+        changer = self.changer(request)
         with as_boto3_raises():
-            return requests.finish(self.changer.change(requests, change, target))
+            return changer.requests.finish(changer.change(change))
 
-    def read_change(self, method: str, operation: str, request: Request) -> tuple[Change, Target] | None:
+    def read_change(self, method: str, operation: str, request: Request) -> Change | None:
         """Read which item a call changes, and how; None: it names no key that is understood.
 
         Raises:
@@ -430,12 +418,12 @@ class ItemCalls:
         self.sharding.refuse_reserved(item if is_put else key)
         self._refuse_expressions(method, write_conditions(request))
         if is_put:
-            change = Change(operation, self._schema.key_of(item), without(request, "Item"), dict(item))
-            return change, self.sharding.target_of_item(item)
+            target, key = self.sharding.target_of_item(item), self._schema.key_of(item)
+            return Change(operation, target, key, without(request, "Item"), dict(item))
         target = self.sharding.target_of_key(key, request.get("Hashed"))
         self._refuse_move(request, target)
         self.sharding.index_changes(target.collection, key, request)
-        return Change(operation, dict(key), without(request, "Key", "Hashed")), target
+        return Change(operation, target, dict(key), without(request, "Key", "Hashed"))
 
     def create(self, item: Attributes) -> Attributes | None:
         """Carry out `create_item`.
@@ -447,19 +435,19 @@ class ItemCalls:
             raise InvalidRequestError.of("Item", f"should have a value for {' and '.join(sorted(self._schema.key))}")
         self.sharding.refuse_reserved(item)
         with as_boto3_raises():
-            return self.changer.create(self.table.requests({}), dict(item), self.sharding.target_of_item(item))
+            return self.changer({}).create(dict(item), self.sharding.target_of_item(item))
 
     def get(self, request: Request, *, cache: bool = False) -> Any:
         """Carry out `get_item`; with `cache`, the item may be a cached one."""
         refuse_parameters("get_item", request)
         key: Any = request.get("Key")
         if key is None or not self._schema.is_key(key):
-            return self.table.let_refuse("get_item", request)
+            return self._table.let_refuse("get_item", request)
         collection = key[self._schema.partition]
 
         def read() -> tuple[Attributes, float]:
             self.sharding.refuse_reserved(key)
-            requests = self.table.requests(request)
+            requests = self._table.requests(request)
             target = self.sharding.target_of_key(key, request.get("Hashed"))
             (item,) = self._read(requests, [target], without(request, "Key", "Hashed"))
             found = {} if item is None else {"Item": item}
@@ -485,8 +473,8 @@ class ItemCalls:
         refuse_parameters("get_items", request)
         for key in keys:
             if not self._schema.is_key(key):
-                self.table.let_refuse("get_item", {**request, "Key": key})
-        requests, cached = self.table.requests(request), self.sharding.cached
+                self._table.let_refuse("get_item", {**request, "Key": key})
+        requests, cached = self._table.requests(request), self.sharding.cached
         if not cache or cached is None:
             return self._read_counted(requests, keys, request)
 
@@ -504,10 +492,10 @@ class ItemCalls:
         refuse_parameters("batch_get_item", request)
         keys = request.get("Keys") or ()
         named = {self._schema.identify(key) for key in keys if self._schema.is_key(key)}
-        requests = self.table.requests(request)
+        requests = self._table.requests(request)
         if not keys or len(named) < len(keys):
             wanted = {name: without(request, "ReturnConsumedCapacity")}
-            self.table.let_client_refuse("batch_get_item", {"RequestItems": wanted})
+            self._table.let_client_refuse("batch_get_item", {"RequestItems": wanted})
         items = self._read_counted(requests, keys, without(request, "Keys"))
         found = [item for item in items if item is not None]
         response = {"Responses": {name: found}, "ResponseMetadata": requests.metadata}

@@ -20,7 +20,7 @@ from hotpartition.table.expressions import (
 )
 from hotpartition.table.gathering import REACHED, read_page
 from hotpartition.table.indexes import BucketIndex, HashIndex
-from hotpartition.table.requests import Boto3Table, Requests, as_boto3_raises, without
+from hotpartition.table.requests import Requests, as_boto3_raises, without
 from hotpartition.table.schema import CHANGES, SCALARS, SHARDS, Index, Schema, text_of
 from hotpartition.table.sharding import Sharding
 from hotpartition.table.table_store import Query, Ties
@@ -31,8 +31,8 @@ Request = Mapping[str, Any]
 class PageCalls:
     """Queries of a table and of its indexes, and scans. Safe under threads."""
 
-    def __init__(self, table: Boto3Table, sharding: Sharding) -> None:
-        self._table = table
+    def __init__(self, sharding: Sharding) -> None:
+        self._table = sharding.table
         self._sharding = sharding
         self._schema = sharding.schema
         self._kinds: dict[str | None, _OwnKeys | _ValueKeys | _BucketKeys] = {
@@ -173,7 +173,7 @@ class _ValueKeys:
     def __init__(self, sharding: Sharding, index: HashIndex) -> None:
         self._index = index
         self._schema = index.build_schema(sharding.schema)
-        routes = index.build_routes(self._schema, sharding.clock, sharding.budget_ms)
+        routes = index.build_routes(self._schema, sharding.table.clock, sharding.table.budget_ms)
         self._sharding = replace(sharding, schema=self._schema, routes=routes, position=None, indexes=())
         self._form = self._schema.form
 

@@ -24,7 +24,7 @@ from hotpartition.table.batches import Batches
 from hotpartition.table.cached_reads import CachedReads, open_cached_reads
 from hotpartition.table.guarded import NO_PARTIQL, Guarded, GuardedClient
 from hotpartition.table.indexes import ShardedIndex, TimeBuckets, bind
-from hotpartition.table.item_calls import Changer, ItemCalls
+from hotpartition.table.item_calls import ItemCalls
 from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.parts import Parts
 from hotpartition.table.plain_table import PlainTable
@@ -480,31 +480,32 @@ class ShardedTable(Described):
         schema = Schema.of(self._table)
         indexes = [bind(index, schema) for index in self._indexes]
         schema = replace(schema, reserved=schema.reserved.union(*[index.attributes for index in indexes]))
-        clock, budget_ms = self._clock, self._budget_ms
-        routes = self._shards.build_routes(reached, schema, clock, budget_ms)
-        schema = replace(schema, form=routes.engine.form)
+        routes = self._shards.build_routes(reached, schema, self._clock, self._budget_ms)
         # As many threads as the client has connections: more would wait for one.
         config: Any = self._table.meta.client.meta.config
-        executor = self._open_executor(config.max_pool_connections)
-        cached = self._open_cache(routes.engine)
-        sharding = Sharding(schema, routes, self._hashing, self._position, indexes, clock, budget_ms, executor, cached)
-        table = Boto3Table(table=reached, is_counted=routes.is_counted, clock=clock, budget_ms=budget_ms)
-        changer = Changer(sharding, append_only=self._append_only)
-        return Parts(
-            items=ItemCalls(table, sharding, changer),
-            pages=PageCalls(table, sharding),
-            batches=Batches(table, sharding, append_only=self._append_only),
-            cached=cached,
+        sharding = Sharding(
+            schema=replace(schema, form=routes.engine.form),
+            routes=routes,
+            hashing=self._hashing,
+            position=self._position,
+            indexes=indexes,
+            table=self._open_table(reached, is_counted=routes.is_counted),
+            executor=self._open_executor(config.max_pool_connections),
+            append_only=self._append_only,
+            cached=self._open_cache(routes.engine),
         )
+        return Parts(ItemCalls(sharding), PageCalls(sharding), Batches(sharding), cached=sharding.cached)
 
     def _build_plain(self, reached: Any) -> Parts:
         """Build the parts for a table without a sort key, which keeps no index."""
         if self._indexes:
             raise NotImplementedError(f"{self.name} has no sort key, so no index is kept. Leave out indexes=")
-        table = Boto3Table(table=reached, is_counted=False, clock=self._clock, budget_ms=self._budget_ms)
-        cached = self._open_cache(None)
+        table, cached = self._open_table(reached, is_counted=False), self._open_cache(None)
         plain: Any = PlainTable(table, self._table.key_schema[0]["AttributeName"], cached)
-        return Parts(items=plain, pages=plain, batches=plain, is_sharded=False, cached=cached)
+        return Parts(plain, plain, plain, is_sharded=False, cached=cached)
+
+    def _open_table(self, reached: Any, *, is_counted: bool) -> Boto3Table:
+        return Boto3Table(table=reached, is_counted=is_counted, clock=self._clock, budget_ms=self._budget_ms)
 
     def _open_cache(self, engine: Engine | None) -> CachedReads | None:
         """Open what `cache=True` reads through; `engine` is that of the shards, if there are any."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from hotpartition.core.backoff import Clock
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.items import ItemKey
 from hotpartition.core.merge import ItemSizes, ItemT
@@ -21,6 +20,7 @@ from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.cached_reads import CachedReads
 from hotpartition.table.indexes import Changes, KeptIndex
+from hotpartition.table.requests import Boto3Table
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Place, Schema, order_of, text_of
 
@@ -184,12 +184,13 @@ class Sharding:
     position: Position | None
     indexes: Sequence[KeptIndex]
     """Those that are kept."""
-    clock: Clock
-    budget_ms: float
-    """How long one call may try again what DynamoDB refused."""
+    table: Boto3Table
+    """How it is reached."""
     executor: Executor
     """Runs the queries of one page at the same time."""
-    cached: CachedReads | None = None
+    append_only: bool
+    """Whether items are only ever created."""
+    cached: CachedReads | None
     """What `cache=True` reads through."""
     sizes: ItemSizes = field(default_factory=ItemSizes)
 

@@ -22,7 +22,7 @@ from hotpartition.core.route import Route, candidate_keys
 from hotpartition.dynamodb.python_values import Attributes
 from hotpartition.engine.changing import RaceLostError, at_most, change_located
 from hotpartition.table.expressions import project_also, refuse_parameters
-from hotpartition.table.item_calls import MAX_RACES, Change, ItemCalls, Prepared
+from hotpartition.table.item_calls import MAX_RACES, Change, Changer, ItemCalls, Prepared
 from hotpartition.table.requests import Requests, as_boto3_raises, without
 from hotpartition.table.sharding import Target
 from hotpartition.table.table_store import (
@@ -63,10 +63,8 @@ class _Write(NamedTuple):
 
     at: int
     kind: str
-    table_name: str
     items: ItemCalls
     change: Change
-    target: Target
 
 
 class _Read(NamedTuple):
@@ -83,21 +81,25 @@ class _Read(NamedTuple):
 
 
 class _Calls:
-    """The requests of one transaction by table, which sum up the capacity that they consume."""
+    """The calls of one transaction by table, which sum up the capacity that they consume."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self._request = request
-        self._requests: dict[ItemCalls, Requests] = {}
+        self._changers: dict[ItemCalls, Changer] = {}
 
-    def of(self, items: ItemCalls) -> Requests:
+    def changer(self, items: ItemCalls) -> Changer:
+        """Return what makes the changes of a table."""
+        if items not in self._changers:
+            self._changers[items] = items.changer(self._request)
+        return self._changers[items]
+
+    def requests(self, items: ItemCalls) -> Requests:
         """Return the requests of a table."""
-        if items not in self._requests:
-            self._requests[items] = items.table.requests(self._request)
-        return self._requests[items]
+        return self.changer(items).requests
 
     def finish(self, response: Attributes) -> Attributes:
         """Put the consumed capacity that its owner asked for into the response."""
-        consumed = [part for requests in self._requests.values() for part in requests.consumed]
+        consumed = [part for changer in self._changers.values() for part in changer.requests.consumed]
         return {**response, "ConsumedCapacity": consumed} if consumed else response
 
 
@@ -110,12 +112,12 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
         ClientError: as boto3's, the failure of the owner's conditions among them.
     """
     actions: Sequence[Any] = request.get("TransactItems") or ()
-    writes = [write for index, action in enumerate(actions) for write in _read_action(find, index, action)]
+    writes = [write for index, action in enumerate(actions) if (write := _read_action(find, index, action))]
     if not writes:
         passed: Attributes = client.transact_write_items(**request)
         return passed
     refuse_options("transact_write_items", request)
-    if len({(each.table_name, each.target.collection, each.target.sort_key) for each in writes}) < len(writes):
+    if len({(each.items, each.change.target[:2]) for each in writes}) < len(writes):
         # On different shards, DynamoDB would not see it.
         message = "Transaction request cannot include multiple operations on one item"
         raise ClientError({"Error": {"Code": "ValidationException", "Message": message}}, "TransactWriteItems")
@@ -129,18 +131,18 @@ def write_in_transaction(client: Any, find: Find, request: Mapping[str, Any]) ->
         return calls.finish(response)
 
 
-def _read_action(find: Find, index: int, action: Any) -> list[_Write]:
-    """Read an action on a sharded table; nothing for any other, and for one that DynamoDB itself refuses."""
+def _read_action(find: Find, index: int, action: Any) -> _Write | None:
+    """Read an action on a sharded table; None for any other, and for one that DynamoDB itself refuses."""
     kinds = _OPERATIONS.keys() & action.keys() if isinstance(action, Mapping) else ()
     if len(kinds) != 1:
-        return []
+        return None
     (kind,) = kinds
     body = action[kind]
     items = find(body.get("TableName"))
     if items is None or (kind == "ConditionCheck" and not body.get("ConditionExpression")):
-        return []
-    understood = items.read_change("transact_write_items", _OPERATIONS[kind], without(body, "TableName"))
-    return [_Write(index, kind, body["TableName"], items, *understood)] if understood else []
+        return None
+    change = items.read_change("transact_write_items", _OPERATIONS[kind], body)
+    return None if change is None else _Write(index, kind, items, change)
 
 
 def _prepare(calls: _Calls, writes: Sequence[_Write]) -> dict[int, Prepared]:
@@ -152,7 +154,7 @@ def _prepare(calls: _Calls, writes: Sequence[_Write]) -> dict[int, Prepared]:
     prepared: dict[int, Prepared] = {}
     for items in dict.fromkeys(write.items for write in writes):
         own = [write for write in writes if write.items is items]
-        ready = items.changer.prepare(calls.of(items), [(write.change, write.target) for write in own])
+        ready = calls.changer(items).prepare([write.change for write in own])
         prepared |= {write.at: each for write, each in zip(own, ready, strict=True)}
     return prepared
 
@@ -167,27 +169,24 @@ def _write_once(
     """
     built = list(actions)
     for write in writes:
-        built[write.at] = {write.kind: {"TableName": write.table_name, **prepared[write.at].request}}
-        write.items.changer.count(write.target, write.change, 2, factor=2)
+        built[write.at] = {write.kind: prepared[write.at].request}
+        calls.changer(write.items).count(write.change, 2, factor=2)
 
     def note_refused(error: ThrottledError) -> None:
         for write, reason in _reasons(writes, error.__cause__):
             if reason.get("Code") in {"ThrottlingError", "ProvisionedThroughputExceeded"}:
-                write.items.changer.note_refused(prepared[write.at])
+                calls.changer(write.items).note_refused(prepared[write.at])
 
-    sender = calls.of(writes[0].items)
+    sender = calls.requests(writes[0].items)
     try:
         return sender.send_patiently("TransactWriteItems", note_refused, is_counted=False, TransactItems=built)
     except ClientError as error:
-        failed = [
-            (write, reason)
-            for write, reason in _reasons(writes, error)
-            if reason.get("Code") == "ConditionalCheckFailed"
-        ]
+        reasons = _reasons(writes, error)
+        failed = [(write, reason) for write, reason in reasons if reason.get("Code") == "ConditionalCheckFailed"]
         if any(bool(reason.get("Item")) != prepared[write.at].exists for write, reason in failed):
             raise RaceLostError(error) from error
         for write, reason in failed:
-            write.items.changer.show_in_error(reason, write.change)
+            calls.changer(write.items).show_in_error(reason, write.change)
         raise
 
 
@@ -240,7 +239,7 @@ def _seek(calls: _Calls, items: ItemCalls, gets: Sequence[Attributes]) -> list[_
         sharding.refuse_reserved(get["Key"])
         targets.append(sharding.target_of_key(get["Key"], get.get("Hashed")))
     unique = list(dict.fromkeys(targets))
-    located = dict(zip(unique, locate(open_locator(sharding, calls.of(items)), unique), strict=True))
+    located = dict(zip(unique, locate(open_locator(sharding, calls.requests(items)), unique), strict=True))
     reads = []
     for get, target in zip(gets, targets, strict=True):
         copies, confirmed = located[target]
@@ -274,7 +273,7 @@ def _read_once(calls: _Calls, actions: Sequence[Any], reads: Mapping[int, _Read]
             f"transact_get_items(): these items may lie at {len(built)} places, and a transaction reads {ACTIONS}. "
             "Read fewer at once; or use batch_get_item(), which does not read all at one moment"
         )
-    sender = calls.of(next(iter(reads.values())).items)
+    sender = calls.requests(next(iter(reads.values())).items)
     response = sender.send_patiently("TransactGetItems", TransactItems=built)
     given = response["Responses"]
     shown: list[Attributes] = []
