@@ -211,7 +211,7 @@ def test_a_page_is_read_on_one_thread(opened, server, monkeypatch):
     for number in range(12):
         table.put_item(Item={"PK": "room", "SK": f"{number:02}", "n": number})
     threads = set()
-    calls = table._open("Query").items.table.table.meta.client._calls
+    calls = table._open("Query").items.sharding.table.table.meta.client._calls
     exchange = calls.exchange
     monkeypatch.setattr(
         calls, "exchange", lambda requests: threads.add((get_ident(), len(requests))) or exchange(requests)
