@@ -22,7 +22,7 @@ from hotpartition.core.errors import MalformedPageError
 from hotpartition.core.ports import PageStore
 from hotpartition.dynamodb.calls import Response
 from hotpartition.engine.load_counting import ReportedPages
-from hotpartition.engine.read_cache import Cached, Codec, Key, OtherT, ReadCache
+from hotpartition.engine.read_cache import Codec, Key, OtherT, ReadCache
 from hotpartition.engine.route_cache import Routes
 from hotpartition.runtime.build import Engine
 from hotpartition.table.cached_values import ValueCodec
@@ -49,15 +49,11 @@ class ResponseCodec(ValueCodec):
 
     def decode(self, text: str) -> Response:
         """Implement `Codec.decode`."""
-        value = super().decode(text)
-        if not isinstance(value, dict) or not all(isinstance(item, dict) for item in _items_of(value)):
+        value: Response = super().decode(text)
+        listed = value.get("Items", []) if isinstance(value, dict) else None
+        if not isinstance(listed, list) or not all(isinstance(item, dict) for item in (value.get("Item", {}), *listed)):
             raise MalformedPageError("no response of a table")
         return value
-
-
-def _items_of(response: Response) -> list[Any]:
-    listed = response.get("Items", [])
-    return [response.get("Item", {}), *(listed if isinstance(listed, list) else [None])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,26 +94,31 @@ class CachedReads:
 
         found = cache.get((subject, self._name(request)), fill)
         self.count(collection, found.units)
-        return found.value | (own if found.is_loaded else _age_of(found))
+        if not found.is_loaded:
+            age = str(ceil(found.age_ms / 1000))
+            own = {"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": {"age": age}}}
+        return found.value | own
 
     def read_items(
         self,
         asked: Sequence[tuple[str | None, str]],
         request: Mapping[str, Any],
-        load: Callable[[Sequence[int]], Sequence[Read]],
+        load: Callable[[Sequence[int]], tuple[Sequence[Any], float]],
     ) -> list[Any]:
         """Serve items, or load those that are missing together; None for one that there is not.
 
         Args:
             asked: of each item its collection, where heat may be known, and its subject.
             request: what shapes the items.
-            load: reads those at some places of `asked`.
+            load: reads those at some places of `asked`; None for one that there is not; and the RCU that all took.
         """
         name = self._name(request)
         places = {(subject, name): place for place, (_, subject) in enumerate(asked)}
 
         def load_items(keys: Sequence[Key]) -> dict[Key, Read]:
-            return dict(zip(keys, load([places[key] for key in keys]), strict=True))
+            items, units = load([places[key] for key in keys])
+            read = [({} if item is None else {"Item": item}, units / len(keys)) for item in items]
+            return dict(zip(keys, read, strict=True))
 
         by_cache: dict[ReadCache[Response] | None, list[Key]] = {}
         for key, place in places.items():
@@ -166,7 +167,8 @@ def subject_of(*key: Any) -> str:
     Raises:
         TypeError: one of them is no string, number or binary.
     """
-    texts = [f"{'S' if isinstance(value, str) else 'N' if _is_number(value) else 'B'}{text_of(value)}" for value in key]
+    kinds = ["S" if isinstance(value, str) else "N" if isinstance(value, (int, Decimal)) else "B" for value in key]
+    texts = [f"{kind}{text_of(value)}" for kind, value in zip(kinds, key, strict=True)]
     return f"{len(texts[0])}{''.join(texts)}"
 
 
@@ -192,15 +194,6 @@ def open_cached_reads(
     if engine.make_cache is None:
         return None
     return CachedReads(table=table, shared=engine.make_cache(codec), routes=routes, counting=counting)
-
-
-def _age_of(found: Cached[Response]) -> Response:
-    headers = {"age": str(ceil(found.age_ms / 1000))}
-    return {"ResponseMetadata": {"HTTPStatusCode": 200, "HTTPHeaders": headers}}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, Decimal))
 
 
 def _text_of(value: Any) -> str:

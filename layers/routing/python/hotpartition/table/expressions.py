@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -327,46 +327,32 @@ def with_key_condition(request: Mapping[str, Any], names: Sequence[str], conditi
     return with_placeholders({**request, "KeyConditionExpression": text}, used_names, used_values)
 
 
-def count_change(request: Attributes, changes: str, marks: Mapping[str, int]) -> Attributes:
-    """Let an update count itself in the attribute `changes`, and mark what it creates."""
-    names, values = _place("n", {changes: 1, **marks})
-    added = ", ".join(f"{name} {value}" for name, value in zip(names, values, strict=True))
-    return with_placeholders(_with_clause(request, "ADD", added), names, values)
+ADD, SET, SET_ONLY_NEW, REMOVE = (
+    ("ADD", "n", "{0} {1}"),
+    ("SET", "i", "{0} = {1}"),
+    ("SET", "k", "{0} = if_not_exists({0}, {1})"),
+    ("REMOVE", "r", "{0}"),
+)
+"""What is added to updates: the clause, a letter in placeholders, and the form of each attribute in it."""
 
 
-def set_also(request: Attributes, attributes: Mapping[str, Any], *, only_new: bool = False) -> Attributes:
-    """Let an update set reserved attributes as well; `only_new`: where the item does not have them."""
-    if not attributes:
+def add_clause(
+    request: Attributes, addition: tuple[str, str, str], names: Iterable[str], values: Iterable[Any] = ()
+) -> Attributes:
+    """Let an update change reserved attributes as well, by their names."""
+    keyword, kind, form = addition
+    used_names = {f"#hp{kind}{position}": name for position, name in enumerate(names)}
+    used_values = {f":hp{kind}{position}": value for position, value in enumerate(values)}
+    if not used_names:
         return request
-    names, values = _place("k" if only_new else "i", attributes)
-    written = "{0} = if_not_exists({0}, {1})" if only_new else "{0} = {1}"
-    added = ", ".join(written.format(name, value) for name, value in zip(names, values, strict=True))
-    return with_placeholders(_with_clause(request, "SET", added), names, values)
-
-
-def remove_also(request: Attributes, attributes: Sequence[str]) -> Attributes:
-    """Let an update remove reserved attributes as well."""
-    if not attributes:
-        return request
-    names, _ = _place("r", dict.fromkeys(attributes))
-    return with_placeholders(_with_clause(request, "REMOVE", ", ".join(names)), names)
-
-
-def _with_clause(request: Attributes, keyword: str, added: str) -> Attributes:
-    """Add to a clause of the update's expression, or the clause at its end."""
+    added = ", ".join(form.format(*used) for used in zip_longest(used_names, used_values))
     expression = request.get("UpdateExpression") or ""
     clause = re.compile(rf"(?<![#:.\w]){keyword}(?!\w)", re.IGNORECASE)
     if clause.search(expression):
         expression = clause.sub(f"{keyword} {added},", expression, count=1)
     else:
         expression = f"{expression} {keyword} {added}".strip()
-    return {**request, "UpdateExpression": expression}
-
-
-def _place(kind: str, attributes: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, Any]]:
-    """Build placeholders for the names of attributes, and for their values."""
-    names = {f"#hp{kind}{position}": name for position, name in enumerate(attributes)}
-    return names, {f":hp{kind}{position}": value for position, value in enumerate(attributes.values())}
+    return with_placeholders({**request, "UpdateExpression": expression}, used_names, used_values)
 
 
 def guard(request: Attributes, condition_of_ours: str, names: Mapping[str, str]) -> Attributes:

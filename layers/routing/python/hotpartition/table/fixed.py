@@ -113,10 +113,6 @@ class Fixed:
             marks=routes,
         )
 
-    def build_index_routes(self, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
-        """Build the routes of an index. The N in items is about the table, so nothing is learned from it."""
-        return replace(self.build_routes(None, schema, clock, budget_ms), marks=None)
-
 
 def fixed(
     *shards: int, choices: int = 1, readable: int = 0, only_shards: bool = False, suffix: str = KeyForm.separator

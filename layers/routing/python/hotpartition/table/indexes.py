@@ -14,7 +14,7 @@ These attributes are removed from all results.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
@@ -232,8 +232,8 @@ class HashIndex:
         return Changes({self.names.partition: self._key_for(partition_key, key, update.value)})
 
     def build_routes(self, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
-        """Build the routes of the index's own shards."""
-        return self.index.shards.build_index_routes(schema, clock, budget_ms)
+        """Build the routes of the index's own shards. The N in items is about the table: nothing is learned from it."""
+        return replace(self.index.shards.build_routes(None, schema, clock, budget_ms), marks=None)
 
     def build_schema(self, schema: Schema) -> IndexSchema:
         """Describe the index as a table; `schema` is the table's, with all that is reserved."""

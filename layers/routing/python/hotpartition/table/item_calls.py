@@ -28,16 +28,18 @@ from hotpartition.engine.changing import RaceLostError, at_most, change_located
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.cached_reads import subject_of
 from hotpartition.table.expressions import (
+    ADD,
+    REMOVE,
+    SET,
+    SET_ONLY_NEW,
+    add_clause,
     compares,
-    count_change,
     find_update,
     guard,
     names_in,
     only_condition,
     project_also,
     refuse_parameters,
-    remove_also,
-    set_also,
     with_placeholders,
     write_conditions,
 )
@@ -322,10 +324,13 @@ class Changer:
         else:
             request["Key"] = {**change.key, self._schema.partition: partition_key}
         if change.operation == "UpdateItem":
-            request = count_change(request, CHANGES, marks if exists is False else {})
+            added = {CHANGES: 1, **(marks if exists is False else {})}
+            of_new = marks if exists is None else {}
             changes = self._sharding.index_changes(partition_key, change.key, change.request)
-            request = remove_also(set_also(request, changes.sets), changes.removes)
-            request = set_also(request, marks if exists is None else {}, only_new=True)
+            request = add_clause(request, ADD, added, added.values())
+            request = add_clause(request, SET, changes.sets, changes.sets.values())
+            request = add_clause(request, REMOVE, changes.removes)
+            request = add_clause(request, SET_ONLY_NEW, of_new, of_new.values())
         if exists is not None:
             function = "attribute_exists" if exists else "attribute_not_exists"
             request = guard(request, f"{function}(#hpp)", {"#hpp": self._schema.partition})
@@ -478,10 +483,8 @@ class ItemCalls:
         if not cache or cached is None:
             return self._read_counted(requests, keys, request)
 
-        def read(places: Sequence[int]) -> list[tuple[Attributes, float]]:
-            items = self._read_all(requests, [keys[place] for place in places], request)
-            share = requests.units / len(items)
-            return [({} if item is None else {"Item": item}, share) for item in items]
+        def read(places: Sequence[int]) -> tuple[list[Attributes | None], float]:
+            return self._read_all(requests, [keys[place] for place in places], request), requests.units
 
         asked = [(key[self._schema.partition], self.subject_of(key)) for key in keys]
         with as_boto3_raises():

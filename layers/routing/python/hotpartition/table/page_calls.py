@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from hotpartition.dynamodb.python_values import Attributes
@@ -304,15 +305,19 @@ class _BucketKeys:
         response: Attributes = {}
         reached, is_more = cursor, False
         for position, bucket in enumerate(buckets):
-            start = self._start(cursor) if position == 0 else None
-            part = replace(wanted, limit=self._left(wanted, total), bucket=self._bucket(bucket), start=start)
+            start = None
+            if position == 0 and cursor is not None:
+                start = {self._index.names.sort or "": cursor, self._schema.sort: cursor}
+            left = None if wanted.limit is None else max(1, wanted.limit - total["ScannedCount"])
+            part = replace(wanted, limit=left, bucket=partial(self._key_of, bucket), start=start)
             response = read_page(self._sharding, requests, part)
             items += response.get("Items", ())
             total = {name: value + response[name] for name, value in total.items()}
             in_bucket = response.pop(REACHED)
             reached = in_bucket.sort_value if in_bucket.sort_value is not None else reached
             is_more = in_bucket.is_more or position + 1 < len(buckets)
-            if in_bucket.is_more or (reached != cursor and self._is_full(wanted, total)):
+            is_full = wanted.limit is None or total["ScannedCount"] >= wanted.limit
+            if in_bucket.is_more or (reached != cursor and is_full):
                 break
         listed = {} if wants_count(wanted.request) else {"Items": items}
         page: Attributes = {**listed, **total, "ConsistentRead": False}
@@ -321,18 +326,9 @@ class _BucketKeys:
             page["LastEvaluatedKey"] = {self._schema.partition: wanted.collection, self._schema.sort: reached}
         return requests.finish(page)
 
-    def _left(self, wanted: Query, total: Mapping[str, int]) -> int | None:
-        return None if wanted.limit is None else max(1, wanted.limit - total["ScannedCount"])
-
-    def _is_full(self, wanted: Query, total: Mapping[str, int]) -> bool:
-        return wanted.limit is None or total["ScannedCount"] >= wanted.limit
-
-    def _start(self, cursor: Any) -> Attributes | None:
-        return None if cursor is None else {self._index.names.sort or "": cursor, self._schema.sort: cursor}
-
-    def _bucket(self, name: str) -> Callable[[str], Attributes]:
-        """Return what builds the index's hash key of a bucket, for the place with a partition key."""
-        return lambda partition_key: {self._index.names.partition: self._index.key_for(partition_key, name)}
+    def _key_of(self, bucket: str, partition_key: str) -> Attributes:
+        """Build the index's hash key of a bucket, for the place with a partition key."""
+        return {self._index.names.partition: self._index.key_for(partition_key, bucket)}
 
 
 _OF_THE_PAGE = ("Hashed", "Limit", "ExclusiveStartKey", "ReturnConsumedCapacity")

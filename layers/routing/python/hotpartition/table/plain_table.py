@@ -103,9 +103,8 @@ class PlainTable:
         if cached is None:
             return self._read_all(keys, request)
 
-        def read(places: Sequence[int]) -> list[tuple[Attributes, float]]:
-            items = self._read_all([keys[place] for place in places], request)
-            return [({} if item is None else {"Item": item}, 0.0) for item in items]
+        def read(places: Sequence[int]) -> tuple[list[Attributes | None], float]:
+            return self._read_all([keys[place] for place in places], request), 0.0
 
         return cached.read_items([(None, self.subject_of(key)) for key in keys], request, read)
 

@@ -137,10 +137,6 @@ class Schema:
         marks = {SHARDS: int(item[SHARDS])} if SHARDS in item else {}
         return {**marks, CHANGES: int(item.get(CHANGES, 0)) + 1}
 
-    def without_ours(self, item: Mapping[str, Any]) -> Attributes:
-        """Copy an item without the attributes that are ours."""
-        return {name: value for name, value in item.items() if name not in self.reserved}
-
     def show(self, item: Mapping[str, Any], hidden: frozenset[str] = frozenset()) -> Attributes:
         """Turn a stored item into the owner's: its own partition key, and no attribute that was not asked for."""
         left_out = self.reserved | hidden

@@ -20,7 +20,7 @@ from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.table.cached_reads import CachedReads
 from hotpartition.table.indexes import Changes, KeptIndex
-from hotpartition.table.requests import Boto3Table
+from hotpartition.table.requests import Boto3Table, without
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Place, Schema, order_of, text_of
 
@@ -223,7 +223,8 @@ class Sharding:
             return None
         collection = schema.collection_of(key[schema.partition])
         is_typed = isinstance(stored[schema.partition], Mapping)
-        return {**schema.without_ours(stored), schema.partition: {"S": collection} if is_typed else collection}
+        shown = {**stored, schema.partition: {"S": collection} if is_typed else collection}
+        return without(shown, *schema.reserved)
 
     def index_keys(self, partition_key: str, attributes: Mapping[str, Any]) -> Attributes:
         """Build the attributes that an item has for its indexes, under a partition key."""
