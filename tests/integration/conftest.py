@@ -20,9 +20,8 @@ from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_boto3, open_curl
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message
-from support.dynamodb_server import UNWATCHED, DynamoDBServer, running
-from support.faulty_server import PATIENCE_SECONDS, Peer, Server
 from support.redis_process import RedisProcess
+from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Peer, Server, running
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of
 from support.fakes import FakeClock
-from support.faulty_server import closed_port
 from support.redis_process import report_sink
+from support.servers import closed_port
 from support.world import Registry, Reports, Table
 
 FOUR = Generation(since_ms=5, shard_count=4)

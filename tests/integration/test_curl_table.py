@@ -9,7 +9,6 @@ from typing import Any
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
-from boto3.dynamodb.types import Binary
 from botocore.config import Config
 from botocore.credentials import RefreshableCredentials
 from botocore.exceptions import HTTPClientError
@@ -17,19 +16,11 @@ from botocore.exceptions import HTTPClientError
 from hotpartition.core.access import Certificates
 from hotpartition.dynamodb.curl_table import CurlTable
 from hotpartition.table import ShardedTable, curl, fixed
-from support.dynamodb_server import DynamoDBServer, Scripted, error, running
 from support.fakes import FakeClock
-from support.faulty_server import closed_port
+from support.servers import DynamoDBServer, Scripted, closed_port, error, running
 from support.tables import define_table
 
 KEY = {"PK": "room", "SK": "1"}
-
-
-def curled(table) -> CurlTable:
-    """Reach a table through libcurl, with a budget on a clock that stands but for waits."""
-    return CurlTable(table, FakeClock().as_clock(), 1_000.0, Certificates())
-
-
 EVERY_TYPE = {
     **KEY,
     "text": "grüß dich",
@@ -45,6 +36,16 @@ EVERY_TYPE = {
     "numbers": {1, Decimal("2.5")},
     "binaries": {b"x", b"y"},
 }
+OTHER = {"PK": "room", "SK": "9", "n": 5, "b": b"9"}
+THROTTLED = error(
+    "ProvisionedThroughputExceededException", ThrottlingReasons=[{"reason": "TableWriteKeyRangeThroughputExceeded"}]
+)
+ONCE = Config(retries={"total_max_attempts": 1, "mode": "standard"})
+
+
+def curled(table) -> CurlTable:
+    """Reach a table through libcurl, with a budget on a clock that stands but for waits."""
+    return CurlTable(table, FakeClock().as_clock(), 1_000.0, Certificates())
 
 
 @pytest.fixture
@@ -58,7 +59,7 @@ def opened(server, aws_environment) -> Any:
     with running(server) as address:
 
         def open_table(**options: Any) -> Any:
-            config = Config(retries={"total_max_attempts": 1, "mode": "standard"}, **options)
+            config = ONCE.merge(Config(**options))
             return boto3.resource("dynamodb", endpoint_url=address, config=config).Table("readings")
 
         client = open_table().meta.client
@@ -67,14 +68,15 @@ def opened(server, aws_environment) -> Any:
         client.delete_table(TableName="readings")
 
 
-def outcome(call) -> Any:
+def outcome(table, method, request) -> Any:
     """What a call responds, or what it raises, as its caller sees it."""
+    owner = table.meta.client if method.startswith(("batch", "transact")) else table
     try:
-        response = call()
+        response = getattr(owner, method)(**request)
     except Exception as raised:  # noqa: BLE001 - the tests compare it
-        told = {**getattr(raised, "response", {})}
-        told.pop("ResponseMetadata", None)
-        return type(raised).__name__, str(raised).replace(" (reached max retries: 0)", ""), told
+        facts = {**getattr(raised, "response", {})}
+        facts.pop("ResponseMetadata", None)
+        return type(raised).__name__, str(raised).replace(" (reached max retries: 0)", ""), facts
     metadata = response.pop("ResponseMetadata")
     assert metadata.keys() >= {"HTTPStatusCode", "HTTPHeaders", "RetryAttempts"}
     return response, metadata["HTTPStatusCode"], metadata["RetryAttempts"]
@@ -110,68 +112,42 @@ CALLS = {
     "an unknown name": ("get_item", {"Key": KEY, "ProjectionExpression": "#unknown"}),
     "an unknown index": ("query", {"IndexName": "nope", "KeyConditionExpression": Key("PK").eq("room")}),
     "2012": ("get_item", {"Key": KEY, "AttributesToGet": ["number"]}),
+    "batch of writes": ("batch_write_item", {"RequestItems": {"readings": [{"PutRequest": {"Item": OTHER}}]}}),
+    "batch": ("batch_get_item", {"RequestItems": {"readings": {"Keys": [KEY], "ConsistentRead": True}}}),
+    "transaction": (
+        "transact_write_items",
+        {
+            "TransactItems": [
+                {"Put": {"TableName": "readings", "Item": OTHER}},
+                {"Delete": {"TableName": "readings", "Key": {"PK": "room", "SK": "8"}}},
+            ]
+        },
+    ),
+    "transaction of reads": ("transact_get_items", {"TransactItems": [{"Get": {"TableName": "readings", "Key": KEY}}]}),
 }
-
-
-def outcomes_of(opened, *calls) -> list[Any]:
-    """What calls come to with boto3's table, and what with curl's."""
-    outcomes = []
-    for table in (opened(), curled(opened())):
-        opened().put_item(Item=EVERY_TYPE)
-        outcomes.append([outcome(lambda call=call, table=table: call(table)) for call in calls])
-    return outcomes
 
 
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_comes_to_the_same(opened, name):
-    """Right ones and wrong ones, with the same texts."""
-    method, request = CALLS[name]
-    by_boto3, by_curl = outcomes_of(opened, lambda table: getattr(table, method)(**request))
-    assert by_curl == by_boto3
-
-
-def test_every_type_comes_back(opened):
-    """As boto3 returns it."""
-    curled(opened()).put_item(Item=EVERY_TYPE)
-    found = curled(opened()).get_item(Key=KEY)["Item"]
-    assert found == opened().get_item(Key=KEY)["Item"]
-    assert (found["binary"], found["large"]) == (Binary(b"\x00\xff"), Decimal(10) ** 30)
-
-
-def test_batches_and_transactions_come_to_the_same(opened):
-    """Their values lie deeper."""
-    put = {"TableName": "readings", "Item": {"PK": "room", "SK": "9", "n": 5, "b": b"9"}}
-    gone = {"TableName": "readings", "Key": {"PK": "room", "SK": "8"}}
-    get = {"TableName": "readings", "Key": KEY}
-    keys = {"readings": {"Keys": [KEY, {"PK": "room", "SK": "9"}], "ConsistentRead": True}}
-    by_boto3, by_curl = outcomes_of(
-        opened,
-        lambda table: table.meta.client.batch_write_item(RequestItems={"readings": [{"PutRequest": {"Item": KEY}}]}),
-        lambda table: table.meta.client.transact_write_items(TransactItems=[{"Put": put}, {"Delete": gone}]),
-        lambda table: table.meta.client.batch_get_item(RequestItems=keys),
-        lambda table: table.meta.client.transact_get_items(TransactItems=[{"Get": get}]),
-    )
-    assert by_curl == by_boto3
-
-
-THROTTLED = error(
-    "ProvisionedThroughputExceededException", ThrottlingReasons=[{"reason": "TableWriteKeyRangeThroughputExceeded"}]
-)
-BROKEN = error("InternalServerError", status=500)
-UNREADABLE = Scripted(200, ["no object"])
+    """Right ones and wrong ones, with the same texts; so does the table after it."""
+    outcomes = []
+    for wrap in (lambda table: table, curled):
+        wrap(opened()).put_item(Item=EVERY_TYPE)
+        outcomes.append([outcome(wrap(opened()), *CALLS[name]), opened().scan()["Items"]])
+    assert outcomes[0] == outcomes[1]
 
 
 def test_a_refusal_for_a_limit_is_raised_at_once(opened, server):
     """With what boto3's error has: the table that is wrapped tries again."""
     outcomes = []
-    for wrap in (lambda table: table, curled):
+    for table in (opened(), curled(opened())):
         server.script.append(THROTTLED)
-        server.clear()
-        outcomes.append((outcome(lambda wrap=wrap: wrap(opened()).put_item(Item=KEY)), dict(server.operations)))
+        server.asked.clear()
+        outcomes.append((outcome(table, "put_item", {"Item": KEY}), len(server.asked)))
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize("failure", [BROKEN, UNREADABLE], ids=["500", "no JSON"])
+@pytest.mark.parametrize("failure", [error("InternalServerError", 500), Scripted(200, ["no object"])])
 def test_what_may_pass_is_tried_again_within_the_budget(opened, server, failure):
     """The response says how often; after the budget it is boto3's error. A transaction keeps its token."""
     table = curled(opened())
@@ -182,7 +158,10 @@ def test_what_may_pass_is_tried_again_within_the_budget(opened, server, failure)
         table.put_item(Item=KEY)
     server.script.clear()
     server.script.append(failure)
+    server.asked.clear()
     table.meta.client.transact_write_items(TransactItems=[{"Put": {"TableName": "readings", "Item": KEY}}])
+    first, second = (request["ClientRequestToken"] for _, request in server.asked)
+    assert first == second
 
 
 def test_no_hook_runs(opened):
@@ -191,21 +170,18 @@ def test_no_hook_runs(opened):
     seen: list[str] = []
     table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: seen.append(model.name))
     table.put_item(Item=KEY)
-    with pytest.raises(table.meta.client.exceptions.ConditionalCheckFailedException):
-        table.put_item(Item=KEY, ConditionExpression="attribute_not_exists(PK)")
     assert seen == []
 
 
 def test_no_response_is_boto3s_error(aws_environment):
     """Of the same type, for a port where nobody listens."""
-    config = Config(retries={"total_max_attempts": 1, "mode": "standard"})
     with closed_port() as port:
-        plain = boto3.resource("dynamodb", endpoint_url=f"http://127.0.0.1:{port}", config=config).Table("readings")
-        types = [outcome(lambda table=table: table.put_item(Item=KEY))[0] for table in (plain, curled(plain))]
+        plain = boto3.resource("dynamodb", endpoint_url=f"http://127.0.0.1:{port}", config=ONCE).Table("readings")
+        types = [outcome(table, "put_item", {"Item": KEY})[0] for table in (plain, curled(plain))]
     assert types == ["EndpointConnectionError"] * 2
 
 
-def test_a_page_is_read_on_one_thread(opened, server, monkeypatch):
+def test_a_page_is_read_on_one_thread(opened, monkeypatch):
     """All shards at the same time, by libcurl."""
     table = ShardedTable(opened(), shards=fixed(4), transport=curl())
     for number in range(12):
@@ -213,9 +189,8 @@ def test_a_page_is_read_on_one_thread(opened, server, monkeypatch):
     threads = set()
     calls = table._open("Query").items.sharding.table.table.meta.client._calls
     exchange = calls.exchange
-    monkeypatch.setattr(
-        calls, "exchange", lambda requests: threads.add((get_ident(), len(requests))) or exchange(requests)
-    )
+    note = lambda requests: threads.add((get_ident(), len(requests))) or exchange(requests)  # noqa: E731
+    monkeypatch.setattr(calls, "exchange", note)
     page = table.query(KeyConditionExpression=Key("PK").eq("room"))
     assert [item["n"] for item in page["Items"]] == list(range(12))
     assert threads == {(get_ident(), 5)}

@@ -28,7 +28,7 @@ from hotpartition.table import ShardedTable, fixed, in_band
 from hotpartition.table.schema import order_of, text_of
 from hotpartition_messages import Message
 from hotpartition_messages.keys import position_of
-from support.dynamodb_server import DynamoDBServer, running
+from support.servers import DynamoDBServer, running
 from support.tables import define_table
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -14,7 +14,7 @@ import boto3
 import pytest
 
 from hotpartition.redis.cluster import lease_key
-from support.dynamodb_server import DynamoDBServer, running
+from support.servers import DynamoDBServer, running
 from support.tables import define_table
 from tools.play.read import find_processes, wait_for_holder
 

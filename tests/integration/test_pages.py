@@ -18,8 +18,8 @@ from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.reading import PageRequest
 from support.builders import build_message, message_id
 from support.fakes import FakeClock, FakeTelemetry
-from support.faulty_server import closed_port
 from support.page_store import FakePageStore
+from support.servers import closed_port
 from support.tables import TABLE_NAME
 
 

@@ -25,8 +25,8 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSource
 from hotpartition.runtime.background import BackgroundThread
 from support.fakes import FakeTelemetry
-from support.faulty_server import closed_port, full_port, scripted_port, silent_port
 from support.redis_process import report_sink
+from support.servers import closed_port, full_port, scripted_port, silent_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)

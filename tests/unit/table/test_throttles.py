@@ -9,7 +9,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from hotpartition import log_throttles
-from support.dynamodb_server import DynamoDBServer, error, running
+from support.servers import DynamoDBServer, error, running
 
 ARN = "arn:aws:dynamodb:eu-central-1:1:table/readings"
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
