@@ -6,7 +6,9 @@ import importlib.util
 import json
 import os
 import sys
+from functools import cache
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -18,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 COLLECTION = "/conversations/{conversation_id}/messages"
 ELEMENT = COLLECTION + "/{message_id}"
+_LOADING = Lock()
 
 os.environ.setdefault("POWERTOOLS_METRICS_NAMESPACE", "hotpartition")  # before anything counts
 
@@ -107,15 +110,19 @@ def find_function(function: str) -> Path:
 
 def load_handler(function: str) -> ModuleType:
     """Load a function's module, once, as its environment would with the variables that a stack with Redis sets."""
+    with _LOADING:  # else a second thread would find it half loaded
+        return _load(function)
+
+
+@cache
+def _load(function: str) -> ModuleType:
     name = f"{function}_handler"
-    if name not in sys.modules:
-        os.environ.setdefault("POWERTOOLS_SERVICE_NAME", function)
-        spec = importlib.util.spec_from_file_location(name, find_function(function) / "handler.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        os.environ["HOTPARTITION_REGISTRY_HOST"] = "-"
-        spec.loader.exec_module(module)
-        del os.environ["HOTPARTITION_REGISTRY_HOST"]
-    return sys.modules[name]
+    os.environ.setdefault("POWERTOOLS_SERVICE_NAME", function)
+    spec = importlib.util.spec_from_file_location(name, find_function(function) / "handler.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    os.environ["HOTPARTITION_REGISTRY_HOST"] = "-"
+    spec.loader.exec_module(module)
+    del os.environ["HOTPARTITION_REGISTRY_HOST"]
+    return module

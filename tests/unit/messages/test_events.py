@@ -10,15 +10,22 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
-from hotpartition_messages import api, read_requests, write_requests
-from hotpartition_messages.api import respond
-from support.builders import World, new_message
-from support.documents import check_described, description
-from support.events import COLLECTION, ELEMENT, FakeContext, load_handler, message_event
+from hotpartition_messages import api as problems
+from hotpartition_messages import read_requests, write_requests
+from support.documents import description
+from support.events import COLLECTION, ELEMENT, http_event, message_event
 
-from .test_requests import BAD_BODIES, BAD_PARAMETERS, BAD_TAGS, ID, PARSERS
+from .api import Api
+from .test_requests import BAD_BODIES, BAD_PARAMETERS, BAD_TAGS, ID
 
-ROUTES = {route: "read_messages" if route.startswith("GET") else "write_message" for route in PARSERS}
+REQUESTS = {
+    ("post", COLLECTION): write_requests.WriteRequest,
+    ("get", COLLECTION): read_requests.PageReadRequest,
+    ("get", ELEMENT): read_requests.MessageReadRequest,
+    ("patch", ELEMENT): write_requests.MessageEditRequest,
+    ("delete", ELEMENT): write_requests.MessageDeleteRequest,
+}
+"""The models that check each route's requests."""
 
 anything = st.text(max_size=12) | st.text(st.characters(codec=None, categories=["Cs", "Cc", "Lo", "So"]), max_size=4)
 
@@ -67,10 +74,9 @@ ids = odd("c", ID, ID.lower(), "018bcfe5-6800-7000-8000-000000000005")
 @st.composite
 def events(draw: st.DrawFn) -> dict[str, Any]:
     """An event of one of the routes, in which everything that a client decides may be odd."""
-    route = draw(st.sampled_from(sorted(ROUTES)))
-    names = [name for name in ("conversation_id", "message_id") if f"{{{name}}}" in route]
-    stage = draw(st.sampled_from(["$default", "v1", ""]))
-    path = draw(anything)
+    method, route = draw(st.sampled_from(sorted(REQUESTS)))
+    named = {name: draw(ids) for name in ("conversation_id", "message_id") if f"{{{name}}}" in route}
+    event = http_event(method.upper(), route, named, is_base64=draw(st.booleans()))
     optional = {
         "headers": draw(headers),
         "queryStringParameters": draw(queries),
@@ -78,74 +84,33 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
         "cookies": draw(st.none() | st.lists(anything, max_size=2)),
         "stageVariables": draw(st.none() | st.just({"a": "b"})),
     }
-    return {
-        "version": "2.0",
-        "routeKey": route,
-        "rawPath": path,
-        "rawQueryString": draw(anything),
-        "pathParameters": {name: draw(ids) for name in names},
-        "requestContext": {
-            "http": {"method": route.partition(" ")[0], "path": path, "sourceIp": "::1", "userAgent": draw(anything)},
-            "requestId": "r",
-            "routeKey": route,
-            "stage": stage,
-        },
-        "isBase64Encoded": draw(st.booleans()),
-        **{name: value for name, value in optional.items() if value is not None or draw(st.booleans())},
-    }
-
-
-def serve(event: dict[str, Any], world: World) -> dict[str, Any]:
-    """Let the function of the event's route respond to it."""
-    function = load_handler(ROUTES[event["routeKey"]])
-    is_write = ROUTES[event["routeKey"]] == "write_message"
-    if is_write:
-        routes = function.build_routes(world.writer(), world.changer(), world.telemetry)
-    else:
-        routes = function.build_routes(world.reader(), world.telemetry)
-    # Through JSON, as the runtime gets and gives it.
-    response = respond(routes, json.loads(json.dumps(event)), FakeContext())
-    result: dict[str, Any] = json.loads(json.dumps(response))
-    return result
+    for name, value in optional.items():
+        event.pop(name, None)
+        if value is not None or draw(st.booleans()):
+            event[name] = value
+    return {**event, "rawPath": draw(anything), "rawQueryString": draw(anything)}
 
 
 @settings(max_examples=150)
 @given(events())
 def test_odd_events_get_described_responses(event):
     """Odd ids, queries, headers, encodings and bodies, present, null or absent. What is acknowledged can be read."""
-    world = World()
-    world.writer().write(new_message(message_id=ID))
-    response = serve(event, world)
-    assert response["statusCode"] != 500
-    response["body"].encode()
-    check_described(event["routeKey"], response["statusCode"], response["headers"], response["body"])
-    if response["statusCode"] == 201:
-        stored = json.loads(response["body"])
-        found = serve(message_event(stored["conversation_id"], stored["message_id"]), world)
-        assert found["statusCode"] == 200
+    api = Api()
+    api.post(message_id=ID)
+    response = api.call(event)
+    assert response.status != 500
+    if response.status == 201:
+        stored = response.body
+        assert api.call(message_event(stored["conversation_id"], stored["message_id"])).status == 200
 
 
 @pytest.mark.parametrize("present", [{"pathParameters": None}, {}])
-@pytest.mark.parametrize("route_key", sorted(ROUTES))
-def test_an_event_without_path_parameters_is_refused(route_key, present):
+@pytest.mark.parametrize(("method", "route"), REQUESTS)
+def test_an_event_without_path_parameters_is_refused(method, route, present):
     """Nothing is read or written for a conversation without a name."""
-    event = {
-        "routeKey": route_key,
-        "requestContext": {"http": {"method": route_key.partition(" ")[0], "path": "/"}, "stage": "$default"},
-        "body": '{"sender":"a","body":"b"}',
-        **present,
-    }
-    assert serve(event, World())["statusCode"] in {400, 404}
-
-
-REQUESTS = {
-    ("post", COLLECTION): write_requests.WriteRequest,
-    ("get", COLLECTION): read_requests.PageReadRequest,
-    ("get", ELEMENT): read_requests.MessageReadRequest,
-    ("patch", ELEMENT): write_requests.MessageEditRequest,
-    ("delete", ELEMENT): write_requests.MessageDeleteRequest,
-}
-"""The models that check each route's requests."""
+    event = http_event(method.upper(), route, {"conversation_id": "c", "message_id": ID}, body='{"sender":"a"}')
+    del event["pathParameters"]
+    assert Api().call({**event, **present}).status in {400, 404}
 
 
 def operations():
@@ -191,7 +156,7 @@ def test_its_examples_are_what_it_describes():
                     schema = {**content["schema"], "components": description()["components"]}
                     Draft202012Validator(schema).validate(example["value"])
                     shown.add((name, int(status), example["value"]["title"], example["value"]["type"]))
-    kinds = [value for value in vars(api).values() if isinstance(value, api.ProblemKind)]
+    kinds = [value for value in vars(problems).values() if isinstance(value, problems.ProblemKind)]
     expected = {(k.name, int(k.status), k.members()["title"], k.members()["type"]) for k in kinds}
     assert expected - shown == {("no-such-resource", 404, "Not Found", "urn:hotpartition:no-such-resource")}
     assert shown <= expected

@@ -1,4 +1,7 @@
-"""Requests: what is taken, what is refused and how, and how little work a refusal takes."""
+"""Requests: what is taken, what is refused with which fields, and how little work a refusal takes.
+
+The sentences are in `transcripts/problems.txt`.
+"""
 
 import base64
 import json
@@ -15,32 +18,18 @@ from hotpartition_messages import requests
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.errors import NotTheSenderError
-from hotpartition_messages.keys import CONVERSATION_ID_RULE
-from hotpartition_messages.message_ids import MESSAGE_ID_RULE
 from hotpartition_messages.read_requests import parse_message_read, parse_page_read
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.requests import (
-    MAX_BODY_CHARACTERS,
-    MAX_PROBLEMS,
-    BodyTooLargeError,
-    ContentEncodingError,
-    parse_json,
-    parse_time_ms,
-)
-from hotpartition_messages.write_requests import parse_delete, parse_edit, parse_write
+from hotpartition_messages.requests import MAX_BODY_CHARACTERS, MAX_PROBLEMS, parse_json, parse_time_ms
+from hotpartition_messages.write_requests import parse_delete, parse_write
 from support.builders import message_id
-from support.events import COLLECTION, ELEMENT, delete_event, edit_event, message_event, page_event, post_event
+from support.events import delete_event, edit_event, message_event, page_event, post_event
+
+from .api import Api
 
 NOW_MS = 1_700_000_000_000
 ID = message_id(NOW_MS)
 CURSOR = build_cursor("c", Cursor(ID, NOW_MS), newest_first=True)
-PARSERS = {
-    f"POST {COLLECTION}": parse_write,
-    f"GET {COLLECTION}": parse_page_read,
-    f"GET {ELEMENT}": parse_message_read,
-    f"PATCH {ELEMENT}": parse_edit,
-    f"DELETE {ELEMENT}": parse_delete,
-}
 BAD_IDS = ["a#1", "#", "", "x" * 257, "é", "a b", "a/b", "a%2F", "a\x00", ".", "..", "a\n", "\ud800"]
 BAD_MESSAGE_IDS = [
     *("", "garbage", "a#b", "0" * 25, "0" * 27, "8" + "0" * 25, "U" * 26, "\u017f" * 26, "\ud800"),
@@ -60,14 +49,12 @@ BAD_PARAMETERS = {
 BAD_NUMBERS = ["NaN", "Infinity", "-Infinity", "1e999", "1e126", "1e-131", "9" * 39, "-" + "9" * 39]
 BAD_TAGS = ["", "1-abc", '"', "'x'", '"a" "b"', '"a",', '"a\x7f"', "\ud800"]
 BAD_BODIES = [None, "", "{", "not json", "[]", "null", "5", '"text"', "[" * 100_000, "\ufeff{}"]
-NOT_AN_OBJECT = {"body": "the request's body should be a JSON object"}
-
-
-def problems_of(event):
-    """What is wrong with a request, by field."""
-    with pytest.raises(InvalidRequestError) as caught:
-        PARSERS[event["routeKey"]](event)
-    return {problem.field: problem.message for problem in caught.value.problems}
+BAD_FIELDS = {
+    "sender": ("", "x" * 257, "\ud800", None, ["ann"]),
+    "expires_at": (5, "tomorrow", "2026-01-01T00:00:00", True, "0001-01-01T00:00:00Z"),
+    "attributes": (None, [], {"\ud800": 1}, {"": 1}),
+    "body": (None, 5, "\ud800"),
+}
 
 
 def post_with(**fields):
@@ -84,90 +71,62 @@ def post_nested(levels):
     return post_x("[" * lists + "]" * lists)
 
 
-def by_token(**claims):
-    """What API Gateway passes on of a token that it has verified."""
-    return {"jwt": {"claims": claims, "scopes": None}}
+def about(conversation_id, message_id):
+    """A request of each kind that names a message."""
+    edit = edit_event(conversation_id, message_id, {"body": "x"})
+    return message_event(conversation_id, message_id), edit, delete_event(conversation_id, message_id)
 
 
-@pytest.mark.parametrize(
-    ("event", "problems"),
-    [
-        *(
-            (event, {"conversation_id": f"should be {CONVERSATION_ID_RULE}"})
-            for wrong in BAD_IDS
-            for event in (
-                post_event(wrong, {"sender": "a", "body": "b"}),
-                *(page_event(wrong), message_event(wrong, ID)),
-                *(edit_event(wrong, ID, {"body": "x"}), delete_event(wrong, ID)),
-            )
-        ),
-        *(
-            (event, {"message_id": f"should be {MESSAGE_ID_RULE}"})
-            for wrong in BAD_MESSAGE_IDS
-            for event in (message_event("c", wrong), delete_event("c", wrong), post_with(message_id=wrong))
-        ),
-        *(
-            (event, NOT_AN_OBJECT)
-            for body in BAD_BODIES
-            for event in (post_event("c", body), edit_event("c", ID, body))
-        ),
-        *((post_event("c", body, is_base64=True), NOT_AN_OBJECT) for body in ("/////w==", "e30=*")),
-        (page_event("c", a="x"), {"a": "is unknown; allowed are limit, after, before, order, cursor, consistency"}),
-        (message_event("c", ID, utm="x"), {"utm": "is unknown; allowed are consistency"}),
-        (
-            post_event("c", {"sender": "a", "body": "b"}, query={"utm": "x"}),
-            {"utm": "is unknown; no query parameter is allowed here"},
-        ),
-    ],
-)
-def test_a_wrong_part_is_named_with_its_rule(event, problems):
-    """Ids on every route; a body as a whole, not the field of this name; a misspelt parameter with what there is."""
-    assert problems_of(event) == problems
+REFUSED = [
+    *((event, ["conversation_id"]) for wrong in BAD_IDS for event in about(wrong, ID)),
+    *((page_event(wrong), ["conversation_id"]) for wrong in BAD_IDS),
+    *((post_event(wrong, {"sender": "a", "body": "b"}), ["conversation_id"]) for wrong in BAD_IDS),
+    *((event, ["message_id"]) for wrong in BAD_MESSAGE_IDS for event in about("c", wrong)),
+    *((post_with(message_id=wrong), ["message_id"]) for wrong in BAD_MESSAGE_IDS),
+    *((post_event("c", body), ["body"]) for body in BAD_BODIES),
+    *((edit_event("c", ID, body), ["body"]) for body in (*BAD_BODIES, {}, {"body": None})),
+    *((post_event("c", body, is_base64=True), ["body"]) for body in ("/////w==", "e30=*")),
+    *((post_with(**{name: value}), [name]) for name, values in BAD_FIELDS.items() for value in values),
+    *((page_event("c", **{name: text}), [name]) for name, texts in BAD_PARAMETERS.items() for text in texts),
+    *((post_x(f"[1,{number}]"), ["attributes.x[1]"]) for number in BAD_NUMBERS),
+    *((delete_event("c", ID, if_match=tag), ["If-Match"]) for tag in BAD_TAGS),
+    *((post_nested(levels), ["attributes"]) for levels in (31, 500)),
+    (post_with(attributes={"x": ["\ud800"]}), ["attributes.x[0]"]),
+    (post_with(**{"\ud800": 1}), ["body"]),
+    (post_x("9" * 5000), ["body"]),
+    (edit_event("c", ID, {"attributes": None, "body": 5, "sender": "bob"}), ["body", "attributes", "sender"]),
+    (edit_event("c", ID, {"attributes": {"a": float("nan")}}), ["attributes.a"]),
+    (post_event("c", {}), ["sender", "body"]),
+    (
+        post_event("a#1", {"sender": 5, "body": None, "attributes": [], "message_id": 7, "extra": 1}),
+        ["conversation_id", "sender", "body", "message_id", "attributes", "extra"],
+    ),
+    (
+        page_event("a#1", limit=0, after="x", before="y", order="z", consistency="w"),
+        ["conversation_id", "limit", "after", "before", "order", "consistency"],
+    ),
+    (message_event("a#1", "x", consistency="w"), ["conversation_id", "message_id", "consistency"]),
+    (page_event("c", cursor="x", limit=0, after="now", colour="red"), ["limit", "after", "cursor", "colour"]),
+    (page_event("c", cursor=CURSOR, order="oldest", limit=0), ["limit", "cursor"]),
+    (page_event("d", cursor=CURSOR, limit=0), ["limit", "cursor"]),
+    (page_event("a#1", cursor="x"), ["conversation_id", "cursor"]),
+    (page_event("c", cursor="x", order="up"), ["order", "cursor"]),
+    (page_event("c", cursor=CURSOR, order="up"), ["order"]),
+]
 
 
-@pytest.mark.parametrize(
-    ("event", "fields"),
-    [
-        *((page_event("c", **{name: text}), [name]) for name, texts in BAD_PARAMETERS.items() for text in texts),
-        *((post_x(f"[1,{number}]"), ["attributes.x[1]"]) for number in BAD_NUMBERS),
-        *((delete_event("c", ID, if_match=tag), ["If-Match"]) for tag in BAD_TAGS),
-        *((post_with(sender=sender), ["sender"]) for sender in ("", "x" * 257, "\ud800", None, ["ann"])),
-        *((post_with(expires_at=at), ["expires_at"]) for at in (5, "tomorrow", "2026-01-01T00:00:00", True)),
-        (post_with(expires_at="0001-01-01T00:00:00Z"), ["expires_at"]),
-        *((post_nested(levels), ["attributes"]) for levels in (31, 500)),
-        (post_with(attributes={"\ud800": 1}), ["attributes"]),
-        (post_with(attributes={"x": ["\ud800"]}), ["attributes.x[0]"]),
-        (post_with(attributes={"": 1}), ["attributes"]),
-        (post_with(**{"\ud800": 1}), ["body"]),
-        (post_x("9" * 5000), ["body"]),
-        *((edit_event("c", ID, body), ["body"]) for body in ({}, {"body": None})),
-        (edit_event("c", ID, {"attributes": None, "body": 5, "sender": "bob"}), ["body", "attributes", "sender"]),
-        (edit_event("c", ID, {"attributes": {"a": float("nan")}}), ["attributes.a"]),
-        (post_event("c", {}), ["sender", "body"]),
-        (
-            post_event("a#1", {"sender": 5, "body": None, "attributes": [], "message_id": 7, "extra": 1}),
-            ["conversation_id", "sender", "body", "message_id", "attributes", "extra"],
-        ),
-        (
-            post_event("c", {"sender": "s", "message_id": "nope", "attributes": {"a": {"": 1}}}),
-            ["body", "message_id", "attributes.a"],
-        ),
-        (
-            page_event("a#1", limit=0, after="x", before="y", order="z", consistency="w"),
-            ["conversation_id", "limit", "after", "before", "order", "consistency"],
-        ),
-        (message_event("a#1", "x", consistency="w"), ["conversation_id", "message_id", "consistency"]),
-        (page_event("c", cursor="x", limit=0, after="now", colour="red"), ["limit", "after", "cursor", "colour"]),
-        (page_event("c", cursor=CURSOR, order="oldest", limit=0), ["limit", "cursor"]),
-        (page_event("d", cursor=CURSOR, limit=0), ["limit", "cursor"]),
-        (page_event("a#1", cursor="x"), ["conversation_id", "cursor"]),
-        (page_event("c", cursor="x", order="up"), ["order", "cursor"]),
-        (page_event("c", cursor=CURSOR, order="up"), ["order"]),
-    ],
-)
-def test_all_wrong_fields_are_named_at_once(event, fields):
-    """One round trip: checks of values and of shapes, of path, query and body."""
-    assert list(problems_of(event)) == fields
+@pytest.fixture(scope="module")
+def api():
+    """One for all: a request that is refused changes nothing."""
+    return Api()
+
+
+@pytest.mark.parametrize(("event", "fields"), REFUSED)
+def test_all_wrong_fields_are_named_at_once(api, event, fields):
+    """One round trip: checks of values and of shapes, of path, query and body. DynamoDB is not asked."""
+    response = api.call(event)
+    assert (response.status, [problem["field"] for problem in response.body["errors"]]) == (400, fields)
+    assert api.world.table.calls == []
 
 
 def test_the_first_wrong_fields_are_named_and_the_others_counted():
@@ -214,37 +173,34 @@ def test_tags_that_a_change_may_match(tags, wanted):
     assert parse_delete(delete_event("c", ID, if_match=tags)).if_match == wanted
 
 
-@pytest.mark.parametrize("authorizer", [by_token(sub="ann", aud="chat"), {"lambda": {"sub": "ann"}}])
-@pytest.mark.parametrize("fields", [{}, {"sender": "ann"}])
-def test_a_sender_is_the_callers(authorizer, fields):
-    """A token's claim, or what a Lambda authorizer passed on; the body may say the same."""
-    event = post_event("c", {"body": "hi", **fields}, authorizer=authorizer)
-    assert parse_write(event, sender_claim="sub").sender == "ann"
+def by_token(**claims):
+    """What API Gateway passes on of a token that it has verified."""
+    return {"jwt": {"claims": claims, "scopes": None}}
+
+
+NO_CLAIM = [
+    *(None, {}, {"jwt": None}, by_token(), by_token(sub=""), by_token(sub="x" * 257), by_token(name="ann")),
+    *({"lambda": {"sub": 5}}, {"lambda": None}, {"iam": {"userArn": "arn"}}),
+]
 
 
 @pytest.mark.parametrize(
-    ("body", "authorizer", "words"),
+    ("named", "authorizer", "is_taken"),
     [
-        *(
-            ({"sender": name, "body": "hi"}, by_token(sub="ann"), "or be left out")
-            for name in ("bob", "", None, ["ann"])
-        ),
-        *(
-            ({"sender": "ann", "body": "hi"}, authorizer, "the caller's sub should be a text")
-            for authorizer in (
-                *(None, {}, {"jwt": None}, by_token(), by_token(sub=""), by_token(sub="x" * 257)),
-                *(by_token(name="ann"), {"lambda": {"sub": 5}}, {"lambda": None}, {"iam": {"userArn": "arn"}}),
-            )
-        ),
+        *(({}, authorizer, True) for authorizer in (by_token(sub="ann", aud="chat"), {"lambda": {"sub": "ann"}})),
+        ({"sender": "ann"}, by_token(sub="ann"), True),
+        *(({"sender": name}, by_token(sub="ann"), False) for name in ("bob", "", None, ["ann"])),
+        *(({"sender": "ann"}, authorizer, False) for authorizer in NO_CLAIM),
     ],
 )
-def test_another_sender_is_refused(body, authorizer, words):
-    """Nor is what the body says taken for a claim that the caller lacks. Without the setting the body names it."""
-    event = post_event("c", body, authorizer=authorizer)
-    with pytest.raises(NotTheSenderError, match=words):
-        parse_write(event, sender_claim="sub")
-    if body["sender"] == "ann":
-        assert parse_write(event).sender == "ann"
+def test_a_sender_is_the_callers(named, authorizer, is_taken):
+    """A token's claim, or what a Lambda authorizer passed on; never what the body says where the claim is missing."""
+    event = post_event("c", {"body": "hi", **named}, authorizer=authorizer)
+    if is_taken:
+        assert parse_write(event, sender_claim="sub").sender == "ann"
+    else:
+        with pytest.raises(NotTheSenderError):
+            parse_write(event, sender_claim="sub")
 
 
 @pytest.mark.parametrize(
@@ -257,35 +213,25 @@ def test_a_body_is_json_whatever_its_type_says(content_type):
         assert parse_write(post_event("c", body, content_type=content_type, is_base64=is_base64)).body == "é"
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "br", "GZIP", "identity, gzip"])
-def test_an_encoded_body_is_refused_as_such(encoding):
-    """Not as broken JSON: the response says what to change."""
-    event = post_event("c", {"sender": "a", "body": "b"})
-    with pytest.raises(ContentEncodingError):
-        parse_write({**event, "headers": {"Content-Encoding": encoding}})
-    assert parse_write({**event, "headers": {"Content-Encoding": "identity"}}).body == "b"
-
-
 LONG = " " * MAX_BODY_CHARACTERS + "{}"
 
 
 @pytest.mark.parametrize(
-    ("event", "error"),
+    ("event", "status"),
     [
-        (post_event("c", LONG), BodyTooLargeError),
-        (post_event("c", base64.b64encode(LONG.encode()).decode(), is_base64=True), BodyTooLargeError),
-        *((post_x("[" + ",".join([each] * 410_000) + "]"), ItemTooLargeError) for each in ("1", "[]", '""')),
-        (post_x("[" + ",".join(['{"":{}}'] * 220_000) + "]"), ItemTooLargeError),
+        *(({**post_with(), "headers": {"content-encoding": name}}, 415) for name in ("br", "GZIP", "identity, gzip")),
+        (post_event("c", LONG), 413),
+        (post_event("c", base64.b64encode(LONG.encode()).decode(), is_base64=True), 413),
+        *((post_x("[" + ",".join([each] * 410_000) + "]"), 413) for each in ("1", "[]", '""')),
+        (post_x("[" + ",".join(['{"":{}}'] * 220_000) + "]"), 413),
     ],
-    ids=range(6),
+    ids=range(9),
 )
-def test_what_is_too_large_is_not_parsed(monkeypatch, event, error):
-    """Its length is enough to know, or its separators: more values than an item has bytes."""
+def test_what_cannot_become_an_item_is_not_parsed(monkeypatch, api, event, status):
+    """Its encoding, its length or its separators are enough to know: more values than an item has bytes."""
     texts = []
     monkeypatch.setattr(requests, "parse_json", lambda text: texts.append(text) or parse_json(text))
-    with pytest.raises(error):
-        parse_write(event)
-    assert texts == []
+    assert (api.call(event).status, texts) == (status, [])
 
 
 def test_the_largest_messages_are_taken_however_they_are_written():
@@ -293,18 +239,13 @@ def test_the_largest_messages_are_taken_however_they_are_written():
     length = (ITEM_LIMIT_BYTES - 500) // 4
     escaped = '{"sender":"a","body":"' + r"\u0001" * (4 * length) + '"}'
     assert parse_write(post_event("c", escaped)).body == "\x01" * (4 * length)
-    assert parse_write(post_event("c", {"sender": "a", "body": ",:[{" * length})).body == ",:[{" * length
+    separators = {**post_with(body=",:[{" * length), "headers": {"Content-Encoding": "identity"}}
+    assert parse_write(separators).body == ",:[{" * length
 
 
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**37), 10**37)
-    | st.floats(-1e9, 1e9, width=32)
-    | st.text("a,:[{é", max_size=8),
-    lambda inner: (
-        st.lists(inner, max_size=4) | st.dictionaries(st.text("ab,:", min_size=1, max_size=3), inner, max_size=4)
-    ),
+    st.none() | st.booleans() | st.integers(-(10**37), 10**37) | st.floats(-1e9, 1e9, width=32) | st.text("a,:[{é"),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab,:", min_size=1), inner, max_size=4),
     max_leaves=12,
 )
 
@@ -319,17 +260,15 @@ def test_attributes_are_measured_as_they_are_encoded(content):
 
 def test_encoding_ends_where_the_item_is_full():
     """The values behind are not looked at."""
-    seen = []
+    values = iter([10**37 + 1] * 400_000)
 
     class Counted(list):
         def __iter__(self):
-            for value in super().__iter__():
-                seen.append(value)
-                yield value
+            return values
 
     with pytest.raises(ItemTooLargeError):
-        encode_attributes({"x": Counted([10**37 + 1] * 400_000)})
-    assert len(seen) < ITEM_LIMIT_BYTES // 20
+        encode_attributes({"x": Counted()})
+    assert len(list(values)) > 400_000 - ITEM_LIMIT_BYTES // 20
 
 
 def test_a_path_is_put_together_only_for_what_is_refused():
@@ -370,15 +309,21 @@ def test_a_time_is_read_back_and_nothing_else_escapes(time_ms, text):
         ("1970-01-01T01:00:00.0001+01:00", 0),
         *(("1970-01-01T00:00:00.0014z", 1), ("1970-01-01T00:00:00.0019999999Z", 1)),
         ("1969-12-31T23:59:59.9995Z", -1),
-        *((text, None) for text in ("2026-W47-6T00:00Z", "2026-11-21", "20261121T000000Z", "2026-11-21T00:00:00")),
-        *((text, None) for text in ("2026-11-21 00:00:00Z", "9999-99-99T00:00:00Z", "2026-02-30T00:00:00Z", "")),
-        *((text, None) for text in ("1700000000000", "\u0662026-11-21T00:00:00Z", "tomorrow")),
     ],
 )
 def test_a_time_is_the_millisecond_that_it_lies_in(text, expected_ms):
-    """RFC 3339 with an offset, not all of ISO 8601: `after` 1.4 ms includes the id of 1 ms, `before` does not."""
-    if expected_ms is not None:
-        assert parse_time_ms(text) == expected_ms
-        return
+    """So `after` 1.4 ms includes the id of 1 ms, and `before` does not."""
+    assert parse_time_ms(text) == expected_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("2026-W47-6T00:00Z", "2026-11-21", "20261121T000000Z", "2026-11-21T00:00:00", "2026-11-21 00:00:00Z", ""),
+        *("9999-99-99T00:00:00Z", "2026-02-30T00:00:00Z", "1700000000000", "\u0662026-11-21T00:00:00Z", "tomorrow"),
+    ],
+)
+def test_other_times_are_refused(text):
+    """RFC 3339 with an offset, not all of ISO 8601."""
     with pytest.raises(ValueError, match="RFC 3339"):
         parse_time_ms(text)
