@@ -81,7 +81,7 @@ def test_learning_never_takes_anything_away():
 
 
 def test_what_was_learned_longest_ago_goes_first():
-    """What is in use stays, since it is learned again when its TTL ends. A look-up changes nothing, and draws nothing."""
+    """What is in use stays, since it is learned again when its TTL ends. A look-up changes and draws nothing."""
     draws = []
     cache = RouteCache(ttl_seconds=2.0, max_entries=2, random=lambda: draws.append(0) or 0.5)
     for name in ("a", "b", "a"):
