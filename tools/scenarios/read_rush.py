@@ -10,9 +10,10 @@ partitions, or because all environments wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import Any
 
 from hotpartition.core.errors import RetryLaterError
@@ -23,7 +24,7 @@ from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.figures import Bar, Latency, at_least, at_most
-from tools.world.clock import EPOCH_MS, Engine
+from tools.world.clock import EPOCH_MS
 from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.product import Parts
 from tools.world.run import MessageRun, Safety
@@ -40,6 +41,7 @@ SHARD_COUNT = 16
 """The consumer's decision for this number of pages."""
 PARTITIONS = 32
 PAGE_LIMIT = 50
+BODY = (600, 800)
 WRITTEN_FIRST = 200
 """Messages that the conversation holds when the rush begins."""
 ONSET = 1.0
@@ -90,31 +92,27 @@ class ReadRush:
 
     def scenario(self) -> Scenario:
         """Build the scenario that the other parts of the simulation know it by."""
-        flows = [
-            ConversationFlow(conversation_id=HOT, shape=constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
-            ConversationFlow(
-                conversation_id=HOT, shape=constant(self.writes_per_second * self.scale), body_bytes=BODY, start=ONSET
-            ),
-        ]
+        writes_per_second, limit = self.writes_per_second * self.scale, self.scale
         environments = FunctionConfig(concurrency=self.environments, warm=self.environments)
-        scaled = scale_reads(self.scale)
         # Reports are as many as the load asks for; at a shorter distance, nearly each page would send one.
-        del scaled["read_sampling_distance_rcu"]
-        consumer = Settings.defaults("consumer", **NAMES, **scaled)
+        hot_at_once_rcu = scale_reads(self.scale)["hot_at_once_rcu"]
+        consumer = Settings.defaults("consumer", **NAMES, hot_at_once_rcu=hot_at_once_rcu)
+        flows = (
+            ConversationFlow(conversation_id=HOT, shape=constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
+            ConversationFlow(conversation_id=HOT, shape=constant(writes_per_second), body_bytes=BODY, start=ONSET),
+        )
         return Scenario(
             name=self.name,
             description=self.description,
-            workload=Workload(tuple(flows)),
+            workload=Workload(flows),
             seconds=ONSET + self.seconds,
             onset=ONSET,
-            table=table_of(PARTITIONS, limit_wcu=1000.0 * self.scale, limit_rcu=3000.0 * self.scale),
+            table=table_of(PARTITIONS, limit_wcu=1000.0 * limit, limit_rcu=3000.0 * limit),
             writers=environments,
             reading=environments,
             settings=ProductSettings(consumer=consumer),
         )
 
-
-BODY = (600, 800)
 
 RUSHES = (
     ReadRush(
@@ -154,11 +152,6 @@ class Second:
     refused: int = 0
     fills: int = 0
 
-    @property
-    def dynamodb(self) -> int:
-        """Pages that were read for their request, through the cache or without."""
-        return max(0, self.offered - self.refused - self.l1 - self.redis - self.waited)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RushRun:
@@ -196,44 +189,28 @@ class RushRun:
     safety: Safety
 
 
-@dataclass(slots=True)
-class Tally:
-    """Counts pages, second by second of the rush."""
-
-    seconds: list[Second]
-    engine: Engine = field(init=False)
-    ages_ms: list[float] = field(default_factory=list)
-    latencies_ms: list[float] = field(default_factory=list)
-    read_at: dict[tuple[str, ...], float] = field(default_factory=dict)
-    """When the last read began that gave a page, by the sort keys on it; by the engine's clock."""
-
-    def at(self, time: float) -> Second:
-        """Find the counts of an instant."""
-        return self.seconds[min(max(0, int(time - ONSET)), len(self.seconds) - 1)]
+SAME = ("name", "description", "scale", "copies", "environments", "pages_per_second")
+"""What a run says as its rush does."""
 
 
-def observed(cache: type[ReadCache[ValueT]], tally: Tally) -> type[ReadCache[ValueT]]:
+def observed(cache: type[ReadCache[ValueT]], run: _RushRun) -> type[ReadCache[ValueT]]:
     """Build a cache that is counted by where its pages come from."""
 
     class ObservedCache(cache):  # type: ignore[misc,valid-type]  # mypy knows no class that comes as an argument
         def get(self, key: Key, load: Callable[[], tuple[ValueT, float]], **limits: Any) -> Cached[ValueT]:
-            began = tally.engine.now
+            second = run.second()
 
             def counted() -> tuple[ValueT, float]:
-                read_at = tally.engine.now
-                tally.at(read_at).fills += 1
+                read_at = run.engine.now
+                run.second().fills += 1
                 page, units = load()
-                tally.read_at[_content(page)] = read_at
+                run.read_at[_content(page)] = read_at
                 return page, units
 
             cached: Cached[ValueT] = super().get(key, counted, **limits)
-            second = tally.at(began)
-            match cached.origin:
-                case Origin.L1:
-                    second.l1 += 1
-                case Origin.REDIS:
-                    second.redis += 1
-            tally.ages_ms.append((tally.engine.now - tally.read_at[_content(cached.value)]) * 1000)
+            second.l1 += cached.origin is Origin.L1
+            second.redis += cached.origin is Origin.REDIS
+            run.ages_ms.append((run.engine.now - run.read_at[_content(cached.value)]) * 1000)
             return cached
 
     return ObservedCache
@@ -248,10 +225,13 @@ class _RushRun(MessageRun):
 
     def __init__(self, rush: ReadRush, seed: int, parts: Parts) -> None:
         self.rush = rush
-        self.tally = Tally([Second() for _ in range(int(rush.seconds + 0.999))])
-        parts = replace(parts, page_cache=observed(parts.page_cache, self.tally))
+        self.seconds = [Second() for _ in range(ceil(rush.seconds))]
+        self.ages_ms: list[float] = []
+        self.latencies_ms: list[float] = []
+        self.read_at: dict[tuple[str, ...], float] = {}
+        """When the last read began that gave a page, by the sort keys on it."""
+        parts = replace(parts, page_cache=observed(parts.page_cache, self))
         super().__init__(rush.scenario(), seed, Ours(), parts)
-        self.tally.engine = self.engine
         self.conversation = self.scenario.hot_conversation
         self.random = self.world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
@@ -260,55 +240,51 @@ class _RushRun(MessageRun):
 
     def result(self) -> RushRun:
         """Let it happen, and sum it up."""
-        engine, rush, scenario = self.engine, self.rush, self.scenario
+        engine, rush, seconds = self.engine, self.rush, self.seconds
         self._spread()
         self.start_clients()
         engine.at(ONSET, self._plan_page)
         if rush.is_watched:
-            self.strategy.start(self.world, scenario)
+            self.strategy.start(self.world, self.scenario)
             engine.at(ONSET, self._look_for_flag)
         engine.run_until(self.end)
-        counts = self.store.page_counts
-        throttled, rcu = counts.throttles, counts.rcu
-        commands = max(max(node.commands.values(), default=0) for node in self.redis.nodes)
-        copies = self._copies()
-        safety = self.judge()
-        seconds = self.tally.seconds
-        offered = sum(second.offered for second in seconds)
-        refused = sum(second.refused for second in seconds)
-        cached = sum(second.l1 + second.redis + second.waited for second in seconds)
+        counts, nodes = replace(self.store.page_counts), self.redis.nodes
+        commands = max(max(node.commands.values(), default=0) for node in nodes)
+        copies_at_end = self._copies()
+        total = {name: sum(getattr(second, name) for second in seconds) for name in Second.__slots__}
+        offered, refused = total["offered"], total["refused"]
+        same: dict[str, Any] = {name: getattr(rush, name) for name in SAME}
         return RushRun(
-            name=rush.name,
-            description=rush.description,
-            scale=rush.scale,
-            copies=rush.copies,
-            environments=rush.environments,
-            pages_per_second=rush.pages_per_second,
+            **same,
             writes_per_second=rush.writes_per_second * rush.scale,
             seconds=tuple(seconds),
             found_seconds=self.found_seconds,
-            copies_at_end=copies,
+            copies_at_end=copies_at_end,
             served_after_seconds=_served_after(seconds),
             offered=offered,
-            from_l1=sum(second.l1 for second in seconds),
-            from_redis=sum(second.redis for second in seconds),
-            from_waiting=sum(second.waited for second in seconds),
-            from_dynamodb=offered - refused - cached,
+            from_l1=total["l1"],
+            from_redis=total["redis"],
+            from_waiting=total["waited"],
+            from_dynamodb=offered - refused - total["l1"] - total["redis"] - total["waited"],
             refused=refused,
             refused_share=round(refused / offered, 6),
-            fills_per_second=round(sum(second.fills for second in seconds) / rush.seconds, 3),
+            fills_per_second=round(total["fills"] / rush.seconds, 3),
             most_fills_in_a_second=max(second.fills for second in seconds),
-            throttled_queries=throttled,
-            read_units_per_second=round(rcu / rush.seconds, 1),
-            age_ms=Latency.of(self.tally.ages_ms),
-            latency_ms=Latency.of(self.tally.latencies_ms),
+            throttled_queries=counts.throttles,
+            read_units_per_second=round(counts.rcu / rush.seconds, 1),
+            age_ms=Latency.of(self.ages_ms),
+            latency_ms=Latency.of(self.latencies_ms),
             busiest_node_commands_per_second=commands,
             busiest_node_share=round(commands / COMMANDS_PER_SECOND, 4),
-            busiest_node_bytes_per_second=max(max(node.sent.values(), default=0) for node in self.redis.nodes),
+            busiest_node_bytes_per_second=max(max(node.sent.values(), default=0) for node in nodes),
             writes_stored=self.meter.stored_count,
             writes_failed=self.meter.failed,
-            safety=safety,
+            safety=self.judge(),
         )
+
+    def second(self) -> Second:
+        """Find the counts of this moment."""
+        return self.seconds[min(max(0, int(self.engine.now - ONSET)), len(self.seconds) - 1)]
 
     def _spread(self) -> None:
         """Raise the conversation to N, and mark it read-hot, where the functions look for it."""
@@ -335,7 +311,7 @@ class _RushRun(MessageRun):
 
     def _read_page(self) -> None:
         began = self.engine.now
-        second = self.tally.at(began)
+        second = self.second()
         second.offered += 1
         place = second.offered
         request = PageRequest(self.conversation, limit=PAGE_LIMIT)
@@ -344,7 +320,7 @@ class _RushRun(MessageRun):
         except (RetryLaterError, TooManyRequestsError):
             second.refused += 1
             return
-        self.tally.latencies_ms.append((self.engine.now - began) * 1000)
+        self.latencies_ms.append((self.engine.now - began) * 1000)
         if place % JUDGED_EVERY == 0 and isinstance(page, PageResult):
             # One that no cache may have served promises nothing of its age.
             bound = self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS
@@ -366,32 +342,26 @@ def _served_after(seconds: Sequence[Second]) -> float | None:
 
 def judge(runs: Sequence[RushRun], *, bound_ms: float) -> list[Bar]:
     """Hold runs against the bars."""
-    bars = []
-    for run in runs:
-        name = run.name
-        if run.found_seconds and not run.copies:
-            after = at_most(f"{name}: until all is served", run.served_after_seconds, SERVED_AFTER_SECONDS, "s")
-            bars += [after, at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms, "ms")]
-            continue
-        if not run.copies:
-            bars.append(at_least(f"{name}: share refused", run.refused_share, LEAST_REFUSED_SHARE, "of the pages"))
-            continue
-        bars += [
-            at_most(f"{name}: pages refused", run.refused, MOST_REFUSED, "pages"),
-            at_most(f"{name}: queries throttled", run.throttled_queries, 0, "queries"),
-            at_most(f"{name}: fills", run.most_fills_in_a_second, MOST_FILLS_PER_SECOND, "in any second"),
-            at_most(f"{name}: age of what was served, p99", run.age_ms.p99, STALENESS_P99_MS, "ms"),
-            at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms, "ms"),
-            at_most(
-                f"{name}: history checker's findings",
-                sum(run.safety.found.values()),
-                0,
-                "messages",
-            ),
-        ]
-        share = run.busiest_node_share
-        bars.append(at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s"))
-    return bars
+    return [bar for run in runs for bar in _bars(run, bound_ms)]
+
+
+def _bars(run: RushRun, bound_ms: float) -> Iterator[Bar]:
+    name = run.name
+    oldest = at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms, "ms")
+    if run.copies:
+        found, share = sum(run.safety.found.values()), run.busiest_node_share
+        yield at_most(f"{name}: pages refused", run.refused, MOST_REFUSED, "pages")
+        yield at_most(f"{name}: queries throttled", run.throttled_queries, 0, "queries")
+        yield at_most(f"{name}: fills", run.most_fills_in_a_second, MOST_FILLS_PER_SECOND, "in any second")
+        yield at_most(f"{name}: age of what was served, p99", run.age_ms.p99, STALENESS_P99_MS, "ms")
+        yield oldest
+        yield at_most(f"{name}: history checker's findings", found, 0, "messages")
+        yield at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s")
+    elif run.found_seconds:
+        yield at_most(f"{name}: until all is served", run.served_after_seconds, SERVED_AFTER_SECONDS, "s")
+        yield oldest
+    else:
+        yield at_least(f"{name}: share refused", run.refused_share, LEAST_REFUSED_SHARE, "of the pages")
 
 
 def bound_ms() -> float:

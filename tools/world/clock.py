@@ -11,10 +11,10 @@ for the thaw; when it dies they never come, as for any process that is killed.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future
+from concurrent.futures import FIRST_COMPLETED, Executor, Future
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 
@@ -47,19 +47,26 @@ class Process:
         return not self.tasks
 
 
-class Task:
-    """A greenlet that runs one piece of work after the other, and belongs to a process while it does."""
+class Task(greenlet):  # type: ignore[misc]
+    """Runs one piece of work after the other, and belongs to a process while it does."""
 
-    __slots__ = ("greenlet", "process", "work")
+    work: Work
+    process: Process
 
-    def __init__(self) -> None:
-        self.process: Process | None = None
-        self.work: Work = _nothing
-        self.greenlet: Any = None
+    def __init__(self, hub: greenlet, spare: list[Task]) -> None:
+        super().__init__(parent=hub)
+        self._spare = spare
 
-
-def _nothing() -> None:
-    """Do nothing."""
+    def run(self) -> None:
+        """Run its work, and then that of the next ones: a new greenlet costs more than ten switches."""
+        while True:
+            try:
+                self.work()
+            finally:
+                self.process.tasks.pop(self, None)
+                del self.work
+            self._spare.append(self)
+            self.parent.switch()
 
 
 class Engine:
@@ -70,10 +77,11 @@ class Engine:
         self._heap: list[tuple[float, int, Work]] = []
         self._sequence = 0
         self._hub = getcurrent()
-        self._running: Task | None = None
-        self._spare: list[Task] = []
+        self._immortal = Process()
+        """Of tasks that belong to no other."""
         self._tasks: list[Task] = []
-        self._failure: BaseException | None = None
+        self._spare: list[Task] = []
+        """Those that have no work."""
 
     def now_ms(self) -> int:
         """Return the true time, Unix ms."""
@@ -89,38 +97,16 @@ class Engine:
         self._sequence += 1
         heappush(self._heap, (self.now + seconds, self._sequence, work))
 
-    def spawn(self, work: Work, process: Process | None = None) -> Task:
+    def spawn(self, work: Work, process: Process | None = None) -> None:
         """Start a task, now, after what is already planned for now; its work may block."""
-        task = self._spare.pop() if self._spare else self._create_task()
-        task.work = work
-        task.process = process
-        if process is not None:
-            process.tasks[task] = None
-        self.after(0.0, self._resumption(task))
-        return task
-
-    def _create_task(self) -> Task:
-        task = Task()
-        task.greenlet = greenlet(lambda: self._loop(task), self._hub)
-        self._tasks.append(task)
-        return task
-
-    def _loop(self, task: Task) -> None:
-        """Run a task's work, and then that of the next ones: a new greenlet costs more than all its switches."""
-        while True:
-            try:
-                task.work()
-            except GreenletExit:
-                return
-            except BaseException as error:  # noqa: BLE001 - a bug in what runs: the run ends with it
-                self._failure = error
-                return
-            finally:
-                if task.process is not None:
-                    task.process.tasks.pop(task, None)
-                task.work, task.process = _nothing, None
-            self._spare.append(task)
-            self._hub.switch()
+        if self._spare:
+            task = self._spare.pop()
+        else:
+            task = Task(self._hub, self._spare)
+            self._tasks.append(task)
+        task.work, task.process = work, process or self._immortal
+        task.process.tasks[task] = None
+        self.after(0.0, partial(self._resume, task))
 
     def run_until(self, end: float) -> None:
         """Let everything happen that is planned up to an instant. What a task's work raises is raised here."""
@@ -129,8 +115,6 @@ class Engine:
             time, _, work = heappop(heap)
             self.now = time
             work()
-            if self._failure is not None:
-                raise self._failure
         self.now = max(self.now, end)
 
     def run_while(self, is_awaited: Callable[[], object], seconds: float) -> None:
@@ -160,7 +144,7 @@ class Engine:
     def close(self) -> None:
         """End all tasks, wherever they wait: what a suspended greenlet refers to is never freed otherwise."""
         for task in self._tasks:
-            task.greenlet.throw(GreenletExit)
+            task.throw(GreenletExit)
         self._tasks.clear()
         self._spare.clear()
         self._heap.clear()
@@ -196,19 +180,21 @@ class Engine:
         result: ResultT = outcome[0]
         return result
 
-    def wait(self, is_done: Callable[[Work], bool], timeout: float | None) -> None:
-        """Block until `is_done` says so; it is given what to call when it may have changed."""
+    def wait(self, futures: Collection[Future[Any]], timeout: float | None) -> None:
+        """Block until one of several futures is done, or time is up."""
+        if any(future.done() for future in futures):
+            return
         resume = self._resumption()
         is_woken = False
 
-        def wake() -> None:
+        def wake(_: object = None) -> None:
             nonlocal is_woken
             if not is_woken:
                 is_woken = True
                 self.after(0.0, resume)
 
-        if is_done(wake):
-            return
+        for future in futures:
+            future.add_done_callback(wake)
         if timeout is not None:
             self.after(timeout, wake)
         self._hub.switch()
@@ -228,104 +214,50 @@ class Engine:
 
     def kill(self, process: Process) -> None:
         """End a process; its tasks never run again. Not to be called from one of them: plan it with `after`."""
-        process.is_alive = False
+        process.is_alive = process.frozen = False
         process.parked.clear()
         for task in list(process.tasks):
             # So that nothing is left to chance (the garbage collector's), they end here; nobody hears of it.
-            task.greenlet.throw(GreenletExit)
+            task.throw(GreenletExit)
         process.tasks.clear()
 
-    def _resumption(self, task: Task | None = None) -> Work:
-        """Build what lets a task (the running one, if none is named) go on where it blocks."""
-        blocked = task or self._running
-        if blocked is None:
+    def _resumption(self) -> Work:
+        """Build what lets the running task go on where it blocks."""
+        task = getcurrent()
+        if task is self._hub:
             raise RuntimeError("only a task can block")
-        process = blocked.process
-        if process is None:
-            return partial(self._switch_to, blocked)
-        return partial(self._resume, blocked, process)
+        return partial(self._resume, task)
 
-    def _resume(self, task: Task, process: Process) -> None:
-        if not process.is_alive:
-            return
+    def _resume(self, task: Task) -> None:
+        process = task.process
         if process.frozen:
-            process.parked.append(partial(self._resume, task, process))
-        else:
-            self._switch_to(task)
-
-    def _switch_to(self, task: Task) -> None:
-        self._running = task
-        task.greenlet.switch()
-        self._running = None
+            process.parked.append(partial(self._resume, task))
+        elif process.is_alive:
+            task.switch()
 
 
 class SimulatedFuture(Future[ResultT]):
-    """A future whose waiters are tasks, one at a time; without threads it needs none of the usual one's locks."""
+    """A future whose waiters are tasks."""
 
     def __init__(self, engine: Engine) -> None:
+        super().__init__()
         self._engine = engine
-        self._is_running = self._is_over = self._is_cancelled = False
-        self._outcome: tuple[Any, BaseException | None] = (None, None)
-        self.wake: Work = _nothing
-        """What its waiter is woken by."""
-        self._callbacks: list[Callable[[Future[ResultT]], object]] = []
-
-    def done(self) -> bool:
-        """Implement `Future.done`."""
-        return self._is_over
-
-    def add_done_callback(self, fn: Callable[[Future[ResultT]], object]) -> None:
-        """Implement `Future.add_done_callback`."""
-        if self._is_over:
-            fn(self)
-        else:
-            self._callbacks.append(fn)
-
-    def cancel(self) -> bool:
-        """Implement `Future.cancel`."""
-        if not self._is_running and not self._is_over:
-            self._is_cancelled = True
-            self._end(None, CancelledError())
-        return self._is_cancelled
-
-    def set_running_or_notify_cancel(self) -> bool:
-        """Implement `Future.set_running_or_notify_cancel`."""
-        self._is_running = not self._is_cancelled
-        return self._is_running
-
-    def set_result(self, result: ResultT) -> None:
-        """Implement `Future.set_result`."""
-        self._end(result, None)
-
-    def set_exception(self, exception: BaseException | None) -> None:
-        """Implement `Future.set_exception`."""
-        self._end(None, exception)
-
-    def _end(self, result: ResultT | None, exception: BaseException | None) -> None:
-        self._is_over = True
-        self._outcome = result, exception
-        self.wake()
-        for callback in self._callbacks:
-            callback(self)
 
     def result(self, timeout: float | None = None) -> ResultT:
         """Return the result, once it is there."""
-        exception = self.exception(timeout)
-        if exception is None:
-            return cast("ResultT", self._outcome[0])
+        self._engine.wait((self,), timeout)
         try:
-            raise exception
+            return super().result(0)
         finally:
             # As the usual future does: an error in a frame of its own traceback is a circle.
-            del self, exception
+            del self
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Return what went wrong, once it is over."""
-        if not self._is_over:
-            wait_for(self._engine, (self,), timeout=timeout)
-        if not self._is_over:
-            raise TimeoutError
-        return self._outcome[1]
+
+class WaitResult(NamedTuple):
+    """What `concurrent.futures.wait` returns. Lists: a set of futures would be ordered by their addresses."""
+
+    done: list[SimulatedFuture[Any]]
+    not_done: list[SimulatedFuture[Any]]
 
 
 def wait_for(
@@ -337,27 +269,11 @@ def wait_for(
     """Wait for the first of several futures, as `concurrent.futures.wait` does; for more it is a `ValueError`."""
     if return_when != FIRST_COMPLETED:
         raise ValueError("only the first one can be waited for")
-
-    def is_done(wake: Work) -> bool:
-        if any(future.done() for future in futures):
-            return True
-        for future in futures:
-            future.wake = wake
-        return False
-
-    engine.wait(is_done, timeout)
-    # Lists: a set of futures would be ordered by their addresses.
+    engine.wait(futures, timeout)
     result = WaitResult([], [])
     for future in futures:
         result[not future.done()].append(future)
     return result
-
-
-class WaitResult(NamedTuple):
-    """What `concurrent.futures.wait` returns."""
-
-    done: list[SimulatedFuture[Any]]
-    not_done: list[SimulatedFuture[Any]]
 
 
 class SimulatedExecutor(Executor):

@@ -6,7 +6,7 @@ Items keep their size and what they were: a reader sees each as it was at the in
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any, NamedTuple
@@ -31,6 +31,7 @@ Request = Mapping[str, Any]
 PAGE_BYTES = 1_000_000
 KEYS_PER_BATCH, ITEMS_PER_BATCH, ACTIONS_PER_TRANSACTION = 100, 25, 100
 TRANSACTION_FACTOR = 2
+THROTTLED = "ProvisionedThroughputExceededException"
 HISTORY_SECONDS = 10.0
 """How long an item remembers what it was: more than any lag."""
 _NO_SORT_KEY = ""
@@ -58,6 +59,10 @@ class Version(NamedTuple):
         while state is not None and state.written_at > until:
             state = state.before
         return state if state is not None and state.item is not None else None
+
+    def has(self, *names: str) -> bool:
+        """Say whether there is an item with all these attributes."""
+        return self.item is not None and all(name in self.item for name in names)
 
 
 @dataclass(slots=True)
@@ -142,28 +147,31 @@ class Table:
             known = known._replace(before=None)
         if size_bytes is None:
             size_bytes = _size(item)
-        collection.versions[sort_key] = Version(item, size_bytes, now, known)
+        version = collection.versions[sort_key] = Version(item, size_bytes, now, known)
         for name, (hashes, ranges) in self.indexes.items():
-            if item is not None and all(key in item for key in (*hashes, *ranges)):
+            if version.has(*hashes, *ranges):
                 self._indexed[name][place] = None
 
-    def indexed(self, name: str, until: float) -> Iterator[Item]:
-        """Yield the items that an index has."""
+    def indexed(self, name: str, until: float) -> Iterator[Version]:
+        """Yield what an index has."""
         hashes, ranges = self.indexes[name]
         for key, sort_key in self._indexed[name]:
             version = self.collections[key].versions[sort_key].seen(until)
-            item = None if version is None else version.item
-            if item is not None and all(each in item for each in (*hashes, *ranges)):
-                yield item
+            if version is not None and version.has(*hashes, *ranges):
+                yield version
 
-    def items(self, until: float = inf) -> Iterator[Item]:
-        """Yield all items, in the order of a scan."""
+    def versions(self, until: float = inf) -> Iterator[Version]:
+        """Yield everything, in the order of a scan."""
         for key in sorted(self.collections):
             collection = self.collections[key]
             for sort_key in collection.order:
                 version = collection.versions[sort_key].seen(until)
-                if version is not None and version.item is not None:
-                    yield version.item
+                if version is not None:
+                    yield version
+
+    def items(self) -> Iterator[Item]:
+        """Yield all items, in the order of a scan."""
+        return (version.item or {} for version in self.versions())
 
 
 class _Change(NamedTuple):
@@ -195,7 +203,9 @@ class DynamoDB:
     def __init__(self, gate: Gate | None = None) -> None:
         self.gate = gate or Gate()
         self.tables: dict[str, Table] = {}
-        self._operations: Mapping[str, Callable[[Request, float, float], Response]] = {
+        self._now, self._seen_until = 0.0, inf
+        """Of the request that happens."""
+        self._operations: Mapping[str, Callable[[Request], Response]] = {
             "CreateTable": self._create_table,
             "DescribeTable": self._describe_table,
             "DeleteTable": self._delete_table,
@@ -217,8 +227,9 @@ class DynamoDB:
         Raises:
             DynamoDBError: it is refused.
         """
+        self._now, self._seen_until = now, seen_until
         try:
-            return self._operations[operation](request, now, seen_until)
+            return self._operations[operation](request)
         except ExpressionError as error:
             raise _invalid(str(error)) from error
 
@@ -231,27 +242,24 @@ class DynamoDB:
 
     # Tables.
 
-    def _create_table(self, request: Request, now: float, seen_until: float) -> Response:
+    def _create_table(self, request: Request) -> Response:
         self.tables[request["TableName"]] = Table(request)
-        return {"TableDescription": self._describe_table(request, now, seen_until)["Table"]}
+        return {"TableDescription": self._describe_table(request)["Table"]}
 
-    def _describe_table(self, request: Request, now: float, seen_until: float) -> Response:
-        del now, seen_until
+    def _describe_table(self, request: Request) -> Response:
         return {"Table": {**self.table(request).description, "TableStatus": "ACTIVE"}}
 
-    def _delete_table(self, request: Request, now: float, seen_until: float) -> Response:
-        del now, seen_until
+    def _delete_table(self, request: Request) -> Response:
         return {"TableDescription": dict(self.tables.pop(self.table(request).name).description)}
 
     # Writes.
 
-    def _write(self, request: Request, now: float, seen_until: float) -> Response:
-        del seen_until
+    def _write(self, request: Request) -> Response:
         change = self._prepare(request)
         self._admit(change)
         if change.failure is not None:
             raise DynamoDBError("ConditionalCheckFailedException", "The conditional request failed", **change.failure)
-        self._commit(change, now)
+        self._commit(change)
         response = _consumed(request, change.units)
         old = {} if change.old is None else change.old.item or {}
         returned = {
@@ -273,38 +281,30 @@ class DynamoDB:
         if condition is not None and not parse_condition(condition, names)(known, values):
             is_shown = known and request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
             failure = {"Item": dict(known)} if is_shown else {}
-        new, updated = self._changed(table, request, known, names, values, is_failed=failure is not None)
+        new: Item | None = request.get("Item")
+        updated: tuple[str, ...] = ()
+        if "UpdateExpression" in request:
+            update = parse_update(request["UpdateExpression"], names)
+            updated = update.names
+            if not set(updated).isdisjoint(table.key_names):
+                raise _invalid("One or more parameter values were invalid: Cannot update attribute of the key")
+            new = update.apply(known or request["Key"], values) if failure is None else known or None
         if is_check:
-            new = old.item if old is not None else None
+            new = known or None
         return _Change(table, place, old, new, _size(new), updated, failure, is_check)
-
-    def _changed(
-        self, table: Table, request: Request, known: Item, names: Names, values: Values, *, is_failed: bool
-    ) -> tuple[Item | None, tuple[str, ...]]:
-        if "Item" in request:
-            return request["Item"], ()
-        if "UpdateExpression" not in request:
-            return None, ()
-        update = parse_update(request["UpdateExpression"], names)
-        if any(name in table.key_names for name in update.names):
-            raise _invalid("One or more parameter values were invalid: Cannot update attribute of the key")
-        if is_failed:
-            return known or None, update.names
-        return update.apply(known or request["Key"], values), update.names
 
     def _admit(self, change: _Change) -> None:
         reason = self.gate.refuse_write(change.partition_key, change.units)
         if reason is not None:
             raise throttled(reason)
 
-    def _commit(self, change: _Change, now: float, factor: float = 1.0) -> None:
+    def _commit(self, change: _Change, factor: float = 1.0) -> None:
         if change.is_check or (change.old is None and change.new is None):
             return
-        change.table.keep(change.place, change.new, now, change.size_bytes)
+        change.table.keep(change.place, change.new, self._now, change.size_bytes)
         self.gate.kept(change.table, None if change.old is None else change.old.item, change.new, factor * change.units)
 
-    def _write_batch(self, request: Request, now: float, seen_until: float) -> Response:
-        del seen_until
+    def _write_batch(self, request: Request) -> Response:
         if not 1 <= sum(map(len, request["RequestItems"].values())) <= ITEMS_PER_BATCH:
             raise _invalid("Too many items requested for the BatchWriteItem call")
         left: dict[str, list[Any]] = {}
@@ -317,11 +317,10 @@ class DynamoDB:
                 except DynamoDBError:
                     left.setdefault(name, []).append(action)
                 else:
-                    self._commit(change, now)
+                    self._commit(change)
         return {"UnprocessedItems": left}
 
-    def _write_together(self, request: Request, now: float, seen_until: float) -> Response:
-        del seen_until
+    def _write_together(self, request: Request) -> Response:
         changes = []
         for action in request["TransactItems"]:
             ((kind, asked),) = action.items()
@@ -334,34 +333,44 @@ class DynamoDB:
         if any(change.failure is not None for change in changes):
             raise cancelled([_reason(change.failure) for change in changes])
         for change in changes:
-            self._commit(change, now, TRANSACTION_FACTOR)
+            self._commit(change, TRANSACTION_FACTOR)
         return {}
 
     # Reads.
 
-    def _get(self, request: Request, now: float, seen_until: float) -> Response:
-        del now
-        item, units = self._find(request, seen_until)
-        reason = self.gate.refuse_read(_text(self.table(request), request["Key"]), units, is_query=False)
-        if reason is not None:
-            raise throttled(reason)
+    def _until(self, request: Request) -> float:
+        """Return up to when a read sees what was written."""
+        return inf if request.get("ConsistentRead", False) else self._seen_until
+
+    def _get(self, request: Request) -> Response:
+        item, units = self._read_one(request)
         response = _consumed(request, units)
         return response if item is None else {"Item": item, **response}
 
-    def _find(self, request: Request, seen_until: float) -> tuple[Response | None, float]:
-        """Find an item that is asked for, and the units that it takes to read it."""
-        table, is_strong = self.table(request), request.get("ConsistentRead", False)
+    def _read_one(self, request: Request, factor: float = 1.0) -> tuple[Response | None, float]:
+        """Read an item that is asked for; return it, and the units that were taken for it.
+
+        Raises:
+            DynamoDBError: there is no such key, or it is throttled.
+        """
+        table = self.table(request)
         if request["Key"].keys() != set(table.key_names):
             raise _invalid("The provided key element does not match the schema")
-        place = table.place_of(request["Key"])
-        collection = table.collections.get(place[0])
-        version = None if collection is None else collection.versions.get(place[1])
-        seen = None if version is None else version.seen(inf if is_strong else seen_until)
-        item = None if seen is None else _shaped(request, seen.item or {})
-        return item, read_units(0 if seen is None else seen.size_bytes, is_strong=is_strong)
+        key, sort_key = table.place_of(request["Key"])
+        collection = table.collections.get(key)
+        version = None if collection is None else collection.versions.get(sort_key)
+        seen = None if version is None else version.seen(self._until(request))
+        size_bytes = 0 if seen is None else seen.size_bytes
+        units = factor * read_units(size_bytes, is_strong=request.get("ConsistentRead", False))
+        self._admit_read(str(key), units, is_query=False)
+        return None if seen is None else _shaped(request, seen.item or {}), units
 
-    def _get_batch(self, request: Request, now: float, seen_until: float) -> Response:
-        del now
+    def _admit_read(self, partition_key: str, units: float, *, is_query: bool) -> None:
+        reason = self.gate.refuse_read(partition_key, units, is_query=is_query)
+        if reason is not None:
+            raise throttled(reason)
+
+    def _get_batch(self, request: Request) -> Response:
         if not 1 <= sum(len(asked["Keys"]) for asked in request["RequestItems"].values()) <= KEYS_PER_BATCH:
             raise _invalid("Too many items requested for the BatchGetItem call")
         found: dict[str, list[Any]] = {}
@@ -371,9 +380,11 @@ class DynamoDB:
             found[name] = []
             total = 0.0
             for key in asked["Keys"]:
-                one = {**asked, "TableName": name, "Key": key}
-                item, units = self._find(one, seen_until)
-                if self.gate.refuse_read(_text(self.table(one), key), units, is_query=False) is not None:
+                try:
+                    item, units = self._read_one({**asked, "TableName": name, "Key": key})
+                except DynamoDBError as error:
+                    if error.code != THROTTLED:
+                        raise
                     left.setdefault(name, {**asked, "Keys": []})["Keys"].append(key)
                     continue
                 total += units
@@ -383,31 +394,26 @@ class DynamoDB:
         response: Response = {"Responses": found, "UnprocessedKeys": left}
         return {**response, "ConsumedCapacity": consumed} if consumed else response
 
-    def _get_together(self, request: Request, now: float, seen_until: float) -> Response:
-        del now
+    def _get_together(self, request: Request) -> Response:
         responses = []
         for action in request["TransactItems"]:
-            asked = {**action["Get"], "ConsistentRead": True}
-            item, units = self._find(asked, seen_until)
-            reason = self.gate.refuse_read(
-                _text(self.table(asked), asked["Key"]), TRANSACTION_FACTOR * units, is_query=False
-            )
-            if reason is not None:
-                raise cancelled([{"Code": "ThrottlingError", "Message": reason}])
+            try:
+                item, _ = self._read_one({**action["Get"], "ConsistentRead": True}, TRANSACTION_FACTOR)
+            except DynamoDBError as error:
+                if error.code != THROTTLED:
+                    raise
+                raise cancelled([{"Code": "ThrottlingError"}]) from error
             responses.append({} if item is None else {"Item": item})
         return {"Responses": responses}
 
-    def _query(self, request: Request, now: float, seen_until: float) -> Response:
-        del now
+    def _query(self, request: Request) -> Response:
         table, values = self.table(request), request.get("ExpressionAttributeValues", {})
-        names, is_strong = _names(request), request.get("ConsistentRead", False)
-        until = inf if is_strong else seen_until
         if request.get("Limit", 1) < 1:
             raise _invalid("Limit must be greater than or equal to 1")
-        terms = parse_key_condition(request["KeyConditionExpression"], names)
+        terms = parse_key_condition(request["KeyConditionExpression"], _names(request))
         bounds = {term.name: (term.operator, [rank(_bound(values, name)) for name in term.values]) for term in terms}
         if "IndexName" in request:
-            return self._query_index(table, request, bounds, until)
+            return self._query_index(table, request, bounds)
         operator, (key, *_) = bounds.pop(table.partition_key, ("", [None]))
         if operator != "=" or bounds.keys() - {table.sort_key}:
             raise _invalid("Query condition missed key schema element or names another attribute")
@@ -420,16 +426,13 @@ class DynamoDB:
                 first = max(first, bisect_right(collection.order, start))
             else:
                 last = min(last, bisect_left(collection.order, start))
-        places = range(first, last) if is_forward else range(last - 1, first - 1, -1)
+        places, until = range(first, last) if is_forward else range(last - 1, first - 1, -1), self._until(request)
         seen = (collection.versions[collection.order[place]].seen(until) for place in places)
-        page = _page(request, (version for version in seen if version is not None), table.key_names)
-        units = read_units(page.size_bytes, is_strong=is_strong)
-        reason = self.gate.refuse_read(str(key), units, is_query=True)
-        if reason is not None:
-            raise throttled(reason)
-        return {**page.response, **_consumed(request, units)}
+        response, units = _page(request, (version for version in seen if version is not None), table.key_names)
+        self._admit_read(str(key), units, is_query=True)
+        return response
 
-    def _query_index(self, table: Table, request: Request, bounds: Mapping[str, Any], until: float) -> Response:
+    def _query_index(self, table: Table, request: Request, bounds: Mapping[str, Any]) -> Response:
         """Query an index: whatever has all its keys is in it."""
         if request["IndexName"] not in table.indexes:
             raise _invalid("The table does not have the specified index")
@@ -438,39 +441,34 @@ class DynamoDB:
         if any(bounds.get(name, ("",))[0] != "=" for name in hashes) or bounds.keys() - set(keys):
             raise _invalid("Query condition missed key schema element or names another attribute")
 
-        def place(item: Item) -> tuple[Any, ...]:
-            return tuple(rank(item[name]) for name in (*ranges, *table.key_names))
+        def place(item: Item | None) -> tuple[Any, ...]:
+            return tuple(rank((item or {})[name]) for name in (*ranges, *table.key_names))
 
-        found = [item for item in table.indexed(request["IndexName"], until) if _is_within(item, bounds)]
-        found.sort(key=place, reverse=not request.get("ScanIndexForward", True))
+        until, is_forward = self._until(request), request.get("ScanIndexForward", True)
+        found = [each for each in table.indexed(request["IndexName"], until) if _is_within(each.item or {}, bounds)]
+        found.sort(key=lambda version: place(version.item), reverse=not is_forward)
         if "ExclusiveStartKey" in request:
-            start, is_forward = place(request["ExclusiveStartKey"]), request.get("ScanIndexForward", True)
-            found = [item for item in found if (place(item) > start if is_forward else place(item) < start)]
-        versions = (Version(item, item_size_bytes(item), 0.0) for item in found)
-        page = _page(request, versions, tuple(dict.fromkeys((*table.key_names, *keys))))
-        return {**page.response, **_consumed(request, read_units(page.size_bytes, is_strong=False))}
+            start = place(request["ExclusiveStartKey"])
+            found = [each for each in found if (place(each.item) > start if is_forward else place(each.item) < start)]
+        return _page(request, found, tuple(dict.fromkeys((*table.key_names, *keys))))[0]
 
-    def _scan(self, request: Request, now: float, seen_until: float) -> Response:
-        del now
-        table, is_strong = self.table(request), request.get("ConsistentRead", False)
+    def _scan(self, request: Request) -> Response:
+        table = self.table(request)
         start = table.place_of(request["ExclusiveStartKey"]) if "ExclusiveStartKey" in request else None
         segment, total = request.get("Segment", 0), request.get("TotalSegments", 1)
-        versions = (
-            Version(item, item_size_bytes(item), 0.0)
-            for item in table.items(inf if is_strong else seen_until)
-            if (start is None or table.place_of(item) > start) and crc32(_text(table, item).encode()) % total == segment
-        )
-        page = _page(request, versions, table.key_names)
-        return {**page.response, **_consumed(request, read_units(page.size_bytes, is_strong=is_strong))}
+
+        def is_asked(version: Version) -> bool:
+            place = table.place_of(version.item or {})
+            return (start is None or place > start) and crc32(str(place[0]).encode()) % total == segment
+
+        return _page(request, filter(is_asked, table.versions(self._until(request))), table.key_names)[0]
 
 
-class _Page(NamedTuple):
-    response: Response
-    size_bytes: int
+def _page(request: Request, versions: Iterable[Version], key_names: Sequence[str]) -> tuple[Response, float]:
+    """Take items up to the limit; return the response, and the units that were taken for it.
 
-
-def _page(request: Request, versions: Iterator[Version], key_names: Sequence[str]) -> _Page:
-    """Take items up to the limit; like DynamoDB, a page that stops there cannot know whether anything follows."""
+    Like DynamoDB, a page that stops at its limit cannot know whether anything follows.
+    """
     limit, size, evaluated = request.get("Limit", inf), 0, 0
     items: list[Item] = []
     last: Item | None = None
@@ -485,12 +483,13 @@ def _page(request: Request, versions: Iterator[Version], key_names: Sequence[str
         size += version.size_bytes
         if keeps is None or keeps(item, values):
             items.append(item)
-    response: Response = {"Count": len(items), "ScannedCount": evaluated}
+    units = read_units(size, is_strong=request.get("ConsistentRead", False))
+    response: Response = {"Count": len(items), "ScannedCount": evaluated, **_consumed(request, units)}
     if request.get("Select") != "COUNT":
         response["Items"] = [_shaped(request, item) for item in items]
     if last is not None and (evaluated >= limit or size >= PAGE_BYTES):
         response["LastEvaluatedKey"] = {name: last[name] for name in key_names}
-    return _Page(response, size)
+    return response, units
 
 
 def _range(order: Sequence[Any], operator: str, values: Sequence[Any]) -> tuple[int, int]:
@@ -537,7 +536,7 @@ def described(name: str, **keys: str) -> Response:
 def throttled(reason: str) -> DynamoDBError:
     """Build the refusal of a request that takes more than there is."""
     return DynamoDBError(
-        "ProvisionedThroughputExceededException",
+        THROTTLED,
         "The level of configured provisioned throughput for the table was exceeded",
         ThrottlingReasons=[{"reason": reason, "resource": "arn"}],
     )
@@ -581,11 +580,6 @@ def _bound(values: Values, name: str) -> Any:
     if name not in values:
         raise _invalid(f"An expression attribute value used in expression is not defined; attribute value: {name}")
     return values[name]
-
-
-def _text(table: Table, item: Item) -> str:
-    """Return an item's partition key as text."""
-    return str(next(iter(item[table.partition_key].values())))
 
 
 def _shaped(request: Request, item: Item) -> Response:

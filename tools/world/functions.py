@@ -16,7 +16,7 @@ from math import log
 from random import Random
 from typing import Generic, TypeVar
 
-from tools.world.clock import Engine, Process, SimulatedFuture, wait_for
+from tools.world.clock import Engine, Process, SimulatedFuture
 
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
@@ -99,7 +99,7 @@ class Function(Generic[RequestT, ResultT]):
         self._engine.spawn(partial(self._serve, environment, response, request), environment.process)
         if self._config.death and self._random.random() < self._config.death:
             self._engine.after(self._random.expovariate(50.0), partial(self._die, environment, response))
-        wait_for(self._engine, (response,), timeout_seconds)
+        self._engine.wait((response,), timeout_seconds)
         if not response.done():
             raise NoResponseError("time is up")
         try:
