@@ -1,21 +1,18 @@
 """`threading.Event` for the simulator's tasks."""
 
+from concurrent.futures import Future
+
 
 class Landing:
     """What tasks of an engine wait on."""
 
     def __init__(self, engine):
-        self.engine, self.is_set, self.waiting = engine, False, []
+        self.engine, self.landed = engine, Future()
 
     def set(self):
-        self.is_set = True
-        for wake in self.waiting:
-            wake()
+        if not self.landed.done():
+            self.landed.set_result(None)
 
     def wait(self, timeout=None):
-        def is_done(wake):
-            self.waiting.append(wake)
-            return self.is_set
-
-        self.engine.wait(is_done, timeout)
-        return self.is_set
+        self.engine.wait([self.landed], timeout)
+        return self.landed.done()
