@@ -32,7 +32,7 @@ from hotpartition.core.errors import (
 from hotpartition.core.hedging import MIN_LATENCIES, HedgePolicy
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, StaleSignatureError
 from hotpartition.dynamodb.curl import MAX_IDLE_SECONDS, CurlCalls, Target, _Transfers
-from hotpartition.runtime.credentials import FixedCredentials
+from hotpartition.runtime.environment import FixedCredentials
 from support.servers import PATIENCE_SECONDS, Peer, by_number, closed_port, error, full_port, steps, whole
 
 READ_TIMEOUT_SECONDS = 0.4

@@ -22,8 +22,13 @@ from redis.exceptions import AuthenticationError
 from hotpartition.core.access import Certificates, Credentials
 from hotpartition.core.errors import CredentialsError, SettingsError, StoreUnavailableError
 from hotpartition.redis.logins import TOKEN_MARGIN_SECONDS, TOKEN_SECONDS, IamCredentials, PasswordFile, presign
-from hotpartition.runtime.credentials import SdkCredentials, find_credentials
-from hotpartition.runtime.environment import find_certificates, find_dynamodb_endpoint, find_region
+from hotpartition.runtime.environment import (
+    SdkCredentials,
+    find_certificates,
+    find_credentials,
+    find_dynamodb_endpoint,
+    find_region,
+)
 
 KEYS = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
 ADDRESS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"

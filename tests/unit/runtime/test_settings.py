@@ -264,7 +264,7 @@ ENGINE = {
 
 
 def test_engines_are_built_in_one_place():
-    """Everything else gets one; only caches of values are built apart, by `build_cache.py`."""
+    """Everything else gets one."""
     calls = {
         (path.name, node.func.id)
         for folder in PRODUCT
@@ -272,4 +272,4 @@ def test_engines_are_built_in_one_place():
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     }
-    assert {path for path, name in calls if name in ENGINE} == {"build.py", "build_cache.py"}
+    assert {path for path, name in calls if name in ENGINE} == {"build.py"}

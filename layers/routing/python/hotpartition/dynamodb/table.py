@@ -53,12 +53,9 @@ class JournalPlace:
         """Build the key of a collection's routing item."""
         key: dict[str, AttributeValue] = {self.partition_key: {"S": collection}}
         if self.sort_key:
-            key[self.sort_key] = {self.sort_type: self._routing_value}
+            value: Any = self.routing_sort_key.encode() if self.sort_type == "B" else self.routing_sort_key
+            key[self.sort_key] = {self.sort_type: value}
         return key
-
-    @property
-    def _routing_value(self) -> Any:
-        return self.routing_sort_key.encode() if self.sort_type == "B" else self.routing_sort_key
 
     def load_key_of(self, collection: str, place: int) -> dict[str, AttributeValue]:
         """Build the key of one of a collection's load items, which is never that of a collection."""

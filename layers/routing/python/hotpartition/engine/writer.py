@@ -208,9 +208,6 @@ class Writer:
         first = choose_placement(write.usable, write.key, self._form)
         write.route, write.placements, write.untried = route, (first,), [first]
 
-    def _all_placements(self, write: _Write[FoundT]) -> tuple[Placement, ...]:
-        return choose_placements(write.usable, write.key, self._form, choices=write.choices)
-
     def _find_usable(self, key: ItemKey[KeyT], route: Route, confirmed: JournalEntry | None = None) -> Route:
         """Return the route that an item may be placed by. Announced closes always count, even without leases."""
         if self._leases is None:
@@ -238,8 +235,8 @@ class Writer:
                 del write.untried[0]
                 if len(write.placements) == 1:
                     # The other choices take two more hashes: they are worked out for those few that need them.
-                    write.placements = (placement, *self._all_placements(write)[1:])
-                    write.untried = list(write.placements[1:])
+                    every = choose_placements(write.usable, write.key, self._form, choices=write.choices)
+                    write.placements, write.untried = (placement, *every[1:]), list(every[1:])
                 if not write.untried:
                     raise
             except StoreUnavailableError:

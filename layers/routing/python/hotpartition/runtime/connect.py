@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
 
 from hotpartition.core.access import Certificates
 from hotpartition.core.backoff import Clock
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.keys import KeyForm
-from hotpartition.core.ports import Telemetry
+from hotpartition.core.ports import PageStore, Telemetry
 from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS, DynamoDBCalls
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -25,9 +26,13 @@ from hotpartition.dynamodb.table import LARGEST_NUMBER, JournalPlace
 from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.build import Ends
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
-from hotpartition.runtime.credentials import find_credentials
 from hotpartition.runtime.declaring import variable_name
-from hotpartition.runtime.environment import find_certificates, find_dynamodb_endpoint, find_region
+from hotpartition.runtime.environment import (
+    find_certificates,
+    find_credentials,
+    find_dynamodb_endpoint,
+    find_region,
+)
 from hotpartition.runtime.settings import Settings, name_of
 
 if TYPE_CHECKING:
@@ -40,6 +45,8 @@ COOLDOWN_MS = 1_000
 PATIENT_TIMEOUTS_MS = (2_000, 1_000)
 """Least limits, for a connection and a response, outside a request's path: the consumer reads thousands of
 entries at a time, and were connecting always a little too slow for it, nothing would be detected."""
+CACHE_TIMEOUTS_MS = (500, 30)
+"""Those of a user's own Redis: as a function's, in the path of a request."""
 
 
 _WRITING = ("engine.writer", "engine.leases", "engine.load_counting")
@@ -157,6 +164,37 @@ def connect_redis(
         cooldown_ms=COOLDOWN_MS,
         now_ms=lambda: time.monotonic() * 1000,
     )
+
+
+def open_page_store(address: str, name: str, telemetry: Telemetry, timer: ElapsedTime) -> PageStore:
+    """Open the values that a fleet shares in a user's own Redis; `name` is what keys begin with, after `hp:`.
+
+    Raises:
+        ValueError: it is not the address of a Redis cluster.
+    """
+    from redis.credentials import UsernamePasswordCredentialProvider  # noqa: PLC0415 - see this module's docstring
+
+    from hotpartition.redis.cluster import RedisConnection  # noqa: PLC0415 - as above
+    from hotpartition.redis.pages import RedisPageStore  # noqa: PLC0415 - as above
+
+    parts = urlsplit(address)
+    if parts.scheme not in {"redis", "rediss"} or not parts.hostname:
+        raise ValueError("redis= is the address of a Redis cluster, such as rediss://user:password@host:6379")
+    credentials = None
+    if parts.password is not None:
+        credentials = UsernamePasswordCredentialProvider(unquote(parts.username or "") or None, unquote(parts.password))
+    connection = RedisConnection(
+        host=parts.hostname,
+        port=parts.port or 6379,
+        is_tls=parts.scheme == "rediss",
+        credentials=credentials,
+        on_refusal=lambda reason: telemetry.event(f"Redis refuses the read cache: {reason}"),
+        connect_timeout_ms=CACHE_TIMEOUTS_MS[0],
+        command_timeout_ms=CACHE_TIMEOUTS_MS[1],
+        cooldown_ms=COOLDOWN_MS,
+        now_ms=lambda: time.monotonic() * 1000,
+    )
+    return RedisPageStore(connection, name, telemetry, timer)
 
 
 def find_redis_certificates(settings: Settings) -> Certificates:

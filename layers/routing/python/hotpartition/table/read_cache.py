@@ -9,7 +9,9 @@ from hotpartition.core.freshness import CacheLimits
 from hotpartition.core.ports import PageStore, Telemetry
 from hotpartition.engine.read_cache import Codec, OtherT
 from hotpartition.engine.read_cache import ReadCache as EngineCache
-from hotpartition.runtime.build_cache import build_value_cache
+from hotpartition.runtime.build import build_value_cache
+from hotpartition.runtime.clocks import ElapsedTime
+from hotpartition.runtime.connect import open_page_store
 from hotpartition.table.cached_values import ValueCodec
 from hotpartition.table.routes import LoggedTelemetry
 
@@ -69,12 +71,14 @@ class ReadCache:
             raise ValueError(f"stale_seconds is {stale}, and must be at least twice seconds, {2 * seconds}")
         if max_entries < 1 or max_bytes < 1:
             raise ValueError("max_entries and max_bytes must be at least 1")
-        self._cache, self._store = build_value_cache(
+        telemetry, timer = telemetry or LoggedTelemetry(), ElapsedTime()
+        self._store = None if redis is None else open_page_store(redis, name, telemetry, timer)
+        self._cache = build_value_cache(
             codec or ValueCodec(),
             CacheLimits(ttl_ms=seconds * 1000, bound_ms=stale * 1000),
-            telemetry or LoggedTelemetry(),
-            redis=redis,
-            name=name,
+            telemetry,
+            store=self._store,
+            timer=timer,
             max_entries=max_entries,
             max_bytes=max_bytes,
         )
