@@ -6,7 +6,7 @@ import pytest
 
 from hotpartition.control import reconcile
 from hotpartition.control.ends import JournalEnds
-from hotpartition.control.hot_keys import NO_HEAT, Heat, measure_heat
+from hotpartition.control.hot_keys import NO_LOAD, Load, measure_writes
 from hotpartition.control.reconcile import Agreement, Reconciler
 from hotpartition.core.closes import Refusal
 from hotpartition.core.errors import InvalidRequestError, ThrottledError
@@ -424,14 +424,14 @@ def measure(arrivals, at_ms):
         if arrival.at_ms <= at_ms:
             window.add(arrival.report, at_ms)
     reports = window.as_mapping().get("c")
-    return measure_heat(reports, at_ms) if reports else NO_HEAT
+    return measure_writes(reports, at_ms) if reports else NO_LOAD
 
 
 def test_what_ended_is_forgotten_after_five_seconds():
     """The mean falls with the slots that leave it, to nothing."""
     arrivals = Fleet().offer(lambda _: 2_000, 5_000)
     assert measure(arrivals, START_MS + 7_600).wcu_per_second == pytest.approx(1_000, rel=0.15)
-    assert measure(arrivals, START_MS + 10_500) == NO_HEAT
+    assert measure(arrivals, START_MS + 10_500) == NO_LOAD
 
 
 def test_hand_worked():
@@ -443,4 +443,4 @@ def test_hand_worked():
     first = START_MS // 250
     for slot, source, is_throttled in ((first, "a", False), (first, "b", True), (first + 3, "a", False)):
         window.add(Report("c", slot, source, 10.0, START_MS, 0, is_throttled), START_MS + 1_000)
-    assert measure_heat(window.as_mapping()["c"], START_MS + 1_000) == Heat(4.0, 0.5)
+    assert measure_writes(window.as_mapping()["c"], START_MS + 1_000) == Load(4.0, 0.5)

@@ -34,29 +34,29 @@ LEAST_LOOKED_AT = 100
 """Load items that are read for one look at the heat, at least: of the keys that were raised last."""
 
 
-@dataclass(frozen=True, slots=True)
-class Heat:
-    """The load that is offered to a collection, and which share of it is throttled."""
+class Load(NamedTuple):
+    """The load that is offered to a collection: writes, and which share of them is throttled; and reads."""
 
-    wcu_per_second: float
-    throttled_share: float
-
-
-NO_HEAT = Heat(0.0, 0.0)
+    wcu_per_second: float = 0.0
+    throttled_share: float = 0.0
+    rcu_per_second: float = 0.0
 
 
-def measure_heat(reports: CollectionReports, now_ms: int) -> Heat:
+NO_LOAD = Load()
+
+
+def measure_writes(reports: CollectionReports, now_ms: int) -> Load:
     """Measure the mean load of the last five seconds' whole slots, throttled writes included, once each."""
     last = last_whole_slot(now_ms)
     shares = [share for slot, share in reports.shares(last - SUSTAINED_SLOTS + 1) if slot <= last]
     wcu = sum(share.units for share in shares)
     if not wcu:
-        return NO_HEAT
+        return NO_LOAD
     throttled = sum(share.refused_units for share in shares)
-    return Heat(wcu / SUSTAINED_SECONDS, throttled / wcu)
+    return Load(wcu / SUSTAINED_SECONDS, throttled / wcu)
 
 
-def measure_load(load: FleetLoad, now_ms: int) -> Heat | None:
+def measure_load(load: FleetLoad, now_ms: int) -> Load | None:
     """Measure the mean load of the last four seconds' whole slots, as a load item has it; None where it has none.
 
     `now_ms` is of DynamoDB's clock. A load item counts from the first refusal on: one that is younger shows too little.
@@ -67,7 +67,7 @@ def measure_load(load: FleetLoad, now_ms: int) -> Heat | None:
     if not wcu:
         return None
     throttled = sum(wcu for cell, wcu in recent.items() if cell.is_throttled)
-    return Heat(wcu * SLOTS_PER_SECOND / KEPT_SLOTS, min(1.0, throttled / wcu))
+    return Load(wcu * SLOTS_PER_SECOND / KEPT_SLOTS, min(1.0, throttled / wcu))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,13 +112,6 @@ class HotList:
     at_ms: int
 
 
-class Load(NamedTuple):
-    """The offered load of one collection."""
-
-    writes: Heat = NO_HEAT
-    rcu_per_second: float = 0.0
-
-
 class Known(NamedTuple):
     """What is known of a key: its route, None where it cannot be read; and when it was raised, None if unknown."""
 
@@ -137,8 +130,8 @@ def build_row(collection: str, found: Known, load: Load | None, now_ms: int, *, 
     shard_count = known.shard_count_at(now_ms)
     return RouteRow(
         collection,
-        load.writes.wcu_per_second if load else None,
-        load.writes.throttled_share if load else None,
+        load.wcu_per_second if load else None,
+        load.throttled_share if load else None,
         shard_count,
         key_wcu * max(shard_count, 1),
         max((g.since_ms for g in known.generations), default=None),
@@ -189,24 +182,24 @@ class ReportedHeat:
         """Measure the offered load of each collection that has any."""
         loads: dict[str, Load] = {}
         for collection, written in reports.writes.as_mapping().items():
-            if (heat := measure_heat(written, now_ms)).wcu_per_second:
-                loads[collection] = Load(heat)
+            if (load := measure_writes(written, now_ms)).wcu_per_second:
+                loads[collection] = load
         for collection, read in reports.reads.as_mapping().items():
             # What pages take, or would take uncached: the mean of the last five seconds' whole slots.
             if rcu_per_second := read.mean(last_whole_slot(now_ms)):
-                loads[collection] = Load(loads.get(collection, Load()).writes, rcu_per_second)
+                loads[collection] = loads.get(collection, NO_LOAD)._replace(rcu_per_second=rcu_per_second)
         return loads
 
     def _rank(self, load: Load) -> float:
         """Compare loads of both kinds: each as a share of the threshold."""
         limits = self._limits
-        writes = load.writes.wcu_per_second / limits.hot_sustained_wcu
+        writes = load.wcu_per_second / limits.hot_sustained_wcu
         return max(writes, load.rcu_per_second / limits.hot_at_once_rcu)
 
     def _load_without_reports(self, collection: str, unread: Unread) -> Load | None:
         """Return no load for a collection without reports if its stream was read; None where that is not known."""
         stream = stream_partition_of(collection, self._limits.stream_partitions)
-        return None if stream in unread.streams else Load()
+        return None if stream in unread.streams else NO_LOAD
 
     def _read_reports(self, now_ms: int) -> tuple[StreamReader, Unread]:
         """Read the fleet's recent reports; a stream that is away is left out."""
@@ -274,8 +267,7 @@ class LoadItemHeat:
     def _look_at(self, item: RoutingItem) -> RouteRow:
         load = self._ends.retry(partial(self._loads.get, item.collection))
         now_ms = self._store_clock.at(self._ends.clock.now_ms())
-        heat = measure_load(load, now_ms)
-        row = build_row(item.collection, Known.of(item), Load(heat) if heat else None, now_ms, key_wcu=self.key_wcu)
+        row = build_row(item.collection, Known.of(item), measure_load(load, now_ms), now_ms, key_wcu=self.key_wcu)
         return replace(row, rcu_per_second=None)
 
 
