@@ -21,13 +21,8 @@ LINES = {
     "examples": 850,  # (800, and a catalogue)
 }
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
-<<<<<<< HEAD
-FILES = 181
-ARROWS = {"hotpartition": 16, "tools": 22_240}
-=======
 FILES = 179
 ARROWS = {"hotpartition": 16, "tools": 18}
->>>>>>> fcf9dcb4 (Lower the budget of layers)
 
 
 def python_in(folder: str) -> list[Path]:

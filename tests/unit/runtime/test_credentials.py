@@ -22,13 +22,7 @@ from redis.exceptions import AuthenticationError
 from hotpartition.core.access import Certificates, Credentials
 from hotpartition.core.errors import CredentialsError, SettingsError, StoreUnavailableError
 from hotpartition.redis.logins import TOKEN_MARGIN_SECONDS, TOKEN_SECONDS, IamCredentials, PasswordFile, presign
-from hotpartition.runtime.environment import (
-    SdkCredentials,
-    find_certificates,
-    find_credentials,
-    find_dynamodb_endpoint,
-    find_region,
-)
+from hotpartition.runtime import environment as aws
 
 KEYS = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
 ADDRESS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
@@ -82,25 +76,25 @@ def endpoint(monkeypatch):
 
 def test_a_functions_variables_are_used_as_they_are():
     """With or without a session token, before everything else; there are no others that could be asked for."""
-    assert find_credentials(KEYS).get() == Credentials("A", "S", "")
+    assert aws.find_credentials(KEYS).get() == Credentials("A", "S", "")
     everything = {**KEYS, "AWS_SESSION_TOKEN": "T", ADDRESS: "http://x"}
-    source = find_credentials(everything)
+    source = aws.find_credentials(everything)
     source.forget()
     assert source.get() == Credentials("A", "S", "T")
     # A line break would become a header.
     with pytest.raises(CredentialsError, match="line breaks"):
-        find_credentials({**KEYS, "AWS_SESSION_TOKEN": "T\r\nhost: other"})
+        aws.find_credentials({**KEYS, "AWS_SESSION_TOKEN": "T\r\nhost: other"})
 
 
 @pytest.mark.parametrize("environ", [{}, {"AWS_ACCESS_KEY_ID": "A"}, {"AWS_PROFILE": "p"}, {ADDRESS: "http://x"}])
 def test_everything_else_is_botocores_business(environ):
     """A person's profile works as with any tool of AWS; nothing is asked before it is needed."""
-    assert isinstance(find_credentials(environ), SdkCredentials)
+    assert isinstance(aws.find_credentials(environ), aws.SdkCredentials)
 
 
 def test_the_endpoint_of_a_snapshot_start_is_asked_once(endpoint):
     """Until DynamoDB calls ended what it gave, whatever the clock here says."""
-    source = find_credentials({})
+    source = aws.find_credentials({})
     assert [source.get(), source.get()] == [Credentials("first", "s", "t")] * 2
     assert endpoint.asked == [("/v1/credentials?id=1", "secret")]
     source.forget()
@@ -111,14 +105,14 @@ def test_the_endpoint_of_a_snapshot_start_is_asked_once(endpoint):
 def test_credentials_that_cannot_be_had(endpoint, monkeypatch):
     """An endpoint that refuses can be asked again; where there is none, waiting for better ones is no retry."""
     endpoint.status = 404
-    source = find_credentials({})
+    source = aws.find_credentials({})
     with pytest.raises(StoreUnavailableError, match="cannot be had"):
         source.get()
     endpoint.status = 200
     assert source.get().access_key == "first"
     monkeypatch.delenv(ADDRESS)
     with pytest.raises(CredentialsError, match="there are no credentials"):
-        find_credentials({}).get()
+        aws.find_credentials({}).get()
 
 
 SESSION = Credentials("ASIAEXAMPLE", "the secret", "tok/en+with=signs")
@@ -239,44 +233,44 @@ def test_a_password_is_read_at_each_connection(tmp_path):
     ],
 )
 def test_an_address_can_be_named(variables, configured, found):
-    assert find_dynamodb_endpoint(variables, configured, "eu-west-1") == found
+    assert aws.find_dynamodb_endpoint(variables, configured, "eu-west-1") == found
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:80", "ftp://x", "http://", "http://h:port", "http://h?x=1", "http://é"])
 def test_what_is_no_address_is_named(address):
     with pytest.raises(SettingsError, match="AWS_ENDPOINT_URL_DYNAMODB should be an address"):
-        find_dynamodb_endpoint({"AWS_ENDPOINT_URL_DYNAMODB": address}, "", "eu-west-1")
+        aws.find_dynamodb_endpoint({"AWS_ENDPOINT_URL_DYNAMODB": address}, "", "eu-west-1")
     with pytest.raises(SettingsError, match="dynamodb_endpoint should be an address"):
-        find_dynamodb_endpoint({}, address, "eu-west-1")
+        aws.find_dynamodb_endpoint({}, address, "eu-west-1")
 
 
 def test_the_region_comes_from_the_variables(monkeypatch, tmp_path):
     """Those of Lambda, then a profile's, then nowhere."""
-    assert find_region({"AWS_REGION": "eu-west-1"}) == "eu-west-1"
-    assert find_region({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}) == "eu-west-2"
+    assert aws.find_region({"AWS_REGION": "eu-west-1"}) == "eu-west-1"
+    assert aws.find_region({"AWS_REGION": "eu-west-1", "AWS_DEFAULT_REGION": "eu-west-2"}) == "eu-west-2"
     for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "config").write_text("[default]\nregion = eu-west-3\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
-    assert find_region({}) == "eu-west-3"
+    assert aws.find_region({}) == "eu-west-3"
     monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
     with pytest.raises(SettingsError, match="AWS_REGION is missing"):
-        find_region({})
+        aws.find_region({})
 
 
 def test_who_may_vouch_for_a_server(monkeypatch, tmp_path):
     """A bundle that is named, the machine's own as a file or a folder, or those of the SDK."""
     bundle = tmp_path / "ca.pem"
-    assert find_certificates({"AWS_CA_BUNDLE": "/own.pem"}) == Certificates(file="/own.pem")
+    assert aws.find_certificates({"AWS_CA_BUNDLE": "/own.pem"}) == Certificates(file="/own.pem")
     bundle.touch()
     monkeypatch.setenv("SSL_CERT_DIR", "/nonexistent")
     monkeypatch.setenv("SSL_CERT_FILE", str(bundle))
-    assert find_certificates({}) == Certificates(file=str(bundle))
+    assert aws.find_certificates({}) == Certificates(file=str(bundle))
     monkeypatch.setenv("SSL_CERT_FILE", "/nonexistent")
     of_the_sdk = Certificates(file=str(Path(botocore.__file__).with_name("cacert.pem")))
     assert ssl.create_default_context(cafile=of_the_sdk.file).cert_store_stats()["x509_ca"] > 50
-    assert find_certificates({}) == of_the_sdk
+    assert aws.find_certificates({}) == of_the_sdk
     monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path))
-    assert find_certificates({}) == of_the_sdk
+    assert aws.find_certificates({}) == of_the_sdk
     (tmp_path / "0123abcd.0").touch()
-    assert find_certificates({}) == Certificates(folder=str(tmp_path))
+    assert aws.find_certificates({}) == Certificates(folder=str(tmp_path))
