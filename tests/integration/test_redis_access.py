@@ -23,7 +23,7 @@ from hotpartition.core.ports import StoredPage
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Generation
 from hotpartition.redis.acl import Role, build_rights
-from hotpartition.redis.cluster import _trust
+from hotpartition.redis.cluster import _tls, _trust
 from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
@@ -298,19 +298,42 @@ def test_a_refused_opening_leaves_no_connection(admin, connect_guarded):
         time.sleep(0.01)
 
 
+class Watched(PasswordFile):
+    """Notes each time it is asked."""
+
+    def __init__(self, guarded, note) -> None:
+        super().__init__(user=FUNCTIONS_USER, path=Path(guarded.facts["password_file"]))
+        self.note = note
+
+    def get_credentials(self):
+        self.note()
+        return super().get_credentials()
+
+
 def test_a_connection_that_the_server_ended_authenticates_anew(guarded, admin, connect_guarded, table_name):
     """As ElastiCache ends those of IAM after 12 hours: nobody notices, and the next one brings new credentials."""
     asked = []
-
-    class Watched(PasswordFile):
-        def get_credentials(self):
-            asked.append(1)
-            return super().get_credentials()
-
-    watched = Watched(user=FUNCTIONS_USER, path=Path(guarded.facts["password_file"]))
+    watched = Watched(guarded, lambda: asked.append(1))
     registry = RedisRegistry(connect_guarded(credentials=watched), table_name)
     registry.add("c", [FOUR])
     before = len(asked)
     admin.execute_command("CLIENT", "KILL", "USER", FUNCTIONS_USER)
     assert registry.get("c").generations == {FOUR}
     assert len(asked) > before
+
+
+@pytest.mark.parametrize(("at_login_ms", "left_seconds"), [(500_000, 100.0), (600_000, 0.001), (900_000, 0.001)])
+def test_a_login_has_what_tls_left_of_the_time(guarded, at_login_ms, left_seconds):
+    """A millisecond at least: no time at all would mean a socket that never waits. Commands have their own limit."""
+    times, left = iter([0, 100_000, at_login_ms]), []
+    secure = _tls(lambda: next(times), 600_000, Certificates(guarded.facts["ca_file"]), is_strict=True)
+    provider = Watched(guarded, lambda: left.append(connection._sock.gettimeout()))
+    as_a_cluster = {"port": guarded.facts["port"], "protocol": 2, "redis_connect_func": secure.on_connect}
+    connection = secure(
+        host="127.0.0.1", socket_connect_timeout=60, socket_timeout=30, credential_provider=provider, **as_a_cluster
+    )
+    with suppress(redis.exceptions.TimeoutError):  # within a millisecond
+        connection.connect()
+        assert connection._sock.gettimeout() == 30
+    connection.disconnect()
+    assert left == [left_seconds]
