@@ -254,6 +254,8 @@ REFUSALS = [
     ((429, b"slow down"), StoreUnavailableError, "429"),
     ((408, b""), StoreUnavailableError, "408"),
     ((403, b"<html>"), StoreRefusedError, "403"),
+    ((301, b""), StoreRefusedError, "301"),
+    ((400, b""), StoreRefusedError, "400"),
 ]
 
 

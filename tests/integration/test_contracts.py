@@ -182,31 +182,28 @@ class TestRegistry:
         registry.mark_warm("", 60_000)
         assert registry.is_warm("")
 
-    def test_a_place_in_the_listing_is_kept(self, registry):
-        """None where there is none."""
+    def test_what_the_consumer_keeps_is_there(self, registry):
+        """Its place in the listing, None where there is none; raises, each count with the raise itself."""
         assert registry.closing_cursor() is None
         registry.keep_closing_cursor('[3,"c"]')
         assert registry.closing_cursor() == '[3,"c"]'
-
-    def test_raises_are_counted(self, registry):
-        """Each count includes the raise itself."""
         assert [registry.count_raise() for _ in range(3)] == [1, 2, 3]
 
     def test_away_is_one_error(self, dead_registry):
         """Every method raises the error that its users handle."""
-        for call in (
-            lambda: dead_registry.get("c"),
-            lambda: dead_registry.get_for_reading("c"),
-            lambda: dead_registry.mark_read_hot("c"),
-            lambda: dead_registry.add("c", [FOUR]),
-            dead_registry.count_raise,
-            lambda: dead_registry.mark_warm("c", 1),
-            lambda: dead_registry.is_warm("c"),
-            dead_registry.closing_cursor,
-            lambda: dead_registry.keep_closing_cursor("x"),
+        for method, *arguments in (
+            ("get", "c"),
+            ("get_for_reading", "c"),
+            ("mark_read_hot", "c"),
+            ("add", "c", [FOUR]),
+            ("count_raise",),
+            ("mark_warm", "c", 1),
+            ("is_warm", "c"),
+            ("closing_cursor",),
+            ("keep_closing_cursor", "x"),
         ):
             with pytest.raises(RegistryUnavailableError):
-                call()
+                getattr(dead_registry, method)(*arguments)
 
 
 class TestReports:

@@ -1,9 +1,7 @@
 """Which client of DynamoDB the settings choose, what its responses mean, and how one node of Redis fails alone."""
 
 import gc
-import json
 import weakref
-import zlib
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,11 +12,10 @@ from hotpartition.core.errors import (
     ConditionFailedError,
     RegistryUnavailableError,
     StoreRefusedError,
-    StoreUnavailableError,
     ThrottledError,
 )
 from hotpartition.dynamodb.calls import Call, build_error
-from hotpartition.dynamodb.curl import CurlCalls, HttpResponse, read_response
+from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_calls
@@ -68,46 +65,6 @@ def test_a_cancelled_transaction_says_what_to_do(code, reasons, kind):
     error = build_error(code, status=400, facts=facts)
     assert type(error) is kind
     assert not getattr(error, "is_key_range", False)
-
-
-def http(status, content, checksum=None):
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    return HttpResponse(status, {} if checksum is None else {"x-amz-crc32": checksum}, body)
-
-
-def test_the_checksum_decides():
-    """A damaged response is none, be it a success or an error; without a checksum nothing is checked."""
-    body = b'{"Items":[]}'
-    checksum = str(zlib.crc32(body))
-    assert read_response(http(200, body, checksum)) == {"Items": []}
-    for status in (200, 400):
-        with pytest.raises(StoreUnavailableError, match="damaged"):
-            read_response(http(status, body.replace(b"I", b"J"), checksum))
-
-
-@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"null", b"\xff", b"[" * 100_000, b"1" * 10_000])
-def test_a_success_that_cannot_be_read_is_worth_a_retry(body):
-    """Its content is unknown."""
-    with pytest.raises(StoreUnavailableError, match="not JSON"):
-        read_response(http(200, body))
-
-
-@pytest.mark.parametrize(
-    ("status", "body", "code", "explanation"),
-    [
-        (400, {"__type": "ResourceNotFoundException", "message": "no table"}, "ResourceNotFoundException", "no table"),
-        (400, {"__type": "com.amazonaws.x#LimitExceeded:http://a/", "Message": "no"}, "LimitExceeded", "no"),
-        # The address is something else's.
-        (301, b"", "301", ""),
-        (400, b"[]", "400", ""),
-    ],
-)
-def test_an_error_has_a_name(status, body, code, explanation):
-    """With or without a namespace; without a name, its status."""
-    with pytest.raises(StoreRefusedError) as caught:
-        read_response(http(status, body))
-    assert caught.value.code == code
-    assert explanation in caught.value.explanation
 
 
 @pytest.fixture
