@@ -411,12 +411,6 @@ class TestConnection:
                 assert isinstance(future.exception(), RegistryUnavailableError)
         assert len(attempts) == 1
 
-    def test_tls_and_login_share_the_time_of_a_connection(self, connect, attempts):
-        """A server that takes the connection and then says nothing costs one limit, not one for each step."""
-        with silent_port() as port, pytest.raises(RegistryUnavailableError):
-            RedisRegistry(connect(port, is_tls=True, connect_timeout_ms=1000), "t").get("c")
-        assert len(attempts) == 1
-
     def test_a_server_without_cluster_mode_is_unavailable(self, connect):
         """A wrong server is not a crash: routes then come from the journal."""
         wrong = b"-ERR This instance has cluster support disabled\r\n"
@@ -595,28 +589,6 @@ def test_what_is_no_page_is_said_to_be_none(pages, admin, table_name, garbage):
     page = page_of(pages.take_lease("c", "v", 300))
     pages.put("c", "v", page)
     assert pages.get("c", "v", 0)[0] == page
-
-
-def test_pages_cannot_be_written_over_a_route(connection, registry, table_name):
-    """With the commands that a reader may use: a route is of another type."""
-    registry.add("c", [FOUR])
-    key = route_key(table_name, "c")
-    with pytest.raises(RegistryForeignError):
-        connection.call(key, lambda client: client.hsetex(key, "page", "x", px=1))
-    assert registry.get("c").generations == {FOUR}
-
-
-def test_an_absent_redis_is_the_one_error(connect, telemetry):
-    """The one that the page cache handles."""
-    with closed_port() as port:
-        store = RedisPageStore(connect(port), "t", telemetry, time.monotonic)
-        for call in (
-            lambda: store.get("c", "v", 0),
-            lambda: store.put("c", "v", page_of(1)),
-            lambda: store.take_lease("c", "v", 300),
-        ):
-            with pytest.raises(RegistryUnavailableError):
-                call()
 
 
 def test_a_full_redis_serves_what_is_there(own_redis_server, connect, telemetry):

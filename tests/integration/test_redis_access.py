@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import redis
@@ -27,7 +27,7 @@ from hotpartition.redis.cluster import _tls, _trust
 from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.report_streams import RedisReportSource
+from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
 from support.fakes import FakeTelemetry
 from support.loop import Loop
 from support.redis_process import report_sink
@@ -41,24 +41,15 @@ FOUR = Generation(since_ms=5, shard_count=4)
 NO_RETRY = Retry(NoBackoff(), 0)
 
 
-class Guarded:
-    """A guarded registry in a thread of its own, and its administrator."""
+class Guarded(NamedTuple):
+    """A guarded registry, and how to reach it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._loop = Loop()
-        self._nodes = RedisNodes(find_binary(os.environ), folder, free_port(), form="guarded")
-        self._loop.run(self._nodes.start())
-        self.facts = self._nodes.describe()
-        self.folder = folder
+    folder: Path
+    facts: dict[str, Any]
 
-    def close(self) -> None:
-        self._loop.run(self._nodes.stop())
-        self._loop.close()
-
-    def client(self, user: str, password: str, **options: Any) -> redis.Redis:
-        tls = {"ssl": True, "ssl_ca_certs": self.facts["ca_file"]}
-        where = {"host": "127.0.0.1", "port": self.facts["port"], "retry": NO_RETRY}
-        return redis.Redis(**{**where, **tls, **options}, username=user, password=password, protocol=2)
+    def client(self, user: str, password: str) -> redis.Redis:
+        where = {"host": "127.0.0.1", "port": self.facts["port"], "retry": NO_RETRY, "protocol": 2}
+        return redis.Redis(**where, ssl=True, ssl_ca_certs=self.facts["ca_file"], username=user, password=password)
 
     @property
     def admin(self) -> redis.Redis:
@@ -74,9 +65,13 @@ class Guarded:
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    started = Guarded(tmp_path_factory.mktemp("guarded"))
-    yield started
-    started.close()
+    """One in a thread of its own."""
+    loop, folder = Loop(), tmp_path_factory.mktemp("guarded")
+    nodes = RedisNodes(find_binary(os.environ), folder, free_port(), form="guarded")
+    loop.run(nodes.start())
+    yield Guarded(folder, nodes.describe())
+    loop.run(nodes.stop())
+    loop.close()
 
 
 @pytest.fixture
@@ -121,16 +116,40 @@ def test_functions_may_do_nothing_else(guarded):
                 client.execute_command(*command.split())
 
 
-LOOK_UPS = {"get", "get_for_reading"}
-REGISTRY = {"add", "mark_read_hot"}
-COOLING = {"mark_warm", "is_warm", "closing_cursor", "keep_closing_cursor"}
+class Adapters(NamedTuple):
+    """All that use Redis."""
+
+    registry: RedisRegistry
+    source: RedisReportSource
+    pages: RedisPageStore
+    sink: RedisReportSink
+
+    def send(self) -> None:
+        self.sink.send(Report("c", 1, "e", 10.0, 250, 4))
+        if self.sink.take_dropped():
+            raise RegistryRefusedError
+
+
+LOOKING, REPAIRING = {Role.READER, Role.CONSUMER, Role.OPERATOR}, {Role.CONSUMER, Role.OPERATOR}
 USES = {
-    Role.WRITER: {"get", "send"},
-    Role.READER: LOOK_UPS | {"add", "send", "get_page", "put_page", "take_lease", "closing_cursor"},
-    Role.CONSUMER: LOOK_UPS | REGISTRY | {"read", "announce", "latest", "count_raise"} | COOLING,
-    Role.OPERATOR: LOOK_UPS | REGISTRY | COOLING | {"read", "latest"},
+    "get": (set(Role), lambda at: at.registry.get("c")),
+    "get for reading": (LOOKING, lambda at: at.registry.get_for_reading("c")),
+    "add": (LOOKING, lambda at: at.registry.add("c", [FOUR])),
+    "mark read-hot": (REPAIRING, lambda at: at.registry.mark_read_hot("c")),
+    "count a raise": ({Role.CONSUMER}, lambda at: at.registry.count_raise()),
+    "mark warm": (REPAIRING, lambda at: at.registry.mark_warm("c", 1)),
+    "is warm": (REPAIRING, lambda at: at.registry.is_warm("c")),
+    "closing cursor": (LOOKING, lambda at: at.registry.closing_cursor()),
+    "keep the closing cursor": (REPAIRING, lambda at: at.registry.keep_closing_cursor("x")),
+    "send": ({Role.WRITER, Role.READER}, lambda at: at.send()),
+    "read": (REPAIRING, lambda at: at.source.read(0, "0-0", 1)),
+    "announce": ({Role.CONSUMER}, lambda at: at.source.announce(1)),
+    "latest start": (REPAIRING, lambda at: at.source.latest_start_ms()),
+    "get a page": ({Role.READER}, lambda at: at.pages.get("c", "v", 0)),
+    "put a page": ({Role.READER}, lambda at: at.pages.put("c", "v", StoredPage("", 1, 1, 1, 1.0))),
+    "take a lease": ({Role.READER}, lambda at: at.pages.take_lease("c", "v", 10)),
 }
-"""What each function does."""
+"""Which roles may do what adapters do."""
 
 
 @pytest.mark.parametrize("role", Role)
@@ -141,47 +160,24 @@ def test_each_function_may_do_its_own_work_and_no_other(guarded, admin, connect_
     rights = build_rights([role], table_name).split()
     admin.execute_command("ACL", "SETUSER", user, "reset", "on", ">only", *rights)
     connection = connect_guarded(credentials=PasswordFile(user=user, path=path))
-    assert _allowed(connection, table_name) == USES[role]
-    assert _allowed(connection, f"{table_name}-other") == set()
+    assert allowed(connection, table_name) == {name for name, (roles, _) in USES.items() if role in roles}
+    assert allowed(connection, f"{table_name}-other") == set()
 
 
-def _allowed(connection, table_name):
-    """Try all that adapters do; return what was not refused."""
-    registry = RedisRegistry(connection, table_name)
-    source = RedisReportSource(connection, table_name)
-    pages = RedisPageStore(connection, table_name, FakeTelemetry(), time.monotonic)
-    page = StoredPage("", 1, 1, 1, 1.0)
-
-    def send():
-        sink = report_sink(connection, table_name, 1)
-        sink.send(Report("c", 1, "e", 10.0, 250, 4))
-        if sink.take_dropped():
-            raise RegistryRefusedError
-
-    tries = {
-        "get": lambda: registry.get("c"),
-        "get_for_reading": lambda: registry.get_for_reading("c"),
-        "mark_read_hot": lambda: registry.mark_read_hot("c"),
-        "add": lambda: registry.add("c", [FOUR]),
-        "count_raise": registry.count_raise,
-        "mark_warm": lambda: registry.mark_warm("c", 1),
-        "is_warm": lambda: registry.is_warm("c"),
-        "closing_cursor": registry.closing_cursor,
-        "keep_closing_cursor": lambda: registry.keep_closing_cursor("x"),
-        "send": send,
-        "read": lambda: source.read(0, "0-0", 1),
-        "announce": lambda: source.announce(1),
-        "latest": source.latest_start_ms,
-        "get_page": lambda: pages.get("c", "v", 0),
-        "put_page": lambda: pages.put("c", "v", page),
-        "take_lease": lambda: pages.take_lease("c", "v", 10),
-    }
-    allowed = set()
-    for name, attempt in tries.items():
+def allowed(connection, table_name):
+    """Try all uses; return those that are not refused."""
+    adapters = Adapters(
+        RedisRegistry(connection, table_name),
+        RedisReportSource(connection, table_name),
+        RedisPageStore(connection, table_name, FakeTelemetry(), time.monotonic),
+        report_sink(connection, table_name, 1),
+    )
+    done = set()
+    for name, (_, use) in USES.items():
         with suppress(RegistryRefusedError):
-            attempt()
-            allowed.add(name)
-    return allowed
+            use(adapters)
+            done.add(name)
+    return done
 
 
 def test_nobody_gets_in_without_a_name(guarded):
