@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from support.loop import Loop
+from support.tables import define_table
 from tools.local.environments import Launcher, install_runtime
 from tools.local.pool import FunctionPool
 from tools.local.template import FunctionSpec
@@ -64,19 +65,9 @@ def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[MakePoo
             environment={"GIVEN": "value"},
             reserved_concurrency=limits.pop("reserved", None),
         )
-        launcher = Launcher(
-            function,
-            runtime_dir=runtime_dir,
-            log_dir=tmp_path,
-            dynamodb_endpoint="http://127.0.0.1:9",
-        )
-        pool = FunctionPool(
-            launcher=launcher,
-            min_environments=least,
-            max_environments=most,
-            rng=random.Random(1),
-            **{"queue_seconds": 600.0, **limits},
-        )
+        launcher = Launcher(function, runtime_dir=runtime_dir, log_dir=tmp_path, dynamodb_endpoint="http://127.0.0.1:9")
+        sizes = {"min_environments": least, "max_environments": most, "queue_seconds": 600.0, **limits}
+        pool = FunctionPool(launcher=launcher, rng=random.Random(1), **sizes)
         pools.append(pool)
         return pool
 
@@ -101,59 +92,46 @@ ECHO_HANDLER = """
 """
 
 
+def resource(type_: str, **properties: Any) -> dict[str, Any]:
+    return {"Type": f"AWS::{type_}", "Properties": properties}
+
+
+ECHO = {"Fn::GetAtt": ["EchoFunction", "Arn"]}
+VARIABLES = {"TABLE": {"Ref": "Table"}, "REDIS": {"Fn::GetAtt": ["Registry", "ConfigurationEndPoint.Port"]}}
+RESOURCES = {
+    "Table": resource("DynamoDB::Table", **define_table("pk", "sk")),
+    "Registry": resource("ElastiCache::ReplicationGroup"),
+    "EchoFunction": resource(
+        "Lambda::Function",
+        Handler="handler.handler",
+        Runtime=RUNTIME,
+        Timeout=600,
+        Code={"S3Key": "code.zip"},
+        Environment={"Variables": VARIABLES},
+    ),
+    "Integration": resource("ApiGatewayV2::Integration", IntegrationUri=ECHO, PayloadFormatVersion="2.0"),
+    "Route": resource(
+        "ApiGatewayV2::Route", RouteKey="POST /echo/{word}", Target={"Fn::Sub": "integrations/${Integration}"}
+    ),
+    "Schedule": resource("Scheduler::Schedule", ScheduleExpression="rate(1 minute)", Target={"Arn": ECHO}),
+}
+ARTIFACTS = {
+    "s": {"type": "aws:cloudformation:stack", "properties": {"templateFile": "s.template.json"}},
+    "s.assets": {"type": "cdk:asset-manifest", "properties": {"file": "s.assets.json"}},
+}
+ASSEMBLY = {
+    "manifest.json": {"artifacts": ARTIFACTS},
+    "s.template.json": {"Resources": RESOURCES},
+    "s.assets.json": {"files": {"code": {"source": {"path": "asset.code"}}}},
+}
+
+
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cloud assembly with one small function behind one route and one schedule."""
     folder = tmp_path_factory.mktemp("assembly")
     (folder / "asset.code").mkdir()
     (folder / "asset.code" / "handler.py").write_text(textwrap.dedent(ECHO_HANDLER))
-    keys = [("pk", "HASH"), ("sk", "RANGE")]
-    resources = {
-        "Table": {
-            "Type": "AWS::DynamoDB::Table",
-            "Properties": {
-                "BillingMode": "PAY_PER_REQUEST",
-                "KeySchema": [{"AttributeName": name, "KeyType": kind} for name, kind in keys],
-                "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
-            },
-        },
-        "Registry": {"Type": "AWS::ElastiCache::ReplicationGroup"},
-        "EchoFunction": {
-            "Type": "AWS::Lambda::Function",
-            "Properties": {
-                "Handler": "handler.handler",
-                "Runtime": RUNTIME,
-                "Timeout": 600,
-                "Code": {"S3Key": "code.zip"},
-                "Environment": {
-                    "Variables": {
-                        "TABLE": {"Ref": "Table"},
-                        "REDIS": {"Fn::GetAtt": ["Registry", "ConfigurationEndPoint.Port"]},
-                    }
-                },
-            },
-        },
-        "Integration": {
-            "Type": "AWS::ApiGatewayV2::Integration",
-            "Properties": {"IntegrationUri": {"Fn::GetAtt": ["EchoFunction", "Arn"]}, "PayloadFormatVersion": "2.0"},
-        },
-        "Route": {
-            "Type": "AWS::ApiGatewayV2::Route",
-            "Properties": {"RouteKey": "POST /echo/{word}", "Target": {"Fn::Sub": "integrations/${Integration}"}},
-        },
-        "Schedule": {
-            "Type": "AWS::Scheduler::Schedule",
-            "Properties": {
-                "ScheduleExpression": "rate(1 minute)",
-                "Target": {"Arn": {"Fn::GetAtt": ["EchoFunction", "Arn"]}},
-            },
-        },
-    }
-    (folder / "s.assets.json").write_text(json.dumps({"files": {"code": {"source": {"path": "asset.code"}}}}))
-    (folder / "s.template.json").write_text(json.dumps({"Resources": resources}))
-    artifacts = {
-        "s": {"type": "aws:cloudformation:stack", "properties": {"templateFile": "s.template.json"}},
-        "s.assets": {"type": "cdk:asset-manifest", "properties": {"file": "s.assets.json"}},
-    }
-    (folder / "manifest.json").write_text(json.dumps({"artifacts": artifacts}))
+    for name, content in ASSEMBLY.items():
+        (folder / name).write_text(json.dumps(content))
     return folder

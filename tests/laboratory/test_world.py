@@ -1,0 +1,333 @@
+"""The simulated world: time and death; DynamoDB and Redis with their faults, through the product's adapters."""
+
+from random import Random
+
+import pytest
+
+from hotpartition.core.counter_items import Addition
+from hotpartition.core.errors import RegistryUnavailableError, StoreUnavailableError, ThrottledError
+from hotpartition.core.merge import KeyQuery
+from hotpartition.core.route import Generation, Route
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition_messages import Message
+from hotpartition_messages.keys import describe_table
+from support.builders import message_id
+from tools.limits import Partitions, Table, TableConfig
+from tools.limits.request_tokens import RequestTokens
+from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
+from tools.world.meter import Meter
+from tools.world.network import Network, StoreFaults
+from tools.world.product import MESSAGES
+from tools.world.redis import RedisServer, SimulatedConnection
+
+START = 1_800_000_000_000
+IDS = [message_id(START + offset, 0) for offset in range(9)]
+FIRST, SECOND = Generation(since_ms=START, shard_count=2), Generation(since_ms=START + 5, shard_count=4)
+
+
+@pytest.fixture
+def engine():
+    return Engine()
+
+
+def run(engine, work, process=None, seconds=60.0):
+    """Run work as a task, to its end; what it returns, or nothing if it never ended."""
+    results = []
+    engine.spawn(lambda: results.append(work()), process)
+    engine.run_until(engine.now + seconds)
+    return results[0] if results else None
+
+
+class TestTime:
+    """Order, blocking, freezing and death."""
+
+    def test_events_of_one_instant_keep_their_order(self, engine):
+        """What was planned first happens first."""
+        log = []
+        for name in "abc":
+            engine.at(1.0, lambda name=name: log.append(name))
+        engine.run_until(1.0)
+        assert log == ["a", "b", "c"]
+
+    def test_errors_come_where_they_belong(self, engine):
+        """A call's where its response is awaited; a task's out of the loop; and only tasks can block."""
+
+        def call():
+            with pytest.raises(ZeroDivisionError):
+                engine.call(1.0, lambda: 1 // 0, 1.0)
+            return engine.now
+
+        assert run(engine, call) == 2.0
+        with pytest.raises(ZeroDivisionError):
+            run(engine, lambda: engine.sleep(1.0) or 1 // 0)
+        with pytest.raises(RuntimeError, match="only a task can block"):
+            Engine().sleep(1.0)
+
+    @pytest.mark.parametrize(
+        ("strike", "log"), [("freeze", [("sent", 1.0), ("responded", 7.0)]), ("kill", [("sent", 1.0)])]
+    )
+    def test_what_was_sent_happens_whatever_becomes_of_its_sender(self, engine, strike, log):
+        """A frozen process hears of it when it is thawed; a dead one never does."""
+        process, seen = Process(), []
+
+        def work():
+            engine.call(1.0, lambda: seen.append(("sent", engine.now)), 1.0)
+            seen.append(("responded", engine.now))
+
+        engine.at(0.5, lambda: getattr(engine, strike)(process))
+        engine.at(7.0, lambda: engine.thaw(process))
+        run(engine, work, process)
+        assert (seen, process.is_idle) == (log, True)
+
+    def test_an_executor_runs_so_many_at_a_time(self, engine):
+        """The third piece of work waits for one of two workers; what waits can be taken back, and then never runs."""
+        executor, ended, ran = SimulatedExecutor(engine, None, 2), [], []
+
+        def sleep(seconds):
+            engine.sleep(seconds)
+            return seconds, engine.now
+
+        def work():
+            futures = [executor.submit(sleep, seconds) for seconds in (3.0, 1.0, 2.5)]
+            assert executor.submit(ran.append, "cancelled").cancel()
+            ended.extend(future.result() for future in futures)
+
+        run(engine, work)
+        assert (ended, ran) == ([(3.0, 3.0), (1.0, 1.0), (2.5, 3.5)], [])
+
+    def test_waiting_ends_with_the_first_or_in_time(self, engine):
+        """Of several futures the first one is reported, or none when time is up before."""
+        executor, seen = SimulatedExecutor(engine, None, 2), []
+
+        def work():
+            futures = [executor.submit(engine.sleep, seconds) for seconds in (3.0, 2.0)]
+            for timeout in (1.0, None):
+                done, rest = wait_for(engine, futures, timeout)
+                seen.append((engine.now, [futures.index(future) for future in done], len(rest)))
+
+        run(engine, work)
+        assert seen == [(1.0, [], 2), (2.0, [1], 1)]
+
+
+class Rig:
+    """A table and its adapters: messages, routes, and counters in cells of partition key `counter`."""
+
+    def __init__(self, engine):
+        self.engine = engine
+        self.meter = Meter(engine, hot="c", seconds=60.0, pages_end=60.0)
+        self.network = Network(engine, random=Random(1), observer=self.meter)
+        self.network.dynamodb.call("CreateTable", {**MESSAGES, "TableName": "t"})
+        calls, table = ThreadedCalls(self.network.client("test").call), describe_table("t")
+        counters = describe_counters("t", "c", journal=table.journal, keys=table.keys)
+        self.messages = DynamoDBItemStore(calls, table, Message.from_item)
+        self.journal = DynamoDBJournal(calls, table.journal)
+        self.routing_items = DynamoDBRoutingItems(calls, table.journal)
+        self.counters = DynamoDBCounterStore(calls, counters)
+        self.cells = DynamoDBItemStore(calls, counters, decode_cell)
+
+    def put(self, number):
+        return self.messages.create(Message("c", IDS[number], "ann", "hello").to_item("c"))
+
+    def stored(self, *, is_strong=True):
+        """The numbers of the messages that a read of all finds."""
+        query = KeyQuery(partition_key="c", newest_first=True, limit=9)
+        (response,) = self.messages.fetch([query], is_strong=is_strong).responses
+        return [IDS.index(message.message_id) for message in response.items]
+
+    def counted(self):
+        (response,) = self.cells.fetch([KeyQuery("counter", newest_first=False, limit=20)], is_strong=True).responses
+        return dict(response.items)
+
+    def limit(self, wcu):
+        """Let the one partition take so much, all of which is left."""
+        self.network.limits = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=wcu)))
+
+
+@pytest.fixture
+def rig(engine):
+    return Rig(engine)
+
+
+class TestDynamoDB:
+    def test_routes_grow_and_are_listed(self, rig):
+        """An update adds to what is there, and the sparse index lists it a moment later; a run's raises are noted."""
+
+        def work():
+            rig.journal.add("c", [FIRST], cause=Cause("test"), now_ms=START)
+            entry = rig.journal.add("c", [SECOND], cause=Cause("test"), now_ms=START + 7)
+            rig.engine.sleep(5.0)
+            items, _ = rig.routing_items.page(None, 9)
+            return entry.route, [(item.collection, item.route) for item in items]
+
+        both = Route(frozenset({FIRST, SECOND}))
+        assert run(rig.engine, work) == (both, [("c", both)])
+        assert [(raised.conversation_id, raised.shard_count) for raised in rig.meter.raises] == [("c", 2), ("c", 4)]
+
+    def test_eventual_reads_lag_and_strong_ones_do_not(self, rig):
+        """Right after a write only a strongly consistent read is sure to see it, a moment later both do."""
+        rig.network.faults = StoreFaults(long_lag=1.0, long_lag_seconds=0.3)
+
+        def work():
+            rig.engine.sleep(1.0)
+            rig.put(0)
+            strong, lagging = rig.stored(), [bool(rig.stored(is_strong=False)) for _ in range(40)]
+            rig.engine.sleep(1.0)
+            return strong, any(lagging), all(lagging), rig.stored(is_strong=False)
+
+        assert run(rig.engine, work) == ([0], True, False, [0])
+
+    def test_a_full_partition_refuses_with_its_reason(self, rig):
+        """The write past the limit is throttled for its key range, and counted."""
+        rig.limit(1.0)
+
+        def work():
+            rig.put(0)
+            with pytest.raises(ThrottledError) as caught:
+                rig.put(1)
+            return caught.value.is_key_range, rig.meter.throttled_attempts
+
+        assert run(rig.engine, work) == (True, 1)
+
+    @pytest.mark.parametrize(
+        ("faults", "stored"),
+        [
+            (StoreFaults(lost_request=1.0), {False}),
+            (StoreFaults(lost_answer=1.0), {True}),
+            (StoreFaults(server_error=1.0), {True, False}),
+        ],
+    )
+    def test_a_write_without_a_good_response_may_be_stored(self, rig, faults, stored):
+        """A lost request stores nothing, a lost response hides a success, and a server error can be either."""
+
+        def work():
+            rig.network.faults = faults
+            for number in range(9):
+                with pytest.raises(StoreUnavailableError):
+                    rig.put(number)
+            rig.network.faults = StoreFaults()
+            found = rig.stored()
+            return {number in found for number in range(9)}
+
+        assert run(rig.engine, work) == stored
+
+    def test_a_late_request_happens_after_its_client_gave_up(self, rig):
+        """Within seconds, once."""
+        rig.network.faults = StoreFaults(late=1.0)
+
+        def work():
+            with pytest.raises(StoreUnavailableError):
+                rig.counters.add_once("counter", Addition("t", "c#07", 1))
+            rig.network.faults = StoreFaults()
+            before = rig.counted()
+            rig.engine.sleep(4.0)
+            return before, rig.counted()
+
+        assert run(rig.engine, work) == ({}, {"c#07": 1})
+
+    def test_a_token_lets_one_transaction_happen(self, rig):
+        """Its repetition changes nothing and takes no units; another one under it is refused."""
+        addition = Addition("t", "c#07", 40)
+
+        def work():
+            took = [rig.counters.add_once("counter", addition) for _ in range(2)]
+            took.append(rig.counters.add_once("counter", addition._replace(amount=41)))
+            took.append(rig.counters.add_once("other", addition))
+            return took, rig.network.counts["test"].wcu, rig.counted()
+
+        assert run(rig.engine, work) == ([True, True, False, False], 2.0, {"c#07": 40})
+
+    @pytest.mark.parametrize(("binds_cancelled", "elsewhere"), [(False, True), (True, False)])
+    def test_a_refused_transaction_may_bind_its_token(self, rig, binds_cancelled, elsewhere):
+        """By the reading that is asked for."""
+        rig.network.tokens = RequestTokens(lambda: rig.engine.now, binds_cancelled=binds_cancelled)
+        rig.limit(1.0)
+
+        def work():
+            rig.network.limits.write("counter", 1.0, rig.engine.now)
+            with pytest.raises(ThrottledError) as refused:
+                rig.counters.add_once("counter", Addition("t", "c#07", 1))
+            rig.network.limits = None
+            return refused.value.reasons, rig.counters.add_once("other", Addition("t", "c#07", 1))
+
+        assert run(rig.engine, work) == (("ThrottlingError",), elsewhere)
+
+    def test_transactions_on_one_item_exclude_each_other(self, rig):
+        """For some milliseconds; plain additions do not."""
+        outcomes = []
+
+        def add(token):
+            try:
+                outcomes.append(rig.counters.add_once("counter", Addition(token, "c#07", 1)))
+            except ThrottledError as error:
+                outcomes.append(error.reasons)
+
+        for token in ("a", "b"):
+            rig.engine.spawn(lambda token=token: add(token))
+            rig.engine.spawn(lambda: rig.counters.add("counter", 1))
+        rig.engine.run_until(1.0)
+        assert sorted(map(str, outcomes)) == ["('TransactionConflict',)", "True"]
+        assert run(rig.engine, rig.counted) == {"c#": 2, "c#07": 1}
+
+
+@pytest.fixture
+def server(engine):
+    return RedisServer(engine, nodes=1, random=Random(1))
+
+
+def open_registry(server, *, cooldown_ms=1000):
+    return RedisRegistry(SimulatedConnection(server, timeout_ms=30, cooldown_ms=cooldown_ms), "t")
+
+
+class TestRedis:
+    @pytest.mark.parametrize(
+        ("strike", "left"),
+        [(lambda node: node.fail_over(1.0), {FIRST}), (lambda node: node.empty(), set())],
+        ids=["failover", "emptied"],
+    )
+    def test_what_a_node_forgets(self, engine, server, strike, left):
+        """A failover forgets what was written in the lost time; what is older comes back with the replica."""
+        registry = open_registry(server)
+
+        def work():
+            registry.add("c", [FIRST])
+            engine.sleep(10.0)
+            registry.add("c", [SECOND])
+            before = registry.get("c").generations
+            strike(server.nodes[0])
+            return before, registry.get("c").generations
+
+        assert run(engine, work) == ({FIRST, SECOND}, left)
+
+    @pytest.mark.parametrize(("is_hanging", "seconds"), [(False, 0.001), (True, 0.06)])
+    def test_a_dead_node_fails_after_its_timeout_and_is_then_left_alone(self, engine, server, is_hanging, seconds):
+        """The first call costs a refusal or two timeouts, the next one nothing."""
+        registry = open_registry(server)
+        server.nodes[0].is_hanging, server.nodes[0].is_down = is_hanging, not is_hanging
+
+        def fail():
+            began = engine.now
+            with pytest.raises(RegistryUnavailableError):
+                registry.get("c")
+            return round(engine.now - began, 6)
+
+        assert run(engine, lambda: (fail(), fail())) == (seconds, 0.0)
+
+    def test_a_lost_command_may_have_run(self, engine, server):
+        """A command without a response has sometimes taken effect, and sometimes not."""
+        registry, names = open_registry(server, cooldown_ms=0), [f"c{number}" for number in range(20)]
+        server.lost = 1.0
+
+        def work():
+            for name in names:
+                with pytest.raises(RegistryUnavailableError):
+                    registry.add(name, [FIRST])
+            server.lost = 0.0
+            return sum(bool(registry.get(name)) for name in names)
+
+        assert 0 < run(engine, work) < len(names)
