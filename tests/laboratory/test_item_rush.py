@@ -48,13 +48,11 @@ class Shop:
         self.stop_watching = self.world.store.watch(self.plain.meta.client, "shop")
         self.counts = self.world.store.counts_of("shop")
 
-    def open(self, index, *, gives_way=False):
+    def open(self, index):
         """Build what one environment has for its cache."""
         telemetry, engine = SharedTelemetry(self.world), self.engine
 
         def timer():
-            if gives_way:
-                engine.sleep(0.0)
             return engine.now
 
         kept = ReadCache(
@@ -70,9 +68,9 @@ class Shop:
         store = RedisPageStore(connection, "shop", telemetry, timer) if self.has_redis else None
         return type("Given", (), {"view": lambda _, codec, other=None: kept.view(codec, store)})()
 
-    def catalogue(self, index, **options):
+    def catalogue(self, index):
         """Build an environment's catalogue, its table described: tasks may not wait for each other's description."""
-        catalogue = runpy.run_path(str(EXAMPLE))["Catalogue"](self.plain, self.open(index, **options))
+        catalogue = runpy.run_path(str(EXAMPLE))["Catalogue"](self.plain, self.open(index))
         self.engine.run_to_end(partial(catalogue.show_basket, []), 1.0)
         return catalogue
 
@@ -130,19 +128,3 @@ def test_uncached_a_third_is_refused(shop):
     served, refused, _ = play(shop, lambda _: lambda product: shop.plain.get_item(Key={"id": product}), seconds=2.5)
     assert len(refused) > 0.3 * shop.reads_per_second
     assert len(served) < 2.2 * shop.reads_per_second
-
-
-@pytest.mark.parametrize("shop", [{}], indirect=True)
-def test_sixty_four_threads_read_a_cold_product_once(shop):
-    """In every order of their steps, by `get_item` and `get_items`."""
-    for seed in range(100):
-        catalogue = shop.catalogue(seed, gives_way=True)
-        before, served = shop.counts.operations, []
-        for index in range(64):
-            read = [lambda c=catalogue: c.show("product:42"), lambda c=catalogue: c.show_basket(["product:42"])[0]]
-            shop.engine.after(
-                shop.random.uniform(0, 0.01),
-                lambda read=read[index % 2], to=served: shop.engine.spawn(lambda: to.append(read())),
-            )
-        shop.engine.run_until(shop.engine.now + 1.0)
-        assert (len(served), shop.counts.operations - before) == (64, 1), seed
