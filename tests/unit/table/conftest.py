@@ -82,7 +82,8 @@ class Watched:
         if place := writes_to(operation, body):
             self.places.append((operation, place))
         if operation == "Query":
-            self.queried.append(body["ExpressionAttributeValues"].get(":hpp", {}).get("S", ""))
+            values = body["ExpressionAttributeValues"]
+            self.queried.append(values.get(":hpp", values.get(":pk", {})).get("S", ""))
         response = self.responds(operation, body)
         if response is not None:
             return response

@@ -1,6 +1,6 @@
 """`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone."""
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from email.utils import format_datetime
 from random import Random
@@ -20,7 +20,7 @@ from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.table.routes import open_calls
 from support.fakes import FakeClock, FakeTelemetry
 
-from .conftest import KEY_RANGE
+from .conftest import KEY_RANGE, put_all, updating
 
 ROUTE = "~route"
 LARGE = "x" * 19_900  # an item of 20 WCU
@@ -185,18 +185,21 @@ def test_a_batch_that_is_left_unprocessed_marks_and_looks_up(plain, watched, clo
 
 
 @pytest.mark.slow
-def test_changes_of_one_key_count_as_well(plain, watched, clock):
-    """Updates of a hot key's items are throttled where they lie; the next new items find shards."""
+@pytest.mark.parametrize("kind", ["items", "counter"])
+def test_changes_in_place_count_as_well(plain, watched, clock, kind):
+    """Updates are throttled where their items lie; the next new items, or additions, find shards."""
     process = Process(plain, clock, hot_at_once_wcu=50.0)
-    for number in range(40):
-        put(process, number)
+    likes = ShardedCounter(process.table, name="likes", clock=waiting_for_nothing(clock))
+    put(process, 1)
     watched.refuses = Hot("UpdateItem")
-    text = {"ExpressionAttributeNames": {"#t": "text"}, "ExpressionAttributeValues": {":t": LARGE}}
-    for number in range(320):
-        key = {"PK": "room", "SK": f"{number % 40:05}"}
-        process.table.update_item(Key=key, UpdateExpression="SET #t = :t", **text)
+    for number in range(300):
+        if kind == "items":
+            process.table.update_item(Key={"PK": "room", "SK": "00001"}, **updating("SET b = :b", b=LARGE))
+        else:
+            likes.add("room", 20, token=f"t{number}" if number % 3 == 0 else None)
         clock.now_ms += 2
-    assert process.telemetry.counts.get(MetricName.RAISES, 0) == 1
+    assert process.telemetry.counts.get(MetricName.RAISES, 0) >= 1
+    assert likes.get("room", consistent=True) == (0 if kind == "items" else 6_000)
 
 
 def test_a_writer_without_the_rights_stores_all_the_same(plain, watched, clock, caplog):
@@ -257,26 +260,13 @@ def test_a_batchs_repetitions_are_counted_once(plain, watched, clock):
 
 @pytest.mark.parametrize("name", ["updated_at", "generations"])
 def test_a_key_that_routing_items_use_themselves_is_refused(create, clock, name):
+    """So are the names of load items."""
+    process = Process(create("clashing", "PK", name), clock)
     with pytest.raises(NotImplementedError, match=name):
-        Process(create("clashing", "PK", name), clock).table.put_item(Item={"PK": "room", name: "1"})
-
-
-def test_load_items_names_are_reserved(plain, clock):
+        process.table.put_item(Item={"PK": "room", name: "1"})
+    apart = Process(create("plain", "PK", "SK"), clock)
     with pytest.raises(InvalidRequestError, match="reserved"):
-        Process(plain, clock).table.put_item(Item={"PK": LOAD_PREFIX + "room", "SK": "1"})
-
-
-@pytest.mark.slow
-def test_counters_are_raised_too(plain, watched, clock):
-    telemetry = FakeTelemetry()
-    shards = in_band(environ={}, telemetry=telemetry, journal_sort_key=ROUTE, hot_at_once_wcu=20.0)
-    likes = ShardedCounter(plain, shards, name="likes", clock=waiting_for_nothing(clock))
-    watched.refuses = Hot("UpdateItem")
-    for number in range(300):
-        likes.add("room", token=f"t{number}" if number % 3 == 0 else None)
-        clock.now_ms += 2
-    assert telemetry.counts.get(MetricName.RAISES, 0) >= 1
-    assert likes.get("room", consistent=True) == 300
+        apart.table.put_item(Item={"PK": LOAD_PREFIX + "room", "SK": "1"})
 
 
 def test_two_raises_at_once_are_one(plain):
@@ -322,15 +312,24 @@ def stored_places(plain):
     return [item["PK"] for item in plain.scan()["Items"] if item["SK"] != ROUTE]
 
 
+IS_NEW = {"ConditionExpression": "attribute_not_exists(SK)"}
+CREATIONS = {
+    "PutItem": lambda table, key: table.put_item(Item=key, **IS_NEW),
+    "UpdateItem": lambda table, key: table.update_item(Key=key, **updating("ADD n :one", one=1)),
+    "TransactWriteItems": lambda table, key: table.meta.client.transact_write_items(
+        TransactItems=[{"Put": {"TableName": table.name, "Item": key, **IS_NEW}}]
+    ),
+}
+
+
 class TestClosing:
     """Only a table whose positions are times of the present may be closed."""
 
     @pytest.mark.parametrize(
-        ("position", "ahead_ms"),
-        [(time_of, 24 * HOUR), (lambda sk: int(sk[:13]) * 1_000, 0)],
+        ("position", "ahead_ms", "append_only"),
+        [(time_of, 24 * HOUR, True), (lambda sk: int(sk[:13]) * 1_000, 0, False)],
         ids=["due", "microseconds"],
     )
-    @pytest.mark.parametrize("append_only", [True, False])
     def test_without_the_flag_positions_may_be_anything(self, plain, watched, clock, position, ahead_ms, append_only):
         """Times of tomorrow, or other units: items are spread, and no lease is read."""
         store_route(plain, f"8@{clock.now_ms - HOUR}")
@@ -354,7 +353,7 @@ class TestClosing:
         store_route(plain, "8@0", f"closing@{clock.now_ms - HOUR}", f"closed@{clock.now_ms - HOUR}")
         assert len(read(closing_process(plain, clock))) == 41
 
-    @pytest.mark.parametrize("operation", ["put", "update", "transact"])
+    @pytest.mark.parametrize("operation", CREATIONS)
     def test_who_creates_an_item_meets_the_others_without_reading_the_journal_again(
         self, plain, watched, clock, operation
     ):
@@ -363,32 +362,18 @@ class TestClosing:
         first, second = (closing_process(plain, clock, append_only=False) for _ in range(2))
         key = {"PK": "room", "SK": f"{clock.now_ms:013}"}
 
-        def create(process):
-            if operation == "put":
-                process.table.put_item(Item=key, ConditionExpression="attribute_not_exists(SK)")
-            elif operation == "update":
-                values = {":one": 1}
-                process.table.update_item(Key=key, UpdateExpression="ADD n :one", ExpressionAttributeValues=values)
-            else:
-                put = {"TableName": "readings", "Item": key, "ConditionExpression": "attribute_not_exists(SK)"}
-                process.table.meta.client.transact_write_items(TransactItems=[{"Put": put}])
-
         def be_faster(name, body):
-            if name in {"UpdateItem", "PutItem", "TransactWriteItems"}:
+            if name == operation:
                 watched.refuses = lambda name, body: KEY_RANGE if name == "GetItem" else None
-                create(first)
+                CREATIONS[operation](first.table, key)
             return KEY_RANGE if name == "GetItem" else None
 
         watched.refuses = be_faster
-        if operation == "update":
-            create(second)
-            assert plain.scan()["Items"][0].get("n", 2) == 2
-        else:
-            with pytest.raises(ClientError):
-                create(second)
-        places = stored_places(plain)
-        assert len(places) == 1
-        assert places != ["room"]
+        with nullcontext() if operation == "UpdateItem" else pytest.raises(ClientError):
+            CREATIONS[operation](second.table, key)
+        ((place, number),) = [(item["PK"], item.get("n", 2)) for item in plain.scan()["Items"] if item["SK"] != ROUTE]
+        assert place != "room"
+        assert number == 2
 
     def test_who_must_meet_others_and_has_no_date_tries_later(self, plain, clock, watched):
         """On the base key it could meet nobody. What need not meet goes there."""
@@ -414,32 +399,23 @@ class TestClosing:
 
 
 @pytest.mark.parametrize("route", [[], ["8@5"], ["8@5", "closing@1000", "closed@1000"]], ids=["cold", "hot", "closed"])
-@pytest.mark.parametrize(("count", "limit"), [(0, 3), (1, 1), (1, 3), (7, 1), (7, 3), (7, 7), (7, 50)])
-def test_a_newest_page_is_as_full_as_boto3s(plain, clock, route, count, limit):
-    """The routing item lies above all items and takes no place, is no end of a page and no argument of `position`."""
-    items = [{"PK": "room", "SK": f"{2_000 + number}"} for number in range(count)]
-    for item in items:
-        plain.put_item(Item=item)
+@pytest.mark.parametrize(("count", "limit"), [(0, 3), (1, 1), (7, 1), (7, 3), (7, 7), (7, 50)])
+def test_a_newest_page_is_as_full_as_boto3s(plain, watched, clock, route, count, limit):
+    """The routing item lies above all items and takes no place, is no end of a page and no argument of `position`.
+
+    Where the route is known to be closed, it is one request.
+    """
+    newest = [{"PK": "room", "SK": f"{2_000 + number}"} for number in reversed(range(count))]
+    put_all(plain, newest)
     if route:
         plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": set(route)})
     asked = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": limit}
-    process, newest = Process(plain, clock, position=int), items[::-1]
+    process = Process(plain, clock, position=int)
     for _ in range(2):  # the second time, the process knows the route
+        watched.sent.clear()
         page = process.table.query(**asked)
         assert page["Items"] == newest[:limit]
         assert page.get("LastEvaluatedKey") in [None, *newest[limit - 1 : limit]]
         assert len(newest) <= limit or "LastEvaluatedKey" in page
+    assert watched.sent == {"Query": 1} or len(route) < 3 or count <= limit
     assert [item for page in process.table.query_pages(**asked) for item in page["Items"]] == newest
-
-
-def test_a_newest_page_of_a_known_route_is_one_request(plain, watched, clock):
-    """One more item is asked for, so that the routing item takes no other item's place."""
-    for number in range(7):
-        plain.put_item(Item={"PK": "room", "SK": f"{2_000 + number}"})
-    plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": {"8@5", "closing@1000", "closed@1000"}})
-    process = Process(plain, clock, position=int)
-    asked = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": 3}
-    process.table.query(**asked)
-    watched.sent.clear()
-    assert [item["SK"] for item in process.table.query(**asked)["Items"]] == ["2006", "2005", "2004"]
-    assert watched.sent == {"Query": 1}

@@ -82,15 +82,12 @@ class TestWhatIsStored:
 
 
 class TestRanges:
-    @pytest.mark.parametrize("limit", [None, 1, 5, 7, 100])
-    @pytest.mark.parametrize("newest_first", [False, True])
-    def test_a_range_goes_over_many_buckets_in_both_directions(self, table, limit, newest_first):
-        """Every item once, in order, whatever the page's size."""
-        options = {} if limit is None else {"Limit": limit}
-        pages = list(table.query_pages(**between(), ScanIndexForward=not newest_first, **options))
-        expected = list(range(48))
-        assert numbers(pages) == (expected[::-1] if newest_first else expected)
-        assert all(limit is None or len(page["Items"]) <= limit for page in pages)
+    @pytest.mark.parametrize("limit", [1, 7])
+    def test_a_range_goes_over_many_buckets(self, table, limit):
+        """Newest first; the equivalence machine draws the others."""
+        pages = list(table.query_pages(**between(), ScanIndexForward=False, Limit=limit))
+        assert numbers(pages) == list(range(47, -1, -1))
+        assert max(len(page["Items"]) for page in pages) == limit
 
     @pytest.mark.parametrize(
         ("first", "last", "expected"),
