@@ -17,6 +17,7 @@ from .conftest import updating
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("readings", "PK", "SK", "~route")
 APART = JournalPlace("routes", "collection", sort_key="")
+BEFORE = JournalPlace("readings", "PK", "SK", "r#")
 
 
 class Stage(AdaptiveShards):
@@ -146,7 +147,7 @@ def test_a_routing_item_that_cannot_be_read_fails_the_call_and_is_named(stage, g
     assert stage.telemetry.counts[MetricName.JOURNAL_MALFORMED] == len(calls)
 
 
-@pytest.mark.parametrize("place", [JournalPlace("readings", "PK", "SK"), APART], ids=["in the collection", "apart"])
+@pytest.mark.parametrize("place", [BEFORE, APART], ids=["in the collection", "apart"])
 @pytest.mark.parametrize(("n", "key"), [(0, "room"), (1, "room#_0")])
 def test_adaptive_shards_are_led_out_without_journal_and_redis(plain, routes, place, n, key):
     """`fixed(n, readable=N)` finds, changes and deletes what was written at each N; new items lie where n says."""
@@ -175,19 +176,16 @@ def test_adaptive_shards_are_led_out_without_journal_and_redis(plain, routes, pl
 
 
 class TestSettings:
-    def test_arguments_come_before_the_environment(self, plain):
-        """And what neither names has its default."""
+    def test_arguments_come_before_the_environment(self, plain, create):
+        """What neither names has its default; a journal of its own is named, as the construct's variable does."""
         environ = {"HOTPARTITION_REGISTRY_HOST": "a.example", "HOTPARTITION_REGISTRY_PORT": "6380"}
         shards = adaptive(environ=environ, registry_host="b.example", registry_tls=False)
         built = ShardedTable(plain, shards=shards)._open("PutItem").items.sharding.routes
         assert built.engine.routes._registry._connection._options["url"] == "redis://b.example:6380"
         assert built.journal == JournalPlace("readings", "PK", "SK", "r#")
-
-    def test_a_journal_of_its_own_is_named(self, plain, create):
-        """By an argument, or by the variable that the construct sets."""
         create("routes", "pk")
-        environ = {"HOTPARTITION_REGISTRY_HOST": "a", "HOTPARTITION_JOURNAL_TABLE_NAME": "routes"}
-        built = ShardedTable(plain, shards=adaptive(environ=environ))._open("PutItem").items.sharding.routes
+        shards = adaptive(environ={**environ, "HOTPARTITION_JOURNAL_TABLE_NAME": "routes"})
+        built = ShardedTable(plain, shards=shards)._open("PutItem").items.sharding.routes
         assert built.journal == JournalPlace("routes", "pk", sort_key="")
 
     def test_leases_are_for_tables_that_may_be_closed(self, plain):
@@ -206,7 +204,7 @@ class TestSettings:
 @pytest.fixture
 def early(plain):
     """A table whose routing items lie before some of its items."""
-    return Stage(plain, JournalPlace("readings", "PK", "SK", "r#"))
+    return Stage(plain, BEFORE)
 
 
 @pytest.mark.parametrize("limit", [{}, {"Limit": 2}])

@@ -288,17 +288,12 @@ def test_pages_of_a_sharded_index_are_cached(plain, watched):
     assert watched.sent["Query"] == 0
 
 
-def read_point(table):
-    table.get_item(Key={"PK": "cold", "SK": "1"}, cache=True)
-
-
+COLD = {"PK": "cold", "SK": "1"}
 POINTS = {
-    "get_item": read_point,
-    "uncached": lambda table: table.get_item(Key={"PK": "cold", "SK": "1"}),
-    "get_items": lambda table: table.get_items([{"PK": "cold", "SK": "1"}], cache=True),
-    "batch": lambda table: table.meta.client.batch_get_item(
-        RequestItems={"readings": {"Keys": [{"PK": "cold", "SK": "1"}]}}
-    ),
+    "get_item": lambda table: table.get_item(Key=COLD, cache=True),
+    "uncached": lambda table: table.get_item(Key=COLD),
+    "get_items": lambda table: table.get_items([COLD], cache=True),
+    "batch": lambda table: table.meta.client.batch_get_item(RequestItems={table.name: {"Keys": [COLD]}}),
     "page": lambda table: table.query(KeyConditionExpression=Key("PK").eq("cold"), cache=True),
 }
 
@@ -320,7 +315,7 @@ def test_what_is_not_read_hot_is_counted_and_costs_no_request_to_redis(fleet, re
 def test_with_a_cache_of_its_own_an_adaptive_table_keeps_cold_keys_in_the_process(fleet, watched):
     """And those that are read-hot for the fleet."""
     first, second = (fleet.process(cache=ReadCache(seconds=60)) for _ in range(2))
-    for key, batches in (({"PK": "cold", "SK": "1"}, 2), (FOUR, 1)):
+    for key, batches in ((COLD, 2), (FOUR, 1)):
         watched.sent.clear()
         for table in (first, second, first, second):
             assert table.get_item(Key=key, cache=True)["Item"]["SK"] == key["SK"]
@@ -368,35 +363,27 @@ def test_the_leaderboard_of_the_page_runs(create, dynamodb, server, players):
     assert [names["show_top_ten"]() for _ in range(2)] == [expected] * 2
 
 
-REFUSED = (
-    (
-        {"cache": True, "ConsistentRead": True},
-        NotImplementedError,
-        r"True, ConsistentRead=True\): a cached value may",
-    ),
-    ({"cache": ReadCache()}, TypeError, r".*ReadCache.*: should be True or False"),
+METHODS = {
+    "get_item": lambda table, **options: table.get_item(Key=FOUR, **options),
+    "get_items": lambda table, **options: table.get_items([FOUR], **options),
+    "query": lambda table, **options: table.query(**NEWEST, **options),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    ("cache", "options", "kind", "message"),
+    [
+        (ReadCache(), {"cache": True, "ConsistentRead": True}, NotImplementedError, r"ConsistentRead=True\): a cached"),
+        (ReadCache(), {"cache": ReadCache()}, TypeError, r"ReadCache.*: should be True or False"),
+        (None, {"cache": True}, NotImplementedError, r"True\): this table has no cache\. Write .*seconds=1"),
+    ],
 )
-
-
-@pytest.mark.parametrize(("options", "kind", "message"), REFUSED)
-def test_what_cannot_be_cached_is_refused(plain, options, kind, message):
+def test_what_cannot_be_cached_is_refused(plain, method, cache, options, kind, message):
     """In one sentence that says what is allowed."""
-    table = ShardedTable(plain, shards=fixed(4), cache=ReadCache())
-    for name, call in (
-        ("get_item", lambda: table.get_item(Key=FOUR, **options)),
-        ("get_items", lambda: table.get_items([FOUR], **options)),
-        ("query", lambda: table.query(**NEWEST, **options)),
-    ):
-        with pytest.raises(kind, match=rf"{name}\(cache={message}"):
-            call()
-
-
-def test_a_table_without_a_cache_refuses_it(plain):
-    table = ShardedTable(plain, shards=in_band())
-    with pytest.raises(
-        NotImplementedError, match=r"get_item\(cache=True\): this table has no cache\. Write .*seconds=1"
-    ):
-        table.get_item(Key=FOUR, cache=True)
+    table = ShardedTable(plain, shards=fixed(4), cache=cache)
+    with pytest.raises(kind, match=rf"{method}\(cache=.*{message}"):
+        METHODS[method](table, **options)
 
 
 @pytest.mark.parametrize("cache", [5, ReadCache, SimpleNamespace()])

@@ -128,9 +128,6 @@ def test_a_put_that_its_base_key_refuses_goes_where_the_raise_says(stage, watche
     assert EIGHT in stage.registry.get("room").generations
 
 
-ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
-
-
 def item(number: int, **more) -> dict:
     return {"PK": "room", "SK": f"{number:04}", "n": number, "device": f"d{number % 5}", **more}
 
@@ -142,11 +139,6 @@ def table(plain) -> ShardedTable:
     )
     put_all(table, (item(number) for number in range(20)))
     return table
-
-
-def asked(watched) -> set[str]:
-    """Return the partition keys of all queries so far."""
-    return set(watched.queried)
 
 
 SHARD_OF_D1 = f"room#_{choose_shards('d1', 4)[0]}"
@@ -166,7 +158,7 @@ def test_a_query_for_one_value_asks_only_where_it_can_be(table, watched, query):
     """The base key and one shard, whether the value is told or found in the filter."""
     page = table.query(**ROOM, **query)
     assert [found["n"] for found in page["Items"]] == [1, 6, 11, 16]
-    assert asked(watched) == {"room", SHARD_OF_D1}
+    assert set(watched.queried) == {"room", SHARD_OF_D1}
 
 
 def test_what_a_page_consumes_is_summed(table):

@@ -105,7 +105,7 @@ def test_another_error_is_a_difference(tables):
 
 
 def test_a_cursor_behind_which_nothing_is_makes_no_difference(tables):
-    """DynamoDB returns one whenever a page is full; whether something follows, the next page says."""
+    """DynamoDB returns one whenever a page is full; whether something follows, the next says. An error ends it."""
     for table in tables:
         table.put_item(Item={"PK": "room-1", "SK": "1"})
 
@@ -117,10 +117,6 @@ def test_a_cursor_behind_which_nothing_is_makes_no_difference(tables):
 
     request = {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room-1"}, "Limit": 1}
     Pair(tables[0], Full(tables[1])).page(Call("query", request))
-
-
-def test_a_walk_ends_with_an_error_or_an_end(tables):
-    """An error is the walk's outcome."""
     assert walk(tables[0], Call("query", {"KeyConditionExpression": "SK = PK"})).error is not None
 
 
