@@ -1,231 +1,203 @@
-"""`hotpartition --table`: commands on a table without Redis and without an operations function, over moto."""
+"""What commands do to a table's items and routes, over moto; what they print is in `transcripts/tables.txt`."""
 
 import json
-import time
-from types import SimpleNamespace
+import re
+from pathlib import Path
 
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
-from botocore.exceptions import ClientError, NoCredentialsError
+from botocore.exceptions import ClientError
 
-from hotpartition.control import hot_keys
-from hotpartition.core.errors import CredentialsError, StoreRefusedError
-from hotpartition.core.fleet_load import Cell
+from hotpartition.control.operations import Operations
+from hotpartition.core.errors import StoreRefusedError
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
-from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.table import ShardedTable, in_band
-from hotpartition_cli.errors import FailedError, Status
+from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, fixed, in_band
+from hotpartition_cli import tables
+from hotpartition_cli.errors import Status
 from hotpartition_cli.main import run
-from hotpartition_cli.sdk import Subject
-from hotpartition_cli.tables import TableCaller
-from support.tables import BESIDE
+from support.tables import BESIDE, TABLE_SCHEMA, define_table
 
-APART = JournalPlace("routes", "collection", sort_key="")
-OPTIONS = {BESIDE: ["--table", "readings"], APART: ["--table", "counted", "--journal-table", "routes"]}
+COMMAND_LINE = Path(__file__).resolve().parents[3] / "docs" / "command-line.md"
+NOW_MS = 1_700_000_000_000
+QUICK = ["--items-per-second", "1000", "--settle", "0"]
+
+
+APART = JournalPlace("hp-routes-readings", sort_key="")
+
+
+def journal_of(client, place):
+    return DynamoDBJournal(ThreadedCalls(Boto3Call(client)), place)
+
+
+def tool(capsys, *arguments):
+    """Run a command: its exit status, and its JSON, whose fields are documented."""
+    status = run([*arguments, "--json"], {}, sleep=lambda _: None)
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) - {"error"} <= set(re.findall(r"`(\w+)`", COMMAND_LINE.read_text()))
+    return status, found
+
+
+def open_table(place):
+    """Open the table as a process that knows no route yet."""
+    options = {} if place is BESIDE else {"journal_table_name": place.table_name}
+    return ShardedTable(
+        boto3.resource("dynamodb").Table("readings"), shards=in_band(**options), hashed=by_attribute("owner")
+    )
+
+
+def spread(client, place):
+    """Write 30 items under a route that grows twice, through tables of their own, and return what reads of them."""
+    for n in (0, 4, 16):
+        if n:
+            journal_of(client, place).add("room", [Generation(0, n)], cause=Cause("test"), now_ms=NOW_MS)
+        opened = open_table(place)
+        keys_in(opened)
+        for number in range(10):
+            at = f"{n:02}-{number:03}"
+            opened.put_item(
+                Item={"PK": "room", "SK": at, "owner": f"o{number}"}, ConditionExpression="attribute_not_exists(PK)"
+            )
+    return open_table(place)
+
+
+def keys_in(table):
+    page = table.query(KeyConditionExpression=Key("PK").eq("room"), ConsistentRead=True)
+    return [item["SK"] for item in page["Items"]]
+
+
+def options_of(place):
+    return ["--table", "readings", *(["--journal-table", "hp-routes-readings"] if place is APART else [])]
+
+
+def routing_items(client, place):
+    return [item for item in client.scan(TableName=place.table_name)["Items"] if "generations" in item]
+
+
+def lose(client, place):
+    for item in routing_items(client, place):
+        names = [place.partition_key, *([place.sort_key] if place.sort_key else [])]
+        client.delete_item(TableName=place.table_name, Key={name: item[name] for name in names})
 
 
 @pytest.fixture(params=[BESIDE, APART], ids=["beside", "apart"])
 def place(request, client):
     """Where the routing items lie."""
+    client.create_table(TableName="hp-routes-readings", **define_table("pk"))
     return request.param
 
 
-@pytest.fixture
-def calls(client):
-    return ThreadedCalls(Boto3Call(client))
+def test_a_lost_journal_is_noticed_and_its_items_are_folded(client, place, capsys, monkeypatch):
+    """The stored keys show what lies on shards; readers of all shards stay complete, and no route is needed later."""
+    everything = keys_in(spread(client, place))
+    assert len(everything) == 30
+    lose(client, place)
+    assert len(keys_in(open_table(place))) < 30
+    lost = {"room": 16}
+    status, found = tool(capsys, "verify", *options_of(place))
+    assert (status, found["unrouted"], found["unrouted_shard_counts"]) == (Status.FINDING, ["room"], lost)
+    journal_of(client, place).add("other", [Generation(0, 2)], cause=Cause("test"), now_ms=NOW_MS)
+    client.put_item(TableName="readings", Item={"PK": {"S": "other#_1"}, "SK": {"S": "routed"}})
+    monkeypatch.setattr(tables, "SAMPLED_ITEMS", 5)
+    assert tool(capsys, "verify", *options_of(place))[1]["unrouted"] == []
+    assert tool(capsys, "verify", *options_of(place), "--all")[1]["unrouted_shard_counts"] == lost
 
-
-@pytest.fixture
-def tool(place, capsys):
-    """Runs a command on the table: exit status, JSON, and what people read."""
-
-    def tool(command, *arguments):
-        given = [command, *arguments, *OPTIONS[place]]
-        status = run(given, {})
-        assert run([*given, "--json"], {}) == status
-        text, _, document = capsys.readouterr().out.rstrip().rpartition("\n")
-        return status, json.loads(document), text.strip()
-
-    return tool
-
-
-def now_ms():
-    return time.time_ns() // 1_000_000
-
-
-@pytest.fixture
-def stopped(monkeypatch):
-    """Time stands still, for DynamoDB as well."""
-    now_ns = time.time_ns()
-    monkeypatch.setattr(time, "time_ns", lambda: now_ns)
-    monkeypatch.setattr(StoreClock, "learn", lambda *_: None)
-
-
-def offer(client, place, collection, wcu, *, throttled=0.0):
-    """Store the same load in each slot that is kept, in the one that is not over, and in one that is too old.
-
-    It lies in two of the key's load items, half in each.
-    """
-    now = now_ms() // 250
-    for load_place in (0, 2):
-        item = place.load_key_of(collection, load_place)
-        for slot in range(now - 17, now + 1):
-            item[Cell(slot, 4, False).name] = {"N": f"{wcu / 8}"}
-            item[Cell(slot, 4, True).name] = {"N": f"{throttled / 8}"}
-        client.put_item(TableName=place.table_name, Item=item)
-
-
-@pytest.fixture
-def journal(calls, place):
-    return DynamoDBJournal(calls, place)
-
-
-class TestHot:
-    def test_raised_keys_are_listed_by_the_load_that_the_fleet_counted(self, tool, client, journal, place, stopped):
-        """The hottest first; one that nobody is refused for is not measured."""
-        for number, name in enumerate(("busy", "rush", "quiet")):
-            journal.add(name, [Generation(0, 4)], cause=Cause("raised"), now_ms=now_ms() - 9_000 + number)
-        offer(client, place, "busy", 100)
-        offer(client, place, "rush", 3_000, throttled=750)
-        status, document, text = tool("hot")
-        rows = document["routes"]
-        assert status == Status.FINE
-        assert [row["conversation_id"] for row in rows] == ["rush", "busy", "quiet"]
-        assert [row["wcu_per_second"] for row in rows] == [3_000.0, 100.0, None]
-        assert [row["throttled_share"] for row in rows] == [0.25, 0.0, None]
-        same = ("shard_count", "capacity_wcu_per_second", "rcu_per_second")
-        assert {tuple(row[name] for name in same) for row in rows} == {(4, 4_000.0, None)}
-        assert (document["active"], document["is_complete"], document["streams"]) == (2, True, 0)
-        assert document["consumer_started_at"] is None
-        assert "75%" in text
-        assert "consumer" not in text
-
-    def test_where_there_are_more_keys_than_are_looked_at_that_is_a_finding(self, tool, journal, monkeypatch):
-        """And `--all` does not call those cold that were not looked at."""
-        monkeypatch.setattr(hot_keys, "LEAST_LOOKED_AT", 2)
-        for number in range(3):
-            journal.add(f"c{number}", [Generation(0, 4)], cause=Cause("raised"), now_ms=now_ms() + number)
-        status, document, text = tool("hot", "--limit", "1")
-        assert (status, document["is_complete"]) == (Status.FINDING, False)
-        assert [row["conversation_id"] for row in document["routes"]] == ["c2"]
-        assert "raised last was looked at" in text
-        status, document, _ = tool("hot", "--all")
-        assert [row["wcu_per_second"] for row in document["routes"]] == [None, None, None]
-
-    def test_of_a_table_that_was_never_hot_nothing_is_claimed(self, tool):
-        """Whether it is written nobody counts."""
-        status, document, text = tool("hot")
-        assert (status, document["routes"]) == (Status.FINE, [])
-        assert text == "No partition key was ever raised."
-
-
-class TestRoutes:
-    def test_a_raise_is_what_the_tables_users_see(self, tool, capsys, place, journal):
-        """For all items, unless a time is given. Writers find out by themselves, and no registry is claimed to know."""
-        assert run(["raise", "rush", "--n", "8", "--by", "ann", "--json", *OPTIONS[place]], {}) == Status.FINE
-        done = json.loads(capsys.readouterr().out)
-        assert (done["changed"], done["in_registry"]) == (True, None)
-        assert "as soon as DynamoDB refuses them a write" in " ".join(done["warnings"])
-        assert "Redis" not in " ".join(done["warnings"])
-        assert journal.get("rush", is_strong=True).route.generations == {Generation(0, 8)}
-        status, document, text = tool("route", "rush")
-        assert "registry against journal" not in text  # there is none
-        (generation,) = document["generations"]
-        assert (status, document["agreement"], document["shard_count"]) == (Status.FINE, "equal", 8)
-        assert (generation["in_journal"], generation["in_registry"]) == (True, None)
-        assert (generation["raises"][0]["reason"], generation["raises"][0]["by"]) == ("by-hand", "ann")
-
-    def test_a_close_believes_that_positions_are_times(self, place, journal, capsys, monkeypatch):
-        """Only where the operator says so; then it is what the table's users see."""
-        monkeypatch.setenv("HOTPARTITION_IS_CLOSING", "true")
-        now = now_ms()
-        journal.add("dev", [Generation(now - 60_000, 4)], cause=Cause("raised"), now_ms=now)
-        assert run(["close", "dev", *OPTIONS[place]], {}) == Status.FINDING
-        assert run(["close", "dev", "--timed", *OPTIONS[place]], {}) == Status.FINE
-        refused, done, _ = capsys.readouterr().out.split("\n", 2)
-        assert "--timed" in refused
-        assert "dev is closed" in done
-        route = journal.get("dev", is_strong=True).route
-        assert (route.shard_count_at(now), route.shard_count_at(None)) == (4, 0)
-
-    def test_a_table_reads_what_was_raised(self, client, place):
-        """`ShardedTable` finds the route where the command put it."""
-        run(["raise", "rush", "--n", "4", *OPTIONS[place]], {})
-        name, settings, sort = "readings", {}, {"SK": "a"}
-        if place is APART:
-            name, sort = "counted", {"at": 1}
-            settings = {"journal_table_name": "routes", "journal_partition_key_name": "collection"}
-        users = boto3.resource("dynamodb").Table(name)
-        users.put_item(Item={"PK": "rush#_3", **sort})
-        table = ShardedTable(users, shards=in_band(environ={}, **settings))
-        found = table.query(KeyConditionExpression=Key("PK").eq("rush"), ConsistentRead=True)["Items"]
-        assert found == table.scan()["Items"] == [{"PK": "rush", **sort}]
-
-    def test_a_key_that_was_never_raised_is_shown_as_one(self, tool):
-        """And nothing is said of a registry."""
-        status, document, text = tool("route", "cold")
-        assert (status, document["generations"]) == (Status.FINE, [])
-        assert text == "cold was never raised: its items, if there are any, are on the base key."
-
-    def test_verify_finds_what_cannot_be_read(self, tool, client, place, journal):
-        """In the journal: there is nothing else."""
-        for name in ("good", "broken"):
-            journal.add(name, [Generation(0, 4)], cause=Cause("raised"), now_ms=now_ms())
-        broken = {**place.key_of("broken"), "generations": {"SS": ["many"]}}
-        client.put_item(TableName=place.table_name, Item=broken)
-        status, document, _ = tool("verify")
-        assert status == Status.FINDING
-        assert document["differences"] == [{"conversation_id": "broken", "agreement": "malformed"}]
-        assert (document["counts"]["equal"], document["counts"]["malformed"]) == (1, 1)
-        assert tool("route", "broken")[1]["malformed_members"] == ["many"]
-
-
-class TestMistakes:
-    @pytest.mark.parametrize(
-        ("arguments", "status", "sentence"),
-        [
-            (["hot", "--table", "single"], Status.USAGE, "no sort key"),
-            (["hot", "--table", "counted", "--journal-table", "readings"], Status.USAGE, "no table for routing items"),
-            (["hot", "--table", "elsewhere"], Status.FAILED, "there is no table elsewhere in eu-central-1"),
-            (["verify", "--mend", "--table", "readings"], Status.USAGE, "nothing to copy"),
-            (["route", "a#_1", "--table", "readings"], Status.USAGE, "do not end like a shard key"),
-        ],
+    readers = ShardedTable(
+        boto3.resource("dynamodb").Table("readings"), shards=fixed(0, readable=max(lost.values())), hashed=at_random()
     )
-    def test_are_said_in_a_sentence(self, client, capsys, arguments, status, sentence):
-        """On standard error."""
-        assert run(arguments, {}) == status
-        captured = capsys.readouterr()
-        assert sentence in captured.err
-        assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert keys_in(readers) == everything
+    for key, n in lost.items():
+        status, found = tool(capsys, "fold", key, "--table", "readings", "--n", str(n), *QUICK)
+        assert (status, found["left"]) == (Status.FINE, 0)
+    assert keys_in(readers) == everything
+    again = open_table(place)
+    assert keys_in(again) == everything
+    for sort_key in everything:
+        found = again.get_item(Key={"PK": "room", "SK": sort_key}, Hashed=f"o{int(sort_key[3:])}", ConsistentRead=True)
+        assert "Item" in found
+    assert tool(capsys, "verify", *options_of(place), "--all")[1]["unrouted"] == []
 
-    def test_a_setting_that_is_wrong_is_said(self, client, capsys, monkeypatch):
-        """Those that `in_band()` reads as well."""
-        monkeypatch.setenv("HOTPARTITION_MAX_SHARD_COUNT", "many")
-        assert run(["hot", "--table", "readings"], {}) == Status.USAGE
-        assert "HOTPARTITION_MAX_SHARD_COUNT should be" in capsys.readouterr().err
 
-    @pytest.mark.parametrize(
-        ("error", "kind"),
-        [
-            (ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem"), "access-denied"),
-            (NoCredentialsError(), "no-credentials"),
-        ],
-    )
-    def test_what_the_sdk_refuses_is_said_as_everywhere(self, error, kind):
-        """With the right that is missing."""
+def test_a_table_reads_what_was_raised(client, place, capsys):
+    """`ShardedTable` finds the route where the command put it."""
+    tool(capsys, "raise", "room", "--n", "4", *options_of(place))
+    client.put_item(TableName="readings", Item={"PK": {"S": "room#_3"}, "SK": {"S": "a"}})
+    assert keys_in(open_table(place)) == ["a"]
 
-        def refuse(_):
-            mine = StoreRefusedError("AccessDeniedException") if kind == "access-denied" else CredentialsError("none")
-            raise mine from error
 
-        subject = Subject("DynamoDB", "table", "readings", "dynamodb:GetItem", "")
-        call = TableCaller(SimpleNamespace(list_hot=refuse), None, subject, "eu-central-1", None)
-        with pytest.raises(FailedError) as raised:
-            call({"command": "hot"})
-        assert raised.value.kind == kind
+def test_a_right_that_is_missing_is_said_as_everywhere(client, place, capsys, monkeypatch):
+    """Also in the middle of a command."""
+    refused = StoreRefusedError("AccessDeniedException")
+    refused.__cause__ = ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem")
+
+    def refuse(*_, **__):
+        raise refused
+
+    monkeypatch.setattr(Operations, "list_hot", refuse)
+    status, found = tool(capsys, "hot", *options_of(place))
+    assert (status, found["error"]["kind"]) == (Status.FAILED, "access-denied")
+    assert "needs dynamodb:DescribeTable and GetItem" in found["error"]["message"]
+
+
+def test_messages_and_counters_are_not_folded(client, capsys):
+    """Keys of messages are closed; what a counter's shards counted is summed."""
+    client.create_table(TableName="messages", **TABLE_SCHEMA)
+    status, found = tool(capsys, "fold", "c", "--table", "messages", "--n", "4", *QUICK)
+    assert (status, "close" in found["error"]["message"]) == (Status.USAGE, True)
+    cell = {"PK": {"S": "likes#_1"}, "SK": {"S": "c#"}, "counted": {"N": "3"}}
+    client.put_item(TableName="readings", Item=cell)
+    status, found = tool(capsys, "fold", "likes", "--table", "readings", "--n", "2", *QUICK)
+    assert (status, "counter" in found["error"]["message"]) == (Status.USAGE, True)
+
+
+def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, capsys):
+    """And an index by time finds them."""
+    client.create_table(TableName="events", **define_table("PK", "SK", indexes={"by-time": ("bucket", "SK")}))
+    plain = boto3.resource("dynamodb").Table("events")
+    buckets = TimeBuckets("hour", index="by-time")
+    table = ShardedTable(plain, shards=fixed(8), indexes=[buckets])
+    for number in range(20):
+        table.put_item(Item={"PK": "room", "SK": f"2026-11-21T10:{number:02}:00Z"})
+    leaving = ShardedTable(plain, shards=fixed(0, readable=8), hashed=at_random(), indexes=[buckets])
+    status, found = tool(capsys, "fold", "room", "--table", "events", "--n", "8", *QUICK)
+    assert (status, found["moved"]) == (Status.FINE, 20)
+    assert len(plain.query(KeyConditionExpression=Key("PK").eq("room"))["Items"]) == 20
+    assert len(keys_in(leaving)) == 20
+    in_index = leaving.query(
+        IndexName="by-time",
+        KeyConditionExpression=Key("PK").eq("room") & Key("SK").between("2026-11-21T10:00:00Z", "2026-11-21T10:59:00Z"),
+    )["Items"]
+    assert len(in_index) == 20
+    assert {item["bucket"] for item in plain.scan()["Items"]} == {"room#2026-11-21T10"}
+    assert not any("hp_shards" in item for item in plain.scan()["Items"])
+
+
+def test_what_only_a_restored_copy_has_comes_back(client, place, capsys):
+    """Items and generations, of table and journal alike; what is there is not touched."""
+    client.create_table(TableName="readings-restored", **define_table("PK", "SK"))
+    client.create_table(TableName="hp-routes-readings-restored", **define_table("pk"))
+    restored = JournalPlace(f"{place.table_name}-restored", place.partition_key, place.sort_key)
+    journal_of(client, restored).add("room", [Generation(1, 2)], cause=Cause("raised"), now_ms=NOW_MS)
+    journal_of(client, place).add("room", [Generation(5, 4)], cause=Cause("raised"), now_ms=NOW_MS + 9)
+    for name, body in (("readings-restored", "old"), ("readings", "new")):
+        client.put_item(TableName=name, Item={"PK": {"S": "room#_0"}, "SK": {"S": "a"}, "body": {"S": body}})
+    client.put_item(TableName="readings-restored", Item={"PK": {"S": "room#_1"}, "SK": {"S": "b"}})
+    broken = {name: {"S": "broken" if name == place.partition_key else "r#"} for name in restored.key_of("broken")}
+    client.put_item(TableName=restored.table_name, Item=broken)
+    tables = ["readings"] if place is BESIDE else ["hp-routes-readings", "readings"]
+    found = [tool(capsys, "copy-back", "--table", name, "--from", f"{name}-restored")[1] for name in tables]
+    assert sum(each["items"] for each in found) == 1
+    assert [key for each in found for key in each["malformed"]] == ["broken"]
+    route = journal_of(client, place).get("room", is_strong=True).route
+    assert {(g.shard_count, g.since_ms) for g in route.generations} == {(2, 1), (4, 5)}
+    stored = client.get_item(TableName="readings", Key={"PK": {"S": "room#_0"}, "SK": {"S": "a"}})["Item"]
+    assert stored["body"] == {"S": "new"}
+    before = client.scan(TableName="readings")["Items"]
+    for name in tables:
+        assert tool(capsys, "copy-back", "--table", name, "--from", f"{name}-restored")[1]["items"] == 0
+    assert client.scan(TableName="readings")["Items"] == before

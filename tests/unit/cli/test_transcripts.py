@@ -1,27 +1,42 @@
 """Transcripts of the command line, each pinned whole: `$ command`, then its output, errors (`!`) and exit status.
 
 A line `% step` changes the world first, by one of `STEPS`. `UPDATE_GOLDEN=1` writes the files: read them as a diff.
-The documents name every command, option and field that `--json` prints.
+Commands with `--table` run over moto, at a time that stands still. The documents name every command, option and field
+that `--json` prints.
 """
 
 import json
-import os
 import re
 import shlex
+import time
 from pathlib import Path
 
 import pytest
 
+from hotpartition.control import hot_keys
+from hotpartition.core.fleet_load import Cell
 from hotpartition.core.ports import JournalEntry
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb import calls
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition_cli.main import connect as connect_really
 from hotpartition_cli.main import hotpartition, run
 from support.builders import World, route_of
 from support.fleet import START_MS, Fleet
+from support.golden import assert_golden
+from support.tables import BESIDE
 
 HERE = Path(__file__).parent / "transcripts"
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 FIELDS = (DOCS / "command-line.md").read_text()
 PAGES = FIELDS + "".join((DOCS / f"{page}.md").read_text() for page in ("operations", "runbook"))
 URL = {"HOTPARTITION_URL": "http://127.0.0.1:1"}
+APART = JournalPlace("routes", "collection", sort_key="")
+NOW_MS = START_MS + 6_000
 OPTIONS = {
     name: [option for each in command.params for option in each.opts if option.startswith("--")]
     for name, command in hotpartition.commands.items()
@@ -52,6 +67,45 @@ def pass_minutes(world, minutes):
     world.clock.now_ms += 60_000 * minutes
 
 
+def raise_in(place, *names, seconds_ago=9):
+    """Add routes to a journal in DynamoDB, each raised a ms after the one before."""
+
+    def act(world):
+        journal = DynamoDBJournal(ThreadedCalls(Boto3Call(world.client)), place)
+        for number, name in enumerate(names):
+            now_ms = NOW_MS - 1000 * seconds_ago + number
+            since_ms = 0 if seconds_ago < 60 else now_ms
+            journal.add(name, [Generation(since_ms, 4)], cause=Cause("raised"), now_ms=now_ms)
+
+    return act
+
+
+def offer_in(place, collection, wcu, *, throttled=0.0):
+    """Store the same load in each slot that is kept, in the one that is not over, and in one that is too old.
+
+    It lies in two of the key's load items, half in each.
+    """
+
+    def act(world):
+        slots = range(NOW_MS // 250 - 17, NOW_MS // 250 + 1)
+        cells = {Cell(slot, 4, False).name: {"N": f"{wcu / 8}"} for slot in slots}
+        cells |= {Cell(slot, 4, True).name: {"N": f"{throttled / 8}"} for slot in slots}
+        for load_place in (0, 2):
+            item = {**place.load_key_of(collection, load_place), **cells}
+            world.client.put_item(TableName=place.table_name, Item=item)
+
+    return act
+
+
+def break_in(place):
+    def act(world):
+        raise_in(place, "broken")(world)
+        item = {**place.key_of("broken"), "generations": {"SS": ["many"]}}
+        world.client.put_item(TableName=place.table_name, Item=item)
+
+    return act
+
+
 STEPS = {
     "a consumer starts": lambda world: world.reports.announce(world.clock.now_ms),
     "a rush, throttled": lambda world: write(world, 2_000, "rush", is_throttled=True),
@@ -68,13 +122,27 @@ STEPS = {
     "a stream is away": lambda world: setattr(world.reports, "away", {0}),
     "a minute later": lambda world: pass_minutes(world, 1),
     "twenty minutes later": lambda world: pass_minutes(world, 20),
+    "only the keys raised last are looked at": lambda world: world.patch.setattr(hot_keys, "LEAST_LOOKED_AT", 2),
+    "three keys of readings were raised": raise_in(BESIDE, "busy", "rush", "quiet"),
+    "busy of readings has a load": offer_in(BESIDE, "busy", 100),
+    "rush of readings is throttled": offer_in(BESIDE, "rush", 3_000, throttled=750),
+    "dev of readings was raised a minute ago": raise_in(BESIDE, "dev", seconds_ago=60),
+    "a routing item of readings is broken": break_in(BESIDE),
+    "three keys of counted were raised": raise_in(APART, "busy", "rush", "quiet"),
+    "rush of counted is throttled": offer_in(APART, "rush", 3_000, throttled=750),
+    "dev of counted was raised a minute ago": raise_in(APART, "dev", seconds_ago=60),
+    "a routing item of counted is broken": break_in(APART),
 }
 
 
 @pytest.fixture
-def world():
+def world(client, monkeypatch):
+    """One in memory, and tables on moto; for those time stands still, for DynamoDB's as well."""
     world = World()
-    world.clock.now_ms = START_MS + 6_000
+    world.clock.now_ms = NOW_MS
+    world.client, world.patch = client, monkeypatch
+    monkeypatch.setattr(time, "time_ns", lambda: NOW_MS * 1_000_000)
+    monkeypatch.setattr(calls, "read_date", lambda _: NOW_MS)
     return world
 
 
@@ -84,18 +152,18 @@ def play(text, world, connect, capsys, tmp_path):
     lines = []
     for line in text.splitlines():
         if line.startswith("#"):
-            lines.append(line)
+            lines += ["", line]
         elif line.startswith("% "):
             STEPS[line.removeprefix("% ")](world)
             lines += ["", line]
         elif line.startswith("$ "):
             environ, (_, *arguments) = read_command(line.removeprefix("$ "))
-            status = run(
-                [argument.replace("@item", f"@{tmp_path}/item") for argument in arguments],
-                environ,
-                connect=connect,
-                sleep=lambda _: None,
-            )
+            arguments = [argument.replace("@item", f"@{tmp_path}/item") for argument in arguments]
+            own = connect_really if "--table" in arguments else connect
+            with world.patch.context() as patch:
+                for name, value in environ.items():
+                    patch.setenv(name, value)
+                status = run(arguments, environ, connect=own, sleep=lambda _: None)
             captured = capsys.readouterr()
             said = captured.err.replace(str(tmp_path), "…")
             lines += ["", line, *map(str.rstrip, captured.out.splitlines())]
@@ -108,7 +176,8 @@ def read_command(line):
     """Split a command; variables in front of it are its environment."""
     words = shlex.split(line)
     variables = [word for word in words if re.match(r"HOTPARTITION_\w+=", word)]
-    environ = dict(word.split("=", 1) for word in variables) if variables else URL
+    nothing_said = {} if "--table" in words else URL
+    environ = dict(word.split("=", 1) for word in variables) if variables else nothing_said
     return environ, [word for word in words if word not in variables]
 
 
@@ -117,10 +186,7 @@ def test_a_transcript(name, world, connect, capsys, tmp_path, monkeypatch):
     """Text and JSON, status and errors, as they were reviewed."""
     monkeypatch.setenv("LOGNAME", "ann müller")
     file = HERE / f"{name}.txt"
-    played = play(file.read_text(), world, connect, capsys, tmp_path)
-    if os.environ.get("UPDATE_GOLDEN"):
-        file.write_text(played)
-    assert played == file.read_text()
+    assert_golden(file, play(file.read_text(), world, connect, capsys, tmp_path))
 
 
 def rows_of(command):

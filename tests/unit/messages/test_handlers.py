@@ -17,7 +17,7 @@ from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter
 from support.builders import World, message_id
-from support.events import FakeContext, load_handler, message_event, page_event, post_event
+from support.events import FakeContext, edit_event, load_handler, message_event, page_event, post_event
 
 from .api import Api
 
@@ -90,6 +90,8 @@ def test_an_item_over_the_limit_is_refused_by_the_byte(api):
     assert api.post(body="x" * (420_000 - needed + 409_601)).status == 413
     assert api.post(body="x" * (420_000 - needed + 409_600)).status == 201
     assert api.call(post_event("c", " " * 5_000_000)).status == 413
+    (stored,) = api.walk()
+    assert api.call(edit_event("c", stored, {"body": "x" * 410_000})).status == 413
 
 
 @pytest.mark.parametrize("failure", [ThrottledError(), StoreUnavailableError("away")])
