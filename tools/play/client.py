@@ -1,4 +1,4 @@
-"""The clients of a demonstration: they write by a schedule, read at random, and keep an exact history of both.
+"""The clients of a local run: they write by a schedule, read at random, and keep an exact history of both.
 
 The load is open-loop: a message is offered when its time comes, whether or not earlier ones have been answered, so a
 slow system cannot make its own load smaller. Only the number of connections is bounded.
@@ -9,24 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import count, cycle
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
 
 from hotpartition_messages.message_ids import mint_message_id as mint_id
-from tools.history import (
-    Consistency,
-    Order,
-    Page,
-    Read,
-    Seen,
-    content_digest,
-    join_pages,
-)
+from tools.history import Consistency, Order, Page, Read, Seen, content_digest, join_pages
 from tools.play.workload import Offer, Workload
 from tools.world.record import Record
 
@@ -45,25 +36,23 @@ PAGE_LIMIT = 100
 ORDERS: tuple[Order, Order] = ("oldest", "newest")
 MOST_NOTES = 20
 
-
 Mint = Callable[[Offer, float, random.Random], str | None]
 """Mints an item's id from the time and randomness; None leaves that to the server."""
 
 
-class NoResponseError(Exception):
-    """A request got no response: whether it took effect is unknown."""
-
-
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One response of the API."""
+    """One response of the API; status 0: none came, and it is unknown whether the request took effect."""
 
     status: int
-    body: Mapping[str, Any]
-    retry_after_seconds: float | None = None
+    body: Mapping[str, Any] = field(default_factory=dict)
+    retry_after_seconds: float = 0.0
     queued_seconds: float = 0.0
     age_seconds: float | None = None
     """How old the response says it is; None where it was made for this request."""
+
+
+NO_RESPONSE = Response(0)
 
 
 class HttpApi:
@@ -96,21 +85,30 @@ class HttpApi:
         return await self.request("GET", f"/conversations/{conversation_id}/messages", params=parameters)
 
     async def request(self, method: str, path: str, **arguments: Any) -> Response:
-        """Send one request, or raise `NoResponseError`."""
-        url = self._url + path
+        """Send one request."""
         queue = SimpleNamespace(seconds=0.0)
         try:
-            async with self._session.request(method, url, trace_request_ctx=queue, **arguments) as response:
-                body = await _read_json(response)
-                return Response(
-                    status=response.status,
-                    body=body if isinstance(body, dict) else {},
-                    retry_after_seconds=_parse_number(response.headers.get("Retry-After")),
-                    queued_seconds=queue.seconds,
-                    age_seconds=_parse_number(response.headers.get("Age")),
-                )
-        except (aiohttp.ClientError, TimeoutError) as error:
-            raise NoResponseError(f"{type(error).__name__}: {error}") from error
+            async with self._session.request(method, self._url + path, trace_request_ctx=queue, **arguments) as found:
+                return await _read_response(found, queue.seconds)
+        except (aiohttp.ClientError, TimeoutError):
+            return NO_RESPONSE
+
+
+async def _read_response(found: aiohttp.ClientResponse, queued_seconds: float) -> Response:
+    """Read a response; a good status without JSON leaves open what it acknowledges."""
+    try:
+        body = await found.json(content_type=None)
+    except ValueError:
+        if found.status in OK:
+            return NO_RESPONSE
+        body = {}
+    return Response(
+        status=found.status,
+        body=body if isinstance(body, dict) else {},
+        retry_after_seconds=float(found.headers.get("Retry-After", 0)),
+        queued_seconds=queued_seconds,
+        age_seconds=float(found.headers["Age"]) if "Age" in found.headers else None,
+    )
 
 
 def mint_message_id(*, now: float, rng: random.Random) -> str:
@@ -127,6 +125,21 @@ def open_session(*, connections: int) -> aiohttp.ClientSession:
     )
 
 
+def _queue_clock() -> aiohttp.TraceConfig:
+    """Build a trace that adds a request's wait for a free connection to its context's `seconds`."""
+
+    async def begin(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
+        trace.queued_at = asyncio.get_running_loop().time()
+
+    async def end(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
+        trace.trace_request_ctx.seconds += asyncio.get_running_loop().time() - trace.queued_at
+
+    clock = aiohttp.TraceConfig()
+    clock.on_connection_queued_start.append(begin)
+    clock.on_connection_queued_end.append(end)
+    return clock
+
+
 @dataclass(slots=True)
 class Counts:
     """What the clients saw, as totals since the start."""
@@ -135,10 +148,8 @@ class Counts:
     acknowledged: int = 0
     replays: int = 0
     throttled: int = 0
-    retries: int = 0
     rejected: int = 0
     unresolved: int = 0
-    unanswered: int = 0
     pages: int = 0
     left_out: int = 0
 
@@ -147,7 +158,7 @@ class Counts:
 class Recorder(Record):
     """The record of one run, as in the simulator, and what the clients counted.
 
-    `notes` are responses that the API should not have given; `given_up` are requests that were repeated in vain.
+    `notes` are responses that the API should not have given.
     """
 
     counts: Counts = field(default_factory=Counts)
@@ -156,18 +167,11 @@ class Recorder(Record):
     """How long each write request waited for one of as many connections as there are environments: for this machine."""
     late_seconds: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    given_up: list[str] = field(default_factory=list)
 
     def note(self, text: str) -> None:
         """Keep a remark about an unexpected response; the first few say enough."""
         if len(self.notes) < MOST_NOTES:
             self.notes.append(text)
-
-    def give_up(self, request: str, response: Response | None) -> None:
-        """Keep which request was given up, and what the last response to it was; the first few say enough."""
-        last = "no response" if response is None else f"status {response.status} {dict(response.body)}"
-        if len(self.given_up) < MOST_NOTES:
-            self.given_up.append(f"{request}: {last}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,22 +193,22 @@ class Client:
 
     async def write(self, offer: Offer) -> None:
         """Write one message, again with the same id while it is refused, and record the outcome."""
+        recorder, conversation_id = self.recorder, offer.conversation_id
         message: dict[str, Any] = {"sender": offer.sender, "body": offer.body}
         message_id = (self.mint or self.api.mint)(offer, self.now(), self.rng)
-        digest = content_digest(offer.conversation_id, offer.sender, offer.body)
+        digest = content_digest(conversation_id, offer.sender, offer.body)
         if message_id is not None:
             message["message_id"] = message_id
-            self.recorder.note_offer(offer.conversation_id, message_id, digest, offered_at=self.now())
-        self.recorder.counts.offered += 1
-        self.recorder.offered_at.append((self.now(), offer.conversation_id))
-        if not await self._write_until_stored(offer, message, digest):
-            self.recorder.counts.unresolved += 1
+            recorder.note_offer(conversation_id, message_id, digest, offered_at=self.now())
+        recorder.counts.offered += 1
+        recorder.offered_at.append((self.now(), conversation_id))
+        if not await self._store(conversation_id, message, digest):
+            recorder.counts.unresolved += 1
             if "message_id" not in message:
-                self.recorder.note_nameless(offer.conversation_id, digest)
-        elif "message_id" in message and self.rng.random() < self.replay_share:
+                recorder.note_nameless(conversation_id, digest)
+        elif self.rng.random() < self.replay_share:
             await asyncio.sleep(REPLAY_DELAY_SECONDS)
-            if await self._write_until_stored(offer, message, digest):
-                self.recorder.counts.replays += 1
+            recorder.counts.replays += await self._store(conversation_id, message, digest)
 
     async def read(
         self, conversation_id: str, *, order: Order, consistency: Consistency, limit: int, most_pages: int | None = None
@@ -216,71 +220,46 @@ class Client:
         """
         pages: list[Page] = []
         cursor: str | None = None
-        while most_pages is None or len(pages) < most_pages:
+        while not pages or (cursor and (most_pages is None or len(pages) < most_pages)):
             page = await self._read_page(conversation_id, order, consistency, limit, cursor)
             if page is None:
                 break
             pages.append(page)
             cursor = page.next_cursor
-            if cursor is None:
-                break
         if not pages:
             return None
         read = join_pages(pages)
         self.recorder.reads.append(read)
         return read
 
-    async def _write_until_stored(self, offer: Offer, message: dict[str, Any], digest: str) -> bool:
+    async def _store(self, conversation_id: str, message: dict[str, Any], digest: str) -> bool:
         """Offer a message until it is stored or given up; learns the message's id if the server mints it."""
         counts = self.recorder.counts
-        is_repeated = False
-        response: Response | None = None
-        async for _, response in self._attempts(lambda: self.api.write(offer.conversation_id, message)):
-            counts.retries += is_repeated
-            is_repeated = True
-            if response is None:
-                counts.unanswered += 1
-            else:
+        what = f"write to {conversation_id}"
+        async for _, response in self._attempts(what, lambda: self.api.write(conversation_id, message)):
+            if response is not NO_RESPONSE:
                 self.recorder.queued_seconds.append(response.queued_seconds)
-                if response.status in OK:
-                    return self._acknowledge(offer, message, response, digest)
-                if response.status in REFUSED:
-                    counts.throttled += 1
-                    if "message_id" in response.body and "message_id" not in message:
-                        message["message_id"] = response.body["message_id"]
-                        self.recorder.note_offer(offer.conversation_id, message["message_id"], digest)
-                else:
-                    self.recorder.note(f"write to {offer.conversation_id} answered {response.status}: {response.body}")
-                    if response.status < 500:
-                        break
+            if response.status in OK:
+                self._acknowledge(conversation_id, message, response, digest)
+                return True
+            if response.status in REFUSED:
+                counts.throttled += 1
+                if "message_id" in response.body and "message_id" not in message:
+                    message["message_id"] = response.body["message_id"]
+                    self.recorder.note_offer(conversation_id, message["message_id"], digest)
             if "message_id" not in message:
                 # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
                 return False
         counts.rejected += 1
-        self.recorder.give_up(f"write to {offer.conversation_id}", response)
         return False
 
-    async def _attempts(self, send: Callable[[], Awaitable[Response]]) -> AsyncIterator[tuple[float, Response | None]]:
-        """Yield when each attempt began and its response, None where there was none, until it is time to give up."""
-        deadline = self.now() + self.give_up_seconds
-        for attempt in count():
-            asked_at, response = self.now(), None
-            with suppress(NoResponseError):
-                response = await send()
-            yield asked_at, response
-            pause = self._backoff(attempt, response.retry_after_seconds if response else None)
-            if self.now() + pause > deadline:
-                return
-            await asyncio.sleep(pause)
-
-    def _acknowledge(self, offer: Offer, message: dict[str, Any], response: Response, digest: str) -> bool:
+    def _acknowledge(self, conversation_id: str, message: dict[str, Any], response: Response, digest: str) -> None:
         returned_id = str(response.body.get("message_id"))
         message_id = message.setdefault("message_id", returned_id)
         if message_id != returned_id:
             self.recorder.note(f"a write with message id {message_id} was acknowledged as {returned_id}")
         self.recorder.counts.acknowledged += 1
-        self.recorder.note_acknowledged(offer.conversation_id, message_id, digest, self.now())
-        return True
+        self.recorder.note_acknowledged(conversation_id, message_id, digest, self.now())
 
     async def _read_page(
         self, conversation_id: str, order: Order, consistency: Consistency, limit: int, cursor: str | None
@@ -288,9 +267,9 @@ class Client:
         parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
         if cursor is not None:
             parameters["cursor"] = cursor
-        response: Response | None = None
-        async for started_at, response in self._attempts(lambda: self.api.read(conversation_id, parameters)):
-            if response is not None and response.status in OK:
+        what = f"read of {conversation_id}"
+        async for started_at, response in self._attempts(what, lambda: self.api.read(conversation_id, parameters)):
+            if response.status in OK:
                 self.recorder.counts.pages += 1
                 return Page(
                     conversation_id=conversation_id,
@@ -301,17 +280,34 @@ class Client:
                     cursor=cursor,
                     next_cursor=response.body["next_cursor"],
                 )
-            if response is not None and response.status not in REFUSED:
-                self.recorder.note(f"read of {conversation_id} answered {response.status}: {response.body}")
-                if response.status < 500:
-                    break
-        self.recorder.give_up(f"read of {conversation_id}", response)
         return None
 
-    def _backoff(self, attempt: int, retry_after: float | None) -> float:
-        """Wait what the server asks for and a random bit more, so that the refused do not come back as one wave."""
+    async def _attempts(
+        self, what: str, send: Callable[[], Awaitable[Response]]
+    ) -> AsyncIterator[tuple[float, Response]]:
+        """Yield when each attempt began and its response, until it is time to give up; note what is unexpected."""
+        deadline = self.now() + self.give_up_seconds
+        for attempt in count():
+            asked_at, response = self.now(), await send()
+            if response.status not in {*OK, *REFUSED, NO_RESPONSE.status}:
+                self.recorder.note(f"{what} answered {response.status}: {response.body}")
+            yield asked_at, response
+            pause = response.retry_after_seconds + self._spread(attempt)
+            is_wrong = response.status // 100 == 4 and response.status not in REFUSED
+            if is_wrong or self.now() + pause > deadline:
+                return
+            await asyncio.sleep(pause)
+
+    def _spread(self, attempt: int) -> float:
+        """Return what is waited beyond what the server asks for, so that the refused do not come back as one wave."""
         spread = min(LONGEST_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2 ** min(attempt, 10))
-        return (retry_after or 0.0) + self.rng.uniform(spread / 2, spread)
+        return self.rng.uniform(spread / 2, spread)
+
+
+def seen_in(message: Mapping[str, Any]) -> Seen:
+    """Note a message as the API gave it."""
+    digest = content_digest(message["conversation_id"], message["sender"], message["body"], message.get("attributes"))
+    return Seen(message["message_id"], digest)
 
 
 async def play(client: Client, offers: Iterable[Offer]) -> None:
@@ -341,60 +337,12 @@ async def browse(client: Client, workload: Workload, *, pause_seconds: float, st
         await asyncio.sleep(rng.uniform(0.5, 1.5) * pause_seconds)
 
 
-def list_closing_reads(workload: Workload, *, from_both_ends: bool) -> list[tuple[str, Order]]:
-    """List what is read in the end: the hot conversation, or all, from both ends. The longest reads come first."""
-    hot = workload.hot_conversation
-    quiet = [name for name in workload.conversations if name != hot]
-    both = [(name, order) for name in (hot, *(quiet if from_both_ends else ())) for order in ORDERS]
-    return [*both, *(() if from_both_ends else zip(quiet, cycle(ORDERS), strict=False))]
-
-
-async def read_all(client: Client, reads: Iterable[tuple[str, Order]], *, readers: int) -> tuple[str, ...]:
-    """Read everything strongly, `readers` at a time; name what was not read to its end."""
-    waiting, unread = iter(reads), set[str]()
+async def read_all(client: Client, names: Iterable[str], *, readers: int) -> None:
+    """Read everything from both ends, strongly consistent, `readers` at a time."""
+    waiting = iter([(name, order) for name in names for order in ORDERS])
 
     async def work() -> None:
         for name, order in waiting:
-            read = await client.read(name, order=order, consistency="strong", limit=PAGE_LIMIT)
-            if read is None or not read.complete:
-                unread.add(name)
+            await client.read(name, order=order, consistency="strong", limit=PAGE_LIMIT)
 
-    async with asyncio.TaskGroup() as tasks:
-        for _ in range(readers):
-            tasks.create_task(work())
-    return tuple(sorted(unread))
-
-
-def _queue_clock() -> aiohttp.TraceConfig:
-    """Build a trace that adds a request's wait for a free connection to its context's `seconds`."""
-
-    async def begin(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
-        trace.queued_at = asyncio.get_running_loop().time()
-
-    async def end(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
-        trace.trace_request_ctx.seconds += asyncio.get_running_loop().time() - trace.queued_at
-
-    clock = aiohttp.TraceConfig()
-    clock.on_connection_queued_start.append(begin)
-    clock.on_connection_queued_end.append(end)
-    return clock
-
-
-def seen_in(message: Mapping[str, Any]) -> Seen:
-    """Note a message as the API gave it."""
-    digest = content_digest(message["conversation_id"], message["sender"], message["body"], message.get("attributes"))
-    return Seen(message["message_id"], digest)
-
-
-async def _read_json(response: aiohttp.ClientResponse) -> Any:
-    """Read a response's document; None when it is not JSON, unless a good status leaves open what it acknowledges."""
-    try:
-        return await response.json(content_type=None)
-    except ValueError as error:
-        if response.status in OK:
-            raise NoResponseError(f"{response.status} without JSON: {error}") from error
-        return None
-
-
-def _parse_number(text: str | None) -> float | None:
-    return float(text) if text is not None and text.replace(".", "", 1).isdigit() else None
+    await asyncio.gather(*(work() for _ in range(readers)))

@@ -13,7 +13,7 @@ from typing import Any
 from tools.local.metering import SLOT_MS
 from tools.play.client import Client
 from tools.play.verdict import is_key_of
-from tools.play.watch import Control, Event, Observations, look_at_parts, read_route
+from tools.play.watch import Control, Observations, look_at_parts, read_route
 from tools.play.workload import Offer
 
 MOST_SLOWNESS = 3.0
@@ -54,7 +54,7 @@ class Cooled:
 NOT_CLOSED = Cooled()
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CoolDown:
     """Writes a little until a conversation is closed, then a page more, and reads that."""
 
@@ -66,7 +66,6 @@ class CoolDown:
     now: Callable[[], float]
     limit_wcu: float
     """What a partition takes a second."""
-    _written: int = 0
 
     async def run(self) -> Cooled:
         """Wait for the close, and for its time."""
@@ -76,10 +75,7 @@ class CoolDown:
             if self.now() > deadline:
                 return Cooled(closed_at=closed_at)
             await self._write(min(QUIET_PER_SECOND, QUIET_SHARE * self.limit_wcu))
-            if closed_at is None and (closed_at := await self._find_close()):
-                ahead = closed_at - self.now()
-                text = f"in {ahead:.1f} s" if ahead > 0 else "already"
-                self.observations.events.append(Event(self.now(), f"{self.conversation_id} is closed {text}"))
+            closed_at = closed_at or await self._find_close()
         for _ in range(PAGE_LIMIT + MORE):
             await self._write(min(NEXT_PER_SECOND, NEXT_SHARE * self.limit_wcu))
         keys = await self._count_keys()
@@ -89,9 +85,7 @@ class CoolDown:
         return Cooled(closed_at=closed_at, keys=keys)
 
     async def _write(self, per_second: float) -> None:
-        self._written += 1
-        body = f"after the rush, {self._written}"
-        await self.writer.write(Offer(self.now(), self.conversation_id, "ada", body))
+        await self.writer.write(Offer(0.0, self.conversation_id, "ada", f"after the rush, {self.now()}"))
         await asyncio.sleep(1 / per_second)
 
     async def _find_close(self) -> float | None:
@@ -103,12 +97,9 @@ class CoolDown:
     async def _count_keys(self) -> int:
         """Read the newest page, strongly consistent so that no cache has it, and count the keys that were read."""
         await asyncio.sleep(SETTLE_SECONDS)
-        began_ms = self.now() * 1000
-        await self.reader.read(
-            self.conversation_id, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1
-        )
+        began_ms, name = self.now() * 1000, self.conversation_id
+        await self.reader.read(name, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1)
         await asyncio.sleep(SETTLE_SECONDS)
-        await look_at_parts(self.control, self.observations, now=self.now)
-        loads = self.observations.timeline()
-        late = (load for load in loads if load.at_ms >= began_ms - SLOT_MS and load.reads)
-        return len({load.key for load in late if is_key_of(load.key, self.conversation_id)})
+        await look_at_parts(self.control, self.observations)
+        late = (row for row in self.observations.timeline() if row.at_ms >= began_ms - SLOT_MS and row.reads)
+        return len({row.key for row in late if is_key_of(row.key, name)})

@@ -16,7 +16,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any
 
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
@@ -30,11 +30,13 @@ from tools.local.faults import READ_REASONS, WRITE_REASONS
 from tools.play.watch import Control, ControlError, stopped_within
 
 Command = tuple[str | bytes | int, ...]
+Scribbles = Iterator[tuple[Command, Command | None]]
+"""Commands to Redis, each with what takes it back."""
+Rule = Mapping[str, Any]
 
 SHARE_OF_CONVERSATIONS = 0.4
 NOISE = b"\xff\xfe"
 TIMEOUT_SECONDS = 5.0
-
 CONSUMER = "consume_reports"
 SHARE_OF_SLOT = 0.6
 """Of the time between the beginnings of two faults of a part, the first lasts at most this share."""
@@ -44,11 +46,8 @@ SETTLING_SHARE = 0.06
 LONGEST_SETTLING_SECONDS = 3.0
 """At the beginning and the end nothing is broken: faults are over before the writes are."""
 _READS = ("Query", "GetItem")
-_REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
-
-
-Scribbles = Iterator[tuple[Command, Command | None]]
-"""Commands to Redis, each with what takes it back."""
+_WRITES = ("PutItem", "UpdateItem")
+_REQUESTS = (*_WRITES, *_READS, "BatchGetItem")
 
 
 def invent_generations(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
@@ -86,24 +85,19 @@ def _streams(table: str) -> list[str]:
     return [reports_key(table, partition) for partition in range(Settings.defaults("write").stream_partitions)]
 
 
-Part = Literal["dynamodb", "functions", "redis"]
-PARTS: tuple[Part, ...] = get_args(Part)
-Rule = Mapping[str, Any]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
     """One kind of fault.
 
     `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
     that hold meanwhile; `scribble` lists what a stranger writes into Redis for a table and some of its conversations.
-    It lasts `seconds` at most, and the part is left in peace for
-    `rest_seconds` after it, unless the run is too short for that. `meets_requests`: usual load meets it at once,
-    so that it is not over before a request did, and a run in which none did has not tried it.
+    It lasts `seconds` at most, and the part is left in peace for `rest_seconds` after it, unless the run is too short
+    for that. `meets_requests`: usual load meets it at once, so that it is not over before a request did, and a run in
+    which none did has not tried it.
     """
 
     name: str
-    part: Part
+    part: str
     begin: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
@@ -118,36 +112,40 @@ class FaultKind:
         return max(self.seconds + self.rest_seconds, self.seconds / SHARE_OF_SLOT)
 
 
+def _redis(name: str, begin: str, *end: str, seconds: float = 5.0, rest_seconds: float = 6.0) -> FaultKind:
+    return FaultKind(name=name, part="redis", begin=(begin,), end=end, seconds=seconds, rest_seconds=rest_seconds)
+
+
+def _killed(name: str, function: str, seconds: float) -> FaultKind:
+    return FaultKind(name=name, part="functions", begin=(f"/functions/{function}/kill",), seconds=seconds)
+
+
+def _dynamodb(name: str, operations: Iterable[str], fault: str, probability: float, **more: Any) -> FaultKind:
+    rules = _on(operations, fault, probability, **more)
+    return FaultKind(name=name, part="dynamodb", rules=rules, meets_requests=True)
+
+
 def _on(operations: Iterable[str], fault: str, probability: float, **more: Any) -> tuple[Rule, ...]:
     return tuple({"operation": o, "fault": fault, "probability": probability, **more} for o in operations)
 
 
-def _throttle(reason: str) -> FaultKind:
+def _throttled(reason: str) -> FaultKind:
     operations, probability = (_READS, 0.3) if reason in READ_REASONS else (("PutItem",), 0.25)
-    rules = _on(operations, "throttle", probability, reason=reason)
-    return FaultKind(name=f"throttled:{reason}", part="dynamodb", rules=rules, meets_requests=True)
+    return _dynamodb(f"throttled:{reason}", operations, "throttle", probability, reason=reason)
 
 
 KINDS: tuple[FaultKind, ...] = (
-    FaultKind(name="redis-killed", part="redis", begin=("/redis/kill",), end=("/redis/start",), rest_seconds=6.0),
-    FaultKind(
-        name="redis-emptied", part="redis", begin=("/redis/kill",), end=("/redis/start?fresh=1",), rest_seconds=8.0
-    ),
-    FaultKind(name="redis-paused", part="redis", begin=("/redis/pause",), end=("/redis/continue",), seconds=3.0),
-    FaultKind(
-        # The replica misses what is written in between, and is promoted.
-        name="redis-failed-over",
-        part="redis",
-        begin=("/redis/cut-replica",),
-        end=("/redis/fail-over", "/redis/start"),
-        rest_seconds=6.0,
-    ),
+    _redis("redis-killed", "/redis/kill", "/redis/start"),
+    _redis("redis-emptied", "/redis/kill", "/redis/start?fresh=1", rest_seconds=8.0),
+    _redis("redis-paused", "/redis/pause", "/redis/continue", seconds=3.0, rest_seconds=3.0),
+    # The replica misses what is written in between, and is promoted.
+    _redis("redis-failed-over", "/redis/cut-replica", "/redis/fail-over", "/redis/start"),
     FaultKind(name="redis-invents-generations", part="redis", scribble=invent_generations),
     FaultKind(name="redis-holds-bytes", part="redis", scribble=scatter_bytes),
     FaultKind(name="redis-changes-types", part="redis", scribble=change_types),
-    FaultKind(name="writer-killed", part="functions", begin=("/functions/write_message/kill",), seconds=1.0),
-    FaultKind(name="reader-killed", part="functions", begin=("/functions/read_messages/kill",), seconds=1.0),
-    FaultKind(name="consumer-killed", part="functions", begin=(f"/functions/{CONSUMER}/kill",), seconds=3.0),
+    _killed("writer-killed", "write_message", 1.0),
+    _killed("reader-killed", "read_messages", 1.0),
+    _killed("consumer-killed", CONSUMER, 3.0),
     FaultKind(
         # Between its two writes, if it raises meanwhile: the journal has the raise and the response is still to come.
         name="consumer-killed-in-raise",
@@ -156,30 +154,19 @@ KINDS: tuple[FaultKind, ...] = (
         end=(f"/functions/{CONSUMER}/kill",),
         seconds=6.0,
     ),
-    FaultKind(
-        name="dynamodb-slow", part="dynamodb", rules=_on(_REQUESTS, "delay", 0.3, delay_ms=150), meets_requests=True
-    ),
-    FaultKind(name="dynamodb-failing", part="dynamodb", rules=_on(_REQUESTS, "error", 0.2), meets_requests=True),
-    FaultKind(
-        name="dynamodb-answer-lost",
-        part="dynamodb",
-        rules=_on(("PutItem", "UpdateItem"), "lose_answer", 0.25),
-        meets_requests=True,
-    ),
-    FaultKind(
-        name="dynamodb-answer-late",
-        part="dynamodb",
-        rules=_on(("PutItem", "UpdateItem"), "late_answer", 0.15, delay_ms=600),
-        meets_requests=True,
-    ),
+    _dynamodb("dynamodb-slow", _REQUESTS, "delay", 0.3, delay_ms=150),
+    _dynamodb("dynamodb-failing", _REQUESTS, "error", 0.2),
+    _dynamodb("dynamodb-answer-lost", _WRITES, "lose_answer", 0.25),
+    _dynamodb("dynamodb-answer-late", _WRITES, "late_answer", 0.15, delay_ms=600),
     FaultKind(
         name="journal-throttled",
         part="dynamodb",
         rules=_on(("UpdateItem",), "throttle", 0.7, reason="TableWriteKeyRangeThroughputExceeded"),
         seconds=12.0,
     ),
-    *(_throttle(reason) for reason in sorted(WRITE_REASONS | READ_REASONS)),
+    *(_throttled(reason) for reason in sorted(WRITE_REASONS | READ_REASONS)),
 )
+PARTS = tuple(dict.fromkeys(kind.part for kind in KINDS))
 
 
 class FaultInjector:
@@ -210,7 +197,7 @@ class FaultInjector:
             for task in self._consumers:
                 task.cancel()
 
-    async def _break(self, part: Part, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
+    async def _break(self, part: str, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
         loop, rng = asyncio.get_running_loop(), random.Random(f"{self._seed}/{part}")
         kinds = [kind for kind in KINDS if kind.part == part]
         settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * self._seconds)
@@ -244,9 +231,7 @@ class FaultInjector:
         if kind.rules:
             self.met[kind.name] += await self._met(control, kind) - before
         if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
-            task = asyncio.create_task(self._consume(control))
-            self._consumers.add(task)
-            task.add_done_callback(self._consumers.discard)
+            self._consumers.add(asyncio.create_task(self._consume(control)))
 
     async def _consume(self, control: Control) -> None:
         """Start a consumer as the schedule would within the minute; it returns when it ends."""

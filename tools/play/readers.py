@@ -17,7 +17,7 @@ from hotpartition_messages.settings import MessageSettings
 from tools.figures import nearest_rank
 from tools.history import Page, join_pages
 from tools.local.logs import read_log
-from tools.play.client import OK, REFUSED, HttpApi, NoResponseError, Recorder, Response, seen_in
+from tools.play.client import NO_RESPONSE, OK, REFUSED, HttpApi, Recorder, Response, seen_in
 
 PATIENCE_SECONDS = 4.0
 MOST_UNDER_WAY = 100
@@ -126,20 +126,17 @@ class ReadRush:
             await self._ask_once()
 
     async def _ask_once(self) -> int:
-        began, read_at, refusal = self.now(), None, ""
+        began = self.now()
         try:
             response = await self.api.read(self.conversation_id, {})
-        except NoResponseError:
-            response = Response(0, {})
         except asyncio.CancelledError:
-            self.asked.append(Asked(began, self.now(), 0))
+            self.asked.append(Asked(began, self.now(), NO_RESPONSE.status))
             raise
-        ended = self.now()
+        ended, read_at = self.now(), None
         if response.status in OK:
             read_at = self._read_at(response, began, ended)
             self._note(response, began, ended)
-        elif response.status in REFUSED:
-            refusal = str(response.body)
+        refusal = str(response.body) if response.status in REFUSED else ""
         self.asked.append(Asked(began, ended, response.status, read_at, refusal))
         return response.status
 
@@ -151,7 +148,7 @@ class ReadRush:
         return datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
 
     def _note(self, response: Response, began: float, ended: float) -> None:
-        age, bound_seconds = response.age_seconds, READING.page_staleness_seconds
+        bound_seconds = READING.page_staleness_seconds
         page = Page(
             conversation_id=self.conversation_id,
             order="newest",
@@ -161,7 +158,7 @@ class ReadRush:
             cursor=None,
             next_cursor=response.body["next_cursor"],
             ended_at=ended,
-            bound_seconds=bound_seconds if age is None else min(bound_seconds, age),
+            bound_seconds=bound_seconds if response.age_seconds is None else min(bound_seconds, response.age_seconds),
         )
         self.recorder.reads.append(join_pages([page]))
         self.recorder.counts.pages += 1

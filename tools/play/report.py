@@ -18,11 +18,10 @@ from tools.history import Verdict
 from tools.local.metering import TimelineRow
 from tools.play.client import HttpApi, Recorder
 from tools.play.cooling import NOT_CLOSED, Cooled
-from tools.play.readers import Asked
+from tools.play.readers import ReadRush
 from tools.play.verdict import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
 from tools.play.watch import Observations, Raise
 
-NOT_YET = Judgement(())
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = 120
 """Of the page of heat."""
@@ -31,25 +30,21 @@ MOST_KEYS = 40
 ALL_SEEN = {"active": 0, "is_complete": True, "is_all": True, "streams": 1, "gap": None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Played:
-    """What is known once the workload was played and everything read; moments are in seconds since the epoch."""
+    """What is known of a workload while it is played; moments are in seconds since the epoch."""
 
     recorder: Recorder
     observations: Observations
     hot: Hot
     started_at: float
-    workload_ended_at: float
-    unread: tuple[str, ...]
-    rush: tuple[Asked, ...]
-    """The requests of the rush of readers, which began at `rush_began`."""
-    rush_began: float
+    rush: ReadRush
     cooled: Cooled = NOT_CLOSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Everything that a report is made from."""
+    """Everything that a run is judged by, and a report made from."""
 
     played: Played
     summary: Summary
@@ -57,16 +52,6 @@ class Run:
     throttles: Throttles
     machine: Machine
     timeline: tuple[TimelineRow, ...]
-    words: type[HttpApi]
-    """What the application calls its parts."""
-    done: tuple[str, ...]
-    """What was done, in sentences."""
-    judgement: Judgement = NOT_YET
-
-    @property
-    def started_at(self) -> float:
-        """When the workload began."""
-        return self.played.started_at
 
     @property
     def raises(self) -> list[Raise]:
@@ -75,19 +60,16 @@ class Run:
 
     @property
     def closes(self) -> list[float]:
-        """From when on it was on its base key again, in seconds since the workload began."""
+        """From when on it was on its base key again."""
         closes = {close.at_ms / 1000 for close in self.played.observations.closes if close.is_confirmed}
         if self.played.cooled.closed_at is not None:
             closes.add(self.played.cooled.closed_at)
-        return sorted(at - self.started_at for at in closes)
+        return sorted(closes)
 
 
-def build_report(run: Run) -> str:
+def build_report(run: Run, judgement: Judgement, words: type[HttpApi]) -> str:
     """Build the HTML of a report: all is escaped that does not say it is markup, and each name needs a value."""
-    figures = {
-        **summary_document(run.summary, run.history, run.judgement, run.machine),
-        "not_judged": ", ".join(run.judgement.not_judged) or "nothing",
-    }
+    document = summary_document(run.summary, run.history, judgement, run.machine)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -96,14 +78,26 @@ def build_report(run: Run) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"number": number, "percent": percent}
+    environment.filters["number"] = number
     style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
-    titled = PAGE.replace("<title>hotpartition", f"<title>hotpartition: {run.judgement.verdict}", 1)
-    page = re.split("<!-- (?:above|below|recorded) -->", titled.replace("</style>", f"{style}</style>", 1))
-    template = environment.get_template("demo.html.j2")
-    html = template.render(run=run, figures=figures, page=page, recorded=record(run), rush=say_rush(run.summary))
+    titled = PAGE.replace("<title>hotpartition", f"<title>hotpartition: {judgement.verdict}", 1)
+    html = environment.get_template("demo.html.j2").render(
+        run=run,
+        judgement=judgement,
+        words=words,
+        figures={**document, "not_judged": ", ".join(judgement.not_judged) or "nothing"},
+        page=re.split("<!-- (?:above|below|recorded) -->", titled.replace("</style>", f"{style}</style>", 1)),
+        recorded=record(run),
+    )
     policy = f'<meta http-equiv="Content-Security-Policy" content="{escape(build_policy(html))}">'
     return html.replace('<meta charset="utf-8">', f'<meta charset="utf-8">\n{policy}', 1)
+
+
+def number(value: float | str | None) -> str:
+    """Write a number the way people read it; texts stay as they are, and what is not known is a dash."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else f"{value:,}"
 
 
 def remove_results(folder: Path) -> None:
@@ -112,20 +106,32 @@ def remove_results(folder: Path) -> None:
         file.unlink(missing_ok=True)
 
 
-def say_rush(summary: Summary) -> str:
-    """Say what became of the rush of readers, by its figures."""
-    asked, refused = summary.rush_pages, summary.rush_refused
-    if not asked:
-        return "There was no rush of readers."
-    lost = f"{refused:,} of these requests were refused ({percent(refused, asked)})" if refused else "None was refused"
-    sources = {
-        "an environment's own cache": summary.rush_from_l1,
-        "Redis": summary.rush_from_redis,
-        "DynamoDB": summary.rush_from_dynamodb,
+def record(run: Run) -> Mapping[str, Any]:
+    """Build the feed of the page of heat from what DynamoDB's model saw; its clock begins with the workload."""
+    began = run.played.started_at
+    rows = list(_known_rows(run))
+    length = max((row.at_ms / 1000 for row, _ in rows), default=began) + 1 - began
+    step = length / COLUMNS
+    loads: list[defaultdict[str, Load]] = [defaultdict(Load) for _ in range(COLUMNS)]
+    total = Counter[str]()
+    for row, name in rows:
+        loads[int((row.at_ms / 1000 - began) / step)][name].add(row)
+        total[name] += row.writes + row.throttled_writes + row.reads
+    names = {name for name, _ in total.most_common(MOST_KEYS)}
+    looks = []
+    for column, seen in enumerate(loads, 1):
+        routes = [_describe(run, name, load, column * step, step) for name, load in seen.items() if name in names]
+        looks.append({**ALL_SEEN, "at": _format(column * step), "seconds": step, "routes": routes})
+    hot = run.summary.hot_conversation
+    return {
+        "looks": looks,
+        "state": [("", f"{hot} became hot {run.played.hot.begins - began:.0f} s after the start.")],
+        "about": f"What DynamoDB's model took and refused, every attempt counted: means of {step:.1f} s.",
+        "window_seconds": length,
+        "every": step / 2,
+        "mean_seconds": step,
+        "routes": {hot: _describe_hot(run)},
     }
-    known = ", ".join(f"{count:,} came from {source}" for source, count in sources.items() if count)
-    served = f" Of what was served, {known}." if known else ""
-    return f"The newest page of {summary.hot_conversation} was asked for {asked:,} times. {lost}.{served}"
 
 
 @dataclass(slots=True)
@@ -143,64 +149,21 @@ class Load:
         self.read += row.read_rcu
 
 
-def record(run: Run) -> Mapping[str, Any]:
-    """Build the feed of the page of heat from what DynamoDB's model saw; its clock begins with the workload."""
-    rows = list(_known_rows(run))
-    length = max((row.at_ms / 1000 for row, _ in rows), default=run.started_at) + 1 - run.started_at
-    step = length / COLUMNS
-    loads: list[defaultdict[str, Load]] = [defaultdict(Load) for _ in range(COLUMNS)]
-    total = Counter[str]()
-    for row, name in rows:
-        loads[int((row.at_ms / 1000 - run.started_at) / step)][name].add(row)
-        total[name] += row.writes + row.throttled_writes + row.reads
-    names = {name for name, _ in total.most_common(MOST_KEYS)}
-    looks = []
-    for column, seen in enumerate(loads, 1):
-        routes = [_describe(run, name, load, column * step, step) for name, load in seen.items() if name in names]
-        looks.append({**ALL_SEEN, "at": format_time(int(1000 * column * step)), "seconds": step, "routes": routes})
-    return {
-        "looks": looks,
-        "state": [("", say_course(run))],
-        "about": f"What DynamoDB's model took and refused, every attempt counted: means of {step:.1f} s.",
-        "window_seconds": length,
-        "every": step / 2,
-        "mean_seconds": step,
-        "routes": {run.summary.hot_conversation: _describe_hot(run)},
-    }
-
-
-def say_course(run: Run) -> str:
-    """Say when the hot key was refused, raised and closed, by the figures of the run."""
-    summary, throttles = run.summary, run.throttles
-    refused = throttles.before_raise + throttles.after_raise
-    raised, closed = summary.onset_to_raise_seconds, summary.seconds_until_closed
-    return (
-        f"{summary.hot_conversation} became hot {run.played.hot.begins - run.started_at:.0f} s after the start"
-        + (" and was not raised. " if raised is None else f" and was raised {raised:.1f} s later. ")
-        + (
-            f"{refused:,} of its writes were refused, {throttles.after_raise:,} of them after the raise."
-            if refused
-            else ""
-        )
-        + ("" if closed is None else f" It was closed {closed:.0f} s after the heat.")
-    )
-
-
 def _known_rows(run: Run) -> Iterator[tuple[TimelineRow, str]]:
     """Yield the rows of the application's keys since the start, each with its key."""
     names = {name for _, name in run.played.recorder.offered_at}
     for row in run.timeline:
         name = re.sub(r"#_?\d+$", "", row.key)
-        if name in names and row.at_ms / 1000 >= run.started_at:
+        if name in names and row.at_ms / 1000 >= run.played.started_at:
             yield row, name
 
 
 def _describe(run: Run, name: str, load: Load, at: float, step: float) -> Mapping[str, Any]:
     """Describe the load of a key in one column, as a row of a look; `at` is in seconds since the start."""
     offered = load.written + load.refused
-    is_hot = name == run.summary.hot_conversation
-    closed_at = max((moment for moment in run.closes if moment <= at), default=None) if is_hot else None
-    raises = [one for one in run.raises if one.seen_at - run.started_at <= at] if is_hot and closed_at is None else []
+    began, is_hot = run.played.started_at, name == run.summary.hot_conversation
+    closed_at = max((moment for moment in run.closes if moment <= began + at), default=None) if is_hot else None
+    raises = [one for one in run.raises if one.seen_at <= began + at] if is_hot and closed_at is None else []
     shard_count = max((one.shard_count for one in raises), default=0)
     return {
         "conversation_id": name,
@@ -209,23 +172,23 @@ def _describe(run: Run, name: str, load: Load, at: float, step: float) -> Mappin
         "rcu_per_second": round(load.read / step, 1),
         "shard_count": shard_count,
         "capacity_wcu_per_second": run.summary.hot_threshold_wcu * max(1, shard_count),
-        "closed_at": None if closed_at is None else format_time(int(1000 * closed_at)),
+        "closed_at": None if closed_at is None else _format(closed_at - began),
     }
 
 
 def _describe_hot(run: Run) -> Mapping[str, Any]:
     """Describe the route of the hot key, and what its keys took while it was hot."""
-    hot, name = run.played.hot, run.summary.hot_conversation
+    hot, name, began = run.played.hot, run.summary.hot_conversation, run.played.started_at
     loads: defaultdict[str, Load] = defaultdict(Load)
     for row in run.timeline:
         if is_key_of(row.key, name) and hot.begins <= row.at_ms / 1000 < hot.ends:
             loads[row.key].add(row)
     length = hot.ends - hot.begins
-    steps = [(one.since_ms / 1000, str(one.shard_count), one.seen_at - run.started_at, "raised") for one in run.raises]
-    steps += [(run.started_at + at, "0", at, "closed") for at in run.closes]
+    steps = [(one.since_ms / 1000, str(one.shard_count), one.seen_at - began, "raised") for one in run.raises]
+    steps += [(at, "0", at - began, "closed") for at in run.closes]
     return {
         "steps": [
-            (format_time(int(1000 * since))[:19].replace("T", " "), n, f"{what} {at:.1f} s after the start")
+            (_format(since)[:19].replace("T", " "), n, f"{what} {at:.1f} s after the start")
             for since, n, at, what in sorted(steps)
         ],
         "decision": "",
@@ -242,19 +205,5 @@ def _describe_hot(run: Run) -> Mapping[str, Any]:
     }
 
 
-def number(value: float | str | None, digits: int = 3) -> str:
-    """Write a number the way people read it; texts stay as they are, and what is not known is a dash."""
-    if value is None:
-        return "-"
-    if isinstance(value, str):
-        return value
-    if 0 < abs(value) < 10**-digits:
-        return f"{value:.0e}".replace("e-0", "e-")
-    text = f"{value:,.{digits}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def percent(part: float, whole: float) -> str:
-    """Write a share."""
-    share = 100 * part / whole if whole else 0.0
-    return "0 %" if not part else f"{share:.1f} %" if share >= 0.1 else "< 0.1 %"
+def _format(seconds: float) -> str:
+    return format_time(int(1000 * seconds))

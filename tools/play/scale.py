@@ -5,10 +5,10 @@ It follows what this machine gets done while whatever else runs on it, which is 
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 from dataclasses import dataclass
+from math import ceil, floor
 
 from tools.limits import PARTITION_RCU, PARTITION_WCU
 from tools.world.scaling import scale_reads, scale_thresholds
@@ -20,10 +20,10 @@ WRITES_PER_SECOND_AND_CORE = 50.0
 MOST_CORES = 8
 HOT_SHARE = 0.6
 QUIET_SHARE = 0.45
-# The hot conversation is offered this many times what one partition takes.
 HOT_TIMES_LIMIT = 3.0
-# A smaller largest conversation is played more slowly, against a smaller limit, so that it is hot for this long.
+"""The hot conversation is offered this many times what one partition takes."""
 SHORTEST_HOT_SECONDS = 10.0
+"""A smaller largest conversation is played more slowly, against a smaller limit, so that it is hot for this long."""
 SMALLEST_HOT_WRITES_PER_SECOND = 12.0
 USUAL_ROUNDS_PER_SECOND = 6_500
 """What one core of the machine for which the rates above were chosen does of `_ROUNDS`."""
@@ -41,8 +41,8 @@ print(rounds)
 """A second of what the local run does most, counted."""
 
 
-class ScaleError(Exception):
-    """The workload cannot be scaled to show a hot conversation."""
+class WorkloadError(ValueError):
+    """A file cannot be played; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +69,6 @@ class Scale:
         settings = scale_thresholds(self.factor) | scale_reads(self.factor) | {"request_budget_ms": REQUEST_BUDGET_MS}
         return settings if self.max_shard_count is None else {**settings, "max_shard_count": self.max_shard_count}
 
-    def describe(self) -> str:
-        """Say the scale in one line."""
-        settings = self.settings()
-        return (
-            f"factor {self.factor:.4g} of DynamoDB's own numbers: a partition takes "
-            f"{self.partition_write_limit_wcu:g} WCU/s and {self.partition_read_limit_rcu:g} RCU/s; hot at once above "
-            f"{settings['hot_at_once_wcu']:g}, hot if sustained above {settings['hot_sustained_wcu']:g}, shards sized "
-            f"for {settings['target_shard_wcu']:g} WCU/s; one report in {settings['sampling_distance_wcu']:g} WCU; "
-            f"a request tries for {REQUEST_BUDGET_MS} ms"
-        )
-
 
 def measure_speed(cores: int) -> float:
     """Measure what all cores together get done in a second now, as a share of what they do usually; 1 at most."""
@@ -96,12 +85,18 @@ def choose_scale(*, cores: int, speed: float = 1.0, largest_conversation: int | 
     carried = max(carried, SMALLEST_HOT_WRITES_PER_SECOND / HOT_SHARE)
     hot = HOT_SHARE * carried
     if largest_conversation is not None:
-        hot = min(hot, math.floor(largest_conversation / SHORTEST_HOT_SECONDS))
+        hot = min(hot, floor(largest_conversation / SHORTEST_HOT_SECONDS))
         if hot < SMALLEST_HOT_WRITES_PER_SECOND:
-            needed = math.ceil(SMALLEST_HOT_WRITES_PER_SECOND * SHORTEST_HOT_SECONDS)
-            raise ScaleError(
-                f"the largest conversation holds {largest_conversation} messages; "
-                f"at least {needed} are needed to make it hot"
-            )
-    limit = hot / HOT_TIMES_LIMIT
-    return Scale(factor=limit / PARTITION_WCU, hot_writes_per_second=hot, quiet_writes_per_second=QUIET_SHARE * carried)
+            needed = ceil(SMALLEST_HOT_WRITES_PER_SECOND * SHORTEST_HOT_SECONDS)
+            raise WorkloadError(f"the largest conversation holds {largest_conversation} messages, and needs {needed}")
+    return scale_to(hot=hot, quiet=QUIET_SHARE * carried)
+
+
+def scale_to(*, hot: float, quiet: float, max_shard_count: int | None = None) -> Scale:
+    """Build the scale at which so many writes a second are hot."""
+    return Scale(
+        factor=hot / HOT_TIMES_LIMIT / PARTITION_WCU,
+        hot_writes_per_second=hot,
+        quiet_writes_per_second=quiet,
+        max_shard_count=max_shard_count,
+    )

@@ -19,13 +19,12 @@ from typing import Any
 
 from hotpartition_messages.keys import KEY_FORM
 from tools.figures import Bar, at_least, at_most
-from tools.limits import PARTITION_WCU
 from tools.play.client import Recorder
 from tools.play.demo import positive, present
 from tools.play.faults import KINDS, FaultInjector
 from tools.play.report import Run
 from tools.play.run import Plan, Variant
-from tools.play.scale import HOT_TIMES_LIMIT, Scale
+from tools.play.scale import scale_to
 from tools.play.verdict import Judgement, conclude, promise_bars
 from tools.play.watch import Control
 from tools.play.workload import BODY_BYTES, Workload, generate_offers, quiet_flow
@@ -100,21 +99,17 @@ class Soak(Variant):
         self, *, promise: Sequence[Bar], acknowledged: int, kept_up: bool, rushes: int, killed: int
     ) -> Judgement:
         """Hold what was counted against the bars."""
-        untried = [kind.name for kind in KINDS if not self.injector.injected[kind.name]]
-        meeting = [kind.name for kind in KINDS if kind.meets_requests]
-        unmet = [name for name in meeting if not self.injector.met[name]]
-        failed = self.history.killed_in_request
         timed = (
             at_least("messages acknowledged", acknowledged, self.needed, "messages"),
             at_least("conversations spread", self.spread, round(LEAST_SPREAD * rushes), f"of {rushes} rushes"),
         )
+        meeting = [kind.name for kind in KINDS if kind.meets_requests]
+        failed = self.history.killed_in_request
         bars = (
             *promise,
             *timed,
-            at_least("every kind of fault injected", len(KINDS) - len(untried), len(KINDS), _without(untried)),
-            at_least(
-                "every fault of DynamoDB met by requests", len(meeting) - len(unmet), len(meeting), _without(unmet)
-            ),
+            _all_of("every kind of fault injected", [kind.name for kind in KINDS], self.injector.injected),
+            _all_of("every fault of DynamoDB met by requests", meeting, self.injector.met),
             at_most("only killed environments failed", failed, killed, "requests, one for each environment"),
         )
         return conclude(bars, timed={bar.name for bar in timed}, kept_up=kept_up)
@@ -127,6 +122,13 @@ class Soak(Variant):
             "spread_conversations": self.spread,
             "seed": self.seed,
         }
+
+
+def _all_of(bar: str, kinds: Sequence[str], counts: Mapping[str, int]) -> Bar:
+    """Hold that each kind was counted; the unit names those that were not."""
+    left_out = [name for name in kinds if not counts[name]]
+    without = f", without {', '.join(left_out)}" if left_out else ""
+    return at_least(bar, len(kinds) - len(left_out), len(kinds), f"kinds{without}")
 
 
 def count_spread(keys: Iterable[str]) -> int:
@@ -154,7 +156,6 @@ def build_workload(*, seed: int, seconds: float, writes_per_second: float) -> Wo
         hot_conversation=flows[0].conversation_id,
         onset_seconds=0.0,
         hot_end_seconds=lasts,
-        duration_seconds=seconds,
         description=f"seed {seed}: {len(offers)} messages in {seconds:g} s, {rushes} rushes one after another",
     )
 
@@ -163,21 +164,14 @@ def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
     """Build the plan of a soak, whose rate is given."""
     del speed
     hot = HOT_SHARE * options.rate
-    limit = hot / HOT_TIMES_LIMIT
     workload = build_workload(seed=options.seed, seconds=options.seconds, writes_per_second=options.rate)
     return Plan(
         workload=workload,
-        scale=Scale(
-            factor=limit / PARTITION_WCU,
-            hot_writes_per_second=hot,
-            quiet_writes_per_second=options.rate - hot,
-            max_shard_count=MAX_SHARD_COUNT,
-        ),
+        scale=scale_to(hot=hot, quiet=options.rate - hot, max_shard_count=MAX_SHARD_COUNT),
         seed=options.seed,
         cores=cores,
         out_dir=options.out,
         visitor_pause_seconds=min(LONGEST_VISITOR_PAUSE_SECONDS, options.seconds / VISITOR_PAUSES),
-        reads_from_both_ends=True,
         up_options=("--redis-replica",),
         variant=Soak(
             injector=FaultInjector(workload.conversations, seed=options.seed, seconds=options.seconds),
@@ -205,7 +199,3 @@ def main(arguments: Sequence[str]) -> int:
     options = parse_arguments(arguments)
     print(f"seed {options.seed}: the same load and the same faults again with SEED={options.seed}", flush=True)
     return present(partial(build_plan, options), name="soak")
-
-
-def _without(names: Sequence[str]) -> str:
-    return f"kinds, without {', '.join(names)}" if names else "kinds"

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -67,17 +67,20 @@ class Stack:
         """How it ended; None while it runs."""
         return self._process.returncode
 
-    async def ready(self) -> Mapping[str, Any]:
-        """Wait until the local run serves and give what it wrote about itself.
+    async def ready(self, say: Callable[[str], None] = lambda _: None) -> Mapping[str, Any]:
+        """Wait until the local run serves, say what it is at, and give what it wrote about itself.
 
         There is no limit: it limits each of its own steps, and on a busy machine all of them together take long.
 
         Raises:
             StackError: it ended; the text has its last line.
         """
+        said = self._last_words()
         while not self._ready_file.exists():
             if self._process.returncode is not None:
                 raise StackError(f"the local run did not start: {self._last_words()} (all of it: {self._log_file})")
+            if (step := self._last_words()) != said:
+                say(said := step)
             await asyncio.sleep(POLL_SECONDS)
         ready: Mapping[str, Any] = json.loads(self._ready_file.read_text())
         return ready
@@ -86,11 +89,6 @@ class Stack:
         """Wait for the local run to end by itself, which is a `StackError`."""
         await self._process.wait()
         raise StackError(f"the local run ended by itself: {self._last_words()} (all of it: {self._log_file})")
-
-    @property
-    def step(self) -> str:
-        """What the local run is at, by the last that it said."""
-        return self._last_words().removeprefix("warning: ")
 
     def _last_words(self) -> str:
         lines = [line for line in self._log_file.read_text(errors="replace").splitlines() if line.strip()]

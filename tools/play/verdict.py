@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import asdict, dataclass
-from math import ceil
+from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any
 
 from tools.figures import Bar, at_least, at_most, nearest_rank
@@ -64,26 +64,17 @@ class Machine:
         is_late = self.offered_late > MOST_BEHIND_SHARE * self.offered
         return not is_late and self.queued_long <= MOST_BEHIND_SHARE * self.requests
 
-    @property
-    def waited_percent(self) -> float:
-        """Part of the write requests that waited long."""
-        return 100 * self.queued_long / max(1, self.requests)
-
     def describe(self) -> str:
         """Say in one sentence how well it kept up, and by how much it did not."""
         figures = (
-            f"{self.queued_long:,} of {self.requests:,} write requests ({self.waited_percent:.1f} %) waited more than "
+            f"{self.queued_long:,} of {self.requests:,} write requests waited more than "
             f"{1000 * LONG_QUEUE_SECONDS:g} ms for a free execution environment of this machine "
-            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms), and {self.offered_late:,} of {self.offered:,} came "
-            f"more than {1000 * LATE_SECONDS:g} ms late"
+            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms), and "
+            f"{self.offered_late:,} of {self.offered:,} came more than {1000 * LATE_SECONDS:g} ms late"
         )
         if self.kept_up:
             return f"The machine kept up: {figures}."
-        return (
-            f"The machine could not keep up: {figures}. Latencies are too long by that, and a raise may come late: "
-            "what depends on time is not judged. Stop what else runs here, or take a machine with more cores, and run "
-            "it again."
-        )
+        return f"The machine could not keep up: {figures}. What depends on time is not judged: run it on a quiet one."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +136,19 @@ def count_throttles(
     timeline: Iterable[TimelineRow], *, conversation_id: str, raised_at: float | None, hot: Hot
 ) -> Throttles:
     """Count the hot conversation's refused writes by when they were; without a raise all were before it."""
-    own = [
-        (load.at_ms / 1000, load.throttled_writes)
-        for load in timeline
-        if load.throttled_writes and is_key_of(load.key, conversation_id)
-    ]
-    last_third = hot.ends - (hot.ends - hot.begins) / 3
+    own = [(row.at_ms / 1000, row.throttled_writes) for row in timeline if is_key_of(row.key, conversation_id)]
+
+    def count(begins: float, ends: float) -> int:
+        return sum(throttled for at, throttled in own if begins <= at < ends)
+
+    raised = inf if raised_at is None else raised_at
     # The bucket in which the onset lies belongs to the first second: all its refusals come after the onset.
-    first = hot.begins - SLOT_MS / 1000
+    first = floor(1000 * hot.begins / SLOT_MS) * SLOT_MS / 1000
     return Throttles(
-        before_raise=sum(count for at, count in own if raised_at is None or at < raised_at),
-        after_raise=sum(count for at, count in own if raised_at is not None and at >= raised_at),
-        in_first_second=sum(count for at, count in own if first < at < hot.begins + 1.0),
-        in_last_third=sum(count for at, count in own if last_third <= at < hot.ends),
+        before_raise=count(0, raised),
+        after_raise=count(raised, inf),
+        in_first_second=count(first, hot.begins + 1.0),
+        in_last_third=count(hot.ends - (hot.ends - hot.begins) / 3, hot.ends),
     )
 
 
@@ -211,8 +202,8 @@ def judge(
 
     `unexpected` lists responses that the API promises not to give. The clients send only what is allowed, so a response
     is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other 4xx or 5xx
-    is a fault of the product, even if a repetition repaired it and no message was lost. A request without a response is
-    none: connections break, and its message counts as unresolved in the history.
+    is a fault of the product, even if a repetition repaired it. A request without a response is not one: connections
+    break, and its message counts as unresolved in the history.
 
     On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
     `busiest_second`. The promises are judged in any case, and so are closes while the heat lasted.
@@ -225,8 +216,9 @@ def judge(
         at_least(f"{item}s acknowledged", history.acknowledged, acknowledged, f"{item}s"),
         at_most("onset to raise", summary.onset_to_raise_seconds, RAISED_WITHIN_SECONDS, "s"),
         at_most("throttles fall", last, first - 1, "in the last third of the heat, fewer than in its first second"),
-        *([_cooled(summary)] if cools else ()),
     ]
+    if cools:
+        timed.append(at_most("newest page of what has cooled", summary.keys_after_close or None, 1, "keys queried"))
     bars = [
         *promise_bars(history, unexpected, item=item),
         at_least(f"{collection}s", history.conversations, min(LEAST_CONVERSATIONS, conversations), f"{collection}s"),
@@ -235,13 +227,6 @@ def judge(
         *timed,
     ]
     return conclude(bars, timed={bar.name for bar in timed}, kept_up=kept_up)
-
-
-def _cooled(summary: Summary) -> Bar:
-    """Hold that N has come down again."""
-    after = summary.seconds_until_closed
-    closed = "it was not closed in time" if after is None else f"closed {after:.1f} s after the heat"
-    return at_most("newest page of what has cooled", summary.keys_after_close or None, 1, f"keys queried; {closed}")
 
 
 def promise_bars(history: Verdict, unexpected: Sequence[str], *, item: str = "message") -> list[Bar]:

@@ -1,4 +1,4 @@
-"""Watches a run from outside, and shows it: the route in DynamoDB, what each physical key takes, the parts' state.
+"""Watches a run from outside: the route in DynamoDB, what each physical key takes, the parts' state.
 
 Raises are read from the routing item itself, the journal, and not from a log: what is stored is what counts.
 """
@@ -7,24 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 import aiohttp
-from rich.console import Console
 
 from hotpartition.core.route import Close, Generation, Route
 from hotpartition.dynamodb.table import JournalPlace
 from tools.local.metering import TimelineRow
-from tools.play.client import Counts, Recorder
 
 CONTROL_SECONDS = 200.0
 ROUTE_POLL_SECONDS = 0.2
 STATUS_POLL_SECONDS = 1.0
-LINE_SECONDS = 2.0
+OPEN_MS = 2_000
+"""Buckets of the timeline may have been open at the last look: so long ago they are asked for again."""
 
 
 class ControlError(Exception):
@@ -40,14 +39,6 @@ class Raise:
     since_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something that a person watching would want to know, at seconds since the epoch."""
-
-    at: float
-    text: str
-
-
 @dataclass(slots=True)
 class Observations:
     """What was seen so far."""
@@ -58,7 +49,6 @@ class Observations:
     buckets: dict[tuple[int, str, str], TimelineRow] = field(default_factory=dict)
     status: Mapping[str, Any] = field(default_factory=dict)
     most_environments: int = 0
-    events: list[Event] = field(default_factory=list)
 
     @property
     def shard_count(self) -> int:
@@ -128,21 +118,51 @@ async def open_control(url: str) -> AsyncIterator[Control]:
         yield control
 
 
-def new_raises(item: Mapping[str, Any], known: Iterable[Raise], *, now: float, previous: float) -> tuple[Raise, ...]:
-    """Find the generations of a routing item that are not known yet.
-
-    The item's `updated_at` says when they were added, if it lies between the previous look and this one; else this
-    look is the best that is known.
-    """
-    had = {Generation(since_ms=raised.since_ms, shard_count=raised.shard_count) for raised in known}
-    updated_at = _parse_moment(item.get("updated_at", {}).get("S", ""))
-    seen_at = updated_at if updated_at is not None and previous <= updated_at <= now else now
-    return tuple(sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in read_route(item).generations - had))
-
-
 def read_route(item: Mapping[str, Any]) -> Route:
     """Read the route out of a routing item."""
     return Route.decode(item.get("generations", {}).get("SS", ()))
+
+
+async def watch_route(
+    control: Control, conversation_id: str, seen: Observations, *, now: Callable[[], float], stopped: asyncio.Event
+) -> None:
+    """Look at a conversation's routing item until stopped and record every raise and close."""
+    previous = now()
+    while not stopped.is_set():
+        asked_at = now()
+        item = await control.routing_item(conversation_id)
+        route = read_route(item)
+        seen_at = _raised_at(item, previous, now())
+        known = {Generation(since_ms=raised.since_ms, shard_count=raised.shard_count) for raised in seen.raises}
+        seen.raises += sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in route.generations - known)
+        for close in route.closes:
+            seen.closes.setdefault(close, now())
+        previous = asked_at if item else previous
+        await asyncio.sleep(ROUTE_POLL_SECONDS)
+
+
+def _raised_at(item: Mapping[str, Any], previous: float, now: float) -> float:
+    """Tell when an item's new generations came: at its `updated_at` if that lies between two looks, else now."""
+    with suppress(KeyError, ValueError):
+        updated_at = datetime.fromisoformat(item["updated_at"]["S"]).timestamp()
+        return updated_at if previous <= updated_at <= now else now
+    return now
+
+
+async def watch_parts(control: Control, seen: Observations, *, stopped: asyncio.Event) -> None:
+    """Look at the status and the timeline until stopped."""
+    while not stopped.is_set():
+        await look_at_parts(control, seen)
+        await asyncio.sleep(STATUS_POLL_SECONDS)
+
+
+async def look_at_parts(control: Control, seen: Observations) -> None:
+    """Look at the status and the timeline once."""
+    latest = max((at_ms for at_ms, _, _ in seen.buckets), default=0)
+    seen.buckets.update(key_loads(await control.get(f"/dynamodb/timeline?since_ms={max(0, latest - OPEN_MS)}")))
+    seen.status = await control.look()
+    environments = sum(int(function["environments"]) for function in seen.status["functions"].values())
+    seen.most_environments = max(seen.most_environments, environments)
 
 
 def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], TimelineRow]:
@@ -151,125 +171,8 @@ def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], Timelin
     return {(row.at_ms, row.key, row.table): row for row in rows}
 
 
-async def watch_route(
-    control: Control,
-    conversation_id: str,
-    observations: Observations,
-    *,
-    now: Callable[[], float],
-    stopped: asyncio.Event,
-) -> None:
-    """Look at a conversation's routing item until stopped and record every raise and close."""
-    previous = now()
-    while not stopped.is_set():
-        asked_at = now()
-        item = await control.routing_item(conversation_id)
-        for raised in new_raises(item, observations.raises, now=now(), previous=previous):
-            observations.raises.append(raised)
-            text = f"{conversation_id}: N raised to {raised.shard_count}"
-            observations.events.append(Event(raised.seen_at, text))
-        for close in read_route(item).closes:
-            observations.closes.setdefault(close, now())
-        previous = asked_at if item else previous
-        await asyncio.sleep(ROUTE_POLL_SECONDS)
-
-
-async def watch_parts(
-    control: Control, observations: Observations, *, now: Callable[[], float], stopped: asyncio.Event
-) -> None:
-    """Look at the status and the timeline until stopped."""
-    while not stopped.is_set():
-        await look_at_parts(control, observations, now=now)
-        await asyncio.sleep(STATUS_POLL_SECONDS)
-
-
-async def look_at_parts(control: Control, observations: Observations, *, now: Callable[[], float]) -> None:
-    """Look at the status and the timeline once."""
-    latest = max((at_ms for at_ms, _, _ in observations.buckets), default=0)
-    # Buckets may have been open at the last look, so the last two seconds are asked for again.
-    timeline = await control.get(f"/dynamodb/timeline?since_ms={max(0, latest - 2000)}")
-    observations.buckets.update(key_loads(timeline))
-    status = await control.look()
-    observations.events += _changes(observations.status, status, at=now())
-    observations.status = status
-    environments = sum(int(function["environments"]) for function in status["functions"].values())
-    observations.most_environments = max(observations.most_environments, environments)
-
-
 async def stopped_within(stopped: asyncio.Event, seconds: float) -> bool:
     """Wait for a time, or until stopped, and say whether it is."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stopped.wait(), max(0.0, seconds))
     return stopped.is_set()
-
-
-def _changes(before: Mapping[str, Any], after: Mapping[str, Any], *, at: float) -> list[Event]:
-    """Find what has changed between two looks at the status, in words."""
-    events = []
-    if before:
-        was, runs = before.get("redis", {}).get("running"), after.get("redis", {}).get("running")
-        if was != runs:
-            events.append(Event(at, "Redis is back" if runs else "Redis is down"))
-        for name, function in after.get("functions", {}).items():
-            past = before.get("functions", {}).get(name, {})
-            for count, words in (("errors", "failed"), ("init_errors", "failed to start"), ("killed", "was killed")):
-                more = function.get(count, 0) - past.get(count, 0)
-                if more > 0:
-                    events.append(Event(at, f"{name} {words} ({more})"))
-    return events
-
-
-def _parse_moment(text: str) -> float | None:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return None
-
-
-class View:
-    """What is new of a run each time that it is looked at."""
-
-    def __init__(
-        self, recorder: Recorder, observations: Observations, *, now: Callable[[], float], started_at: float
-    ) -> None:
-        self._recorder = recorder
-        self._observations = observations
-        self._now = now
-        self._started_at = self._last_at = started_at
-        self._last: Counts = replace(recorder.counts)
-        self._shown = 0
-        self.phase = "starting"
-
-    def new_events(self) -> Iterator[str]:
-        """Yield the events since the last look."""
-        events = self._observations.events[self._shown :]
-        self._shown += len(events)
-        for event in events:
-            yield f"{event.at - self._started_at:6.1f} s  * {event.text}"
-
-    def figures(self) -> str:
-        """Give the figures of this moment; rates are those since the last look."""
-        now, counts, last = self._now(), replace(self._recorder.counts), self._last
-        past = max(1e-6, now - self._last_at)
-        self._last_at, self._last = now, counts
-        # A message that is acknowledged once more counts once, as it does in the verdict.
-        acknowledged = counts.acknowledged - counts.replays
-        waiting = max(0, counts.offered - counts.unresolved - acknowledged)
-        return (
-            f"{now - self._started_at:6.1f} s  {self.phase:<9} "
-            f"{(counts.acknowledged - last.acknowledged) / past:6.1f} writes/s "
-            f"{(counts.throttled - last.throttled) / past:6.1f} throttles/s "
-            f"{(counts.pages - last.pages) / past:6.1f} reads/s  "
-            f"N {self._observations.shard_count}  environments {self._observations.most_environments}  "
-            f"acknowledged {acknowledged}  waiting {waiting}"
-        )
-
-
-async def keep_showing(view: View, console: Console, *, stopped: asyncio.Event) -> None:
-    """Show the view now and then until stopped, and once at the end."""
-    is_last = False
-    while not is_last:
-        is_last = stopped.is_set()
-        for line in (*view.new_events(), view.figures()):
-            console.print(line)
-        await stopped_within(stopped, LINE_SECONDS)
