@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import gc
 import os
-import socket
-import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
@@ -103,15 +101,15 @@ def measure_consumer(setup: Setup) -> Measured:
 
 
 class _Feed:
-    """The reports of a run, encoded for Redis in advance: one piece for each pass."""
+    """The reports of a run, those of one pass after the other."""
 
     def __init__(self, redis_port: int, partitions: int, passes: int, *, per_second: int) -> None:
         self._per_pass = per_second * POLL_MS // 1000
         self._redis = Redis(port=redis_port)
-        self._socket = socket.create_connection(("127.0.0.1", redis_port))
         self._partitions = partitions
+        self._passes = passes
+        self._weights = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
         self.start_ms = time.time_ns() // 1_000_000 // SLOT_MS * SLOT_MS
-        self._passes = [b"".join(self._commands(number)) for number in range(passes)]
         self.count = passes * self._per_pass
 
     def rewind(self) -> None:
@@ -119,42 +117,27 @@ class _Feed:
         self._redis.flushall()
 
     def put(self, number: int) -> None:
-        """Put the reports of one pass into the streams, and wait until they are there."""
-        if number >= len(self._passes):
+        """Put the reports of one pass into the streams."""
+        if number >= self._passes:
             return
-        sender = threading.Thread(target=self._socket.sendall, args=(self._passes[number],))
-        sender.start()
-        lines = 0
-        while lines < 2 * self._per_pass:  # an entry's id comes in two lines
-            lines += self._socket.recv(1 << 16).count(b"\n")
-        sender.join()
-
-    def _commands(self, number: int) -> Iterator[bytes]:
-        at_ms = self.start_ms + number * POLL_MS
-        for partition, fields in self._reports(number):
-            parts = [
-                "XADD",
-                reports_key(TABLE, partition),
-                f"{at_ms}-*",
-                *(part for pair in fields.items() for part in pair),
-            ]
-            yield b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%b\r\n" % (len(p), p.encode()) for p in parts)
-
-    def _reports(self, number: int) -> Iterator[tuple[int, dict[Any, Any]]]:
-        random = Random(number)
-        weights = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
-        at_ms = self.start_ms + number * POLL_MS
+        random, at_ms = Random(number), self.start_ms + number * POLL_MS
+        pipeline = self._redis.pipeline(transaction=False)
         for _ in range(self._per_pass):
-            conversation = f"conversation-{bisect_left(weights, random.random() * weights[-1])}"
-            report = Report(
-                collection=conversation,
-                slot=at_ms // SLOT_MS,
-                source=f"{random.randrange(ENVIRONMENTS):032x}",
-                value=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
-                position=at_ms - random.randrange(POLL_MS),
-                shard_count=0,
-            )
-            yield stream_partition_of(conversation, self._partitions), {FIELD: report.encode()}
+            report = self._report(random, at_ms)
+            stream = reports_key(TABLE, stream_partition_of(report.collection, self._partitions))
+            pipeline.xadd(stream, {FIELD: report.encode()}, id=f"{at_ms}-*")
+        pipeline.execute()
+
+    def _report(self, random: Random, at_ms: int) -> Report:
+        rank = bisect_left(self._weights, random.random() * self._weights[-1])
+        return Report(
+            collection=f"conversation-{rank}",
+            slot=at_ms // SLOT_MS,
+            source=f"{random.randrange(ENVIRONMENTS):032x}",
+            value=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
+            position=at_ms - random.randrange(POLL_MS),
+            shard_count=0,
+        )
 
 
 @dataclass(slots=True)

@@ -66,13 +66,11 @@ async def heat(rig: Rig, conversation_id: str) -> Heat:
         tasks.create_task(watch_route(rig.control, conversation_id, seen, now=time.time, stopped=stopped))
         await offer(rig, conversation_id, rate=OFFERED_WCU, seconds=HOT_SECONDS)
         for _ in range(round(PATIENCE_SECONDS / POLL_SECONDS)):
-            if seen.raises:
-                break
-            await asyncio.sleep(POLL_SECONDS)
+            if not seen.raises:
+                await asyncio.sleep(POLL_SECONDS)
         stopped.set()
-    entries: Any = rig.redis.xrange(
-        reports_key(rig.table, stream_partition_of(conversation_id, Settings.defaults("write").stream_partitions))
-    )
+    partition = stream_partition_of(conversation_id, Settings.defaults("write").stream_partitions)
+    entries: Any = rig.redis.xrange(reports_key(rig.table, partition))
     reports = (Report.decode(fields[FIELD]) for _, fields in entries)
     shares = offered_by_environment(report for report in reports if report.collection == conversation_id)
     return Heat(
@@ -128,23 +126,13 @@ def judge(heats: Sequence[Heat]) -> list[Bar]:
 
 async def run(trials: int, writers: int, seed: int, out_dir: Path) -> list[Heat]:
     """Run the trials, a line for each."""
-    print(
-        f"{trials} trials: {OFFERED_WCU:g} WCU/s on one conversation over {writers} environments, "
-        f"hot at once above {HOT_AT_ONCE_WCU:g} WCU/s",
-        flush=True,
-    )
     heats: list[Heat] = []
     async with running_rig(out_dir, writers=writers, seed=seed) as rig:
         await offer(rig, "warm-up", rate=OFFERED_WCU / 4, seconds=4.0)
         for trial in range(trials):
             seen = await heat(rig, f"trial-{seed}-{trial}")
             heats.append(seen)
-            after = "never raised" if seen.raised_after_seconds is None else f"after {seen.raised_after_seconds:.2f} s"
-            print(
-                f"{trial + 1:3d}  {after}, raised to {seen.shard_counts}, {seen.environments} environments, "
-                f"the busiest with {seen.largest_share:.1%} of the threshold",
-                flush=True,
-            )
+            print(f"{trial + 1:3d}  {seen}", flush=True)
             await asyncio.sleep(PAUSE_SECONDS)
     return heats
 
