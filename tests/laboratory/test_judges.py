@@ -18,7 +18,6 @@ from tools.play.devices import DEVICES, HOT_SITE
 from tools.play.example import EveryView
 from tools.play.faults import KINDS, FaultInjector
 from tools.play.readers import Asked, ReadRush
-from tools.play.report import percent, say_rush
 from tools.play.scale import choose_scale
 from tools.play.verdict import (
     Hot,
@@ -312,27 +311,3 @@ def test_every_view_of_the_example_is_judged(lost, words):
     hourly, of_device = (variant.judge_views(kind, views) for kind, views in variant._views.items())
     assert (hourly.holds, of_device.holds) == (True, lost == "nothing")
     assert of_device.unit.endswith(words)
-
-
-REFUSED = "88 of these requests were refused (64.7 %). Of what was served, "
-
-
-@pytest.mark.parametrize(
-    ("pages", "refused", "from_l1", "from_redis", "from_dynamodb", "said"),
-    [
-        (0, 0, 0, 0, 0, "There was no rush of readers."),
-        (136, 88, 30, 0, 18, f"{REFUSED}30 came from an environment's own cache, 18 came from DynamoDB."),
-        (136, 0, 0, 130, 6, "None was refused. Of what was served, 130 came from Redis, 6 came from DynamoDB."),
-        (9, 9, 0, 0, 0, "9 of these requests were refused (100.0 %)."),
-    ],
-)
-def test_a_report_tells_the_rush_of_readers_by_its_figures(pages, refused, from_l1, from_redis, from_dynamodb, said):
-    """Redis is named only where a page came from it, and refusals are."""
-    sources = {"rush_from_l1": from_l1, "rush_from_redis": from_redis, "rush_from_dynamodb": from_dynamodb}
-    asked = f"The newest page of hot was asked for {pages} times. " if pages else ""
-    assert say_rush(replace(GOOD, rush_pages=pages, rush_refused=refused, **sources)) == asked + said
-
-
-@pytest.mark.parametrize(("part", "whole", "said"), [(0, 0, "0 %"), (1, 3000, "< 0.1 %"), (1, 3, "33.3 %")])
-def test_a_share_that_is_not_nothing_is_not_said_to_be(part, whole, said):
-    assert percent(part, whole) == said
