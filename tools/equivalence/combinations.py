@@ -6,15 +6,16 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any, ClassVar
+from typing import Any
 
-from hotpartition.core.backoff import Clock
+from hotpartition.core.closes import TIMES
 from hotpartition.core.ports import ReadRoute
 from hotpartition.core.reports import Report
-from hotpartition.core.route import EMPTY_ROUTE, MAX_CHOICES, Generation, Member, Route
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Member, Route
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.build import Ends
+from hotpartition.runtime.build import Parts as EngineParts
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import (
     ReadCache,
@@ -28,9 +29,9 @@ from hotpartition.table import (
     fixed,
     in_band,
 )
-from hotpartition.table.by_load import build_table_routes
-from hotpartition.table.routes import LoggedTelemetry, Shards, TableRoutes, open_calls
-from hotpartition.table.schema import Schema
+from hotpartition.table.routes import LoggedTelemetry, Shards, open_calls
+from hotpartition.table.sharded_table import REAL_CLOCK
+from tools.world.product import SimulatedShards
 
 PARTITION, SORT, ATTRIBUTE = "PK", "SK", "device"
 ROUTING_SORT_KEY = "~route"
@@ -175,7 +176,7 @@ class RaisedSubject:
         """Build the table anew."""
         shards: Shards = in_band(environ={}, journal_sort_key=ROUTING_SORT_KEY)
         if self.combination.shards == "adaptive":
-            shards = MemoryRoutes(self.registry)
+            shards = _routes_in_memory(self.table, self.registry)
         return _wrap(self.combination, self.table, shards)
 
     def raise_to(self, collection: str, count: int) -> ShardedTable:
@@ -222,33 +223,19 @@ class AtOnce:
         return True
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryRoutes:
-    """`adaptive()` with a registry in memory instead of Redis."""
-
-    registry: MemoryRegistry
-
-    finds_read_heat: ClassVar[bool] = True
-
-    def build_routes(self, table: Any, schema: Schema, clock: Clock, budget_ms: float) -> TableRoutes:
-        """Build the routes of a table."""
-        place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
-        ends = Ends(
-            registry=self.registry,
-            repairs=self.registry,
-            reports=NoReports(),
-            background=AtOnce(),
-            telemetry=LoggedTelemetry(),
-            clock=clock,
-            timer=time.monotonic,
-            environment_id="equivalence",
-            journal=DynamoDBJournal(open_calls(table), place),
-        )
-        return build_table_routes(
-            ends,
-            Settings.defaults("adaptive()", route_cache_seconds=0.0),
-            place=place,
-            schema=schema,
-            choices=MAX_CHOICES,
-            budget_ms=budget_ms,
-        )
+def _routes_in_memory(table: Any, registry: MemoryRegistry) -> SimulatedShards:
+    """Build what `adaptive()` builds, with a registry in memory instead of Redis."""
+    place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
+    ends = Ends(
+        registry=registry,
+        repairs=registry,
+        reports=NoReports(),
+        background=AtOnce(),
+        telemetry=LoggedTelemetry(),
+        clock=REAL_CLOCK,
+        timer=time.monotonic,
+        environment_id="equivalence",
+        journal=DynamoDBJournal(open_calls(table), place),
+    )
+    settings = Settings.defaults("adaptive()", route_cache_seconds=0.0)
+    return SimulatedShards(ends=ends, settings=settings, place=place, closing=False, times=TIMES, parts=EngineParts())

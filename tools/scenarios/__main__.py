@@ -20,7 +20,7 @@ STUDIES: Sequence[str] = (
     "in_band:STUDY",
     "pages:STUDY",
 )
-"""Module and name of each study. A new one is a line here, a `make` target and a row in docs/testing.md."""
+"""Module and name of each study. docs/testing.md says what else a new one needs; a test holds it to this list."""
 MISUSED = 2
 
 

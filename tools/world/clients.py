@@ -118,11 +118,9 @@ class WritingClients(_Clients[NewMessage, Written]):
         meter.note_offered(arrival.conversation_id, began, wcu)
         new = self._new_message(arrival)
         digest = digest_of(new.sender, new.body)
-        if new.message_id is not None and self.scenario.is_judged:
-            expires_at = _expiry(new)
-            self.record.note_offer(
-                arrival.conversation_id, new.message_id, digest, offered_at=began, expires_at=expires_at
-            )
+        if new.message_id is not None:
+            place = arrival.conversation_id, new.message_id
+            self.record.note_offer(*place, digest, offered_at=began, expires_at=_expiry(new))
         for _ in self._attempts(clients.attempts):
             meter.requests += 1
             engine.sleep(clients.network_seconds)
@@ -131,34 +129,25 @@ class WritingClients(_Clients[NewMessage, Written]):
             except _REFUSALS as error:
                 new = self._take_id(new, _id_of(error), digest)
             except NoResponseError:
-                self._note_nameless(new, digest)
+                if new.message_id is None:
+                    self.record.note_nameless(new.conversation_id, digest)
             except MessageGoneError:
                 break  # it expired before it was stored
             else:
                 engine.sleep(clients.network_seconds)
                 meter.note_stored(began, wcu)
-                if self.scenario.is_judged:
-                    self.record.note_acknowledged(
-                        arrival.conversation_id, written.message.message_id, digest, engine.now, expires_at=_expiry(new)
-                    )
-                self._write_again(replace(new, message_id=written.message.message_id), began)
+                message_id, expires_at = written.message.message_id, _expiry(new)
+                self.record.note_acknowledged(
+                    arrival.conversation_id, message_id, digest, engine.now, expires_at=expires_at
+                )
+                self._write_again(replace(new, message_id=message_id), began)
                 return
         meter.note_failed(began, wcu)
 
-    def _note_nameless(self, new: NewMessage, digest: str) -> None:
-        if new.message_id is None and self.scenario.is_judged:
-            self.record.note_nameless(new.conversation_id, digest)
-
     def _new_message(self, arrival: Arrival) -> NewMessage:
-        body = _body(arrival.body_bytes)
         message_id = self._mint(arrival) if self.random.random() < self.scenario.clients.minting_share else None
-        return NewMessage(
-            arrival.conversation_id,
-            arrival.sender,
-            body,
-            message_id=message_id,
-            expires_at_s=self._choose_expiry(),
-        )
+        what = arrival.conversation_id, arrival.sender, _body(arrival.body_bytes)
+        return NewMessage(*what, message_id=message_id, expires_at_s=self._choose_expiry())
 
     def _choose_expiry(self) -> int | None:
         changes = self.scenario.changes
@@ -205,8 +194,7 @@ class WritingClients(_Clients[NewMessage, Written]):
         """Repeat with the id that the refusal named: it may have been stored under it."""
         if new.message_id is not None or message_id is None:
             return new
-        if self.scenario.is_judged:
-            self.record.note_offer(new.conversation_id, message_id, digest)
+        self.record.note_offer(new.conversation_id, message_id, digest)
         return replace(new, message_id=message_id)
 
     def _mint(self, arrival: Arrival) -> str:

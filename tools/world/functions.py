@@ -54,12 +54,12 @@ class FunctionConfig:
     death: float = 0.0
 
 
-class _Environment(Generic[RequestT, ResultT]):
+class _Environment(Process, Generic[RequestT, ResultT]):
     """One execution environment. Its handler is built at its first request, as a cold start does."""
 
     def __init__(self, index: int) -> None:
+        super().__init__()
         self.index = index
-        self.process = Process()
         self.handler: Callable[[RequestT], ResultT] | None = None
         self.response: SimulatedFuture[ResultT] | None = None
         """Of the request under way."""
@@ -96,7 +96,7 @@ class Function(Generic[RequestT, ResultT]):
         environment = self._take()
         response: SimulatedFuture[ResultT] = SimulatedFuture(self._engine)
         environment.response = response
-        self._engine.spawn(partial(self._serve, environment, response, request), environment.process)
+        self._engine.spawn(partial(self._serve, environment, response, request), environment)
         if self._config.death and self._random.random() < self._config.death:
             self._engine.after(self._random.expovariate(50.0), partial(self._die, environment, response))
         self._engine.wait((response,), timeout_seconds)
@@ -118,7 +118,7 @@ class Function(Generic[RequestT, ResultT]):
     def kill(self, process: Process) -> None:
         """Kill the environment that a process is, if it is still there."""
         for environment in self._all:
-            if environment.process is process:
+            if environment is process:
                 self._die(environment, environment.response)
                 return
 
@@ -127,7 +127,7 @@ class Function(Generic[RequestT, ResultT]):
             place = self._random.randrange(len(self._idle))
             self._idle[place], self._idle[-1] = self._idle[-1], self._idle[place]
             environment = self._idle.pop()
-            self._engine.thaw(environment.process)
+            self._engine.thaw(environment)
             return environment
         if len(self._all) >= self._config.concurrency or not self._may_grow():
             raise TooManyRequestsError("no environment is free")
@@ -153,7 +153,7 @@ class Function(Generic[RequestT, ResultT]):
         if handler is None:
             if environment.index >= self._config.warm:
                 self._engine.sleep(self._random.lognormvariate(log(COLD_START_MEDIAN_SECONDS), COLD_START_SIGMA))
-            handler = environment.handler = self._build(environment.process, environment.index)
+            handler = environment.handler = self._build(environment, environment.index)
         try:
             result = handler(request)
         except Exception as error:  # noqa: BLE001 - the caller gets it
@@ -171,26 +171,25 @@ class Function(Generic[RequestT, ResultT]):
         self._engine.after(0.0, lambda: self._freeze(environment))
 
     def _freeze(self, environment: _Environment[RequestT, ResultT]) -> None:
-        process = environment.process
-        if environment.response is not None or process.is_idle:
+        if environment.response is not None or environment.is_idle:
             return
-        self._engine.freeze(process)
+        self._engine.freeze(environment)
         if self._config.other_requests_per_second:
             wait = self._random.expovariate(self._config.other_requests_per_second)
             self._engine.after(wait, lambda: self._serve_other(environment))
 
     def _serve_other(self, environment: _Environment[RequestT, ResultT]) -> None:
         """Be awake for a request of other traffic: what hangs in the background goes on."""
-        if environment.response is None and environment.process.frozen and environment.process.is_alive:
-            self._engine.thaw(environment.process)
+        if environment.response is None and environment.frozen:
+            self._engine.thaw(environment)
             self._engine.after(BUSY_SECONDS, lambda: self._freeze(environment))
 
     def _die(self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT] | None) -> None:
         """Kill an environment, unless the request that it was to die of has ended."""
-        if environment.response is not response or not environment.process.is_alive:
+        if environment.response is not response or not environment.is_alive:
             return
         self.deaths += 1
-        self._engine.kill(environment.process)
+        self._engine.kill(environment)
         self._all.remove(environment)
         if response is None:
             self._idle.remove(environment)

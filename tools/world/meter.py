@@ -118,29 +118,28 @@ class Meter(Observer):
 
     def stored(self, partition_key: str, wcu: float) -> None:
         """Implement `Observer.stored`."""
-        base_key, separator, _ = partition_key.partition(KEY_FORM.separator)
-        if base_key == self._hot:
-            now = self._now()
+        if self._is_hot(partition_key):
+            now = self._at(self._engine.now)
             now.hot_stored_count += 1
             now.hot_stored += wcu
-            now.hot_on_shards += wcu if separator else 0.0
+            now.hot_on_shards += wcu * (partition_key != self._hot)
 
     def refused(self, partition_key: str, wcu: float) -> None:
         """Implement `Observer.refused`."""
         del wcu
         self.throttled_attempts += 1
-        self._now().hot_refused += partition_key.partition(KEY_FORM.separator)[0] == self._hot
+        self._at(self._engine.now).hot_refused += self._is_hot(partition_key)
 
     def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
         """Implement `Observer.page_read`."""
         if self._engine.now < self._pages_end:
-            pages = self._pages[partition_key.partition(KEY_FORM.separator)[0] == self._hot]
+            pages = self._pages[self._is_hot(partition_key)]
             pages.queries += is_query
             pages.rcu += rcu
 
     def waited(self) -> None:
         """Implement `Observer.waited`."""
-        self._now().waited += 1
+        self._at(self._engine.now).waited += 1
 
     def routed(self, partition_key: str) -> None:
         """Implement `Observer.routed`."""
@@ -270,26 +269,27 @@ class Meter(Observer):
     def repeated_share(self, onset: float, end: float) -> float | None:
         """Return how many puts of the hot conversation were refused once it was on shards, for each that was stored."""
         on_shards = self.on_shards_seconds(onset)
-        if on_shards is None:
-            return None
-        within = self.bins[round((onset + on_shards) / BIN_SECONDS) : round(end / BIN_SECONDS)]
+        within = [] if on_shards is None else self._between(onset + on_shards, end)
         stored = sum(b.hot_stored_count for b in within)
         return round(sum(b.hot_refused for b in within) / stored, 6) if stored else None
 
     def served_share(self, start: float, end: float) -> float:
         """Return what was stored of the hot conversation between two instants, as a share of what was offered then."""
-        bins = self.bins[round(start / BIN_SECONDS) : round(end / BIN_SECONDS)]
+        bins = self._between(start, end)
         offered = sum(b.hot_offered for b in bins)
         return min(1.0, sum(b.hot_stored for b in bins) / offered) if offered else 1.0
 
     def failed_share_after(self, time: float) -> float:
         """Return what failed of all that was offered from an instant on, as a share."""
-        late = self.bins[round(time / BIN_SECONDS) :]
+        late = self._between(time, len(self.bins) * BIN_SECONDS)
         offered = sum(b.offered for b in late)
         return sum(b.failed for b in late) / offered if offered else 0.0
 
-    def _now(self) -> Bin:
-        return self._at(self._engine.now)
+    def _is_hot(self, partition_key: str) -> bool:
+        return partition_key.partition(KEY_FORM.separator)[0] == self._hot
+
+    def _between(self, start: float, end: float) -> list[Bin]:
+        return self.bins[round(start / BIN_SECONDS) : round(end / BIN_SECONDS)]
 
     def _at(self, time: float) -> Bin:
         return self.bins[min(int(time / BIN_SECONDS), len(self.bins) - 1)]

@@ -13,11 +13,7 @@ from tools.limits import OnDemand, Partitions, TableConfig
 from tools.world.functions import FunctionConfig
 from tools.world.network import StoreFaults
 from tools.world.scaling import scale_thresholds
-from tools.world.workload import (
-    ConversationFlow,
-    Workload,
-    name_for,
-)
+from tools.world.workload import ConversationFlow, Workload, name_for
 
 TABLE_NAME = "simulated"
 NAMES = {"table_name": TABLE_NAME, "registry_host": "simulated"}
@@ -82,14 +78,6 @@ class Changes:
     again_seconds: float = 8.0
     expiring_share: float = 0.0
     longest_seconds: float = 20.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
-    """When the consumer is started: each period, with up to `jitter_seconds` of delay; at first, it runs already."""
-
-    period_seconds: float = 60.0
-    jitter_seconds: float = 59.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,7 +149,10 @@ class Scenario:
     readers: Readers = field(default_factory=Readers)
     changes: Changes = field(default_factory=Changes)
     settings: ProductSettings = field(default_factory=ProductSettings)
-    schedule: Schedule = field(default_factory=Schedule)
+    period_seconds: float = 60.0
+    """How often the consumer is started; at first, it runs already."""
+    jitter_seconds: float = 59.0
+    """How late it is started, at most."""
     faults: FaultPlan | None = None
     emptied_at: tuple[float, ...] = ()
     """When all of Redis is emptied."""
@@ -265,7 +256,8 @@ def faulty(name: str, description: str, workload: Workload, **others: Any) -> Sc
         "reading": FunctionConfig(concurrency=60, warm=8, death=0.004),
         "clients": Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
         "settings": small_settings(),
-        "schedule": Schedule(period_seconds=7.0, jitter_seconds=6.5),
+        "period_seconds": 7.0,
+        "jitter_seconds": 6.5,
         "faults": ALL_FAULTS,
         **others,
     }

@@ -37,11 +37,7 @@ from hotpartition_messages.reading import PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
 from tools.world.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
 from tools.world.clock import EPOCH_MS, Process
-from tools.world.product import (
-    TABLE,
-    World,
-    open_reader_calls,
-)
+from tools.world.product import TABLE, World, open_reader_calls
 from tools.world.redis import RedisClient
 from tools.world.run import HAND_SECONDS
 from tools.world.scenario import Scenario
@@ -69,8 +65,7 @@ class PlainWriter:
         self._clock = world.clock(random)
         self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
         self._random_bits = random.getrandbits
-        budget_ms = world.settings.writer.request_budget_ms
-        self._budget_ms = budget_ms
+        self._budget_ms = world.settings.writer.request_budget_ms
         self._place = place
         self._observer = world.store.observer
 

@@ -77,9 +77,9 @@ class Ours(Strategy):
                 consumers.invoke(CONSUMER_RUN_SECONDS, timeout_seconds=CONSUMER_RUN_SECONDS + 10)
 
         def schedule(index: int) -> None:
-            base = index * scenario.schedule.period_seconds
-            engine.at(base + random.random() * scenario.schedule.jitter_seconds, lambda: engine.spawn(run))
-            engine.at(base + scenario.schedule.period_seconds, lambda: schedule(index + 1))
+            base = index * scenario.period_seconds
+            engine.at(base + random.random() * scenario.jitter_seconds, lambda: engine.spawn(run))
+            engine.at(base + scenario.period_seconds, lambda: schedule(index + 1))
 
         engine.spawn(run)
         schedule(1)
