@@ -183,24 +183,15 @@ def judge(runs: Sequence[CoolingRun]) -> list[Bar]:
     late = RUSH_SECONDS + QUIET_SECONDS
     first = [run.raised_seconds or late for run in runs]
     second = [run.raised_again_seconds or late for run in runs]
+    closed = [run.closed_seconds or late for run in runs]
+    over_cold = max(run.units / run.cold_units for run in runs)
+    found = sum(sum(run.safety.found.values()) for run in runs)
     return [
         at_most("cooled: keys that the newest page queries", max(run.keys for run in runs), 1, "keys"),
-        at_most(
-            "cooled: its units, over those of a conversation that was never hot",
-            max(run.units / run.cold_units for run in runs),
-            1.05,
-            "times",
-        ),
-        at_most(
-            "cooled: from the rush's end to its close", max(run.closed_seconds or late for run in runs), 730.0, "s"
-        ),
+        at_most("cooled: its units, over those of a conversation that was never hot", over_cold, 1.05, "times"),
+        at_most("cooled: from the rush's end to its close", max(closed), 730.0, "s"),
         at_most("cooled: requests that failed between the rushes", sum(run.failed for run in runs), 0, "requests"),
         at_most("cooled: onset of the second rush to its raise", max(second), max(RAISED_SECONDS, *first), "s"),
         at_most("cooled: the same in the median", median(second), median(first) + 0.25, "s"),
-        at_most(
-            "cooled: history checker's findings",
-            sum(sum(run.safety.found.values()) for run in runs),
-            0,
-            "messages",
-        ),
+        at_most("cooled: history checker's findings", found, 0, "messages"),
     ]

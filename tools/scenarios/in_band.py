@@ -286,25 +286,23 @@ def judge_variant(variant: Variant, study: Mapping[str, Any]) -> list[Bar]:
     """Hold a variant against its bars."""
     name, runs = variant.name, study["runs"]
     quiet = sum(run.units_before + run.units_after for run in runs)
+    marked, failed = study["units_share_while_marked"].p99, study["failed_share"].highest
     bars = [
         at_most(f"{name}: units beside the items, quiet", quiet, 0.0, "units"),
-        at_most(f"{name}: while marked, p99", study["units_share_while_marked"].p99, MARKED_SHARE, "of the items'"),
+        at_most(f"{name}: while marked, p99", marked, MARKED_SHARE, "of the items'"),
     ]
     if variant.raised_seconds is not None:
         bars.append(at_most(f"{name}: onset to raise, p99", study["raised_seconds"].p99, variant.raised_seconds, "s"))
     if variant.relieved_seconds is not None:
-        few = sum(len(run.shard_counts) <= MOST_RAISES for run in runs)
+        few, relieved = sum(len(run.shard_counts) <= MOST_RAISES for run in runs), study["relieved_seconds"].p99
         bars += [
-            at_most(f"{name}: onset to relief, p99", study["relieved_seconds"].p99, variant.relieved_seconds, "s"),
-            at_most(
-                f"{name}: failed, worst seed", study["failed_share"].highest, variant.failed_share or 0.0, "as a share"
-            ),
+            at_most(f"{name}: onset to relief, p99", relieved, variant.relieved_seconds, "s"),
+            at_most(f"{name}: failed, worst seed", failed, variant.failed_share or 0.0, "as a share"),
             at_least(f"{name}: seeds with two raises at most", few, FEW_RAISES_SHARE * len(runs), "seeds"),
         ]
     if variant.most_shards is not None:
-        bars.append(
-            at_most(f"{name}: N, worst seed", study["final_shard_count"].highest, variant.most_shards, "shards")
-        )
+        highest = study["final_shard_count"].highest
+        bars.append(at_most(f"{name}: N, worst seed", highest, variant.most_shards, "shards"))
     return bars
 
 

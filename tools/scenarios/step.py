@@ -143,18 +143,13 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
     one_raise = sum(len(run.shard_counts) == 1 for run in runs)
     repeated = [run.repeated_share for run in runs if run.repeated_share is not None]
     variants = {name: summarize(by_part[name]) for name in VARIANTS}
+    extra, highest = sum(repeated) / len(repeated) if repeated else None, summary["final_shard_count"].highest
+    enough = ONE_RAISE_SHARE * len(runs)
     bars = [
         *_soon(summary, ""),
-        at_least(
-            "seeds in which the final N was reached in one raise", one_raise, ONE_RAISE_SHARE * len(runs), "seeds"
-        ),
-        at_most("N, worst seed", summary["final_shard_count"].highest, MOST_SHARDS, "shards"),
-        at_most(
-            "puts beyond one for each write, once on shards",
-            sum(repeated) / len(repeated) if repeated else None,
-            REPEATED_SHARE,
-            "as a share",
-        ),
+        at_least("seeds in which the final N was reached in one raise", one_raise, enough, "seeds"),
+        at_most("N, worst seed", highest, MOST_SHARDS, "shards"),
+        at_most("puts beyond one for each write, once on shards", extra, REPEATED_SHARE, "as a share"),
         at_most("failed writes, of those without mitigation, worst seed", failed.highest, FAILED_SHARE, "as a share"),
         *(
             at_most(f"N in {name}, worst seed", variants[name]["final_shard_count"].highest, most, "shards")
@@ -177,15 +172,11 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
 
 
 def _soon(summary: Mapping[str, Distribution], where: str) -> list[Bar]:
+    raised, on_shards = summary["raised_seconds"].p99, summary["on_shards_seconds"].p99
     late = summary["late_failed_share_of_offered"].highest
     return [
-        at_most(f"onset to raise, p99{where}", summary["raised_seconds"].p99, RAISED_SECONDS, "s"),
-        at_most(
-            f"onset to 95 % of new writes on shards, p99{where}",
-            summary["on_shards_seconds"].p99,
-            ON_SHARDS_SECONDS,
-            "s",
-        ),
+        at_most(f"onset to raise, p99{where}", raised, RAISED_SECONDS, "s"),
+        at_most(f"onset to 95 % of new writes on shards, p99{where}", on_shards, ON_SHARDS_SECONDS, "s"),
         at_most(f"failed of what was offered after 4 s, worst seed{where}", late, LATE_FAILED_SHARE, "as a share"),
     ]
 
