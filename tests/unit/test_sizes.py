@@ -22,6 +22,8 @@ LINES = {
 }
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
 FILES = 179
+WORDS = 32_000
+"""Of the pages in `docs/`, decisions apart."""
 ARROWS = {"hotpartition": 16, "tools": 18}
 
 
@@ -37,6 +39,10 @@ def test_a_folder_keeps_its_budget(folder, most):
 
 def test_the_product_is_not_cut_into_more_files():
     assert sum(len(python_in(folder)) for folder in PRODUCT) <= FILES
+
+
+def test_the_documents_stay_short():
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")) <= WORDS
 
 
 @pytest.mark.parametrize(("package", "most"), ARROWS.items())
