@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from boto3.dynamodb.conditions import Key
+from botocore.exceptions import ClientError
 
 from hotpartition.core.errors import InvalidRequestError, MalformedGenerationError
 from hotpartition.core.metrics import MetricName
@@ -12,7 +13,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
 from support.adaptive import AdaptiveShards
 
-from .conftest import updating
+from .conftest import KEY_RANGE, updating
 
 EIGHT = Generation(since_ms=0, shard_count=8)
 IN_COLLECTION = JournalPlace("readings", "PK", "SK", "~route")
@@ -124,6 +125,23 @@ def test_every_write_is_counted(stage):
             batch.put_item(Item=item(number))
             batch.put_item(Item={**item(number), "PK": "other"})
     assert stage.counted() == {"room": pytest.approx(deleted + 20, abs=1), "other": pytest.approx(20, abs=1)}
+
+
+def test_a_change_that_dynamodb_refuses_and_one_in_a_transaction_are_counted(stage, watched):
+    """One unit while it is refused for the whole budget; twice its size in a transaction."""
+    stage.table.put_item(Item=item(1))
+    stage.reports.sent.clear()
+    watched.refuses = lambda operation, body: KEY_RANGE if operation == "UpdateItem" else None
+    for _ in range(4):
+        with pytest.raises(ClientError):
+            stage.table.update_item(Key=item(1), **updating("SET n = :n", n=1))
+    watched.forget()
+    assert len(stage.reports.sent) == 4
+    stage.clock.now_ms += 1_000  # another slot
+    stage.reports.sent.clear()
+    put = {"TableName": "readings", "Item": item(1, text="x" * 3000)}
+    stage.table.meta.client.transact_write_items(TransactItems=[{"Put": put}])
+    assert stage.counted()["room"] == pytest.approx(6, abs=1)
 
 
 def test_threads_count_and_read_together(stage):

@@ -312,6 +312,14 @@ def test_what_is_not_read_hot_is_counted_and_costs_no_request_to_redis(fleet, re
     assert max(report.value for report in fleet.reports.sent) >= 2.0
 
 
+def test_what_several_items_take_is_counted_in_equal_shares(fleet):
+    """Eight keys of half a unit for the item and for the journal each, read four times."""
+    table = fleet.process()
+    for _ in range(4):
+        table.get_items([{"PK": f"cold-{number}", "SK": "1"} for number in range(8)], cache=True)
+    assert max(report.value for report in fleet.reports.sent) <= 8.0
+
+
 def test_with_a_cache_of_its_own_an_adaptive_table_keeps_cold_keys_in_the_process(fleet, watched):
     """And those that are read-hot for the fleet."""
     first, second = (fleet.process(cache=ReadCache(seconds=60)) for _ in range(2))

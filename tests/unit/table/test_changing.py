@@ -409,3 +409,10 @@ class TestBatches:
         with pytest.raises(ClientError, match="duplicates"):
             batch.__exit__(None, None, None)
         assert plain.scan()["Items"] == []
+
+
+def test_an_item_that_an_update_creates_says_under_which_number(plain, open_table):
+    """A number that is raised later shows where it lies; a later change leaves that as it is."""
+    open_table(shards=fixed(3, SHARDS)).update_item(**ADD)
+    open_table(shards=fixed(3, SHARDS, 7)).update_item(**ADD)
+    assert [(item["n"], item["hp_shards"]) for item in plain.scan()["Items"]] == [(10, SHARDS)]

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from hotpartition.core.capacity import item_size_bytes
 from hotpartition.table.expressions import (
+    ADD,
     Comparison,
     Conditions,
     KeyCondition,
     UnreadableExpressionError,
+    add_clause,
     enclose,
     project_also,
     with_key_condition,
@@ -180,3 +182,17 @@ def test_equal_numbers_have_one_text_whatever_the_precision_around():
         assert text_of(long) == "1234567890.1234567890123456789"
     assert text_of(Decimal("-0")) == text_of(0) == "0"
     assert text_of(Decimal("1E+2")) == text_of(100) == "100"
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("", "ADD #hpn0 :hpn0"),
+        ("SET #add = :add, padd = :one", "SET #add = :add, padd = :one ADD #hpn0 :hpn0"),
+        ("SET a = :one add n :one", "SET a = :one ADD #hpn0 :hpn0, n :one"),
+    ],
+)
+def test_an_update_gets_a_clause_or_more_of_its_own(expression, expected):
+    """Names and placeholders that are called like a clause are none."""
+    changed = add_clause({"UpdateExpression": expression}, ADD, ["hp_changes"], [1])
+    assert changed["UpdateExpression"] == expected
