@@ -5,14 +5,13 @@ Thresholds, metrics and receivers are in the templates' texts.
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
 
 from hotpartition.core.metrics import MetricName
 from hotpartition_cdk.alarms import MAX_METRICS, RUNBOOK, Watched, list_alarms
-from infrastructure.template import FUNCTIONS, short_name
+from infrastructure.template import FUNCTIONS
 
 
 def rows_of(root, header):
@@ -69,13 +68,10 @@ def test_no_alarm_watches_more_than_cloudwatch_takes(changed):
     assert sections == {"registryrefusals"}
 
 
-def test_the_pages_name_what_there_is(prod, root, severities):
-    """Metrics and widgets of the operations page, and the runbook's sections. Powertools counts cold starts."""
+def test_the_pages_name_what_there_is(root, severities):
+    """Metrics of the operations page, and the runbook's sections. Powertools counts cold starts."""
     named = {name for names, _ in rows_of(root, "| Metric | Meaning |") for name in re.findall(r"`([\w-]+)…?`", names)}
     assert named - set(MetricName) == {"ColdStart", "Decision-"}
     headings = set(re.findall(r"^#+ `?([A-Z][A-Za-z]+)`?$", (root / RUNBOOK).read_text(), flags=re.MULTILINE))
     assert headings >= severities.keys()
     assert {h for h in headings if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", h)} <= severities.keys()
-    body = short_name(prod.only("AWS::CloudWatch::Dashboard")["DashboardBody"])
-    titles = [json.loads(f'"{title}"') for title in re.findall(r'"title":"([^"]*)"', body)]
-    assert [title for title, _ in rows_of(root, "| Widget | How to read it |")] == titles
