@@ -137,13 +137,15 @@ def test_throttles_are_counted_by_when_and_where_they_were():
 
 
 class Stored:
-    """The control API of a run whose journal holds a raise and a close, and is looked at once."""
+    """The control API of a run whose journal holds a raise and a close, and is looked at twice."""
 
     def __init__(self, stopped):
-        self.stopped = stopped
+        self.stopped, self.looks = stopped, 0
 
     async def routing_item(self, _):
-        self.stopped.set()
+        self.looks += 1
+        if self.looks == 2:
+            self.stopped.set()
         members = [Generation(1_000, 4).encode(), Close(2_000, True).encode()]
         return {"generations": {"SS": members}, "updated_at": {"S": "1970-01-01T00:00:04+00:00"}}
 
@@ -151,7 +153,7 @@ class Stored:
 @pytest.mark.parametrize(("began", "seen_at"), [(3.0, 4.0), (4.5, 5.0)])
 def test_raises_and_closes_are_read_from_the_journal(began, seen_at):
     """A raise was when the journal says, if that lies between two looks; a close is when it was first seen."""
-    moments, seen, stopped = iter([began, began, 5.0, 5.0]), Observations(), asyncio.Event()
+    moments, seen, stopped = iter([began, began, 5.0, 5.0, 6.0, 6.0, 6.0]), Observations(), asyncio.Event()
     asyncio.run(watch_route(Stored(stopped), "c", seen, now=lambda: next(moments), stopped=stopped))
     assert seen.raises == [Raise(seen_at, 4, 1_000)]
     assert list(seen.closes.items()) == [(Close(2_000, True), 5.0)]
