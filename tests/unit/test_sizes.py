@@ -16,7 +16,7 @@ LINES = {
     "hotpartition_cdk": 3_159,  # (3,060)
     "hotpartition_cli": 3_259,  # (2,170; 3,000 with diagnose and the page of heat)
     "infra": 1_371,  # (1,220)
-    "tools": 21_768,  # (13,700; 14,200 with the rehearsal)
+    "tools": 21_770,  # (13,700; 14,200 with the rehearsal)
     "tests": 27_293,  # (16,300)
     "examples": 847,  # (800, and a catalogue)
 }

@@ -172,7 +172,9 @@ async def demonstrate(plan: Plan, *, console: Console, now: Callable[[], float])
     console.print(f"workload: {plan.workload.description}")
     console.print(f"scale: {plan.describe_scale()}")
     async with Stack(plan.out_dir, *plan.up_command()) as stack:
+        console.print(f"starting the local run of {plan.environment}")
         ready = await stack.ready(say=lambda step: console.print(f"starting: {step}", markup=False))
+        console.print(f"the local run serves {ready['api_url']} (after {now() - began:.1f} s)")
         async with asyncio.TaskGroup() as tasks:
             ending = tasks.create_task(stack.watch())
             played = await _perform(plan, ready, console=console, now=now)
