@@ -389,7 +389,10 @@ def test_secure_connections_are_opened_at_the_same_time(secure):
 
 def test_failures_stay_with_their_requests(serve, connect):
     """The others' responses are all there."""
-    fail = lambda peer: peer.reply({"__type": "#InternalServerError"}, status=500)  # noqa: E731
+
+    def fail(peer):
+        peer.reply({"__type": "#InternalServerError"}, status=500)
+
     calls = connect(serve(by_number({1: Peer.close, 2: fail})).port, parallel=4)
     assert_like(ask_together(calls, range(4)), [0, NO_RESPONSE, "DynamoDB responded with InternalServerError", 3])
 
@@ -470,7 +473,9 @@ def test_responses_are_never_mixed_up(serve, connect):
         time.sleep(0.03)
         peer.echo()
 
-    fail = lambda peer: peer.reply({"__type": "#InternalServerError"}, status=500)  # noqa: E731
+    def fail(peer):
+        peer.reply({"__type": "#InternalServerError"}, status=500)
+
     ways = [slow] * 15 + [fail] * 3 + [Peer.close] * 3 + [Peer.echo] * 79
 
     def choose(peer):

@@ -36,7 +36,7 @@ def wrote(number=1, at=1.0, *, conversation="c", **more):
 
 
 def offered(number, *, conversation="c"):
-    """A write whose outcome nobody knows; without a number, nor its id."""
+    """A write whose outcome is unknown; without a number, its id is unknown as well."""
     id_ = None if number is None else message_id(number)
     return Unresolved(conversation_id=conversation, message_id=id_, digest=f"d{number or 7}")
 
@@ -208,7 +208,7 @@ CHANGES = [
     ([edited("one", 2.0, 5.0), saw("d1", 2.5), saw("d1", 4.9)], ""),
     ([*OVERLAPPING, saw("one", 6.0)], ""),
     ([*OVERLAPPING, saw("two", 6.0)], ""),
-    # An edit whose outcome nobody knows may come at any time, or never.
+    # An edit whose outcome is unknown may come at any time, or never.
     ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("late", 9.0)], ""),
     ([edited("late", 2.0, None), edited("two", 3.0, 4.0), saw("two", 9.0)], ""),
     # What was deleted stays away; while the deletion is under way, either is right.

@@ -93,7 +93,7 @@ def choose_scale(*, cores: int, speed: float = 1.0, largest_conversation: int | 
 
 
 def scale_to(*, hot: float, quiet: float, max_shard_count: int | None = None) -> Scale:
-    """Build the scale at which so many writes a second are hot."""
+    """Build the scale at which this number of writes a second is hot."""
     return Scale(
         factor=hot / HOT_TIMES_LIMIT / PARTITION_WCU,
         hot_writes_per_second=hot,

@@ -87,7 +87,7 @@ def test_hot_all_does_not_call_cold_what_it_did_not_ask_for(tool, world, monkeyp
 
 
 def test_watch_survives_a_failure_and_ends_with_control_c(tool, world):
-    """The failure is told, and the next look is taken all the same; each is a line for a program."""
+    """The failure is shown, and the next look is taken all the same; each is a line for a program."""
     looks = []
 
     def sleep(seconds):
@@ -314,7 +314,7 @@ WITHOUT_VALUE = {**STACK, "Outputs": [{"OutputKey": "WriteMessageFunctionName"}]
     ],
 )
 def test_what_is_no_stack_of_ours_is_said(connect_stack, outputs, response, said):
-    """With two tables, or none, nobody knows what is meant; CloudFormation calls a missing stack a wrong parameter."""
+    """With two tables, or none, which is meant is unknown; CloudFormation calls a missing stack a wrong parameter."""
     with pytest.raises(FailedError, match=said) as caught:
         connect_stack(outputs, response=response)
     assert caught.value.kind == "not-found"

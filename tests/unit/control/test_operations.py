@@ -138,7 +138,7 @@ class TestRaise:
         ],
     )
     def test_a_raise_changes_what_has_fewer_shards(self, world, members, count, since_ms, before):
-        """Redis is told what the journal has in any case. What is raised once is raised."""
+        """Redis gets what the journal has in any case. What is raised once is raised."""
         known = Route.decode(members)
         world.table.routes["c"] = JournalEntry(known, NOW_MS)
         done = world.operations().raise_by_hand("c", count, since_ms=since_ms)

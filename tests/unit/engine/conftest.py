@@ -1,10 +1,6 @@
 """What the tests of the engine share."""
 
 from collections.abc import Callable
-from typing import Any
-
-from hotpartition.core.errors import StoreUnavailableError
-from support.builders import World
 
 
 def failing(
@@ -18,16 +14,3 @@ def failing(
             raise failure
 
     return fail
-
-
-def lose_next_response(world: World, *, then: Callable[[Any], object] = lambda _: None) -> None:
-    """Store the next item that is put, do something, and give no response."""
-    original = world.table.create
-
-    def create(item: Any) -> None:
-        original(item)
-        world.table.create = original
-        then(item)
-        raise StoreUnavailableError("read timeout")
-
-    world.table.create = create

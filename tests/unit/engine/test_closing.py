@@ -116,7 +116,7 @@ def test_an_announcement_is_confirmed_if_it_surely_came_in_time(world, meanwhile
 
 
 def test_nothing_is_announced_where_no_close_is_safe(world):
-    """Without leases, items would be lost; positions may be no times; without a `Date`, nobody knows when it is."""
+    """Without leases, items would be lost; positions may be no times; without a `Date`, the time is unknown."""
     closers = [world.closer(CloseTimes(0, 2_000)), world.closer(has_positions=False)]
     assert [close(closer).refusal for closer in closers] == [Refusal.NO_LEASES, Refusal.NO_POSITIONS]
     world.lose_the_date()

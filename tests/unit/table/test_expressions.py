@@ -193,6 +193,6 @@ def test_equal_numbers_have_one_text_whatever_the_precision_around():
     ],
 )
 def test_an_update_gets_a_clause_or_more_of_its_own(expression, expected):
-    """Names and placeholders that are called like a clause are none."""
+    """A name or placeholder that is called like a clause is left as it is."""
     changed = add_clause({"UpdateExpression": expression}, ADD, ["hp_changes"], [1])
     assert changed["UpdateExpression"] == expected

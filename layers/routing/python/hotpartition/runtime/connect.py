@@ -27,12 +27,7 @@ from hotpartition.runtime.background import BackgroundThread
 from hotpartition.runtime.build import Ends
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.declaring import variable_name
-from hotpartition.runtime.environment import (
-    find_certificates,
-    find_credentials,
-    find_dynamodb_endpoint,
-    find_region,
-)
+from hotpartition.runtime.environment import find_certificates, find_credentials, find_dynamodb_endpoint, find_region
 from hotpartition.runtime.settings import Settings, name_of
 
 if TYPE_CHECKING:
