@@ -97,6 +97,15 @@ def test_shards_that_are_too_few_are_not_doubled_but_sized():
     assert decide(neighbours, nine, raised_at_ms=NOW_MS - 6_000).generation is None
 
 
+@pytest.mark.parametrize(("samples", "is_raised"), [(4, True), (3, False)])
+def test_a_few_refused_items_are_no_evidence(samples, is_raised):
+    """On fifty shards a sample stands for 250 WCU."""
+    fifty = Route(frozenset({Generation(NOW_MS - 60_000, 50)}))
+    refused = {Cell(NOW - back, 50, True): 125.0 * samples for back in (1, 2)}
+    decision = decide(steady(7_000, shard_count=50) | refused | steady(12_000), fifty, raised_at_ms=NOW_MS - 6_000)
+    assert (decision.generation is not None) is is_raised
+
+
 def test_no_raise_passes_the_cap():
     capped = Route(frozenset({Generation(0, 128)}))
     assert decide(steady(200_000, shard_count=128), capped).reason is Reason.AT_CAP

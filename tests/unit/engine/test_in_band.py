@@ -109,6 +109,14 @@ class TestCounting:
         assert all(12 <= count <= 14 for count in counts)
         assert is_raising or sum(fleet.loads.get("room").values()) > 6_000
 
+    @pytest.mark.parametrize("shard_count", [5, 13, 50])
+    def test_a_load_that_fits_its_shards_has_as_many_samples_whatever_their_number(self, fleet, shard_count):
+        counting, wcu = fleet.process(), 330 * shard_count
+        fleet.offer(counting, wcu, 0.005, shard_count=shard_count)
+        samples = fleet.samples
+        fleet.offer(counting, wcu, 2, error=None, shard_count=shard_count)
+        assert fleet.samples - samples == pytest.approx(2 * 330 / 5, abs=1)
+
     @pytest.mark.parametrize(("hot", "raises"), [((0,), 1), ((0, 1), 1), ((0, 1, 2), 0)])
     def test_a_load_item_on_a_hot_partition_is_passed_over(self, fleet, hot, raises):
         """By all processes, so that their counts meet. Where all of them are hot, samples are dropped."""

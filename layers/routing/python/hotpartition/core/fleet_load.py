@@ -45,8 +45,10 @@ KEPT_SLOTS = 16
 MAX_SLOTS_AHEAD = 8
 WAITING_MS = 2_000
 """How long before the window that decided a raise begins: writes refused since then find the new shards."""
-MAX_SAMPLE_WCU = 25.0
-"""No throttled sample stands for more."""
+SAMPLE_WCU = 25.0
+SAMPLED_SHARDS = 5
+"""Up to so many shards, `SAMPLE_WCU` are between two samples. On more shards it is more WCU: a load that just fits its
+shards has as many samples a second, whatever their number."""
 EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
 EVIDENCE_MIN_SAMPLES = 4
 """Fewer are a few large items: two of those on one shard are too much for it, on any number."""
@@ -95,6 +97,11 @@ def parse_bucket(name: str) -> int | None:
 
 FleetLoad = Mapping[Cell, float]
 """The WCU in each cell of a load item."""
+
+
+def widen(sample_wcu: float, shard_count: int) -> float:
+    """Return how many WCU are between two samples of writes placed under so many shards."""
+    return sample_wcu * max(SAMPLED_SHARDS, shard_count) / SAMPLED_SHARDS
 
 
 def list_stale(load: Iterable[Cell], now_ms: int) -> list[Cell]:
@@ -184,6 +191,6 @@ def _sum_evidence(load: FleetLoad, shard_count: int, now: int) -> float:
     first = now - EVIDENCE_SLOTS + 1
     refused = [load.get(Cell(slot, shard_count, True), 0.0) for slot in range(first, now + 1)]
     is_scarce = sum(wcu > 0 for wcu in refused) < EVIDENCE_MIN_SLOTS
-    is_scarce = is_scarce or round(sum(refused) / MAX_SAMPLE_WCU) < EVIDENCE_MIN_SAMPLES
+    is_scarce = is_scarce or round(sum(refused) / widen(SAMPLE_WCU, shard_count)) < EVIDENCE_MIN_SAMPLES
     offered = _sum(load, shard_count, first, now + 1)
     return 0.0 if is_scarce or sum(refused) < EVIDENCE_THROTTLED_SHARE * offered else sum(refused)

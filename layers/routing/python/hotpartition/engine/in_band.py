@@ -21,7 +21,7 @@ from typing import Any
 from hotpartition.core.backoff import Clock
 from hotpartition.core.detector import Decision, Thresholds
 from hotpartition.core.errors import RetryLaterError, ThrottledError
-from hotpartition.core.fleet_load import LOAD_PLACES, MAX_SAMPLE_WCU, Cell, FleetLoad, decide_in_band, list_stale
+from hotpartition.core.fleet_load import LOAD_PLACES, SAMPLE_WCU, Cell, FleetLoad, decide_in_band, list_stale, widen
 from hotpartition.core.items import ItemKey
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalReading, LoadItems, Telemetry
@@ -40,7 +40,7 @@ MARKED_MS = 10_000
 FIRST_MS = 1_500
 FIRST_SAMPLE_WCU = 10.0
 """WCU between two samples of writes to the base key in the first seconds of a mark, which decide; later
-`MAX_SAMPLE_WCU`, to find out whether they decided for too few shards."""
+`SAMPLE_WCU` or more, to find out whether they decided for too few shards."""
 MAX_MARKS = 1_000
 RAISE_PAUSE_MS = 1_000
 """Least time between two raises of one key, by any process: DynamoDB checks it."""
@@ -82,7 +82,7 @@ class InBandCounting:
     """`WriteCounting` of marked keys, which raises hot ones. Safe under threads."""
 
     first_sample_wcu = FIRST_SAMPLE_WCU
-    sample_wcu = MAX_SAMPLE_WCU
+    sample_wcu = SAMPLE_WCU
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class InBandCounting:
         if report is None or report.is_throttled:
             return report
         # Two huge items are not evidence: no throttled sample stands for more than others do.
-        wcu = min(report.value, MAX_SAMPLE_WCU)
+        wcu = min(report.value, widen(SAMPLE_WCU, shard_count))
         self._add(key, Cell(slot_of(self._store_clock.at(now_ms)), shard_count, True), wcu)
         return report._replace(is_throttled=True)
 
@@ -167,7 +167,7 @@ class InBandCounting:
                 return
             mark.refusals = 0
         cell = Cell(slot_of(self._store_clock.at(now_ms)), 0, True)
-        self._add(offer.key, cell, min(offer.wcu, MAX_SAMPLE_WCU), is_stuck=True)
+        self._add(offer.key, cell, min(offer.wcu, SAMPLE_WCU), is_stuck=True)
 
     def alarm(self, collection: str, now_ms: int) -> None:
         """Implement `WriteCounting.alarm`: BatchWriteItem gives no reason, so unprocessed items are not evidence."""
@@ -196,7 +196,7 @@ class InBandCounting:
                 del self._marks[collection]
                 return None
             is_deciding = not shard_count and now_ms - mark.since_ms < FIRST_MS
-            distance = self.first_sample_wcu if is_deciding else self.sample_wcu
+            distance = self.first_sample_wcu if is_deciding else widen(self.sample_wcu, shard_count)
             # So that each WCU has the same chance: the rest is uniform between 0 and the distance.
             mark.left_wcu *= distance / mark.distance_wcu
             mark.distance_wcu = distance
