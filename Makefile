@@ -96,7 +96,7 @@ types: setup
 	nice $(BIN)/mypy $(TYPED)
 
 unit: setup
-	$(PYTEST) $(PARALLEL) -m "not slow and not long" tests/unit
+	$(PYTEST) $(PARALLEL) --hypothesis-profile quick -m "not slow and not long" tests/unit
 
 check: lint types unit ## The fast part: lint, types, unit tests of what is deployed or installed (a minute)
 

@@ -17,6 +17,8 @@ from support.tables import pretend_account
 # Shared and busy machines are slow at times: no test is about the time that an example takes.
 settings.register_profile("hotpartition", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("hotpartition")
+# For `make check`: a property is tried on a quarter of the examples there.
+settings.register_profile("quick", settings.get_profile("hotpartition"), max_examples=25)
 # Each session of boto3 reads and parses the services' models anew: milliseconds in each test that makes a client.
 botocore.loaders.create_loader = cache(botocore.loaders.create_loader)
 
