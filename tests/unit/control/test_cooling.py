@@ -39,19 +39,35 @@ def world():
     return build_world("c")
 
 
-def run(world, run_ms=RUN_MS, limits=LIMITS):
+def run(world, run_ms=RUN_MS, limits=LIMITS, at_ms=None):
+    if at_ms is not None:
+        world.clock.now_ms = at_ms
     world.consumer(cooling=limits).run(run_ms)
 
 
-def offer(world, wcu_per_second, *, collection="c", seconds=5):
+def offer(world, wcu_per_second, *, seconds=5):
     """Reports of a load that ends now."""
     end = world.clock.now_ms // 250 + 1
     for slot in range(end - 4 * seconds, end):
-        world.reports.send(Report(collection, slot, "e", wcu_per_second / 4, slot * 250, 4))
+        world.reports.send(Report("c", slot, "e", wcu_per_second / 4, slot * 250, 4))
 
 
 def closed(world):
     return {c for c, entry in world.table.routes.items() if not entry.route.shard_count_at(None)}
+
+
+def before(world, place, act):
+    """Let something happen whenever the consumer makes a call of a name, before it is made."""
+
+    def acting(call):
+        return lambda *arguments: (act(), call(*arguments))[1]
+
+    if hasattr(world.registry, place):
+        setattr(world.registry, place, acting(getattr(world.registry, place)))
+    elif place == "sleep":
+        world.clock.on_sleep = act
+    else:
+        world.table.on_call = lambda name: act() if name == place else None
 
 
 def raise_now(world):
@@ -61,34 +77,22 @@ def raise_now(world):
     world.table.routes["c"] = JournalEntry(ROUTE, START_MS + FIRST_CHECK_MS - 1_000)
 
 
-def empty_redis_meanwhile(world):
-    """Lose all marks while the key is looked at: the cursor says so, once more before each close."""
-    world.table.on_call = lambda name: setattr(world.registry, "cursor", None) if name == "get c" else None
-
-
 def warm_it_meanwhile(world):
-    """Closes are made one a pass: the mark is looked at once more before each."""
-    is_warm, asked = world.registry.is_warm, []
+    """Closes are made one a pass: its mark is looked at once more before each, the third look at a mark."""
+    looks = []
 
-    def become_warm(collection):
-        if collection == "c":
-            asked.append(collection)
-            if len(asked) == 2:
-                world.registry.mark_warm("c", TTL_MS)
-        return is_warm(collection)
+    def look():
+        looks.append(world.clock.now_ms)
+        if len(looks) == 3:
+            world.registry.mark_warm("c", TTL_MS)
 
-    world.registry.is_warm = become_warm
-
-
-def lose_a_stream(world):
-    """Its load is not known to be low."""
-    world.reports.away = {0}
+    before(world, "is_warm", look)
 
 
 @pytest.mark.parametrize(
     ("prepare", "is_closed", "next_ms"),
     [
-        (lambda _: None, True, 0),
+        (lambda world: None, True, 0),
         # Half of what makes hot keeps open; less does not, whatever its shards could take.
         (lambda world: offer(world, 390), True, 0),
         (lambda world: offer(world, 410), False, TTL_MS),
@@ -96,9 +100,11 @@ def lose_a_stream(world):
         (raise_now, False, TTL_MS),
         # Redis was emptied, or before an upgrade no mark was ever made: all are spared for a TTL.
         (lambda world: setattr(world.registry, "cursor", None), False, TTL_MS),
-        (empty_redis_meanwhile, False, TTL_MS),
+        # Also while the key is looked at: the cursor says so, once more before each close.
+        (lambda world: before(world, "get c", lambda: setattr(world.registry, "cursor", None)), False, TTL_MS),
         (warm_it_meanwhile, False, TTL_MS),
-        (lose_a_stream, False, 0),
+        # A stream cannot be read: its load is not known to be low.
+        (lambda world: world.reports.away.add(0), False, 0),
         # Whatever lies in Redis as a cursor, the next check begins anew.
         (lambda world: setattr(world.registry, "cursor", "foreign"), False, 0),
     ],
@@ -108,10 +114,10 @@ def test_what_has_cooled_is_closed_unless_load_may_be_there(world, prepare, is_c
     prepare(world)
     run(world)
     assert closed(world) == ({"c"} if is_closed else set())
-    world.table.on_call, world.reports.away = lambda _: None, set()
+    before(world, "get c", lambda: None)
+    world.reports.away.clear()
     for _ in range(2):  # A check may find only that it has to begin anew.
-        world.clock.now_ms += next_ms
-        run(world)
+        run(world, at_ms=world.clock.now_ms + next_ms)
     assert closed(world) == {"c"}
     route = world.table.routes["c"].route
     assert route.shard_count_at(START_MS) == 4
@@ -130,12 +136,10 @@ def test_a_mark_lasts_as_long_as_the_setting_says(world):
     offer(world, 1_000, seconds=3)
     run(world, 6_000)
     marked_until_ms = world.registry.warm_until_ms["c"]
-    assert START_MS + 600_000 <= marked_until_ms <= START_MS + 606_000
-    world.clock.now_ms = marked_until_ms - FIRST_CHECK_MS - 1_000
-    run(world)
+    assert START_MS + TTL_MS <= marked_until_ms <= START_MS + TTL_MS + 6_000
+    run(world, at_ms=marked_until_ms - FIRST_CHECK_MS - 1_000)
     assert closed(world) == set()
-    world.clock.now_ms = marked_until_ms
-    run(world)
+    run(world, at_ms=marked_until_ms)
     assert closed(world) == {"c"}
 
 
@@ -147,11 +151,9 @@ def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has
     offer(world, 3_000)
     run(world)
     assert world.table.routes["c"].route.shard_count_at(at_ms) == 4
-    world.clock.now_ms = at_ms + 30 * MINUTE_MS
-    run(world)
+    run(world, at_ms=at_ms + 30 * MINUTE_MS)
     assert closed(world) == set()
-    world.clock.now_ms = at_ms + 50 * MINUTE_MS
-    run(world)
+    run(world, at_ms=at_ms + 50 * MINUTE_MS)
     assert closed(world) == {"c"}
 
 
@@ -159,17 +161,10 @@ def stop_at(world, place):
     """Let the consumer stand still for three TTLs, once, before it makes a call."""
     left = [3 * TTL_MS]
 
-    def stop(name):
-        if name == place and left:
-            world.clock.now_ms += left.pop()
+    def stop():
+        world.clock.now_ms += left.pop() if left else 0
 
-    def stopping(name, call):
-        return lambda *arguments: (stop(name), call(*arguments))[1]
-
-    for name in ("mark_warm", "closing_cursor", "is_warm"):
-        setattr(world.registry, name, stopping(name, getattr(world.registry, name)))
-    world.table.on_call = stop
-    world.clock.on_sleep = lambda: stop("sleep")
+    before(world, place, stop)
     return left
 
 
@@ -182,12 +177,10 @@ def test_a_consumer_that_stood_still_closes_nothing_for_one_ttl(world, place):
         sleep = world.clock.on_sleep
         world.clock.on_sleep = lambda: (sleep(), offer(world, 3_000, seconds=1))
     run(world, RUN_MS + 3 * TTL_MS)
-    assert not left
-    assert closed(world) == set()
+    assert (left, closed(world)) == ([], set())
     assert world.registry.is_warm(EVERYTHING)
-    world.clock.now_ms += TTL_MS
     world.clock.on_sleep = lambda: None
-    run(world)
+    run(world, at_ms=world.clock.now_ms + TTL_MS)
     assert closed(world) == {"c"}
 
 
@@ -241,18 +234,15 @@ def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():
     assert len(closed(world)) == 2 * MAX_CLOSES
 
 
-def test_a_route_that_cannot_be_read_is_reported_and_not_closed(world):
+def test_a_route_that_cannot_be_read_is_reported_and_not_closed():
     """The others go on."""
     world = build_world("c", "d")
 
-    def refuse(name):
-        if name == "get c":
-            raise MalformedGenerationError("'x' is no generation")
+    def refuse():
+        raise MalformedGenerationError("'x' is no generation")
 
-    world.table.on_call = refuse
+    before(world, "get c", refuse)
     run(world)
     assert closed(world) == {"d"}
-    assert world.telemetry.counts["JournalMalformed"] == 1
-    assert ("routing item cannot be read", {"collection": "c", "reason": "'x' is no generation"}) in (
-        world.telemetry.events
-    )
+    facts = {"collection": "c", "reason": "'x' is no generation"}
+    assert ("routing item cannot be read", facts) in world.telemetry.events

@@ -1,0 +1,346 @@
+"""Runs under all faults: nothing is lost, each way of breaking the product is found, and a seed is always the same."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from functools import cache, partial
+
+import pytest
+
+from hotpartition.core.route import stable_hash
+from hotpartition.engine.counters import Adder, Summer
+from hotpartition.engine.read_cache import ReadCache
+from hotpartition.engine.registry_routes import RegistryRoutes
+from hotpartition.table import item_calls
+from hotpartition.table.schema import CHANGES
+from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS
+from tools.history import Finding
+from tools.scenarios import counter_faults, message_faults, read_rush, table_faults
+from tools.scenarios.counter_faults import run_tokens
+from tools.scenarios.message_faults import HUNT
+from tools.scenarios.read_rush import ReadRush, run_rush
+from tools.scenarios.table_faults import TableParts, build_fault_plan
+from tools.scenarios.table_faults import run as run_table
+from tools.world.product import Parts
+from tools.world.run import simulate
+from tools.world.scenario import HOT, Changes, Readers
+from tools.world.strategy import Ours
+from tools.world.workload import ConversationFlow, Step, Workload
+
+pytestmark = pytest.mark.slow
+
+BUSY = replace(
+    HUNT,
+    changes=replace(HUNT.changes, per_second=150.0, again_share=0.7, deletions=0.4),
+    readers=replace(HUNT.readers, per_second=20.0),
+    seconds=6.0,
+)
+POLLED = replace(
+    HUNT,
+    faults=None,
+    changes=Changes(),
+    workload=Workload(
+        (
+            ConversationFlow(
+                conversation_id=HOT,
+                shape=Step(before=2.0, after=30.0, onset=1.0),
+                body_bytes=(20, 600),
+                age_seconds=(0.0, 4.5),
+            ),
+        )
+    ),
+    readers=Readers(poll_limits=(1, 50), attempts=5),
+)
+"""A conversation that is hot at once, written late and polled with small and usual pages; nothing fails."""
+RUSH = ReadRush(name="small", description="A fiftieth.", seconds=3.0, copies=3, scale=0.02, writes_per_second=1_000.0)
+BOUND_MS = 3_000.0
+
+
+def run_messages(seed, scenario=HUNT, **more):
+    return simulate(scenario, seed, Ours(), **more)
+
+
+RUNS = {
+    "messages": run_messages,
+    "messages that are polled": partial(run_messages, scenario=POLLED),
+    "counters": partial(run_tokens, additions=400),
+    "tables": partial(run_table, seconds=7.0),
+    "tables in band": partial(run_table, parts=TableParts(is_in_band=True), seconds=8.0),
+    "tables that are folded": partial(run_table, parts=TableParts(folds=True), seconds=6.0),
+    "a short table": partial(run_table, seconds=2.0),
+    "reads": lambda seed: run_rush(RUSH, seed),
+}
+
+
+@cache
+def played(name, seed):
+    return RUNS[name](seed)
+
+
+def breaches_of(run):
+    """List the kinds of breaches of a run of any scenario."""
+    if hasattr(run, "safety"):
+        return {fault for fault, count in run.safety.found.items() if count}
+    return {breach.fault for breach in run.breaches}
+
+
+def counted(run):
+    """List everything that a run counts."""
+    facts = asdict(run)
+    return facts | facts.get("safety", {}) | dict(facts["faults"])
+
+
+USUAL = {"dynamodb late": 1, "dynamodb lost answer": 1, "dynamodb server error": 1}
+CUT = {f"dynamodb {name}": 1 for name in ("refused key", "short page", "unprocessed")}
+DONE = dict.fromkeys(("created", "changed", "deleted", "reads", "raises", "sharded_items"), 1)
+REMOVED = {"dynamodb transactions of several items": 1, "dynamodb removals of expired items": 1}
+BOUND = {"dynamodb answered IdempotentParameterMismatchException": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "seed", "at_stake"),
+    [
+        ("messages", 1, {"acknowledged": 301, "reads": 101, **REMOVED}),
+        # However long a walk over the pages takes, and however late writes are acknowledged.
+        ("messages that are polled", 1, {"acknowledged": 201, "reads": 4}),
+        # A cancelled transaction binds its token in odd seeds, and leaves it free in even ones.
+        ("counters", 1, {"reads": 2, "raises": 2, **USUAL, **BOUND}),
+        ("counters", 2, {}),
+        # Journal and items in one table, positions, and shards by an attribute.
+        ("tables", 1, {**DONE, **USUAL, **CUT}),
+        # Environments raise what they find hot, on load items that get lost, while the journal is throttled.
+        ("tables in band", 2, {"dynamodb refused key": 1}),
+        # By two processes at a time that are killed and started again.
+        ("tables that are folded", 6, {"moved": 11, "folds_killed": 1}),
+    ],
+)
+def test_everything_goes_wrong_and_nothing_is_lost(name, seed, at_stake):
+    """Doubled, undone or altered; and so much was at stake, at least."""
+    run = played(name, seed)
+    assert breaches_of(run) == set()
+    facts = counted(run)
+    assert {fact: facts.get(fact) for fact, least in at_stake.items() if facts.get(fact, 0) < least} == {}
+
+
+def test_raises_and_repetitions_were_at_stake():
+    """Of messages and of counters."""
+    counters = played("counters", 1)
+    assert played("messages", 1).raises
+    assert counters.attempts > counters.additions
+    assert len(counters.shard_counts) > 1
+
+
+@pytest.mark.parametrize(("name", "seed"), [("counters", 1), ("a short table", 3), ("reads", 1)])
+def test_a_seed_is_the_same_each_time(name, seed):
+    """To the last fault, whatever ran before it in this process."""
+    assert RUNS[name](seed) == played(name, seed)
+
+
+def test_a_run_is_a_function_of_its_seed():
+    """Another process, which hashes texts differently, comes to the same JSON; another seed to another."""
+    script = (
+        "import dataclasses, json; from tools.world.run import simulate; from tools.world.strategy import Ours;"
+        "from tools.scenarios.message_faults import HUNT; small = dataclasses.replace(HUNT, seconds=3.0);"
+        "print(json.dumps(dataclasses.asdict(simulate(small, 5, Ours()))))"
+    )
+    hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+    paths = os.pathsep.join(path for path in sys.path if path)
+    environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
+    elsewhere = subprocess.run([sys.executable, "-c", script], env=environ, check=True, capture_output=True, text=True)
+    here, other = (json.dumps(asdict(run_messages(seed, replace(HUNT, seconds=3.0)))) for seed in (5, 6))
+    assert elsewhere.stdout.strip() == here
+    assert here != other
+
+
+class UnverifiedRoutes(RegistryRoutes):
+    """Takes Redis's word for a route when it reads: Redis loses routes and gets others late."""
+
+    def learn(self, collection, shown, *, hint=None, is_strong=False):
+        return shown.route if hint is None else hint
+
+
+class InventedRoutes(RegistryRoutes):
+    """Takes Redis's word for a route when it writes: items go where no reader looks."""
+
+    def for_write(self, collection):
+        return self.for_read(collection).route
+
+
+class PlacesInTokens(Adder):
+    """Makes DynamoDB's token of the place, too: a repetition elsewhere is another transaction."""
+
+    def __init__(self, writer, store, **options):
+        super().__init__(writer, store, **options)
+        self.once, self._store = store.add_once, self
+
+    def add_once(self, *args, **options):
+        if options:
+            return super().add_once(*args, **options)
+        place, addition = args
+        token = f"{addition.request_token[:20]}{stable_hash(place) % 10**9}"
+        return self.once(place, addition._replace(request_token=token))
+
+
+class NotLooking(Adder):
+    """Takes a bound token for a counted addition, where a cancelled transaction binds it: additions are lost."""
+
+    def _repeat_bound(self, collection, addition, budget):
+        """Believe it."""
+
+
+class TrustingSummer(Summer):
+    """Trusts the routes in Redis, which loses some and gets others late: sums lack shards."""
+
+    def __init__(self, gatherer, **options):
+        super().__init__(gatherer, **options)
+        gatherer._has_journal = False
+
+
+class OldPages(ReadCache):
+    """A page cache that takes no notice of ages: what it has once read it serves for ever."""
+
+    def get(self, key, load, **limits):
+        read_once = self.__dict__.setdefault("read_once", {})
+        if key not in read_once:
+            read_once[key] = super().get(key, load, **limits)
+        return read_once[key]
+
+
+TABLES = partial(run_table, parts=TableParts(routes=UnverifiedRoutes), seconds=8.0)
+WRITTEN_ASTRAY = partial(
+    run_table,
+    parts=TableParts(routes=InventedRoutes),
+    seconds=6.0,
+    plan=build_fault_plan(redis_scribbles=4.0),
+)
+
+
+def run_old(seed):
+    return run_rush(replace(RUSH, seconds=5.0), seed, Parts(page_cache=OldPages))
+
+
+WRONG_SUM = {"altered", "missing", "undone", "duplicated", "phantom"}
+FIRST_SEEDS = {"a writer trusts Redis": 7}
+"""Tried first, where the first seeds do not show it: all others follow, should the product have changed since."""
+BROKEN = {
+    **{
+        name: (partial(run_messages, parts=parts), (FIRST_SEEDS.get(name, 1), *range(1, 21)), {"missing"})
+        for name, parts in MUTATIONS.items()
+    },
+    **{
+        name: (partial(run_messages, scenario=BUSY, parts=parts), range(1, 21), set(breaches))
+        for name, (parts, breaches) in CHANGE_MUTATIONS.items()
+    },
+    "a table's reads trust Redis": (TABLES, range(1, 5), {"missing"}),
+    "a table's writes trust Redis": (WRITTEN_ASTRAY, (2, *range(1, 9)), {"missing", "undone", "resurrected"}),
+    "places in tokens": (partial(RUNS["counters"], parts=Parts(adder=PlacesInTokens)), (2, 4, 6), WRONG_SUM),
+    "a bound token is believed": (partial(RUNS["counters"], parts=Parts(adder=NotLooking)), (1, 3, 5), WRONG_SUM),
+    "sums trust Redis": (partial(RUNS["counters"], parts=Parts(summer=TrustingSummer)), (1, 2, 3), WRONG_SUM),
+    # The history checker knows no ages, but what was written is lacking.
+    "pages know no age": (run_old, (1,), {"stale"}),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_is_broken_on_purpose_is_found(name):
+    """In one of some seeds at the latest."""
+    run, seeds, breaches = BROKEN[name]
+    assert any(breaches_of(run(seed)) & breaches for seed in seeds)
+
+
+def test_changes_that_are_not_counted_are_undone_by_late_copies(monkeypatch):
+    """The first attempt of a creation arrives when the second one has been changed already, at another place."""
+    add_clause = item_calls.add_clause
+
+    def add_nothing(request, addition, names, values=()):
+        values = [0 if name == CHANGES else value for name, value in zip(names, values, strict=False)]
+        return add_clause(request, addition, names, values)
+
+    monkeypatch.setattr(item_calls, "add_clause", add_nothing)
+    plan = build_fault_plan(late_share=0.5)
+    runs = (run_table(seed, seconds=6.0, plan=plan) for seed in (7, 9, 12, *range(1, 9)))
+    assert any("undone" in breaches_of(run) for run in runs)
+
+
+def missed(bars):
+    return [bar.name for bar in bars if not bar.holds]
+
+
+def judge_reads(run):
+    return missed(read_rush.judge([run], bound_ms=BOUND_MS))
+
+
+def test_a_few_fills_serve_a_read_hot_conversation():
+    """Nothing is refused, what is served is fresh, and every page is accounted for."""
+    run = played("reads", 1)
+    assert judge_reads(run) == []
+    assert run.offered == pytest.approx(3_000, rel=0.1)
+    by_origin = run.from_l1 + run.from_redis + run.from_waiting + run.from_dynamodb
+    assert by_origin + run.refused == run.offered
+    assert run.from_l1 > 0.5 * run.offered
+    assert run.safety.reads > 0
+    assert judge_reads(run_old(1))[-1] == "small: history checker's findings"
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_without_the_cache_most_is_refused_until_it_is_found_read_hot(watched):
+    """By the partitions, or for want of an environment that does not wait for them; what is found is served soon."""
+    more = (
+        {"is_watched": True, "scale": 0.03, "seconds": 4.0, "writes_per_second": 0.0} if watched else {"seconds": 2.0}
+    )
+    run = run_rush(replace(RUSH, copies=0, **more), 2 if watched else 1)
+    assert judge_reads(run) == []
+    assert run.seconds[0].refused > (0.9 if watched else 0.5) * run.seconds[0].offered
+    if not watched:
+        assert run.refused + run.from_dynamodb == run.offered
+        assert run.throttled_queries > 0
+
+
+@pytest.fixture(scope="module")
+def counter_rush():
+    """A fiftieth of the real one."""
+    return counter_faults.run_rush(1, per_second=200.0)
+
+
+def test_a_small_rush_of_additions(counter_rush):
+    """Nothing is refused that is not hot, and the sum is right."""
+    assert (counter_rush.refused, counter_rush.breaches, counter_rush.shard_counts) == (0, (), ())
+    assert counter_rush.acknowledged == counter_rush.offered == counter_rush.value > 1_000
+    assert 0.9 < counter_rush.attempts_for_each_after < 1.1
+
+
+@pytest.mark.parametrize(
+    ("tokens", "rush", "bar"),
+    [
+        ({}, {}, None),
+        ({"breaches": (Finding("altered", "c", "sum", ""),)}, {}, "seeds in which an addition with a token did not"),
+        ({"persisted": 1_999}, {}, "additions with tokens"),
+        ({}, {"per_second": 9_799.0}, "additions in a second"),
+        ({}, {"refused_after": 1}, "refused half a second after"),
+        ({}, {"raised_seconds": None}, "onset of the rush to its raise"),
+        ({}, {"breaches": (Finding("altered", "c", "sum", ""),)}, "wrong sums"),
+    ],
+)
+def test_a_judge_of_counters_names_what_was_missed(counter_rush, tokens, rush, bar):
+    """Each bar alone."""
+    enough = replace(played("counters", 1), **{"persisted": 2_000, **tokens})
+    raised = replace(counter_rush, **{"per_second": 9_800.0, "raised_seconds": 2.0, **rush})
+    found = missed(counter_faults.judge({"tokens": [enough], "rush": [raised]}).bars)
+    assert [name for name in found if bar is None or not name.startswith(bar)] == []
+    assert len(found) == (bar is not None)
+
+
+def test_a_breach_misses_its_bar():
+    """Of messages and of items; and its seed is named."""
+    items = replace(played("tables", 1), confirmed_closes=2)
+    lost = replace(items, breaches=(Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")))
+    assert table_faults.judge({"table-faults": [items]}).passed
+    assert missed(table_faults.judge({"table-faults": [items, lost]}).bars) == ["items missing", "items undone"]
+    calm = run_messages(3, replace(HUNT, seconds=1.0, faults=None))
+    broken = replace(calm, seed=4, safety=replace(calm.safety, found={**calm.safety.found, "undone": 1}))
+    assert message_faults.judge({"faults": [calm] * 2}).failing == []
+    verdict = message_faults.judge({"faults": [calm, broken]})
+    assert [bar.measured for bar in verdict.bars if bar.name == "messages undone"] == [1]
+    assert (verdict.passed, verdict.failing) == (False, [4])
