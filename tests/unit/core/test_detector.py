@@ -1,17 +1,195 @@
-"""Detection and decision over simulated fleets: soon, once, large enough, and only when hot."""
+"""The detectors against plain references: the same decisions to the last bit, whatever arrives in whatever order.
+
+And what the rule means for whole loads: soon, once, large enough, and only when hot.
+"""
 
 import tracemalloc
-from dataclasses import replace
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
 
-from hotpartition.core.detector import Reason, decide, size_route
+from hotpartition.core.detector import Decision, decide, size_route
+from hotpartition.core.read_heat import ReadReason, decide_reads, loud_rcu
 from hotpartition.core.reports import Report
-from hotpartition.core.route import Close, Generation, Route
+from hotpartition.core.route import Close, Route
 from hotpartition.core.window import CollectionReports, ReportWindow
 from support.builders import THRESHOLDS, route_of
 from support.fleet import START_MS, Fleet, detect
+from support.reference_detector import Sample, decide_plainly, is_in_horizon, list_samples
+
+START_SLOT = START_MS // 250
+CONVERSATIONS = ("a", "b")
+
+
+@dataclass
+class Judges:
+    """The product's window and the reference's list, fed alike; raises are applied to the route of both."""
+
+    routes: dict[str, Route]
+    window: ReportWindow = field(default_factory=lambda: ReportWindow(THRESHOLDS.loud_wcu))
+    taken: list[Report] = field(default_factory=list)
+    seen: Counter = field(default_factory=Counter)
+
+    def take(self, report: Report, now_ms: int) -> None:
+        is_taken = self.window.add(Report.decode(report.encode()), now_ms)
+        assert is_taken == is_in_horizon(report, now_ms)
+        if is_taken:
+            self.taken.append(report)
+
+    def compare(self, now_ms: int) -> None:
+        """Decide about all conversations both ways, and about those left out by the reference alone."""
+        judged = self.window.to_judge()
+        for collection in CONVERSATIONS:
+            expected = self._decide_plainly(collection, now_ms)
+            self.seen.update(str(d.reason) for d in expected)
+            reports = self.window.as_mapping().get(collection)
+            if reports is not None:
+                route = self.routes[collection]
+                assert decide(collection, reports, route, THRESHOLDS, now_ms=now_ms) == expected
+            if collection not in judged:
+                self.seen["left out"] += 1
+                assert {str(d.reason) for d in expected} == {"below-threshold"}
+            self._raise(collection, expected)
+
+    def _decide_plainly(self, collection: str, now_ms: int) -> tuple[Decision, ...]:
+        reports = [r for r in self.taken if r.collection == collection]
+        return decide_plainly(collection, reports, self.routes[collection], THRESHOLDS, now_ms=now_ms)
+
+    def _raise(self, collection: str, decisions: tuple[Decision, ...]) -> None:
+        for decision in decisions:
+            if decision.generation:
+                raised = Route(frozenset({decision.generation}))
+                self.routes[collection] = self.routes[collection].union(raised)
+
+
+# Few sources and slots, so that values of one source meet; sums that are exact in any order, and sums that are not.
+values = st.integers(1, 100).map(lambda k: 5.0 * k) | st.floats(0.1, 500.0)
+reports = st.builds(
+    Report,
+    collection=st.sampled_from(CONVERSATIONS),
+    slot=st.integers(START_SLOT - 8, START_SLOT + 4) | st.integers(START_SLOT - 64, START_SLOT + 30),
+    source=st.sampled_from(["e", "e.1", "f", "g"]),
+    value=values,
+    position=st.sampled_from([0, START_MS - 4_000, START_MS]) | st.integers(START_MS - 9_000, START_MS + 5_000),
+    shard_count=st.sampled_from([0, 2, 8]),
+    is_throttled=st.booleans(),
+    pages=st.just(0.0),
+)
+# Sorted by hypothesis' own choice: each step brings reports, some of them again, and lets time pass.
+steps = st.lists(
+    st.tuples(st.lists(reports, max_size=25), st.integers(0, 12), st.integers(0, 2_500), st.booleans()), max_size=5
+)
+routes = st.lists(
+    st.tuples(
+        st.sampled_from([2, 8, 64, 128]),
+        st.sampled_from([START_MS - 4_000, START_MS]) | st.integers(START_MS - 9_000, START_MS),
+    ),
+    max_size=3,
+)
+
+
+closes = st.lists(st.builds(Close, st.integers(START_MS - 9_000, START_MS + 20_000), st.booleans()), max_size=2)
+
+
+@given(steps, routes, routes, closes, st.integers(0, 2**32 - 1).map(Random))
+def test_decisions_are_those_of_the_reference(steps, route, other_route, closes, random):
+    """Redelivered, late, out of order, forgotten or left out of judging: nothing changes a decision by a bit."""
+    closed = route_of(*route).union(Route.of(closes))
+    judges, now_ms = Judges({"a": closed, "b": route_of(*other_route)}), START_MS
+    for arriving, repeated, passing_ms, is_forgetting in steps:
+        again = [random.choice(judges.taken) for _ in range(repeated if judges.taken else 0)]
+        for report in random.sample([*arriving, *again], len(arriving) + len(again)):
+            judges.take(report, now_ms)
+        if is_forgetting:
+            judges.window.forget(now_ms)
+        judges.compare(now_ms)
+        now_ms += passing_ms
+    for reason in judges.seen:
+        event(reason)
+
+
+slot_loads = st.lists(st.floats(0.1, 3_000.0) | st.integers(0, 40).map(lambda k: 50.0 * k), min_size=8, max_size=24)
+
+
+@given(slot_loads, slot_loads, st.sampled_from([2, 3, 8]), st.integers(0, 900))
+def test_two_hot_classes_are_judged_as_in_the_reference(older, newer, shard_count, waiting_ms):
+    """Beside a live load a backfill, whose raise has to have room for both."""
+    judges = Judges({"a": route_of((shard_count, START_MS - 4_000)), "b": route_of()})
+    for source, position, wcu in (("e", START_MS - 9_000, older), ("f", START_MS - 1_000, newer)):
+        for slot, value in enumerate(wcu, START_SLOT - len(wcu) + 1):
+            if value:
+                judges.take(Report("a", slot, source, value, position, 0), START_MS)
+    judges.compare(START_MS + waiting_ms)
+
+
+# So few slots, sources and values that they meet all the time.
+close_reports = st.builds(
+    Report,
+    collection=st.just("a"),
+    slot=st.integers(START_SLOT - 7, START_SLOT + 1),
+    source=st.sampled_from(["f", "e"]),
+    value=st.sampled_from([0.1, 0.7, 49.9, 50.1, 99.9, 100.0, 260.0]),
+    position=st.integers(START_MS - 3, START_MS + 3),
+    shard_count=st.just(0),
+    is_throttled=st.sampled_from([False] * 9 + [True]),
+    pages=st.just(0.0),
+)
+
+
+def has_slot_with(samples: list[Sample], wcu: float) -> bool:
+    slots = Counter()
+    for sample in samples:
+        slots[sample.report.slot] += sample.wcu
+    return any(total >= wcu for total in slots.values())
+
+
+@settings(max_examples=200)
+@given(st.lists(close_reports, min_size=1, max_size=30), st.integers(52, 72))
+def test_what_is_kept_and_who_is_judged_are_as_in_the_reference(reports, later_slots):
+    """After every report, and after some of it was forgotten: the same samples, and no warm key is left out."""
+    window, taken = ReportWindow(THRESHOLDS.loud_wcu), []
+    for now_ms in (START_MS, START_MS + later_slots * 250):
+        window.forget(now_ms)
+        for report in reports:
+            if window.add(report, now_ms):
+                taken.append(report)
+            samples = list_samples(taken, route_of(), now_ms // 250 - 60)
+            kept = window.as_mapping().get("a")
+            shares = kept.shares(0) if kept else []
+            expected = [(s.report.slot, s.wcu, s.report.position, s.report.is_throttled) for s in samples]
+            assert [(slot, *sample) for slot, share in shares for sample in share.samples] == expected
+            is_judged, is_throttled = bool(window.to_judge()), any(s.report.is_throttled for s in samples)
+            assert is_judged == (is_throttled or has_slot_with(samples, 99.99))
+        window.forget(now_ms)
+        kept_slots = {number for number, _ in window.as_mapping()["a"].shares(0)} if window.as_mapping() else set()
+        assert kept_slots == {r.slot for r in taken if r.slot >= now_ms // 250 - 60}
+    window.forget(START_MS + 80 * 250)
+    assert (window.to_judge(), window.as_mapping()) == ([], {})
+
+
+def test_a_rush_is_judged_as_the_reference_judges_it():
+    """Tick by tick as a consumer: a rush, its raise, throttles, its end and the quiet after; a third comes twice."""
+    random = Random(1)
+    loads = {"a": lambda t: 1_300 if 1_000 <= t < 4_000 else 40, "b": lambda t: 790 if t < 6_000 else 0}
+    fleet = Fleet(environments=20, seed=1, is_throttled=lambda now: now > START_MS + 2_600 and now % 7 == 0)
+    due = []
+    for collection, load in loads.items():
+        for arrival in fleet.offer(load, 8_000, collection):
+            due += [(arrival.at_ms + random.randrange(400), arrival.report) for _ in range(random.choice([1, 1, 2]))]
+    due.sort(key=lambda entry: entry[0])
+    judges = Judges(dict.fromkeys(CONVERSATIONS, route_of()))
+    for now_ms in range(START_MS, START_MS + 26_000, 200):
+        while due and due[0][0] <= now_ms:
+            judges.take(due.pop(0)[1], now_ms)
+        if now_ms % 1_000 == 0:
+            judges.window.forget(now_ms)
+        judges.compare(now_ms)
+    assert not judges.window.as_mapping()
+    assert {"raised", "below-threshold", "left out"} <= judges.seen.keys()
 
 
 @pytest.mark.parametrize(
@@ -31,40 +209,31 @@ def test_the_cap_holds_and_is_told():
     assert "at-cap" in detection.reasons
 
 
-CLOSE_MS = START_MS + 600_000
+def raise_times(wcu_per_second, seconds, seeds):
+    """When steady loads that begin anywhere in a slot are raised first, seconds after that; None: never."""
+    for seed in seeds:
+        onset_ms = Random(f"onset {seed}").randrange(250)
+        load = Fleet(environments=200, sampling_distance_wcu=5.0, seed=seed, delay_ms=40)
+        arrivals = load.offer(lambda at: wcu_per_second if at >= onset_ms else 0, seconds * 1_000)  # noqa: B023 - used here
+        raises = detect(arrivals, seconds * 1_000).raises
+        yield (raises[0][0] - onset_ms) / 1_000 if raises else None
 
 
-@pytest.mark.parametrize("is_confirmed", [False, True])
-@pytest.mark.parametrize("rate", [3_000, 20_000])
-def test_a_load_that_is_back_keeps_its_n_behind_a_pending_close(rate, is_confirmed):
-    """Its shards serve it, or are as many as may be: at the close, all would go to the base key. Decided once."""
-    thresholds = replace(THRESHOLDS, max_shard_count=8)
-    closes = frozenset({Close(CLOSE_MS, False), Close(CLOSE_MS, is_confirmed)})
-    route = Route(frozenset({Generation(START_MS - 1, 8)}), closes)
-    detection = detect(Fleet().offer(lambda _: rate, 6_000, placed_under=8), 6_000, route=route, thresholds=thresholds)
-    ((_, decision),) = detection.raises
-    assert (decision.reason, decision.generation) == (Reason.STILL_WARM, Generation(CLOSE_MS, 8))
-    assert decision.keeps_n
-    assert detection.route.as_announced.shard_count_at(CLOSE_MS) == 8
+def test_loads_around_the_limits_are_raised_soon_or_not_at_all():
+    """1,200 WCU/s within 1.35 s in 19 of 20, 900 always, 700 never."""
+    assert sorted(raise_times(1_200, 3, range(20)))[18] <= 1.35
+    assert None not in set(raise_times(900, 9, range(20)))
+    assert set(raise_times(700, 20, range(6))) == {None}
 
 
-def test_a_load_that_may_be_closed_is_not_kept_open():
-    """With less than half of what makes hot, or behind a close whose time has come."""
-    pending = Route(frozenset({Generation(START_MS - 1, 8)}), frozenset({Close(CLOSE_MS, True)}))
-    assert detect(Fleet().offer(lambda _: 350, 6_000, placed_under=8), 6_000, route=pending).raises == []
-    past = Route(frozenset({Generation(START_MS - 10_000, 8)}), frozenset({Close(START_MS, True)}))
-    assert detect(Fleet().offer(lambda _: 700, 6_000), 6_000, route=past).raises == []
-
-
-def test_a_raise_under_a_pending_close_comes_first():
-    """It holds behind the close by itself."""
-    route = Route(frozenset({Generation(START_MS - 1, 2)}), frozenset({Close(CLOSE_MS, True)}))
-    reports = CollectionReports()
-    for arrival in Fleet().offer(lambda _: 8_000, 3_000, placed_under=2):
-        reports.add(*arrival.report[1:3], arrival.report[3:7])
-    (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 3_000)
-    assert decision.reason is Reason.RAISED
-    assert not decision.keeps_n
+@pytest.mark.parametrize(("refused_share", "is_raised"), [(0.0, False), (0.02, False), (0.1, True)])
+def test_a_key_that_shares_its_partition_with_busy_ones_is_raised_at_half(refused_share, is_raised):
+    """Only where writes were refused; and only at the base key: more shards would not help those on shards."""
+    draw = Random(1)
+    fleet = Fleet(sampling_distance_wcu=5.0, is_throttled=lambda _: draw.random() < refused_share)
+    arrivals = fleet.offer(lambda _: 500, 9_000)
+    assert bool(detect(arrivals, 9_000).raises) is is_raised
+    assert detect(arrivals, 9_000, route=route_of((2, START_MS - 60_000))).raises == []
 
 
 def test_the_window_holds_no_more_than_the_horizon():
@@ -96,49 +265,51 @@ def test_a_window_without_thresholds_lists_all_conversations():
     assert window.to_judge() == ["c"]
 
 
-def test_one_lone_old_id_does_not_draw_a_raise_back():
-    """Clients make ids: one of the year 2001 beside 4,000 WCU/s moves `since` by nothing."""
-    arrivals = Fleet().offer(lambda _: 4_000, 3_000)
-    since = {}
-    for old_ms in (START_MS, 1_000_000_000_000):
-        old = [replace(a, report=a.report._replace(position=old_ms)) if n == 200 else a for n, a in enumerate(arrivals)]
-        (_, raised), *_ = detect(old, 2_000).raises
-        since[old_ms] = raised.generation.since_ms
-    assert since[1_000_000_000_000] == since[START_MS]
+HOT_RCU = 1_500.0
+read_reports = st.builds(
+    Report,
+    collection=st.sampled_from("cd"),
+    slot=st.integers(START_SLOT - 64, START_SLOT + 9),
+    source=st.sampled_from(["e", "f"]),
+    value=st.integers(1, 30).map(lambda k: 100.0 * k),
+    pages=st.just(1.0),
+)
 
 
-def raise_times(wcu_per_second, seconds, seeds):
-    """When steady loads that begin anywhere in a slot are raised first, seconds after that; None: never."""
-    for seed in seeds:
-        onset_ms = Random(f"onset {seed}").randrange(250)
-        load = Fleet(environments=200, sampling_distance_wcu=5.0, seed=seed, delay_ms=40)
-        arrivals = load.offer(lambda at: wcu_per_second if at >= onset_ms else 0, seconds * 1_000)  # noqa: B023 - used here
-        raises = detect(arrivals, seconds * 1_000).raises
-        yield (raises[0][0] - onset_ms) / 1_000 if raises else None
+def decide_of_reads(window, now_ms=START_MS, collection="c"):
+    reads = window.as_mapping().get(collection, CollectionReports())
+    return decide_reads(collection, reads, HOT_RCU, now_ms=now_ms)
 
 
-def test_loads_around_the_limits_are_raised_soon_or_not_at_all():
-    """1,200 WCU/s within 1.35 s in 19 of 20, 900 always, 700 never."""
-    assert sorted(raise_times(1_200, 3, range(20)))[18] <= 1.35
-    assert None not in set(raise_times(900, 9, range(20)))
-    assert set(raise_times(700, 20, range(6))) == {None}
+def window_of(reports):
+    window = ReportWindow(loud_rcu(HOT_RCU))
+    for report in reports:
+        window.add(report, START_MS)
+    return window
 
 
-@pytest.mark.parametrize(("refused_share", "is_raised"), [(0.0, False), (0.02, False), (0.1, True)])
-def test_a_key_that_shares_its_partition_with_busy_ones_is_raised_at_half(refused_share, is_raised):
-    """Only where writes were refused; and only at the base key: more shards would not help those on shards."""
-    draw = Random(1)
-    fleet = Fleet(sampling_distance_wcu=5.0, is_throttled=lambda _: draw.random() < refused_share)
-    arrivals = fleet.offer(lambda _: 500, 9_000)
-    assert bool(detect(arrivals, 9_000).raises) is is_raised
-    assert detect(arrivals, 9_000, route=route_of((2, START_MS - 60_000))).raises == []
+@given(st.lists(read_reports, max_size=30), st.randoms(use_true_random=False))
+def test_a_second_above_the_limit_is_read_hot(arriving, random):
+    """Against a plain sum of each source's largest value: neither order nor repetition changes it, none is left out."""
+    again = [random.choice(arriving) for _ in arriving]
+    window, other = window_of(arriving), window_of(random.sample([*arriving, *again], 2 * len(arriving)))
+    for collection in "cd":
+        largest = {}
+        for report in arriving:
+            if report.collection == collection and is_in_horizon(report, START_MS):
+                place = report.slot, report.source
+                largest[place] = max(report.value, largest.get(place, 0.0))
+        ends = range(START_SLOT - 19, START_SLOT + 1)
+        seconds = [sum(rcu for (slot, _), rcu in largest.items() if end - 4 < slot <= end) for end in ends]
+        decision = decide_of_reads(window, collection=collection)
+        assert decision == decide_of_reads(other, collection=collection)
+        assert decision.rcu_per_second == max(seconds)
+        assert (decision.reason is ReadReason.READ_HOT) == (max(seconds) > HOT_RCU)
+        assert collection in window.to_judge() or decision.reason is ReadReason.BELOW_THRESHOLD
 
 
-@pytest.mark.parametrize("environments", [1, 2, 4])
-def test_a_backfill_beside_a_live_load_raises_nothing_where_few_processes_carry_both(environments):
-    """1,500 WCU/s live and 500 of old messages, on 5 shards: each crossing counts for its own class."""
-    draw = Random(environments)
-    old = lambda _: 9 * 3_600_000 if draw.random() < 0.25 else 0  # noqa: E731 - a load's shape
-    fleet = Fleet(environments=environments, sampling_distance_wcu=5.0, message_age_ms=old)
-    route = route_of((5, START_MS - 3_600_000))
-    assert detect(fleet.offer(lambda _: 2_000, 8_000), 8_000, route=route).raises == []
+def test_read_heat_counts_for_five_seconds():
+    """So that a report that comes late, or a consumer that does, misses none."""
+    window = window_of(Report("c", slot, "e", 500.0, pages=1.0) for slot in range(START_SLOT - 3, START_SLOT + 1))
+    assert decide_of_reads(window, START_MS + 4_999).reason is ReadReason.READ_HOT
+    assert decide_of_reads(window, START_MS + 5_000).reason is ReadReason.BELOW_THRESHOLD

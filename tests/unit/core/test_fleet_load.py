@@ -21,7 +21,9 @@ from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Route
 LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
 NOW_MS = 1_700_000_000_000
 NOW = NOW_MS // 250
-THIRTEEN = Route(frozenset({Generation(NOW_MS - 60_000, 13)}))
+COLD, HOT, UNLUCKY = Reason.BELOW_THRESHOLD, Reason.RAISED, Reason.UNLUCKY_PARTITION
+SETTLED, RAISED_LATELY = {"raised_at_ms": NOW_MS - 6_000}, {"raised_at_ms": NOW_MS - 4_000}
+STUCK = {"is_stuck": True}
 
 
 def steady(wcu, *, slots=16, shard_count=0, throttled=0.0):
@@ -30,85 +32,73 @@ def steady(wcu, *, slots=16, shard_count=0, throttled=0.0):
     return cells | {Cell(cell.slot, shard_count, True): load * throttled for cell, load in cells.items() if throttled}
 
 
+def refused(samples):
+    """Refusals in two slots of a load on fifty shards, where a sample stands for 250 WCU."""
+    cells = {Cell(NOW - back, 50, True): 125.0 * samples for back in (1, 2)}
+    return steady(7_000, shard_count=50) | cells | steady(12_000)
+
+
+def route_to(shard_count, *members):
+    return Route.of([Generation(NOW_MS - 60_000, shard_count), *members]) if shard_count else EMPTY_ROUTE
+
+
 def decide(load, route=EMPTY_ROUTE, **more):
     return decide_in_band("room", load, route, LIMITS, **{"position": NOW_MS, "now_ms": NOW_MS, **more})
 
 
 @pytest.mark.parametrize(
-    ("wcu", "slots", "count"),
-    [(4_000, 2, 13), (10_000, 2, 31), (1_700, 4, 6), (1_200, 7, 4), (1_050, 12, 4), (100_000, 2, 128)],
+    ("load", "n", "more", "reason", "count"),
+    [
+        # A hot load is raised to the detector's size.
+        (steady(4_000, slots=2), 0, {}, HOT, 13),
+        (steady(10_000, slots=2), 0, {}, HOT, 31),
+        (steady(1_700, slots=4), 0, {}, HOT, 6),
+        (steady(1_200, slots=7), 0, {}, HOT, 4),
+        (steady(1_050, slots=12), 0, {}, HOT, 4),
+        (steady(100_000, slots=2), 0, {}, HOT, 128),
+        # A burst below the threshold raises nothing; one slot alone may be counted in part only.
+        (steady(999), 0, {}, COLD, None),
+        (steady(1_250, slots=6), 0, {}, COLD, None),
+        (steady(1_900, slots=3), 0, {}, COLD, None),
+        (steady(4_000, slots=1), 0, {}, COLD, None),
+        # The last slot tells the size of a load that rises.
+        (steady(4_000, slots=1) | {Cell(NOW - 2, 0, False): 100.0}, 0, {}, HOT, 13),
+        # A base key that refuses everything is raised once: another process may have done so a moment ago.
+        ({}, 0, STUCK, UNLUCKY, 2),
+        ({}, 13, STUCK, COLD, None),
+        # Thirteen keys serve 13,000 WCU/s; what is placed on the base key is another load.
+        (steady(12_000, shard_count=13), 13, {}, COLD, None),
+        (steady(12_000), 13, {}, COLD, None),
+        (steady(14_000, shard_count=13), 13, {}, HOT, 43),
+        (steady(200_000, shard_count=128), 128, {}, Reason.AT_CAP, None),
+        # Shards that refuse although they are enough do not become more: second and third choices store it.
+        (steady(4_000, shard_count=13, throttled=0.1), 13, SETTLED, COLD, None),
+        # Those that are too few are not doubled but sized, by all loads; once all processes know of the last raise.
+        (steady(4_000, shard_count=9, throttled=0.1), 9, SETTLED, UNLUCKY, 13),
+        (steady(3_000, shard_count=9, throttled=0.1) | steady(1_000), 9, SETTLED, UNLUCKY, 13),
+        (steady(3_000, shard_count=9, throttled=0.1) | steady(1_000), 9, RAISED_LATELY, COLD, None),
+        # Neighbours fill its partitions.
+        (steady(500, shard_count=9, throttled=0.5) | steady(3_500), 9, SETTLED, COLD, None),
+        # A few refused items are no evidence.
+        (refused(4), 50, SETTLED, UNLUCKY, 58),
+        (refused(3), 50, SETTLED, COLD, None),
+    ],
 )
-def test_a_hot_load_is_raised_to_the_detectors_size(wcu, slots, count):
-    decision = decide(steady(wcu, slots=slots))
-    assert (decision.reason, decision.generation.shard_count) == (Reason.RAISED, count)
-
-
-def test_a_base_key_that_refuses_everything_is_raised_once():
-    """Another process may have raised it a moment ago."""
-    assert decide({}, is_stuck=True).generation.shard_count == 2
-    assert decide({}, THIRTEEN, is_stuck=True).generation is None
-
-
-@pytest.mark.parametrize(("wcu", "slots"), [(999, 16), (1_250, 6), (1_900, 3), (4_000, 1)])
-def test_a_burst_below_the_threshold_raises_nothing(wcu, slots):
-    """One slot alone may be counted in part only."""
-    assert decide(steady(wcu, slots=slots)).generation is None
+def test_what_is_decided(load, n, more, reason, count):
+    """Under a route with so many shards: why, and how many there should be."""
+    decision = decide(load, route_to(n), **more)
+    assert (decision.reason, decision.generation and decision.generation.shard_count) == (reason, count)
 
 
 @pytest.mark.parametrize(("wcu", "is_kept"), [(450, False), (550, True), (12_000, True), (200_000, True)])
 def test_a_load_that_is_back_keeps_its_n_behind_a_pending_close(wcu, is_kept):
     """Also at the largest N: at the close, all would go to the base key."""
     at_ms = NOW_MS + 300_000
-    limit = Route(frozenset({Generation(NOW_MS - 60_000, 128)}), frozenset({Close(at_ms, False)}))
-    decision = decide(steady(wcu, shard_count=128), limit)
-    assert decision.generation == (Generation(at_ms, 128) if is_kept else None)
+    kept = Generation(at_ms, 128)
+    decision = decide(steady(wcu, shard_count=128), route_to(128, Close(at_ms, False)))
+    assert decision.generation == (kept if is_kept else None)
     assert (decision.reason is Reason.STILL_WARM) is is_kept
-    kept = limit.union(Route(frozenset({Generation(at_ms, 128)})))
-    assert decide(steady(wcu, shard_count=128), kept).generation is None
-
-
-def test_the_last_slot_tells_the_size_of_a_load_that_rises():
-    assert decide(steady(4_000, slots=1) | {Cell(NOW - 2, 0, False): 100.0}).generation.shard_count == 13
-
-
-def test_what_is_covered_is_not_raised_again():
-    """Thirteen keys serve 13,000 WCU/s; what is placed on the base key is another load."""
-    assert decide(steady(12_000, shard_count=13), THIRTEEN).generation is None
-    assert decide(steady(12_000), THIRTEEN).generation is None
-    assert decide(steady(14_000, shard_count=13), THIRTEEN).generation.shard_count == 43
-
-
-def test_shards_that_are_refused_although_they_are_enough_do_not_become_more():
-    """Each reader would pay for them, and the second and third choices store what one shard refuses."""
-    unlucky = steady(4_000, shard_count=13, throttled=0.1)
-    decision = decide(unlucky, THIRTEEN, raised_at_ms=NOW_MS - 6_000)
-    assert (decision.reason, decision.generation) == (Reason.BELOW_THRESHOLD, None)
-
-
-def test_shards_that_are_too_few_are_not_doubled_but_sized():
-    nine = Route(frozenset({Generation(NOW_MS - 60_000, 9)}))
-    decision = decide(steady(4_000, shard_count=9, throttled=0.1), nine, raised_at_ms=NOW_MS - 6_000)
-    assert decision.generation.shard_count == 13
-    assert decision.reason is Reason.UNLUCKY_PARTITION
-    unaware = steady(3_000, shard_count=9, throttled=0.1) | steady(1_000)
-    assert decide(unaware, nine, raised_at_ms=NOW_MS - 6_000).generation.shard_count == 13
-    assert decide(unaware, nine, raised_at_ms=NOW_MS - 4_000).generation is None
-    neighbours = steady(500, shard_count=9, throttled=0.5) | steady(3_500)
-    assert decide(neighbours, nine, raised_at_ms=NOW_MS - 6_000).generation is None
-
-
-@pytest.mark.parametrize(("samples", "is_raised"), [(4, True), (3, False)])
-def test_a_few_refused_items_are_no_evidence(samples, is_raised):
-    """On fifty shards a sample stands for 250 WCU."""
-    fifty = Route(frozenset({Generation(NOW_MS - 60_000, 50)}))
-    refused = {Cell(NOW - back, 50, True): 125.0 * samples for back in (1, 2)}
-    decision = decide(steady(7_000, shard_count=50) | refused | steady(12_000), fifty, raised_at_ms=NOW_MS - 6_000)
-    assert (decision.generation is not None) is is_raised
-
-
-def test_no_raise_passes_the_cap():
-    capped = Route(frozenset({Generation(0, 128)}))
-    assert decide(steady(200_000, shard_count=128), capped).reason is Reason.AT_CAP
+    assert decide(steady(wcu, shard_count=128), route_to(128, Close(at_ms, False), kept)).generation is None
 
 
 def test_a_raise_begins_before_the_heat_and_reaches_back_for_older_items():
@@ -116,7 +106,7 @@ def test_a_raise_begins_before_the_heat_and_reaches_back_for_older_items():
     assert decide(load).generation.since_ms == (NOW - 2) * 250 - 2_000
     assert decide(load, position=NOW_MS - 5_000).generation.since_ms == NOW_MS - 5_000
     assert decide(load, position=0).generation.since_ms == 0  # a table without positions
-    backfill = decide(steady(4_000, slots=2), THIRTEEN, position=NOW_MS - 100_000)
+    backfill = decide(steady(4_000, slots=2), route_to(13), position=NOW_MS - 100_000)
     assert backfill.generation.since_ms == NOW_MS - 200_000
 
 
@@ -131,12 +121,12 @@ def test_whoever_sees_the_same_load_decides_the_same(load, order, position):
     """In whatever order the attributes come; and for every item that is written now."""
     shuffled = list(load.items())
     order.shuffle(shuffled)
-    assert decide(dict(shuffled), THIRTEEN, position=position) == decide(load, THIRTEEN)
+    assert decide(dict(shuffled), route_to(13), position=position) == decide(load, route_to(13))
 
 
 @given(load=loads)
 def test_a_raise_always_raises(load):
-    decision = decide(load, THIRTEEN)
+    decision = decide(load, route_to(13))
     if decision.generation is not None:
         assert 13 < decision.generation.shard_count <= LIMITS.max_shard_count
         assert decision.reason in {Reason.RAISED, Reason.UNLUCKY_PARTITION}
