@@ -307,7 +307,7 @@ def fold(
     """Move a partition key's items from its shards to its base key, where all readers run fixed(0, readable=N)."""
     from hotpartition_cli import repairs  # noqa: PLC0415
 
-    opened = repairs.open_table(table, region, profile, tools.sleep)
+    opened = repairs.open_table(table, region, profile, tools.environ, tools.sleep)
     pace = {"items_per_second": items_per_second, "settle_seconds": settle}
     return tools.show("fold", lambda progress: repairs.fold(opened, key, shard_count, progress, **pace))
 
@@ -318,7 +318,7 @@ def copy_back(tools: Tools, table: str, region: str | None, profile: str | None,
     """Put into a table, or a journal's, what only a restored copy has; overwrites nothing."""
     from hotpartition_cli import repairs  # noqa: PLC0415
 
-    opened = repairs.open_table(table, region, profile, tools.sleep)
+    opened = repairs.open_table(table, region, profile, tools.environ, tools.sleep)
     return tools.show("copy-back", lambda progress: repairs.copy_back(opened, source, progress))
 
 

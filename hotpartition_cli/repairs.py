@@ -13,13 +13,17 @@ from hotpartition.core.errors import ConditionFailedError, InvalidRequestError, 
 from hotpartition.core.keys import KeyForm
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.calls import DynamoDBCalls
-from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.dynamodb.python_values import load
+from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.clocks import system_clock
+from hotpartition.runtime.connect import build_journal_place
 from hotpartition.table.schema import CHANGES, NOTED, SHARDS
+from hotpartition.table.sharding import routing_value_of
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.outcomes import Outcome, Progress
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
+from hotpartition_cli.tables import read_settings
 from hotpartition_messages.keys import ROUTING_INDEX
 
 _RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
@@ -37,25 +41,33 @@ class OwnTable:
     """Empty: the table has no sort key."""
     indexes: Mapping[str, str]
     """The hash key of each global index."""
+    routing_sort_key: Any
+    """That of routing items in it, as boto3's `Table` has it; None: they have a table of their own."""
     region: str
 
 
-def open_table(name: str, region: str | None, profile: str | None, sleep: Callable[[float], None]) -> OwnTable:
-    """Describe a table, with the caller's credentials."""
+def open_table(
+    name: str, region: str | None, profile: str | None, environ: Mapping[str, str], sleep: Callable[[float], None]
+) -> OwnTable:
+    """Describe a table, with the caller's credentials; `environ` as `read_settings` takes it."""
     client = open_client(open_session(region, profile), "dynamodb")
     subject, region = _subject(name), client.meta.region_name
     described = translated(lambda: client.describe_table(TableName=name), subject, region)["Table"]
     keys = {key["KeyType"]: key["AttributeName"] for key in described["KeySchema"]}
+    types = {entry["AttributeName"]: entry["AttributeType"] for entry in described["AttributeDefinitions"]}
+    sort_key, settings = keys.get("RANGE", ""), read_settings(name, None, environ)
+    place = build_journal_place(settings, keys["HASH"], sort_key, sort_type=types.get(sort_key, "S"))
     return OwnTable(
         name,
         ThreadedCalls(Boto3Call(client)),
         replace(system_clock(), sleep=sleep),
         keys["HASH"],
-        keys.get("RANGE", ""),
+        sort_key,
         {
             index["IndexName"]: index["KeySchema"][0]["AttributeName"]
             for index in described.get("GlobalSecondaryIndexes", ())
         },
+        None if place.is_apart else routing_value_of(place),
         region,
     )
 
@@ -132,7 +144,7 @@ def _copy_back(table: OwnTable, source: str, progress: Progress) -> Outcome:
 
 
 def _is_routing_item(table: OwnTable, item: Item) -> bool:
-    return not table.sort_key or item[table.sort_key] == {"S": JournalPlace("").routing_sort_key}
+    return not table.sort_key or load(item)[table.sort_key] == table.routing_sort_key
 
 
 def _has_sets(item: Item) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import boto3
@@ -15,7 +16,7 @@ from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.dynamodb.table import LARGEST_NUMBER, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, fixed, in_band
 from hotpartition_cli import tables
@@ -201,3 +202,18 @@ def test_what_only_a_restored_copy_has_comes_back(client, place, capsys):
     for name in tables:
         assert tool(capsys, "copy-back", "--table", name, "--from", f"{name}-restored")[1]["items"] == 0
     assert client.scan(TableName="readings")["Items"] == before
+
+
+@pytest.mark.parametrize("sort_type", ["N", "B"])
+def test_routes_come_back_whatever_the_type_of_the_sort_key(client, capsys, sort_type):
+    """Where the table was raised anew, they are added to its own."""
+    for name, generation in (("times", Generation(5, 4)), ("times-restored", Generation(1, 2))):
+        client.create_table(TableName=name, **define_table("PK", "SK", types={"SK": sort_type}))
+        routing_sort_key = LARGEST_NUMBER if sort_type == "N" else "r#"
+        place = JournalPlace(name, "PK", "SK", routing_sort_key, sort_type=sort_type)
+        journal_of(client, place).add("room", [generation], cause=Cause("raised"), now_ms=NOW_MS)
+    place = replace(place, table_name="times")
+    status, found = tool(capsys, "copy-back", "--table", "times", "--from", "times-restored")
+    assert (status, found["items"]) == (Status.FINE, 0)
+    route = journal_of(client, place).get("room", is_strong=True).route
+    assert {(g.shard_count, g.since_ms) for g in route.generations} == {(2, 1), (4, 5)}
