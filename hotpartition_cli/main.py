@@ -318,8 +318,10 @@ def copy_back(tools: Tools, table: str, region: str | None, profile: str | None,
     """Put into a table, or a journal's, what only a restored copy has; overwrites nothing."""
     from hotpartition_cli import repairs  # noqa: PLC0415
 
-    opened = repairs.open_table(table, region, profile, tools.environ, tools.sleep)
-    return tools.show("copy-back", lambda progress: repairs.copy_back(opened, source, progress))
+    opened, restored = (
+        repairs.open_table(name, region, profile, tools.environ, tools.sleep) for name in (table, source)
+    )
+    return tools.show("copy-back", lambda progress: repairs.copy_back(opened, restored, progress))
 
 
 @_command("watch", "watch --every 5", FUNCTION, TABLE, LIMIT)

@@ -49,13 +49,19 @@ class OwnTable:
 def open_table(
     name: str, region: str | None, profile: str | None, environ: Mapping[str, str], sleep: Callable[[float], None]
 ) -> OwnTable:
-    """Describe a table, with the caller's credentials; `environ` as `read_settings` takes it."""
+    """Describe a table, with the caller's credentials; `environ` as `read_settings` takes it.
+
+    Raises:
+        ToolError: there is none, or no shards can be named in its keys.
+    """
     client = open_client(open_session(region, profile), "dynamodb")
     subject, region = _subject(name), client.meta.region_name
     described = translated(lambda: client.describe_table(TableName=name), subject, region)["Table"]
     keys = {key["KeyType"]: key["AttributeName"] for key in described["KeySchema"]}
     types = {entry["AttributeName"]: entry["AttributeType"] for entry in described["AttributeDefinitions"]}
     sort_key, settings = keys.get("RANGE", ""), read_settings(name, None, environ)
+    if types[keys["HASH"]] != "S":
+        raise UsageError(f"the partition key of {name} is no string, so there is nothing to shard in it")
     place = build_journal_place(settings, keys["HASH"], sort_key, sort_type=types.get(sort_key, "S"))
     return OwnTable(
         name,
@@ -119,9 +125,11 @@ def fold(
     return _repaired(table, carry_out)
 
 
-def copy_back(table: OwnTable, source: str, progress: Progress) -> Outcome:
+def copy_back(table: OwnTable, source: OwnTable, progress: Progress) -> Outcome:
     """Put into a table the items that only a copy of it, `source`, has: routes first, as in every raise."""
-    return _repaired(table, lambda: _copy_back(table, source, progress))
+    if (table.partition_key, table.sort_key) != (source.partition_key, source.sort_key):
+        raise UsageError(f"{source.name} is no copy of {table.name}: its keys have other names")
+    return _repaired(table, lambda: _copy_back(table, source.name, progress))
 
 
 def _copy_back(table: OwnTable, source: str, progress: Progress) -> Outcome:

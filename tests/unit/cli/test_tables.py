@@ -217,3 +217,19 @@ def test_routes_come_back_whatever_the_type_of_the_sort_key(client, capsys, sort
     assert (status, found["items"]) == (Status.FINE, 0)
     route = journal_of(client, place).get("room", is_strong=True).route
     assert {(g.shard_count, g.since_ms) for g in route.generations} == {(2, 1), (4, 5)}
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["copy-back", "--from", "numbers"], "the partition key of numbers is no string"),
+        (["copy-back", "--from", "routes"], "routes is no copy of readings: its keys have other names"),
+        (["copy-back", "--from", "elsewhere"], "there is no table elsewhere"),
+        (["fold", "room", "--n", "4", "--table", "numbers"], "the partition key of numbers is no string"),
+    ],
+)
+def test_a_table_that_cannot_be_repaired_is_named(client, capsys, command, message):
+    client.create_table(TableName="numbers", **define_table("PK", "SK", types={"PK": "N"}))
+    name, *options = command
+    _, found = tool(capsys, name, "--table", "readings", *options)
+    assert message in found["error"]["message"]
