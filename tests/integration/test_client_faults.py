@@ -1,6 +1,6 @@
 """What a client of DynamoDB must do, for both of them: signatures, errors, and servers that fail in every way.
 
-What is stored and read through a client is in `test_contracts.py`. What libcurl does by itself is not repeated here.
+What is stored and read through a client is in `test_dynamodb.py`. What libcurl does by itself is not repeated here.
 """
 
 from __future__ import annotations

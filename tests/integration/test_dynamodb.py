@@ -1,6 +1,6 @@
 """The DynamoDB adapters on moto, wherever routing items lie, and on what moto never does: throttle, fail, skip keys.
 
-`test_contracts.py` and `test_client_faults.py` hold for both clients; here it is the default one.
+What is stored and read holds over both clients, and for the simulator's DynamoDB; the rest over the default client.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES, ROUTING_PARTITIONS, routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
+from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of, walk
 from support.servers import Scripted, error
@@ -43,11 +44,12 @@ THROTTLED = error(
 )
 
 
-def newest(partition_key="c", last=None):
-    return KeyQuery(partition_key, newest_first=True, limit=2, last=last)
+def query(key="c", limit=2, *, first=None, last=None, newest_first=True):
+    bounds = (None if tail is None else build_sort_key(message_id(tail)) for tail in (first, last))
+    return KeyQuery(key, newest_first, limit, *bounds)
 
 
-OLDEST = KeyQuery("c", newest_first=False, limit=2)
+OLDEST = query(newest_first=False)
 
 
 def put(dynamodb, *messages, key="c"):
@@ -71,51 +73,100 @@ def get(dynamodb, *keys):
     return dynamodb.store.get(places, is_strong=True, journals_of=["c"])
 
 
-class TestReplace:
-    """Each stored message is exchanged only while it is still the version that was found."""
+def create(message, key="c"):
+    return lambda store, _: store.create(message.to_item(key))
 
-    FIRST = build_message(7)
-    SECOND = FIRST.edit(body="x", stored_attributes=FIRST.stored_attributes, edited_at="t")
-    TOMBSTONE = SECOND.delete(deleted_at="t")
 
-    def replace(self, dynamodb, *changes):
-        """Replace versions, each (before, after, partition key)."""
-        found = {id(self.FIRST): None, id(self.SECOND): {"N": "2"}}
-        return dynamodb.store.replace(
-            [Replacement(after.to_item(key), {"version": found[id(before)]}) for before, after, key in changes]
-        )
+def raise_to(*generations, at_ms=NOW_MS):
+    return lambda _, journal: journal.add("c", generations, cause=RAISED, now_ms=at_ms)
 
-    def stored(self, dynamodb):
-        return {copy.partition_key: copy.item for copy in get(dynamodb, "c", "c#1", "c#2").copies}
 
-    def test_one_is_a_put_and_several_a_transaction(self, dynamodb):
-        """All of them or none; from the first version to the second, and on to the tombstone."""
-        for key in ("c", "c#1"):
-            put(dynamodb, self.FIRST, key=key)
-        assert self.replace(dynamodb, (self.FIRST, self.SECOND, "c"))
-        assert self.replace(dynamodb, (self.SECOND, self.TOMBSTONE, "c"), (self.FIRST, self.TOMBSTONE, "c#1"))
-        assert dynamodb.server.operations == {"PutItem": 1, "TransactWriteItems": 1}
-        assert self.stored(dynamodb) == {"c": self.TOMBSTONE, "c#1": self.TOMBSTONE}
+def fetch(*queries):
+    """Read what queries find, whether that is all, and the journal beside them."""
 
-    @pytest.mark.parametrize("others", [0, 1])
-    def test_what_is_another_by_now_or_gone_is_left(self, dynamodb, others):
-        """Nothing is stored where nothing was, and nothing is replaced by what does not know it."""
-        put(dynamodb, self.FIRST)
-        beside = [(self.FIRST, self.TOMBSTONE, "c#1")] * others
-        assert not self.replace(dynamodb, (self.SECOND, self.TOMBSTONE, "c"), *beside)
-        assert self.replace(dynamodb, (self.FIRST, self.SECOND, "c"))
-        assert not self.replace(dynamodb, (self.FIRST, self.TOMBSTONE, "c"), *beside)
-        assert not self.replace(dynamodb, (self.FIRST, self.TOMBSTONE, "c#2"), *beside)
-        assert self.stored(dynamodb) == {"c": self.SECOND}
+    def call(store, _):
+        fetched = store.fetch(queries, is_strong=True, journal_of="c")
+        return [(list(each.items), each.is_exhausted) for each in fetched.responses], fetched.journal
+
+    return call
+
+
+def look(*keys):
+    """Look for message 2 under some keys."""
+    places = [(key, TWO.sort_key) for key in keys]
+    return lambda store, _: store.get(places, is_strong=True, journals_of=["c"])
+
+
+def exchange(*changes):
+    """Replace messages by others, each under a key, if it still has the version that is given."""
+    replacements = [Replacement(after.to_item(key), {"version": version}) for after, version, key in changes]
+    return lambda store, _: store.replace(replacements)
+
+
+def journal_of(name):
+    return lambda _, journal: journal.get(name, is_strong=True)
+
+
+ONE, TWO, THREE = (build_message(number) for number in (1, 2, 3))
+EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="t")
+TOMBSTONE = EDITED.delete(deleted_at="t")
+FIRST_VERSION, SECOND_VERSION = None, {"N": "2"}
+RAISED_ONCE = JournalEntry(route_of((8, 9)), NOW_MS)
+RAISED_TWICE = JournalEntry(route_of((4, 5), (8, 9)), NOW_MS + 1)
+CALLS = [
+    # A message is stored once; whoever tries again is told what is there.
+    (create(ONE), None),
+    (create(ONE), ONE),
+    (create(build_message(1, body="another")), ONE),
+    (create(TWO), None),
+    (create(TWO, "c#0"), None),
+    # Bounds are inclusive; nothing more is within them, or the limit was met.
+    (fetch(query()), ([([TWO, ONE], True)], JournalEntry())),
+    (create(THREE), None),
+    (fetch(query(), query("c#0")), ([([THREE, TWO], False), ([TWO], True)], JournalEntry())),
+    # A route only grows, and each addition returns all of it.
+    (journal_of("c"), JournalEntry()),
+    (raise_to(EIGHT), RAISED_ONCE),
+    (raise_to(FOUR, EIGHT, at_ms=NOW_MS + 1), RAISED_TWICE),
+    (journal_of("c"), RAISED_TWICE),
+    (journal_of("d"), JournalEntry()),
+    # It comes with whatever is read, and is no message.
+    (fetch(query()), ([([THREE, TWO], False)], RAISED_TWICE)),
+    (fetch(query(limit=9)), ([([THREE, TWO, ONE], True)], RAISED_TWICE)),
+    (fetch(query(limit=9, newest_first=False)), ([([ONE, TWO, THREE], True)], RAISED_TWICE)),
+    (fetch(query(first=2, last=2), query(limit=9, last=2)), ([([TWO], True), ([TWO, ONE], True)], RAISED_TWICE)),
+    (fetch(query(first=4), query("c#9")), ([([], True), ([], True)], RAISED_TWICE)),
+    # A message is found under every key.
+    (look("c", "c#0", "c#1"), ((Copy("c", TWO), Copy("c#0", TWO)), {"c": RAISED_TWICE})),
+    (look("c#1"), ((), {"c": RAISED_TWICE})),
+    # What is another by now, or gone, is left; several are exchanged together, or not at all.
+    (exchange((TOMBSTONE, SECOND_VERSION, "c")), False),
+    (exchange((EDITED, FIRST_VERSION, "c")), True),
+    (exchange((TOMBSTONE, FIRST_VERSION, "c"), (TOMBSTONE, FIRST_VERSION, "c#0")), False),
+    (exchange((TOMBSTONE, FIRST_VERSION, "c#1")), False),
+    (look("c", "c#0", "c#1"), ((Copy("c", EDITED), Copy("c#0", TWO)), {"c": RAISED_TWICE})),
+    (exchange((TOMBSTONE, SECOND_VERSION, "c"), (TOMBSTONE, FIRST_VERSION, "c#0")), True),
+    (look("c", "c#0"), ((Copy("c", TOMBSTONE), Copy("c#0", TOMBSTONE)), {"c": RAISED_TWICE})),
+]
+"""Calls of a store and its journal, one after the other, and what each returns."""
+
+
+@pytest.mark.parametrize("server", ["simulated", *DYNAMODB_CLIENTS])
+def test_what_is_stored_and_read(request, server):
+    """The same, whatever is below the adapters."""
+    store = Table() if server == "simulated" else request.getfixturevalue("dynamodb_over")(server)
+    journal, store = store.journal, getattr(store, "store", store)
+    for number, (call, returned) in enumerate(CALLS):
+        assert (number, call(store, journal)) == (number, returned)
 
 
 ROUNDS = {
-    "newest": ([newest()], {"Query": 1}, False),
+    "newest": ([query()], {"Query": 1}, False),
     "oldest": ([OLDEST], {"Query": 1, "GetItem": 1}, False),
-    "history": ([newest(last=build_sort_key(message_id(9)))], {"Query": 1, "GetItem": 1}, False),
-    "another's": ([newest("d")], {"Query": 1, "GetItem": 1}, False),
-    "shard": ([newest("c#0")], {"Query": 1, "GetItem": 1}, True),
-    "newest and shard": ([newest(), newest("c#0")], {"Query": 2}, True),
+    "history": ([query(last=9)], {"Query": 1, "GetItem": 1}, False),
+    "another's": ([query("d")], {"Query": 1, "GetItem": 1}, False),
+    "shard": ([query("c#0")], {"Query": 1, "GetItem": 1}, True),
+    "newest and shard": ([query(), query("c#0")], {"Query": 2}, True),
     "nothing but the journal": ([], {"GetItem": 1}, False),
 }
 
@@ -153,7 +204,7 @@ def test_a_route_that_cannot_be_read_fails_closed(dynamodb, attributes):
     """A page that might lack shards is no page; every way to read the route says so."""
     put_routing_item(dynamodb, **attributes)
     for read in (
-        lambda: dynamodb.store.fetch([newest()], is_strong=True, journal_of="c"),
+        lambda: dynamodb.store.fetch([query()], is_strong=True, journal_of="c"),
         lambda: dynamodb.store.fetch([OLDEST], is_strong=True, journal_of="c"),
         lambda: get(dynamodb, "c"),
         lambda: dynamodb.journal.get("c", is_strong=True),
@@ -199,6 +250,9 @@ def test_unprocessed_keys_are_asked_for_again(dynamodb):
     assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
 
 
+TOO_LARGE = error("ValidationException", message="Item size has exceeded the maximum allowed size")
+
+
 @pytest.mark.parametrize(
     ("refusal", "kind"),
     [
@@ -208,10 +262,10 @@ def test_unprocessed_keys_are_asked_for_again(dynamodb):
     ],
 )
 def test_what_a_client_raises_reaches_the_caller_after_one_attempt(dynamodb, refusal, kind):
-    """Nothing here repeats, hides or renames it, in any operation."""
+    """Nothing here repeats, hides or renames it, in any operation; but an item's size, of which DynamoDB's count."""
     store, journal, items = dynamodb.store, dynamodb.journal, DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
     for operation, call in (
-        ("PutItem", lambda: store.create(build_message(1).to_item("c"))),
+        ("PutItem", lambda: store.create(ONE.to_item("c"))),
         ("BatchGetItem", lambda: get(dynamodb, "c")),
         ("GetItem", lambda: journal.get("c", is_strong=True)),
         ("UpdateItem", lambda: journal.add("c", [FOUR], cause=RAISED, now_ms=1)),
@@ -224,14 +278,9 @@ def test_what_a_client_raises_reaches_the_caller_after_one_attempt(dynamodb, ref
         with pytest.raises(kind):
             call()
         assert dynamodb.server.operations == {operation: 1}
-
-
-def test_dynamodbs_own_count_of_a_size_decides(dynamodb):
-    """Ours estimates numbers, and may be a little below."""
-    message = "Item size has exceeded the maximum allowed size"
-    dynamodb.server.script.append(error("ValidationException", message=message))
+    dynamodb.server.script.append(TOO_LARGE)
     with pytest.raises(ItemTooLargeError):
-        dynamodb.store.create(build_message(1).to_item("c"))
+        store.create(ONE.to_item("c"))
 
 
 def respond_for(dynamodb, key, response):
@@ -246,25 +295,26 @@ def respond_for(dynamodb, key, response):
 
 def test_an_empty_part_of_a_response_is_not_its_end(dynamodb):
     """Queries without items go on from where they stopped, beside those that had some."""
-    put(dynamodb, build_message(1), key="c#1")
+    put(dynamodb, ONE, key="c#1")
     start = {"pk": {"S": "c"}, "sk": {"S": "m#5"}}
     respond_for(dynamodb, "c", Scripted(200, {"Items": [], "LastEvaluatedKey": start}))
-    fetched = dynamodb.store.fetch([newest("c"), newest("c#1")], is_strong=True)
-    assert fetched.responses == (QueryResponse((), True), QueryResponse((build_message(1),), True))
+    fetched = dynamodb.store.fetch([query("c"), query("c#1")], is_strong=True)
+    assert fetched.responses == (QueryResponse((), True), QueryResponse((ONE,), True))
     assert [request.get("ExclusiveStartKey") for _, request in dynamodb.server.asked] == [None, None, start]
+    assert fetched.journal is None
 
 
 def test_failures_of_a_round_are_returned_beside_its_responses(dynamodb):
     """What was read is not thrown away; a journal whose carrier failed is an error, never an empty route."""
-    put(dynamodb, build_message(1))
+    put(dynamodb, ONE)
     respond_for(dynamodb, "c#0", THROTTLED)
-    fetched = dynamodb.store.fetch([newest("c#0"), newest("c")], is_strong=True, journal_of="c")
+    fetched = dynamodb.store.fetch([query("c#0"), query("c")], is_strong=True, journal_of="c")
     assert isinstance(fetched.responses[0], ThrottledError)
-    assert fetched.responses[1:] == (QueryResponse((build_message(1),), True),)
+    assert fetched.responses[1:] == (QueryResponse((ONE,), True),)
     assert fetched.journal == JournalEntry()
     respond_for(dynamodb, "c", THROTTLED)
-    for query in (newest("c"), OLDEST, newest("c#0")):
-        assert isinstance(dynamodb.store.fetch([query], is_strong=True, journal_of="c").journal, ThrottledError)
+    for each in (query("c"), OLDEST, query("c#0")):
+        assert isinstance(dynamodb.store.fetch([each], is_strong=True, journal_of="c").journal, ThrottledError)
 
 
 class TestStoredForm:
@@ -339,42 +389,22 @@ def without_index(client):
 PLACES = {"in collections": in_collections, "apart": apart, "without index": without_index}
 
 
-@pytest.fixture(params=PLACES)
-def place(request, dynamodb):
-    """Where the routing items lie."""
-    return PLACES[request.param](dynamodb.client)
-
-
-@pytest.fixture
-def journal(dynamodb, place):
-    """The journal there."""
-    return DynamoDBJournal(dynamodb.calls, place)
-
-
-@pytest.fixture
-def items(dynamodb, place):
-    """Its routing items, as operators look through them."""
-    return DynamoDBRoutingItems(dynamodb.calls, place)
-
-
 class TestPlaces:
-    """Held by the simulator's DynamoDB as well, and by the adapter over boto3."""
+    """Where routing items lie; held by the simulator's DynamoDB as well."""
 
-    @pytest.fixture(params=["fake", "boto3", *PLACES])
-    def journal_and_items(self, request):
-        if request.param == "fake":
+    @pytest.fixture(params=["simulated", *PLACES])
+    def found(self, request):
+        """A journal, and its routing items as operators look through them."""
+        if request.param == "simulated":
             table = Table()
             return table.journal, table.routing_items
-        if request.param == "boto3":
-            real = request.getfixturevalue("dynamodb_over")("boto3")
-            return real.journal, DynamoDBRoutingItems(real.calls, TABLE.journal)
-        real = request.getfixturevalue("dynamodb")
-        place = PLACES[request.param](real.client)
-        return DynamoDBJournal(real.calls, place), DynamoDBRoutingItems(real.calls, place)
+        dynamodb = request.getfixturevalue("dynamodb")
+        place = PLACES[request.param](dynamodb.client)
+        return DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
 
-    def test_an_item_tells_who_made_its_route(self, journal_and_items):
+    def test_an_item_tells_who_made_its_route(self, found):
         """Nothing for what was never raised; every decision of what was, in its order."""
-        journal, items = journal_and_items
+        journal, items = found
         assert items.read("room#1") is None
         assert journal.get("room#1", is_strong=True) == JournalEntry()
         journal.add("room#1", [FOUR], cause=Cause("raised", 900), now_ms=NOW_MS)
@@ -389,9 +419,12 @@ class TestPlaces:
             (Raise(FOUR, NOW_MS, Cause("raised", 900)), Raise(EIGHT, NOW_MS + 2_000, Cause("by-hand", by="ann"))),
         )
 
-    def test_pages_hold_every_item_once(self, journal_and_items):
-        """Whatever their size, none is larger than asked for; the newest are those that grew last."""
-        journal, items = journal_and_items
+    def test_pages_hold_every_item_once(self, found):
+        """Whatever their size, none is larger than asked for; the newest are those that grew last.
+
+        A cursor that is none is refused, rather than read from somewhere.
+        """
+        journal, items = found
         names = [f"c{index}" for index in range(20)]
         for index, name in enumerate([*names, "c7"]):
             journal.add(name, [FOUR if index < 20 else EIGHT], cause=RAISED, now_ms=NOW_MS + index * 1_000)
@@ -403,48 +436,39 @@ class TestPlaces:
             assert sum(map(len, pages)) == len(names)
         assert [item.collection for item in items.newest(3)] == ["c7", "c19", "c18"]
         assert len(items.newest(100)) == 20
-
-    def test_a_foreign_cursor_is_refused(self, journal_and_items):
-        """Rather than read from somewhere."""
         for cursor in ("", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[1, "a", "b", "c"]', '{"a": 1}'):
             with pytest.raises(InvalidRequestError, match="cursor"):
-                journal_and_items[1].page(cursor, 5)
+                items.page(cursor, 5)
+
+    @pytest.mark.parametrize("count", [4, MAX_GENERATIONS - 1, MAX_GENERATIONS])
+    def test_a_route_grows_after_a_pause_until_it_is_full(self, found, count):
+        """A raise that keeps a pause, as programs make it, finds it full; one by hand still goes through."""
+        journal, _ = found
+        known = [Generation(since_ms=since, shard_count=4) for since in range(count)]
+        first = journal.add("room", known, cause=RAISED, now_ms=NOW_MS, pause_ms=1_000)
+        assert len(first.route.generations) == count
+        is_full = count == MAX_GENERATIONS
+        later = journal.add("room", [EIGHT], cause=RAISED, now_ms=NOW_MS + 5_000, pause_ms=1_000)
+        assert (EIGHT in later.route.generations, later.updated_at_ms == NOW_MS) == (not is_full, is_full)
+        assert EIGHT in journal.add("room", [EIGHT], cause=Cause("by-hand"), now_ms=NOW_MS + 9_000).route.generations
 
 
-def test_load_items_are_no_routes(dynamodb, place, journal, items):
-    """Pages of routing items pass over them, however many lie between."""
+@pytest.mark.parametrize("name", PLACES)
+def test_what_else_lies_there(dynamodb, name):
+    """Pages pass over load items, however many lie between. What cannot be read is shown to operators alone."""
+    place = PLACES[name](dynamodb.client)
+    journal, items = DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
     names = [f"room {index}" for index in range(5)]
-    for name in names:
-        journal.add(name, [FOUR], cause=RAISED, now_ms=NOW_MS)
-        dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(name, 0))
-    pages = walk(lambda cursor: items.page(cursor, 1))
-    assert sorted(item.collection for page in pages for item in page) == names
-
-
-def test_what_cannot_be_read_is_an_error_for_readers_and_shown_to_operators(dynamodb, place, journal, items):
-    """Readers fail closed; an operator sees whose item it is."""
-    item = {**place.key_of("room"), "generations": {"SS": ["many"]}, "routing_partition": {"S": "03"}}
-    journal.add("room", [FOUR], cause=RAISED, now_ms=NOW_MS)
-    dynamodb.client.put_item(TableName=place.table_name, Item={**item, "updated_at": {"S": "soon"}})
+    for each in names:
+        journal.add(each, [FOUR], cause=RAISED, now_ms=NOW_MS)
+        dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(each, 0))
+    unreadable = {"generations": {"SS": ["many"]}, "updated_at": {"S": "soon"}, "routing_partition": {"S": "03"}}
+    dynamodb.client.put_item(TableName=place.table_name, Item={**place.key_of("room 3"), **unreadable})
     with pytest.raises(MalformedGenerationError):
-        journal.get("room", is_strong=True)
-    ((shown,), _) = items.page(None, 9)
-    assert (shown.collection, shown.route, shown.members) == ("room", None, ("many",))
-
-
-@pytest.mark.parametrize("count", [4, MAX_GENERATIONS - 1, MAX_GENERATIONS])
-def test_a_route_grows_after_a_pause_until_it_is_full(journal, count):
-    """A raise that keeps a pause, as programs make it, finds it full; one by hand still goes through."""
-
-    def add(generations, **pause):
-        return journal.add("room", generations, cause=RAISED, now_ms=NOW_MS, **pause)
-
-    known = [Generation(since_ms=since, shard_count=4) for since in range(count)]
-    assert len(add(known, pause_ms=1_000).route.generations) == count
-    is_full = count == MAX_GENERATIONS
-    later = journal.add("room", [EIGHT], cause=RAISED, now_ms=NOW_MS + 5_000, pause_ms=1_000)
-    assert (EIGHT in later.route.generations, later.updated_at_ms == NOW_MS) == (not is_full, is_full)
-    assert EIGHT in journal.add("room", [EIGHT], cause=Cause("by-hand"), now_ms=NOW_MS + 9_000).route.generations
+        journal.get("room 3", is_strong=True)
+    found = {item.collection: item for page in walk(lambda cursor: items.page(cursor, 1)) for item in page}
+    assert sorted(found) == names
+    assert (found["room 3"].route, found["room 3"].members) == (None, ("many",))
 
 
 @pytest.mark.parametrize(

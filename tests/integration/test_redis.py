@@ -1,8 +1,11 @@
-"""The Redis adapters on a real server in cluster mode: what they keep, and what a dead server costs."""
+"""The Redis adapters on a real server in cluster mode: what they keep, and what a dead server costs.
+
+What each call sends, and which function may send it, is in `test_redis_access.py`. What is kept is held by the
+simulator's Redis as well.
+"""
 
 from __future__ import annotations
 
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -19,33 +22,22 @@ from hotpartition.core.errors import (
     RegistryUnavailableError,
 )
 from hotpartition.core.ports import ReadRoute, StoredPage
-from hotpartition.core.reports import Report
-from hotpartition.core.route import EMPTY_ROUTE, Generation
-from hotpartition.redis.cluster import (
-    consumer_key,
-    lease_key,
-    page_key,
-    raises_key,
-    read_hot_key,
-    reports_key,
-    route_key,
-    warm_key,
-)
+from hotpartition.core.reports import Report, stream_partition_of
+from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.redis.cluster import consumer_key, lease_key, page_key, read_hot_key, reports_key, route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.report_streams import FIELD, MAX_WAITING, STREAM_AGE_MS, RedisReportSource
-from hotpartition.runtime.background import BackgroundThread
-from hotpartition_messages.jobs import open_reader
-from hotpartition_messages.reading import PageRequest
-from support.builders import build_message, message_id, route_of
+from hotpartition.redis.report_streams import FIELD, MAX_WAITING, RedisReportSource
+from support.builders import route_of
 from support.fakes import FakeClock, FakeTelemetry
 from support.page_store import FakePageStore
 from support.redis_process import report_sink
 from support.servers import closed_port, full_port, scripted_port, silent_port
-from support.tables import TABLE_NAME
+from support.world import Registry, Reports
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
+NOISE = b"\xff\xfe"
 
 CONNECT_MS = 50
 COMMAND_MS = 30
@@ -65,10 +57,17 @@ def report(value=10.0):
     return Report("c", 6_800_000_000, "e1", value, 1_700_000_000_000, 4, is_throttled=True)
 
 
+def page_of(leased_at_ms, *, keep_ms=60_000, payload='["page", 1]'):
+    return StoredPage(payload, leased_at_ms, keep_ms, 20, 8.5)
+
+
+ASKED_BY_TESTS = {"cmdstat_config|resetstat", "cmdstat_info"}
+
+
 def calls_of(admin):
     """How often each command was called since CONFIG RESETSTAT."""
     stats = admin.info("commandstats").items()
-    return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats if "config|" not in name}
+    return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats if name not in ASKED_BY_TESTS}
 
 
 def eventually(call):
@@ -81,14 +80,14 @@ def eventually(call):
 
 
 class HeldBackground:
-    """Takes work, and leaves it to the test when it is done."""
+    """Takes work, and leaves it to the test when it is done; or takes none."""
 
-    def __init__(self):
-        self.held = []
+    def __init__(self, *, takes=True):
+        self.held, self.takes = [], takes
 
     def submit(self, work):
         self.held.append(work)
-        return True
+        return self.takes
 
 
 @pytest.fixture
@@ -138,84 +137,113 @@ def pages(connection, table_name, telemetry):
     return RedisPageStore(connection, table_name, telemetry, time.monotonic)
 
 
-def redis_ms(admin):
-    seconds, micros = admin.time()
-    return seconds * 1_000 + micros // 1_000
+ODD = "a.b:c@d-e_f"
+"""An id's characters mean nothing to Redis."""
+MANY = [Generation(since_ms=n, shard_count=2 + n) for n in range(200)]
+"""More than Redis keeps in a list: it makes a hash table of them."""
+REGISTRY = [
+    ("add", ["c", []], None),
+    ("get", ["c"], EMPTY_ROUTE),
+    ("add", ["c", [EIGHT]], None),
+    ("add", ["c", [FOUR]], None),
+    ("add", ["c", [EIGHT]], None),
+    ("get", ["c"], route_of((4, 5), (8, 9))),
+    ("get", [ODD], EMPTY_ROUTE),
+    ("add", [ODD, [FOUR]], None),
+    ("get", [ODD], route_of((4, 5))),
+    ("get_for_reading", ["c"], ReadRoute(route_of((4, 5), (8, 9)), 0)),
+    ("mark_read_hot", ["d"], None),
+    ("get_for_reading", ["d"], ReadRoute(EMPTY_ROUTE, 3)),
+    ("add", ["d", [FOUR]], None),
+    ("get_for_reading", ["d"], ReadRoute(route_of((4, 5)), 3)),
+    ("get", ["d"], route_of((4, 5))),
+    ("add", ["many", MANY], None),
+    ("get", ["many"], Route(frozenset(MANY))),
+    ("is_warm", ["c"], False),
+    ("mark_warm", ["c", 60_000], None),
+    ("is_warm", ["c"], True),
+    ("is_warm", [""], False),
+    ("mark_warm", ["", 60_000], None),
+    ("is_warm", [""], True),
+    ("closing_cursor", [], None),
+    ("keep_closing_cursor", ['[3,"c"]'], None),
+    ("closing_cursor", [], '[3,"c"]'),
+    ("count_raise", [], 1),
+    ("count_raise", [], 2),
+]
+"""Calls, one after the other, and what each returns."""
 
 
-def assert_lasts(admin, key, ttl_ms, write):
-    """Check the TTL that a key is written with, by Redis's clock."""
-    began, _, ended = redis_ms(admin), write(), redis_ms(admin)
-    assert began <= admin.pexpiretime(key) - ttl_ms <= ended
+@pytest.fixture(params=["simulated", "redis"])
+def server_of(request):
+    """Names the server: the simulator's is in memory, and the real one is needed by its name only."""
+    return request.param
 
 
-def test_each_hint_lasts_its_time_and_a_route_for_ever(registry, admin, table_name):
-    """A consumer that is gone leaves nothing read-hot for long; a route that vanished would cost a second wave."""
-    registry.add("c", [FOUR])
-    assert admin.ttl(route_key(table_name, "c")) == -1
-    assert_lasts(admin, read_hot_key(table_name, "c"), 60_000, lambda: registry.mark_read_hot("c"))
-    assert_lasts(admin, warm_key(table_name, "c"), 600_000, lambda: registry.mark_warm("c", 600_000))
+def test_what_a_registry_keeps(server_of, request):
+    """A route only grows; what is read-hot is told with it; the empty name is a collection like the others."""
+    registry = Registry(FakeClock()) if server_of == "simulated" else request.getfixturevalue("registry")
+    returned = [(name, arguments, getattr(registry, name)(*arguments)) for name, arguments, _ in REGISTRY]
+    assert returned == REGISTRY
 
 
-def test_raises_are_counted_for_an_hour_from_the_first(registry, admin, table_name):
-    """Later ones do not put the end off; a count that lost its TTL gets one again."""
-    key = raises_key(table_name)
-    assert_lasts(admin, key, 3_600_000, registry.count_raise)
-    admin.pexpire(key, 1_000_000)
-    ends = admin.pexpiretime(key)
-    assert registry.count_raise() == 2
-    assert admin.pexpiretime(key) == ends
-    admin.persist(key)
-    assert_lasts(admin, key, 3_600_000, registry.count_raise)
-    assert registry.count_raise() == 4
-
-
-@pytest.mark.parametrize("conversation_id", ["a.b:c@d-e_f", "x" * 256, "0"])
-def test_every_allowed_id_has_a_route_of_its_own(registry, conversation_id):
-    """Ids are hash tags as they are; none of their characters means anything to Redis."""
-    registry.add(conversation_id, [FOUR])
-    assert registry.get(conversation_id).generations == {FOUR}
-
-
-@pytest.mark.parametrize("count", [1, 12, 200])
-def test_a_route_is_read_whole_in_one_command(registry, admin, count):
-    """From the scan's first cursor on, however the server stores it: a large set is a hash table."""
-    generations = {Generation(since_ms=n, shard_count=2 + n % 1000) for n in range(count)}
-    registry.add("c", generations)
-    admin.config_resetstat()
-    assert registry.get("c").generations == registry.get_for_reading("c").route.generations == generations
-    assert calls_of(admin)["sscan"] == 2
+def test_a_registry_that_is_away_is_one_error(server_of, connect):
+    """Whatever is called; but nothing is sent for an addition of nothing."""
+    with closed_port() as port:
+        registry = RedisRegistry(connect(port), "t")
+        if server_of == "simulated":
+            registry = Registry(FakeClock())
+            registry.is_down = True
+        registry.add("c", [])
+        for name, arguments, _ in REGISTRY[1:]:
+            with pytest.raises(RegistryUnavailableError):
+                getattr(registry, name)(*arguments)
 
 
 class TestReports:
+    """Sink and source, which share the streams."""
+
     @pytest.fixture
     def open_sink(self, connection, table_name):
         return partial(report_sink, connection, table_name, 1)
 
-    def test_old_entries_are_trimmed(self, open_sink, admin, table_name):
-        """A stream that nobody reads does not grow for ever."""
-        key, now_ms = reports_key(table_name, 0), time.time_ns() // 1_000_000
-        for index in range(1000):
-            admin.xadd(key, {"f": "1"}, id=f"{now_ms - STREAM_AGE_MS - 10_000}-{index + 1}")
-        open_sink().send(report())
-        # Whole nodes of the stream are dropped, of 100 entries each.
-        assert admin.xlen(key) <= 101
+    @pytest.mark.parametrize("first", [Report("c", 0, "e", 1.0, 25_000, 0), Report("c", 0, "e", 1.0, pages=1.0)])
+    def test_reports_are_read_in_order_from_their_stream(self, server_of, request, table_name, first):
+        """After an id and up to a limit; each conversation in the one stream that its name gives."""
+        sink = source = Reports(FakeClock(), partitions=2)
+        if server_of == "redis":
+            source = request.getfixturevalue("source")
+            sink = report_sink(request.getfixturevalue("connection"), table_name, 2)
+        sent = [first._replace(slot=slot) for slot in range(100, 105)]
+        for each in sent:
+            sink.send(each)
+        partition = stream_partition_of("c", 2)
+        entries = source.read(partition, "0-0", 100)
+        assert [type(first).decode(entry.text) for entry in entries] == sent
+        assert list(source.read(partition, entries[1].entry_id, 2)) == list(entries[2:4])
+        assert list(source.read(partition, entries[-1].entry_id, 2)) == []
+        assert list(source.read(1 - partition, "0-0", 2)) == []
+        # The latest start wins, in whatever order they come.
+        latest = [source.latest_start_ms()]
+        for started_ms in (5, 12, 8):
+            source.announce(started_ms)
+            latest.append(source.latest_start_ms())
+        assert latest == [None, 5, 12, 12]
 
     def test_a_report_that_cannot_be_sent_is_dropped_and_counted(self, connect, table_name):
-        """Redis away, or too much on its way already: the request goes on."""
+        """Redis away, or too much on its way already: the request goes on. Only the consumer meets an error."""
         with closed_port() as port:
-            inline = report_sink(connect(port), table_name, 1)
-            inline.send(report())
-            inline.send(report())
-        assert (inline.take_dropped(), inline.take_dropped()) == (2, 0)
+            sink, source = report_sink(connect(port), table_name, 1), RedisReportSource(connect(port), table_name)
+            sink.send(report())
+            sink.send(report())
+            for call in (lambda: source.read(0, "0-0", 1), lambda: source.announce(1), source.latest_start_ms):
+                with pytest.raises(RegistryUnavailableError):
+                    call()
+        assert (sink.take_dropped(), sink.take_dropped()) == (2, 0)
 
-        release, background = threading.Event(), BackgroundThread(max_pending=1)
-        busy = report_sink(connect(1), table_name, 1, background=background)
-        background.submit(release.wait)
-        busy.send(report())
-        release.set()
-        background.close()
-        assert busy.take_dropped() == 1
+        full = report_sink(connect(1), table_name, 1, background=HeldBackground(takes=False))
+        full.send(report())
+        assert full.take_dropped() == 1
 
     def test_what_waits_goes_in_one_round_trip(self, open_sink, source):
         """Reports that come while others are sent, or in the pause after that, are sent together, each as its own."""
@@ -233,16 +261,10 @@ class TestReports:
         work()
         assert [Report.decode(entry.text) for entry in source.read(0, "0-0", 10)] == sent
         assert pauses == [3, 6]
-        sink.send(report())
-        assert len(background.held) == 2  # nothing was being sent by then
-
-    def test_more_than_can_wait_is_dropped_and_counted(self, open_sink):
-        """However long Redis takes, memory is bounded."""
-        background = HeldBackground()
-        sink = open_sink(background=background)
+        # Nothing is being sent by now; and however long Redis takes, memory is bounded.
         for _ in range(MAX_WAITING + 2):
             sink.send(report())
-        assert (sink.take_dropped(), len(background.held)) == (2, 1)
+        assert (sink.take_dropped(), len(background.held)) == (2, 2)
 
     def test_a_sending_that_broke_off_is_followed_by_another(self, open_sink, source):
         """A bug in one sending does not end all of them."""
@@ -255,68 +277,127 @@ class TestReports:
         assert (len(background.held), len(source.read(0, "0-0", 10))) == (2, 2)
 
 
-@pytest.fixture(params=["get", "get_for_reading"])
+class TestPages:
+    """Cached pages, and the leases to read them."""
+
+    @pytest.fixture
+    def store_and_wait(self, server_of, request):
+        """A page store, that of the unit tests as well, and a way to let time pass for it."""
+        if server_of == "simulated":
+            clock = FakeClock()
+            return FakePageStore(lambda: clock.now_ms), clock.sleep
+        return request.getfixturevalue("pages"), time.sleep
+
+    def test_every_copy_expires_when_its_page_says(self, store_and_wait):
+        """Its age is the time since the lease, whenever it arrived. Nothing is left of what another replaced."""
+        store, wait = store_and_wait
+
+        def copies():
+            return [store.get("c", "newest-50", copy) for copy in range(4)]
+
+        leased_at_ms = store.take_lease("c", "newest-50", 300)
+        page, newer = page_of(leased_at_ms - 2_000), page_of(leased_at_ms + 1, keep_ms=50, payload="ü")
+        store.put("c", "newest-50", page)
+        found = copies()
+        assert [each and each[0] for each in found] == [page, page, page, None]
+        assert all(2_000 <= age_ms < 60_000 for _, age_ms in found[:3])
+        assert (store.get("c", "newest-200", 0), store.get("d", "newest-50", 0)) == (None, None)
+        store.put("c", "newest-50", newer)
+        wait(0.1)
+        assert copies() == [None] * 4
+        store.put("c", "newest-50", page)
+        assert store.get("c", "newest-50", 0)[0] == page
+        # One that arrives after its end is not there, and neither is what it was to replace.
+        store.put("c", "newest-50", page_of(leased_at_ms - 5_000, keep_ms=4_000))
+        assert copies() == [None] * 4
+
+    def test_one_gets_the_lease_until_it_ends(self, store_and_wait):
+        """Each page of a collection has its own."""
+        store, wait = store_and_wait
+        taken = [store.take_lease("c", variant, 60_000) for variant in ("newest-50", "newest-50", "newest-200")]
+        assert [each is not None for each in taken] == [True, False, True]
+        first = store.take_lease("d", "newest-50", 50)
+        wait(0.1)
+        assert store.take_lease("d", "newest-50", 60_000) >= first + 50
+
+    def test_redis_is_asked_for_its_time_now_and_then(self, connection, admin, table_name, telemetry):
+        """In between a page takes one command; its age is never too small, and hardly too large."""
+        now_ms = [0.0]
+        pages = RedisPageStore(connection, table_name, telemetry, lambda: now_ms[0] / 1000)
+        pages.put("c", "v", page_of(pages.take_lease("c", "v", 300)))
+        admin.config_resetstat()
+        ages = []
+        for now_ms[0] in (0.0, 1_000.0, 9_999.0, 10_000.0, 10_500.0):
+            ages.append(pages.get("c", "v", 0)[1])
+        calls = calls_of(admin)
+        assert (calls["hget"], calls["hpttl"]) == (5, 2)
+        first, second, third, *_ = ages
+        assert (second - first, third - first) == (pytest.approx(1_001, abs=1), pytest.approx(10_009, abs=1))
+
+    @pytest.mark.parametrize("garbage", ["", "2", "2 x 9 20 8.5 []", "2 5 9 20 []", "1 5 9 20 8.5 []", "\udcff"])
+    def test_what_is_no_page_is_said_to_be_none(self, pages, admin, table_name, garbage):
+        """Whatever it is; the next fill takes its place."""
+        admin.hset(page_key(table_name, "c", "v", 0), "page", garbage.encode("utf-8", "surrogateescape"))
+        with pytest.raises(MalformedPageError):
+            pages.get("c", "v", 0)
+        page = page_of(pages.take_lease("c", "v", 300))
+        pages.put("c", "v", page)
+        assert pages.get("c", "v", 0)[0] == page
+
+
+@pytest.fixture(params=[RedisRegistry.get, lambda registry, name: registry.get_for_reading(name).route])
 def look_up(request):
-    """Both ways to ask for the route of `c`: as writers do, and as readers do."""
-    if request.param == "get":
-        return lambda registry: registry.get("c")
-    return lambda registry: registry.get_for_reading("c").route
+    """Both ways to ask for a route: as writers do, and as readers do."""
+    return request.param
 
 
 class TestConnection:
     def test_opening_asks_only_for_the_slots(self, redis_server, connect, admin):
-        """Two connections, one CLUSTER SLOTS, no handshakes, no table of commands; later calls are one command each."""
-        registry = RedisRegistry(connect(redis_server.port), "t")
-        source = RedisReportSource(connect(redis_server.port), "t")
-        admin.config_resetstat()
-        for _ in range(10):
-            registry.get("c")
-        for _ in range(2):
-            source.read(0, "0-0", 10)
-        assert calls_of(admin) == {"cluster|slots": 2, "sscan": 10, "xread": 2}
-        assert admin.info("stats")["total_connections_received"] == 4
+        """Once, without a handshake, and with one connection for the next call: each has to be authenticated.
 
-    def test_what_readers_ask_is_one_round_trip(self, connect):
-        """Route and mark leave in one piece: were there a second, it could not be sent before the first is answered."""
-        received = []
+        Threads do not wait for each other. Later calls are one command each.
+        """
+        connection = connect(redis_server.port)
+        registry, source = RedisRegistry(connection, "t"), RedisReportSource(connection, "t")
+        with ThreadPoolExecutor(8) as threads:
+            admin.config_resetstat()
+            for call in (lambda: registry.get("c"), lambda: source.read(0, "0-0", 10)):
+                threads.submit(call).result()
+            assert admin.info("stats")["total_connections_received"] == 2
+            for future in [threads.submit(registry.get, "c") for _ in range(64)]:
+                future.result()
+        assert calls_of(admin) == {"cluster|slots": 1, "sscan": 65, "xread": 1}
+        assert admin.info("stats")["total_connections_received"] <= 1 + 8
 
-        def response(data, port):
-            received.append((data.count(b"SSCAN"), data.count(b"GETRANGE")))
-            return SLOTS % port if asks_for_slots(data) else MEMBERS + MARK
-
-        with scripted_port(response) as port:
-            registry = RedisRegistry(connect(port), "t")
-            for _ in range(3):
-                assert registry.get_for_reading("c") == ReadRoute(route_of((4, 5)), 3)
-        assert received == [(0, 0), *[(1, 1)] * 3]
-
-    def test_what_readers_ask_follows_slots_that_moved(self, connect):
-        """One by one to the new node, and in one round trip again from then on."""
+    def test_what_readers_ask_is_one_round_trip_and_follows_slots_that_moved(self, connect):
+        """Route and mark leave in one piece; one by one to a new node, and in one round trip again from then on."""
         received = []
 
         def new_node(data, port):
-            received.append(data.count(b"GETRANGE") + data.count(b"SSCAN"))
+            received.append(("new", data.count(b"SSCAN"), data.count(b"GETRANGE")))
             return MEMBERS * (b"SSCAN" in data) + MARK * (b"GETRANGE" in data)
 
         with scripted_port(new_node) as new_port:
 
             def old_node(data, port):
-                moved = b"-MOVED 7365 127.0.0.1:%d\r\n" % new_port
-                asked = data.count(b"GETRANGE") + data.count(b"SSCAN")
-                return SLOTS % port if asks_for_slots(data) else moved * asked
+                if asks_for_slots(data):
+                    return SLOTS % port
+                received.append(("old", data.count(b"SSCAN"), data.count(b"GETRANGE")))
+                return b"-MOVED 7365 127.0.0.1:%d\r\n" % new_port * 2
 
             with scripted_port(old_node) as old_port:
                 registry = RedisRegistry(connect(old_port), "t")
                 for _ in range(2):
                     assert registry.get_for_reading("c") == ReadRoute(route_of((4, 5)), 3)
-        assert received == [1, 1, 2]
+        assert [each for each in received if each[0] == "new"] == [("new", 1, 0), ("new", 0, 1), ("new", 1, 1)]
+        assert received[0] == ("old", 1, 1)
 
     def test_a_connection_that_the_server_closed_is_replaced(self, look_up, registry, admin):
         """What was closed while the environment was frozen costs nobody an error."""
         registry.add("c", [FOUR])
         for _ in range(3):
             admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-            assert look_up(registry).generations == {FOUR}
+            assert look_up(registry, "c").generations == {FOUR}
 
     @pytest.mark.parametrize("address", [closed_port, silent_port, full_port], ids=["refused", "silent", "blackholed"])
     def test_a_server_that_is_away_costs_one_timeout_and_then_rests(self, look_up, connect, attempts, address):
@@ -332,7 +413,7 @@ class TestConnection:
             ):
                 attempts.clear()
                 with pytest.raises(RegistryUnavailableError, match=reason):
-                    look_up(registry)
+                    look_up(registry, "c")
                 assert len(attempts) == tries
 
     def test_a_stopped_server_costs_two_command_timeouts(self, look_up, redis_server, connect, attempts):
@@ -340,68 +421,54 @@ class TestConnection:
         registry = RedisRegistry(connect(redis_server.port, command_timeout_ms=COMMAND_MS), "t")
         patient = RedisRegistry(connect(redis_server.port), "t")
         patient.add("c", [FOUR])
-        assert eventually(lambda: look_up(registry)).generations == {FOUR}
+        assert eventually(lambda: look_up(registry, "c")).generations == {FOUR}
         redis_server.pause()
         try:
             for _ in range(3):
                 attempts.clear()
                 with pytest.raises(RegistryUnavailableError):
-                    look_up(registry)
+                    look_up(registry, "c")
                 assert len(attempts) <= 2
         finally:
             redis_server.resume()
         # The responses that came too late are not taken for those of later requests.
-        assert patient.get("c").generations == eventually(lambda: look_up(registry)).generations == {FOUR}
+        assert patient.get("c").generations == eventually(lambda: look_up(registry, "c")).generations == {FOUR}
         assert patient.get("d") == eventually(lambda: registry.get("d")) == EMPTY_ROUTE
 
-    def test_a_killed_server_comes_back_with_its_data(self, own_redis_server, connect):
-        """The same client works again after a crash and a restart from the AOF, which held what was acknowledged."""
-        with own_redis_server.admin as admin:
-            assert admin.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
-            # `everysec` may hold back what was acknowledged a moment ago.
-            admin.config_set("appendfsync", "always")
+    def test_a_killed_server_is_found_again(self, own_redis_server, connect):
+        """The same client works again; what could not be sent meanwhile is counted."""
         connection = connect(own_redis_server.port)
         registry, sink = RedisRegistry(connection, "t"), report_sink(connection, "t", 1)
-        registry.add("c", [FOUR])
-        sink.send(report())
+        registry.get("c")
         own_redis_server.kill()
-        for look_up in (registry.get, registry.get_for_reading):
-            with pytest.raises(RegistryUnavailableError):
-                look_up("c")
+        with pytest.raises(RegistryUnavailableError):
+            registry.get("c")
         sink.send(report())
         assert sink.take_dropped() == 1
         own_redis_server.start()
-        assert registry.get("c") == registry.get_for_reading("c").route == route_of((4, 5))
-        sink.send(report(value=20.0))
-        entries = RedisReportSource(connection, "t").read(0, "0-0", 10)
-        assert [Report.decode(entry.text).value for entry in entries] == [10.0, 20.0]
+        registry.add("c", [FOUR])
+        assert registry.get_for_reading("c").route == route_of((4, 5))
 
-    def test_a_cluster_that_says_it_is_down_costs_one_pause(self, connect):
-        """redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt."""
-        sent = []
+    @pytest.mark.parametrize(
+        ("refusal", "sent"),
+        [
+            # redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt.
+            (b"-CLUSTERDOWN The cluster is down\r\n", [b"CLUSTER", b"SSCAN", b"CLUSTER"]),
+            (b"-ERR This instance has cluster support disabled\r\n", [b"CLUSTER"]),
+        ],
+        ids=["down", "no cluster"],
+    )
+    def test_a_server_that_refuses_is_unavailable(self, connect, refusal, sent):
+        """Routes then come from the journal."""
+        received = []
 
         def response(data, port):
-            sent.append(data.split(b"\r\n")[2])
-            return SLOTS % port if asks_for_slots(data) else b"-CLUSTERDOWN The cluster is down\r\n"
+            received.append(data.split(b"\r\n")[2])
+            return SLOTS % port if asks_for_slots(data) and len(sent) > 1 else refusal
 
         with scripted_port(response) as port, pytest.raises(RegistryUnavailableError):
             RedisRegistry(connect(port), "t").get("c")
-        assert sent == [b"CLUSTER", b"SSCAN", b"CLUSTER"]
-
-    def test_threads_that_share_a_connection_open_it_once(self, redis_server, connect, admin):
-        """Each new connection is authenticated: a writer's lookups and reports take one after the other the same."""
-        connection = connect(redis_server.port)
-        registry, source = RedisRegistry(connection, "t"), RedisReportSource(connection, "t")
-        with ThreadPoolExecutor(8) as threads:
-            admin.config_resetstat()
-            for call in (lambda: registry.get("c"), lambda: source.read(0, "0-0", 10)):
-                threads.submit(call).result()
-            assert admin.info("stats")["total_connections_received"] == 2
-            # All at once: none waits for another, and the slots are asked for once.
-            for future in [threads.submit(registry.get, "c") for _ in range(64)]:
-                future.result()
-            assert calls_of(admin)["cluster|slots"] == 1
-            assert admin.info("stats")["total_connections_received"] <= 1 + 8
+        assert received == sent
 
     def test_threads_find_a_dead_server_once(self, connect, attempts):
         """What waited while another tried finds the cooldown, and does not try as well."""
@@ -411,28 +478,21 @@ class TestConnection:
                 assert isinstance(future.exception(), RegistryUnavailableError)
         assert len(attempts) == 1
 
-    def test_a_server_without_cluster_mode_is_unavailable(self, connect):
-        """A wrong server is not a crash: routes then come from the journal."""
-        wrong = b"-ERR This instance has cluster support disabled\r\n"
-        with scripted_port(lambda *_: wrong) as port, pytest.raises(RegistryUnavailableError):
-            RedisRegistry(connect(port), "t").get("c")
-
-
-NOISE = b"\xff\xfe"
-
 
 class TestForeignData:
     """Redis may hold anything: it is skipped, counted and logged, in every structure that is read."""
 
-    def test_bytes_in_a_route_are_skipped(self, registry, admin, table_name, telemetry):
+    @pytest.mark.parametrize("mark", ["3", "0", "-1", "65", "1e1", "²", "0x2", " 1", "1" * 1000, NOISE])
+    def test_what_is_no_generation_and_no_mark_is_skipped(self, registry, admin, table_name, telemetry, mark):
         """The registry is a hint: what is not text, or of another version, does not hide the others."""
         foreign = (NOISE, b"4@5\xff", "7", "4@5@6", "", "many@9")
         admin.sadd(route_key(table_name, "c"), *foreign, FOUR.encode(), EIGHT.encode())
-        assert registry.get("c").generations == {FOUR, EIGHT}
-        assert len(telemetry.events) == 1
+        admin.set(read_hot_key(table_name, "c"), mark)
+        assert registry.get_for_reading("c") == ReadRoute(route_of((4, 5), (8, 9)), 3 if mark == "3" else 0)
+        assert len(telemetry.events) == (1 if mark == "3" else 2)
 
-    def test_bytes_in_a_stream_are_entries_that_cannot_be_read(self, source, admin, table_name):
-        """They are handed on, so that the consumer counts and skips them; what follows is read."""
+    def test_what_is_no_report_and_no_time_is_handed_on(self, source, admin, table_name):
+        """So that the consumer counts and skips it; what follows is read. Infinity is a score that Redis takes."""
         for fields in ({"r": NOISE}, {NOISE: NOISE}, {"r": b"2|" + NOISE}, {FIELD: report().encode()}):
             admin.xadd(reports_key(table_name, 0), fields)
         *foreign, last = source.read(0, "0-0", 10)
@@ -440,31 +500,21 @@ class TestForeignData:
         for entry in foreign:
             with pytest.raises(MalformedReportError):
                 Report.decode(entry.text)
-
-    @pytest.mark.parametrize("mark", ["0", "-1", "65", "1e1", "²", "0x2", " 1", "1" * 1000, NOISE])
-    def test_a_mark_that_is_no_number_of_copies_is_none(self, registry, admin, table_name, telemetry, mark):
-        """The route is told all the same."""
-        registry.add("c", [FOUR])
-        admin.set(read_hot_key(table_name, "c"), mark)
-        assert registry.get_for_reading("c") == ReadRoute(route_of((4, 5)), 0)
-        assert len(telemetry.events) == 1
-
-    @pytest.mark.parametrize("build_key", [route_key, read_hot_key])
-    def test_a_route_or_mark_of_another_type_is_the_one_error(self, registry, admin, table_name, telemetry, build_key):
-        """Named, so that an operator finds it; it hides both, since a hint may be lost."""
-        admin.zadd(build_key(table_name, "c"), {"x": 1})
-        with pytest.raises(RegistryForeignError, match="reads:"):
-            registry.get_for_reading("c")
-        assert len(telemetry.events) == 1
+        for score in ("inf", "-inf"):
+            admin.zadd(consumer_key(table_name), {"latest": score})
+            assert source.latest_start_ms() is None
 
     def test_a_key_of_another_type_fails_alone(self, registry, source, pages, admin, table_name, telemetry):
-        """Nobody crashes, the node is not left alone for it, and it stays until it is removed."""
+        """Named, so that an operator finds it. Nobody crashes, and the node is not left alone for it."""
         page_at, lease_at = page_key(table_name, "c", "v", 0), lease_key(table_name, "c", "v")
         keys = [route_key(table_name, "c"), reports_key(table_name, 0), consumer_key(table_name), page_at, lease_at]
         for key in keys:
             admin.set(key, NOISE)
+        admin.zadd(read_hot_key(table_name, "hot"), {"x": 1})
         for call in (
             lambda: registry.get("c"),
+            lambda: registry.get_for_reading("c"),
+            lambda: registry.get_for_reading("hot"),
             lambda: registry.add("c", [FOUR]),
             lambda: pages.get("c", "v", 0),
             lambda: pages.put("c", "v", page_of(1)),
@@ -477,23 +527,17 @@ class TestForeignData:
         assert source.latest_start_ms() is None
         assert [admin.type(key) for key in keys] == ["string"] * 5
         reasons = [facts["reason"] for _, facts in telemetry.events]
-        assert [message for message, _ in telemetry.events] == ["foreign data in redis skipped"] * 6
-        assert {key for key in keys if any(key in reason for reason in reasons)} == {*keys} - {lease_at}
+        assert [message for message, _ in telemetry.events] == ["foreign data in redis skipped"] * 8
+        named = {*keys, read_hot_key(table_name, "hot")}
+        assert {key for key in named if any(key in reason for reason in reasons)} == named - {lease_at}
         registry.add("d", [FOUR])
         assert registry.get("d").generations == {FOUR}
-
-    @pytest.mark.parametrize("score", ["inf", "-inf"])
-    def test_a_heartbeat_that_is_no_time_is_nobodys(self, source, admin, table_name, score):
-        """Infinity is a score that Redis takes."""
-        admin.zadd(consumer_key(table_name), {"latest": score})
-        assert source.latest_start_ms() is None
 
     def test_a_route_of_thousands_of_members_costs_no_time(self, registry, admin, table_name, telemetry):
         """It is none of ours: a part of it is read, in one command, and the rest stays unread."""
         key = route_key(table_name, "c")
         for start in range(0, 20_000, 2_000):
             admin.sadd(key, *(f"{NOISE!r}-{i}" for i in range(start, start + 2_000)))
-        registry.add("d", [FOUR])
         admin.config_resetstat()
         for _ in range(20):
             with pytest.raises(RegistryForeignError):
@@ -501,148 +545,6 @@ class TestForeignData:
         assert calls_of(admin)["sscan"] == 20
         assert admin.info("stats")["total_net_output_bytes"] < 20 * 10_000 < admin.memory_usage(key)
         assert len(telemetry.events) == 20
-
-
-def page_of(leased_at_ms, *, keep_ms=60_000, payload='["page", 1]'):
-    return StoredPage(payload, leased_at_ms, keep_ms, 20, 8.5)
-
-
-class TestPageStore:
-    """Held by the stand-in of the unit tests and by the adapter of the functions."""
-
-    @pytest.fixture(params=["fake", "redis"])
-    def store_and_wait(self, request):
-        """A page store, and a way to let time pass for it."""
-        if request.param == "fake":
-            clock = FakeClock()
-            return FakePageStore(lambda: clock.now_ms), clock.sleep
-        return request.getfixturevalue("pages"), time.sleep
-
-    def test_every_copy_expires_when_its_page_says(self, store_and_wait):
-        """Its age is the time since the lease, whenever it arrived; a copy that was not written is not there."""
-        store, wait = store_and_wait
-        leased_at_ms = store.take_lease("c", "newest-50", 300)
-        page = page_of(leased_at_ms - 2_000)
-        store.put("c", "newest-50", page)
-        found = [store.get("c", "newest-50", copy) for copy in range(4)]
-        assert [each and each[0] for each in found] == [page, page, page, None]
-        assert all(2_000 <= age_ms < 60_000 for _, age_ms in found[:3])
-        assert store.get("c", "newest-200", 0) is None
-        assert store.get("d", "newest-50", 0) is None
-        store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=50))
-        wait(0.1)
-        assert [store.get("c", "newest-50", copy) for copy in range(4)] == [None] * 4
-
-    def test_a_page_that_arrives_after_its_end_is_not_there(self, store_and_wait):
-        """However late it comes, it expires when it should have; one that was there before is gone as well or newer."""
-        store, _ = store_and_wait
-        store.put("c", "newest-50", page_of(store.take_lease("c", "newest-50", 300) - 5_000, keep_ms=4_000))
-        assert store.get("c", "newest-50", 0) is None
-
-    def test_a_newer_page_takes_the_place_and_the_time_of_an_older_one(self, store_and_wait):
-        """Nothing of either is left."""
-        store, wait = store_and_wait
-        leased_at_ms = store.take_lease("c", "newest-50", 300)
-        store.put("c", "newest-50", page_of(leased_at_ms, keep_ms=100))
-        newer = page_of(leased_at_ms + 1, payload="ü")
-        store.put("c", "newest-50", newer)
-        wait(0.15)
-        assert store.get("c", "newest-50", 0)[0] == newer
-
-    def test_one_gets_the_lease_until_it_ends(self, store_and_wait):
-        """Each page of a collection has its own."""
-        store, wait = store_and_wait
-        taken = [store.take_lease("c", variant, 60_000) for variant in ("newest-50", "newest-50", "newest-200")]
-        assert [each is not None for each in taken] == [True, False, True]
-        first = store.take_lease("d", "newest-50", 50)
-        wait(0.1)
-        assert store.take_lease("d", "newest-50", 60_000) >= first + 50
-
-
-def test_redis_is_asked_for_its_time_now_and_then(connection, admin, table_name, telemetry):
-    """In between a page takes one command; its age is never too small, and hardly too large."""
-    now_ms = [0.0]
-    pages = RedisPageStore(connection, table_name, telemetry, lambda: now_ms[0] / 1000)
-    pages.put("c", "v", page_of(pages.take_lease("c", "v", 300)))
-    admin.config_resetstat()
-    ages = []
-    for now_ms[0] in (0.0, 1_000.0, 9_999.0, 10_000.0, 10_500.0):
-        ages.append(pages.get("c", "v", 0)[1])
-    calls = calls_of(admin)
-    assert (calls["hget"], calls["hpttl"]) == (5, 2)
-    first, second, third, *_ = ages
-    assert (second - first, third - first) == (pytest.approx(1_001, abs=1), pytest.approx(10_009, abs=1))
-
-
-def test_copies_lie_in_different_slots(admin):
-    """So that different nodes serve them."""
-    keys = [page_key("t", "c", "newest-50", copy) for copy in range(8)]
-    assert len({admin.execute_command("CLUSTER", "KEYSLOT", key) for key in keys}) == 8
-
-
-@pytest.mark.parametrize("garbage", ["", "2", "2 x 9 20 8.5 []", "2 5 9 20 []", "1 5 9 20 8.5 []", "\udcff"])
-def test_what_is_no_page_is_said_to_be_none(pages, admin, table_name, garbage):
-    """Whatever it is; the next fill takes its place."""
-    admin.hset(page_key(table_name, "c", "v", 0), "page", garbage.encode("utf-8", "surrogateescape"))
-    with pytest.raises(MalformedPageError):
-        pages.get("c", "v", 0)
-    page = page_of(pages.take_lease("c", "v", 300))
-    pages.put("c", "v", page)
-    assert pages.get("c", "v", 0)[0] == page
-
-
-def test_a_full_redis_serves_what_is_there(own_redis_server, connect, telemetry):
-    """No reader can take a lease or store a page."""
-    store = RedisPageStore(connect(own_redis_server.port), "t", telemetry, time.monotonic)
-    page = page_of(store.take_lease("c", "v", 300))
-    store.put("c", "v", page)
-    with own_redis_server.admin as admin:
-        admin.config_set("maxmemory", "1")
-    assert store.get("c", "v", 0)[0] == page
-    for call in (lambda: store.put("c", "v", page), lambda: store.take_lease("d", "v", 300)):
-        with pytest.raises(RegistryUnavailableError, match="maxmemory"):
-            call()
-
-
-def read_cached(reader):
-    """Read until the page is one that is kept for all: Redis may have been too slow before."""
-    while (page := reader.read_page(PageRequest("c", limit=3))).age_ms is None:
-        time.sleep(0.01)
-    return page
-
-
-def test_read_functions_as_they_are_wired_share_pages(dynamodb_over, redis_server, connect, open_calls):
-    """Codec, flag, Redis and all: with what is deleted or edited, and the route in Redis only once."""
-    dynamodb = dynamodb_over("boto3")
-    environ = {"HOTPARTITION_REGISTRY_HOST": "127.0.0.1", "HOTPARTITION_REGISTRY_PORT": str(redis_server.port)}
-    settings = {
-        "table_name": TABLE_NAME,
-        "dynamodb_client": "boto3",
-        "registry_tls": False,
-        "registry_command_timeout_ms": 5_000,
-        "route_cache_seconds": 0.1,
-        "page_ttl_seconds": 60.0,
-        "page_staleness_seconds": 600.0,
-    }
-    with redis_server.admin as admin:
-        admin.flushall()
-    now_ms = time.time_ns() // 1_000_000
-    stored = [build_message(now_ms - 1_000 - index, index, body=f"ü{index}") for index in range(5)]
-    stored[1] = stored[1].delete(deleted_at="2026-11-21T09:30:00.000Z")
-    stored[2] = stored[2].edit(
-        body="edited", stored_attributes={"M": {"n": {"N": "1.50"}}}, edited_at="2026-11-21T09:30:00.000Z"
-    )
-    for message in stored:
-        dynamodb.store.create(message.to_item("c"))
-    first, second = (open_reader(environ, FakeTelemetry(), **settings) for _ in range(2))
-    cold = first.read_page(PageRequest("c", limit=3))
-    RedisRegistry(connect(redis_server.port), TABLE_NAME).mark_read_hot("c")
-    read_cached(first)
-    dynamodb.store.create(build_message(now_ms, 9).to_item("c"))
-    page = read_cached(second)
-    assert [message.json for message in page.messages] == [stored[index].json for index in (0, 2, 3)]
-    assert (page.messages, page.etag) == (cold.messages, cold.etag)
-    assert second.read_page(PageRequest("c", is_strong=True)).messages[0].message_id == message_id(now_ms, 9)
 
 
 def test_a_fleet_shares_what_one_process_loads(own_redis_server):

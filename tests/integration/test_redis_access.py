@@ -27,7 +27,7 @@ from hotpartition.redis.cluster import _tls, _trust
 from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
+from hotpartition.redis.report_streams import STREAM_AGE_MS, RedisReportSink, RedisReportSource
 from support.fakes import FakeTelemetry
 from support.loop import Loop
 from support.redis_process import report_sink
@@ -125,7 +125,7 @@ class Adapters(NamedTuple):
     sink: RedisReportSink
 
     def send(self) -> None:
-        self.sink.send(Report("c", 1, "e", 10.0, 250, 4))
+        self.sink.send(REPORT)
         if self.sink.take_dropped():
             raise RegistryRefusedError
 
@@ -150,6 +150,30 @@ USES = {
     "take a lease": ({Role.READER}, lambda at: at.pages.take_lease("c", "v", 10)),
 }
 """Which roles may do what adapters do."""
+SENT = {
+    "get": ["SSCAN route:{c} 0 COUNT 256"],
+    "get for reading": ["SSCAN route:{c} 0 COUNT 256", "GETRANGE reads:{c} 0 4"],
+    "add": ["SADD route:{c} 4@5"],
+    "mark read-hot": ["SET reads:{c} 3 PX 60000"],
+    "count a raise": ["INCR raises", "PEXPIRE raises 3600000 NX"],
+    "mark warm": ["SET warm:{c} 1 PX 1"],
+    "is warm": ["EXISTS warm:{c}"],
+    "closing cursor": ["GETRANGE closing 0 4096"],
+    "keep the closing cursor": ["SET closing x"],
+    "send": ["XADD reports:{0} MINID ~ 5 * r REPORT"],
+    "read": ["XREAD COUNT 1 STREAMS reports:{0} 0-0"],
+    "announce": ["ZADD consumer GT 1 latest"],
+    "latest start": ["ZSCORE consumer latest"],
+    "get a page": [
+        "HGET page:{c/0}:v page",
+        "HPTTL page:{c/0}:v FIELDS 1 page",
+        "HPEXPIRETIME page:{c/0}:v FIELDS 1 page",
+    ],
+    "put a page": [f"HSETEX page:{{c/{copy}}}:v PXAT 2 FIELDS 1 page 2 1 1 1 1.0 " for copy in range(3)],
+    "take a lease": ["HSETEX lease:{c}:v FNX PX 10 FIELDS 1 holder 1", "HPEXPIRETIME lease:{c}:v FIELDS 1 holder"],
+}
+"""The commands of each use, keys without what they all begin with."""
+REPORT = Report("c", 1, "e", 10.0, 250, 4)
 
 
 @pytest.mark.parametrize("role", Role)
@@ -164,20 +188,39 @@ def test_each_function_may_do_its_own_work_and_no_other(guarded, admin, connect_
     assert allowed(connection, f"{table_name}-other") == set()
 
 
-def allowed(connection, table_name):
-    """Try all uses; return those that are not refused."""
-    adapters = Adapters(
+def adapters_of(connection, table_name):
+    return Adapters(
         RedisRegistry(connection, table_name),
         RedisReportSource(connection, table_name),
         RedisPageStore(connection, table_name, FakeTelemetry(), time.monotonic),
-        report_sink(connection, table_name, 1),
+        report_sink(connection, table_name, 1, now_ms=lambda: STREAM_AGE_MS + 5),
     )
-    done = set()
+
+
+def allowed(connection, table_name):
+    """Try all uses; return those that are not refused."""
+    adapters, done = adapters_of(connection, table_name), set()
     for name, (_, use) in USES.items():
         with suppress(RegistryRefusedError):
             use(adapters)
             done.add(name)
     return done
+
+
+def test_each_use_sends_these_commands(redis_server, connect, table_name):
+    """And nothing else: keys, limits and times are those that are documented."""
+    adapters, sent = adapters_of(connect(redis_server.port), table_name), {}
+    with redis_server.admin as admin:
+        admin.config_set("slowlog-log-slower-than", 0)
+        for name, (_, use) in USES.items():
+            admin.slowlog_reset()
+            use(adapters)
+            logged = [each["command"].decode() for each in reversed(admin.slowlog_get(20))]
+            sent[name] = [command for command in logged if "SLOWLOG" not in command and "CLUSTER" not in command]
+    shown = {f"hp:{table_name}:": "", REPORT.encode(): "REPORT"}
+    for text, short in shown.items():
+        sent = {name: [command.replace(text, short) for command in commands] for name, commands in sent.items()}
+    assert sent == SENT
 
 
 def test_nobody_gets_in_without_a_name(guarded):
