@@ -21,7 +21,6 @@ from tools.play.readers import Asked, ReadRush
 from tools.play.scale import choose_scale
 from tools.play.verdict import (
     Hot,
-    Summary,
     Throttles,
     count_taken_by_one_key,
     count_throttles,
@@ -32,14 +31,7 @@ from tools.play.verdict import (
 from tools.play.watch import Observations, Raise, watch_route
 from tools.play.workload import generate_workload
 
-GOOD = Summary(
-    **dict.fromkeys(("rejected", "raises", "throttled_before_raise", "throttled_after_raise", "environments"), 0),
-    **dict.fromkeys(("hot_threshold_wcu", "partition_limit_wcu", "sampling_distance_wcu"), 20.0),
-    hot_conversation="hot",
-    onset_to_raise_seconds=3.0,
-    max_n=4,
-    duration_seconds=90.0,
-)
+GOOD = {"partition_limit_wcu": 20.0, "onset_to_raise_seconds": 3.0, "max_n": 4, "keys_after_close": None}
 NO_FAULTS = dict.fromkeys(("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified"), 0)
 FAULTLESS = Verdict(acknowledged=5000, conversations=50, reads=200, examples=(), **NO_FAULTS)
 FALLING = Throttles(before_raise=10, after_raise=3, in_first_second=10, in_last_third=9)
@@ -58,7 +50,7 @@ def missed(bars):
 def judged(summary=None, history=None, throttles=None, **more):
     """Judge a run that just reaches every bar, but for what is changed."""
     return judge(
-        summary=replace(GOOD, **summary or {}),
+        figures={**GOOD, **(summary or {})},
         history=replace(FAULTLESS, **history or {}),
         throttles=replace(FALLING, **throttles or {}),
         **{**USUAL, **more},

@@ -6,15 +6,17 @@ The protocol's times are seconds here in place of minutes, and nothing else of i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tools.local.metering import SLOT_MS
-from tools.play.client import Client
 from tools.play.verdict import is_key_of
-from tools.play.watch import Control, Observations, look_at_parts, read_route
+from tools.play.watch import look_at_parts, read_route
 from tools.play.workload import Offer
+
+if TYPE_CHECKING:
+    from tools.play.run import Playing
 
 MOST_SLOWNESS = 3.0
 LONGEST_SECONDS = 120.0
@@ -54,52 +56,43 @@ class Cooled:
 NOT_CLOSED = Cooled()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoolDown:
-    """Writes a little until a conversation is closed, then a page more, and reads that."""
+async def cool_down(playing: Playing) -> Cooled:
+    """Write a little until the hot conversation is closed, then a page more, and read that."""
+    limit_wcu = playing.plan.scale.partition_write_limit_wcu
+    deadline = playing.now() + LONGEST_SECONDS
+    closed_at: float | None = None
+    while closed_at is None or playing.now() <= closed_at:
+        if playing.now() > deadline:
+            return Cooled(closed_at=closed_at)
+        await _write(playing, min(QUIET_PER_SECOND, QUIET_SHARE * limit_wcu))
+        closed_at = closed_at or await _find_close(playing)
+    for _ in range(PAGE_LIMIT + MORE):
+        await _write(playing, min(NEXT_PER_SECOND, NEXT_SHARE * limit_wcu))
+    keys = await _count_keys(playing)
+    # Without Redis, an environment that has not read the conversation since learns of the close by its first page.
+    for _ in range(MOST_PAGES - 1):
+        keys = keys if keys == 1 else await _count_keys(playing)
+    return Cooled(closed_at=closed_at, keys=keys)
 
-    writer: Client
-    reader: Client
-    conversation_id: str
-    control: Control
-    observations: Observations
-    now: Callable[[], float]
-    limit_wcu: float
-    """What a partition takes a second."""
 
-    async def run(self) -> Cooled:
-        """Wait for the close, and for its time."""
-        deadline = self.now() + LONGEST_SECONDS
-        closed_at: float | None = None
-        while closed_at is None or self.now() <= closed_at:
-            if self.now() > deadline:
-                return Cooled(closed_at=closed_at)
-            await self._write(min(QUIET_PER_SECOND, QUIET_SHARE * self.limit_wcu))
-            closed_at = closed_at or await self._find_close()
-        for _ in range(PAGE_LIMIT + MORE):
-            await self._write(min(NEXT_PER_SECOND, NEXT_SHARE * self.limit_wcu))
-        keys = await self._count_keys()
-        # Without Redis, an environment that has not read the conversation since learns of the close by its first page.
-        for _ in range(MOST_PAGES - 1):
-            keys = keys if keys == 1 else await self._count_keys()
-        return Cooled(closed_at=closed_at, keys=keys)
+async def _write(playing: Playing, per_second: float) -> None:
+    await playing.writer.write(Offer(0.0, playing.hot_conversation, "ada", f"after the rush, {playing.now()}"))
+    await asyncio.sleep(1 / per_second)
 
-    async def _write(self, per_second: float) -> None:
-        await self.writer.write(Offer(0.0, self.conversation_id, "ada", f"after the rush, {self.now()}"))
-        await asyncio.sleep(1 / per_second)
 
-    async def _find_close(self) -> float | None:
-        route = read_route(await self.control.routing_item(self.conversation_id))
-        if route.shard_count_at(None):
-            return None  # not closed, or raised since
-        return max((close.at_ms / 1000 for close in route.closes if close.is_confirmed), default=None)
+async def _find_close(playing: Playing) -> float | None:
+    route = read_route(await playing.control.routing_item(playing.hot_conversation))
+    if route.shard_count_at(None):
+        return None  # not closed, or raised since
+    return max((close.at_ms / 1000 for close in route.closes if close.is_confirmed), default=None)
 
-    async def _count_keys(self) -> int:
-        """Read the newest page, strongly consistent so that no cache has it, and count the keys that were read."""
-        await asyncio.sleep(SETTLE_SECONDS)
-        began_ms, name = self.now() * 1000, self.conversation_id
-        await self.reader.read(name, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1)
-        await asyncio.sleep(SETTLE_SECONDS)
-        await look_at_parts(self.control, self.observations)
-        late = (row for row in self.observations.timeline() if row.at_ms >= began_ms - SLOT_MS and row.reads)
-        return len({row.key for row in late if is_key_of(row.key, name)})
+
+async def _count_keys(playing: Playing) -> int:
+    """Read the newest page, strongly consistent so that no cache has it, and count the keys that were read."""
+    await asyncio.sleep(SETTLE_SECONDS)
+    began_ms, name = playing.now() * 1000, playing.hot_conversation
+    await playing.reader.read(name, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1)
+    await asyncio.sleep(SETTLE_SECONDS)
+    await look_at_parts(playing.control, playing.seen)
+    late = (row for row in playing.seen.timeline() if row.at_ms >= began_ms - SLOT_MS and row.reads)
+    return len({row.key for row in late if is_key_of(row.key, name)})

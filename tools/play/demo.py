@@ -127,13 +127,13 @@ def say_outcome(run: Run, judgement: Judgement, plan: Plan, console: Console) ->
     for found in run.history.examples:
         console.print(f"     {found.fault}: {found.conversation_id} {found.message_id}: {found.detail}", markup=False)
     if not passed:
-        notes = [f"unexpected: {note}" for note in run.played.recorder.notes]
+        notes = [f"unexpected: {note}" for note in run.played.writer.recorder.notes]
         for text in (*notes, f"what the functions said: {plan.out_dir / 'local' / 'logs'}"):
             console.print(f"     {text}", markup=False)
     console.print(run.machine.describe(), style="" if run.machine.kept_up else "yellow")
     console.print(
         f"verdict: [bold {'green' if passed else 'red'}]{judgement.verdict}[/] after "
-        f"{run.summary.duration_seconds:.0f} s; {plan.summary_file}, {plan.report_file}",
+        f"{run.figures['duration_seconds']:.0f} s; {plan.summary_file}, {plan.report_file}",
     )
     return 0 if passed else MISSED
 

@@ -61,9 +61,9 @@ class EveryView(Variant):
         reader = replace(reader, recorder=self._read)
         await read_all(reader, chain.from_iterable(self._views.values()), readers=CLOSING_READERS)
 
-    def judge(self, plan: Plan, run: Run) -> Judgement:
+    def judge(self, run: Run) -> Judgement:
         """Judge as the demonstration is judged, and every kind of view by the same promise."""
-        judgement = super().judge(plan, run)
+        judgement = super().judge(run)
         views = (self.judge_views(kind, views) for kind, views in self._views.items())
         return replace(judgement, bars=(*judgement.bars, *views))
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -16,12 +16,14 @@ from hotpartition.core.times import format_time
 from hotpartition_cli.heat import PAGE, build_policy
 from tools.history import Verdict
 from tools.local.metering import TimelineRow
-from tools.play.client import HttpApi, Recorder
-from tools.play.cooling import NOT_CLOSED, Cooled
-from tools.play.readers import ReadRush
-from tools.play.verdict import Hot, Judgement, Machine, Summary, Throttles, is_key_of, summary_document
-from tools.play.watch import Observations, Raise
+from tools.play.verdict import Judgement, Machine, Throttles, is_key_of
+from tools.play.watch import Raise
 
+if TYPE_CHECKING:
+    from tools.play.run import Playing
+
+HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "conversations", "reads")
+"""What `summary.json` has of a history's verdict."""
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = 120
 """Of the page of heat."""
@@ -30,24 +32,13 @@ MOST_KEYS = 40
 ALL_SEEN = {"active": 0, "is_complete": True, "is_all": True, "streams": 1, "gap": None}
 
 
-@dataclass(slots=True, kw_only=True)
-class Played:
-    """What is known of a workload while it is played; moments are in seconds since the epoch."""
-
-    recorder: Recorder
-    observations: Observations
-    hot: Hot
-    started_at: float
-    rush: ReadRush
-    cooled: Cooled = NOT_CLOSED
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """Everything that a run is judged by, and a report made from."""
 
-    played: Played
-    summary: Summary
+    played: Playing
+    figures: Mapping[str, Any]
+    """What `summary.json` has beside those of the history, the verdict and the machine."""
     history: Verdict
     throttles: Throttles
     machine: Machine
@@ -56,20 +47,31 @@ class Run:
     @property
     def raises(self) -> list[Raise]:
         """The raises that were seen, by time."""
-        return sorted(self.played.observations.raises)
+        return sorted(self.played.seen.raises)
 
     @property
     def closes(self) -> list[float]:
         """From when on it was on its base key again."""
-        closes = {close.at_ms / 1000 for close in self.played.observations.closes if close.is_confirmed}
+        closes = {close.at_ms / 1000 for close in self.played.seen.closes if close.is_confirmed}
         if self.played.cooled.closed_at is not None:
             closes.add(self.played.cooled.closed_at)
         return sorted(closes)
 
 
-def build_report(run: Run, judgement: Judgement, words: type[HttpApi]) -> str:
+def build_summary(run: Run, judgement: Judgement) -> dict[str, Any]:
+    """Build what `summary.json` holds."""
+    return {
+        **{name: getattr(run.history, name) for name in HISTORY_FIGURES},
+        **run.figures,
+        "verdict": judgement.verdict,
+        "not_judged": list(judgement.not_judged),
+        "machine_kept_up": run.machine.kept_up,
+        "machine": run.machine.describe(),
+    }
+
+
+def build_report(run: Run, judgement: Judgement) -> str:
     """Build the HTML of a report: all is escaped that does not say it is markup, and each name needs a value."""
-    document = summary_document(run.summary, run.history, judgement, run.machine)
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -84,8 +86,8 @@ def build_report(run: Run, judgement: Judgement, words: type[HttpApi]) -> str:
     html = environment.get_template("demo.html.j2").render(
         run=run,
         judgement=judgement,
-        words=words,
-        figures={**document, "not_judged": ", ".join(judgement.not_judged) or "nothing"},
+        words=run.played.plan.application,
+        figures={**build_summary(run, judgement), "not_judged": ", ".join(judgement.not_judged) or "nothing"},
         page=re.split("<!-- (?:above|below|recorded) -->", titled.replace("</style>", f"{style}</style>", 1)),
         recorded=record(run),
     )
@@ -122,7 +124,7 @@ def record(run: Run) -> Mapping[str, Any]:
     for column, seen in enumerate(loads, 1):
         routes = [_describe(run, name, load, column * step, step) for name, load in seen.items() if name in names]
         looks.append({**ALL_SEEN, "at": _format(column * step), "seconds": step, "routes": routes})
-    hot = run.summary.hot_conversation
+    hot = run.played.hot_conversation
     return {
         "looks": looks,
         "state": [("", f"{hot} became hot {run.played.hot.begins - began:.0f} s after the start.")],
@@ -151,7 +153,7 @@ class Load:
 
 def _known_rows(run: Run) -> Iterator[tuple[TimelineRow, str]]:
     """Yield the rows of the application's keys since the start, each with its key."""
-    names = {name for _, name in run.played.recorder.offered_at}
+    names = {name for _, name in run.played.writer.recorder.offered_at}
     for row in run.timeline:
         name = re.sub(r"#_?\d+$", "", row.key)
         if name in names and row.at_ms / 1000 >= run.played.started_at:
@@ -161,7 +163,7 @@ def _known_rows(run: Run) -> Iterator[tuple[TimelineRow, str]]:
 def _describe(run: Run, name: str, load: Load, at: float, step: float) -> Mapping[str, Any]:
     """Describe the load of a key in one column, as a row of a look; `at` is in seconds since the start."""
     offered = load.written + load.refused
-    began, is_hot = run.played.started_at, name == run.summary.hot_conversation
+    began, is_hot = run.played.started_at, name == run.played.hot_conversation
     closed_at = max((moment for moment in run.closes if moment <= began + at), default=None) if is_hot else None
     raises = [one for one in run.raises if one.seen_at <= began + at] if is_hot and closed_at is None else []
     shard_count = max((one.shard_count for one in raises), default=0)
@@ -171,14 +173,14 @@ def _describe(run: Run, name: str, load: Load, at: float, step: float) -> Mappin
         "throttled_share": round(load.refused / offered, 3) if offered else 0.0,
         "rcu_per_second": round(load.read / step, 1),
         "shard_count": shard_count,
-        "capacity_wcu_per_second": run.summary.hot_threshold_wcu * max(1, shard_count),
+        "capacity_wcu_per_second": run.figures["hot_threshold_wcu"] * max(1, shard_count),
         "closed_at": None if closed_at is None else _format(closed_at - began),
     }
 
 
 def _describe_hot(run: Run) -> Mapping[str, Any]:
     """Describe the route of the hot key, and what its keys took while it was hot."""
-    hot, name, began = run.played.hot, run.summary.hot_conversation, run.played.started_at
+    hot, name, began = run.played.hot, run.played.hot_conversation, run.played.started_at
     loads: defaultdict[str, Load] = defaultdict(Load)
     for row in run.timeline:
         if is_key_of(row.key, name) and hot.begins <= row.at_ms / 1000 < hot.ends:

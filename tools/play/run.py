@@ -16,22 +16,20 @@ from rich.console import Console
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from tools.play.browser import NoBrowserError, take_pictures
 from tools.play.client import Client, HttpApi, Recorder, browse, open_session, play, read_all
-from tools.play.cooling import CoolDown, Cooled, close_settings, close_times
+from tools.play.cooling import NOT_CLOSED, Cooled, close_settings, close_times, cool_down
 from tools.play.readers import ReadRush, count_origins, describe_rush
-from tools.play.report import Played, Run, build_report, remove_results
+from tools.play.report import Run, build_report, build_summary, remove_results
 from tools.play.scale import Scale
 from tools.play.stack import Stack, environment_options
 from tools.play.verdict import (
     Hot,
     Judgement,
-    Summary,
     count_busiest_second,
     count_taken_by_one_key,
     count_throttles,
     first_raise_after,
     judge,
     measure_machine,
-    summary_document,
 )
 from tools.play.watch import (
     Control,
@@ -67,20 +65,20 @@ class Variant:
     async def disturb(self, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
         """Break parts while the workload is played, and repair them before the closing reads."""
 
-    def judge(self, plan: Plan, run: Run) -> Judgement:
+    def judge(self, run: Run) -> Judgement:
         """Judge a run."""
-        closes = run.played.observations.closes.values()
+        played, plan = run.played, run.played.plan
         return judge(
-            summary=run.summary,
+            figures=run.figures,
             history=run.history,
             throttles=run.throttles,
             offered=len(plan.workload.offers),
             conversations=len(plan.workload.conversations),
-            unexpected=run.played.recorder.notes,
+            unexpected=played.writer.recorder.notes,
             kept_up=run.machine.kept_up,
-            busiest_second=count_busiest_second(run.timeline, plan.workload.hot_conversation),
+            busiest_second=count_busiest_second(run.timeline, played.hot_conversation),
             cools=plan.cools,
-            closes_in_heat=sum(seen_at < run.played.hot.ends for seen_at in closes),
+            closes_in_heat=sum(seen_at < played.hot.ends for seen_at in played.seen.closes.values()),
             collection=plan.application.collection,
             item=plan.application.item,
         )
@@ -180,7 +178,7 @@ async def demonstrate(plan: Plan, *, console: Console, now: Callable[[], float])
             played = await _perform(plan, ready, console=console, now=now)
             ending.cancel()
         console.print("everything was read; stopping the local run, then judging")
-    run, judgement = await asyncio.to_thread(_conclude, plan, played, seconds=now() - began)
+    run, judgement = await asyncio.to_thread(_conclude, played, seconds=now() - began)
     try:
         await take_pictures(plan.report_file)
     except (NoBrowserError, TimeoutError) as error:
@@ -188,7 +186,7 @@ async def demonstrate(plan: Plan, *, console: Console, now: Callable[[], float])
     return run, judgement
 
 
-async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> Played:
+async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> Playing:
     """Open the ways to a local run that serves, and play."""
     recorder, rng = plan.variant.recorder(), random.Random(plan.seed)
     async with (
@@ -199,13 +197,14 @@ async def _perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, no
         api = plan.application(writing, ready["api_url"])
         writer = Client(api=api, recorder=recorder, rng=rng, now=now)
         reader = replace(writer, api=plan.application(reading, ready["api_url"]), rng=random.Random(plan.seed + 1))
-        performance = _Performance(plan=plan, writer=writer, reader=reader, control=control, console=console, now=now)
-        return await performance.run()
+        playing = Playing(plan=plan, writer=writer, reader=reader, control=control, console=console, now=now)
+        await playing.run()
+        return playing
 
 
 @dataclass(slots=True, kw_only=True)
-class _Performance:
-    """Plays a workload on a local run that serves, and reads everything."""
+class Playing:
+    """A workload that is played on a local run which serves, and what is known of it; moments are Unix seconds."""
 
     plan: Plan
     writer: Client
@@ -215,131 +214,122 @@ class _Performance:
     now: Callable[[], float]
     phase: str = "playing"
     seen: Observations = field(default_factory=Observations)
+    cooled: Cooled = NOT_CLOSED
+    started_at: float = field(init=False)
+    rush: ReadRush = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Begin the clock."""
+        recorder, name = self.writer.recorder, self.hot_conversation
+        self.started_at = self.now()
+        self.rush = ReadRush(api=self.reader.api, recorder=recorder, conversation_id=name, now=self.now)
 
     @property
     def hot_conversation(self) -> str:
         """What becomes hot."""
         return self.plan.workload.hot_conversation
 
-    async def run(self) -> Played:
+    @property
+    def hot(self) -> Hot:
+        """When it is hot."""
+        workload = self.plan.workload
+        begins = self.started_at + workload.onset_seconds
+        return Hot(begins=begins, ends=self.started_at + workload.hot_end_seconds)
+
+    async def run(self) -> None:
         """Play each phase after the other."""
-        played, is_over = self._begin(), asyncio.Event()
+        plan, is_over = self.plan, asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._keep_showing(played, is_over))
-            await self._play(played)
-            if self.plan.read_rush_seconds:
+            tasks.create_task(self._keep_showing(is_over))
+            await self._play()
+            if plan.read_rush_seconds:
                 self.phase = "read rush"
-                per_second = READ_RUSH_PAGES_PER_SECOND_AND_CORE * self.plan.cores * self.plan.speed
-                await played.rush.last(self.plan.read_rush_seconds, per_second)
-            if self.plan.cools:
+                per_second = READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores * plan.speed
+                await self.rush.last(plan.read_rush_seconds, per_second)
+            if plan.cools:
                 self.phase = "cooling"
-                played.cooled = await self._cool()
+                self.cooled = await cool_down(self)
             self.phase = "reading"
-            await read_all(self.reader, self._by_length(), readers=CLOSING_READERS)
-            await self.plan.variant.read_more(self.reader)
+            # The longest read comes first.
+            names = sorted(plan.workload.conversations, key=lambda name: name != self.hot_conversation)
+            await read_all(self.reader, names, readers=CLOSING_READERS)
+            await plan.variant.read_more(self.reader)
             await look_at_parts(self.control, self.seen)
             is_over.set()
-        return played
 
-    def _begin(self) -> Played:
-        workload, recorder, now = self.plan.workload, self.writer.recorder, self.now()
-        return Played(
-            recorder=recorder,
-            observations=self.seen,
-            hot=Hot(begins=now + workload.onset_seconds, ends=now + workload.hot_end_seconds),
-            started_at=now,
-            rush=ReadRush(
-                api=self.reader.api, recorder=recorder, conversation_id=workload.hot_conversation, now=self.now
-            ),
-        )
-
-    async def _play(self, played: Played) -> None:
+    async def _play(self) -> None:
         """Write the workload, while visitors read, parts break and all is watched."""
         stopped, pause = asyncio.Event(), self.plan.visitor_pause_seconds
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(watch_parts(self.control, self.seen, stopped=stopped))
             watching = watch_route(self.control, self.hot_conversation, self.seen, now=self.now, stopped=stopped)
             tasks.create_task(watching)
-            tasks.create_task(self.plan.variant.disturb(self.control, self._say_since(played.started_at), stopped))
+            tasks.create_task(self.plan.variant.disturb(self.control, self._say, stopped))
             for _ in range(VISITORS):
                 tasks.create_task(browse(self.reader, self.plan.workload, pause_seconds=pause, stopped=stopped))
             await play(self.writer, self.plan.workload.offers)
             stopped.set()
 
-    async def _cool(self) -> Cooled:
-        cool_down = CoolDown(
-            writer=self.writer,
-            reader=self.reader,
-            conversation_id=self.hot_conversation,
-            control=self.control,
-            observations=self.seen,
-            now=self.now,
-            limit_wcu=self.plan.scale.partition_write_limit_wcu,
-        )
-        return await cool_down.run()
+    def _say(self, text: str) -> None:
+        self.console.print(f"{self.now() - self.started_at:6.1f} s  {text}", markup=False)
 
-    def _by_length(self) -> list[str]:
-        """List all conversations; the longest read comes first."""
-        return sorted(self.plan.workload.conversations, key=lambda name: name != self.hot_conversation)
-
-    def _say_since(self, started_at: float) -> Callable[[str], None]:
-        return lambda text: self.console.print(f"{self.now() - started_at:6.1f} s  {text}", markup=False)
-
-    async def _keep_showing(self, played: Played, is_over: asyncio.Event) -> None:
+    async def _keep_showing(self, is_over: asyncio.Event) -> None:
         """Show the figures now and then, as totals."""
-        counts, say = played.recorder.counts, self._say_since(played.started_at)
+        counts = self.writer.recorder.counts
         while not await stopped_within(is_over, LINE_SECONDS):
-            say(
+            self._say(
                 f"{self.phase:<9}  offered {counts.offered}  acknowledged {counts.acknowledged - counts.replays}  "
                 f"throttled {counts.throttled}  pages {counts.pages}  N {self.seen.shard_count}  "
                 f"environments {self.seen.most_environments}"
             )
 
 
-def _conclude(plan: Plan, played: Played, *, seconds: float) -> tuple[Run, Judgement]:
+def _conclude(played: Playing, *, seconds: float) -> tuple[Run, Judgement]:
     """Judge what was played and write summary and report."""
-    recorder, observations, hot, name = played.recorder, played.observations, played.hot, plan.workload.hot_conversation
-    raised = first_raise_after(observations.raises, hot.begins)
-    timeline = observations.timeline()
-    throttles = count_throttles(timeline, conversation_id=name, raised_at=raised.seen_at if raised else None, hot=hot)
-    closed_at, limit_wcu = played.cooled.closed_at, plan.scale.partition_write_limit_wcu
-    rush = played.rush.asked
-    origins = count_origins(plan.out_dir / "local", rush[0].began) if rush else Counter()
-    offered = [at for at, conversation_id in recorder.offered_at if conversation_id == name]
-    summary = Summary(
-        rejected=recorder.counts.rejected,
-        hot_conversation=name,
-        hot_threshold_wcu=plan.scale.settings()["hot_at_once_wcu"],
-        partition_limit_wcu=limit_wcu,
-        sampling_distance_wcu=plan.scale.settings()["sampling_distance_wcu"],
-        onset_to_raise_seconds=round(raised.seen_at - hot.begins, 3) if raised else None,
-        raises=len(observations.raises),
-        max_n=observations.shard_count,
-        throttled_before_raise=throttles.before_raise,
-        throttled_after_raise=throttles.after_raise,
-        environments=observations.most_environments,
-        duration_seconds=round(seconds, 1),
-        hot_offered=len(offered),
-        one_key_takes=count_taken_by_one_key(offered, limit_wcu),
-        seconds_until_closed=round(closed_at - hot.ends, 1) if closed_at else None,
-        keys_after_close=played.cooled.keys,
-        **describe_rush(rush, origins),
+    plan, recorder, seen, hot, name = (
+        played.plan,
+        played.writer.recorder,
+        played.seen,
+        played.hot,
+        played.hot_conversation,
     )
+    raised = first_raise_after(seen.raises, hot.begins)
+    timeline = seen.timeline()
+    throttles = count_throttles(timeline, conversation_id=name, raised_at=raised.seen_at if raised else None, hot=hot)
+    settings, limit_wcu = plan.scale.settings(), plan.scale.partition_write_limit_wcu
+    rush, closed_at = played.rush.asked, played.cooled.closed_at
+    offered = [at for at, conversation_id in recorder.offered_at if conversation_id == name]
+    figures = {
+        "rejected": recorder.counts.rejected,
+        "hot_conversation": name,
+        "hot_threshold_wcu": settings["hot_at_once_wcu"],
+        "partition_limit_wcu": limit_wcu,
+        "sampling_distance_wcu": settings["sampling_distance_wcu"],
+        "onset_to_raise_seconds": round(raised.seen_at - hot.begins, 3) if raised else None,
+        "raises": len(seen.raises),
+        "max_n": seen.shard_count,
+        "throttled_before_raise": throttles.before_raise,
+        "throttled_after_raise": throttles.after_raise,
+        "environments": seen.most_environments,
+        "duration_seconds": round(seconds, 1),
+        "hot_offered": len(offered),
+        # Of them, those that one partition key would have stored when they were offered.
+        "one_key_takes": count_taken_by_one_key(offered, limit_wcu),
+        "seconds_until_closed": round(closed_at - hot.ends, 1) if closed_at else None,
+        "keys_after_close": played.cooled.keys,
+        **describe_rush(rush, count_origins(plan.out_dir / "local", rush[0].began) if rush else Counter()),
+    }
     run = Run(
         played=played,
-        summary=summary,
+        figures=figures,
         history=recorder.judge(),
         throttles=throttles,
         machine=measure_machine(recorder.queued_seconds, recorder.late_seconds),
         timeline=timeline,
     )
-    judgement = plan.variant.judge(plan, run)
-    _write_down(plan, run, judgement)
-    return run, judgement
-
-
-def _write_down(plan: Plan, run: Run, judgement: Judgement) -> None:
+    judgement = plan.variant.judge(run)
     plan.out_dir.mkdir(parents=True, exist_ok=True)
-    document = {**summary_document(run.summary, run.history, judgement, run.machine), **plan.variant.facts()}
-    plan.summary_file.write_text(json.dumps(document, indent=2) + "\n")
-    plan.report_file.write_text(build_report(run, judgement, plan.application), encoding="utf-8")
+    summary = {**build_summary(run, judgement), **plan.variant.facts()}
+    plan.summary_file.write_text(json.dumps(summary, indent=2) + "\n")
+    plan.report_file.write_text(build_report(run, judgement), encoding="utf-8")
+    return run, judgement

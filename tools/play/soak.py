@@ -83,15 +83,15 @@ class Soak(Variant):
         """Inject faults."""
         await self.injector.run(control, say=say, stopped=stopped)
 
-    def judge(self, plan: Plan, run: Run) -> Judgement:
+    def judge(self, run: Run) -> Judgement:
         """Judge by the promise, the number of messages, and whether everything was tried."""
-        functions = run.played.observations.status.get("functions", {})
+        functions = run.played.seen.status.get("functions", {})
         self.spread = count_spread(row.key for row in run.timeline if row.writes)
         return self.conclude(
-            promise=promise_bars(run.history, run.played.recorder.notes),
+            promise=promise_bars(run.history, self.history.notes),
             acknowledged=run.history.acknowledged,
             kept_up=run.machine.kept_up,
-            rushes=sum(name.startswith(RUSH_PREFIX) for name in plan.workload.conversations),
+            rushes=sum(name.startswith(RUSH_PREFIX) for name in run.played.plan.workload.conversations),
             killed=sum(function.get("killed", 0) for function in functions.values()),
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any
 
@@ -11,13 +11,11 @@ from tools.figures import Bar, at_least, at_most, nearest_rank
 from tools.local.metering import SLOT_MS, PartitionModel, TimelineRow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from tools.history import Verdict
     from tools.play.watch import Raise
 
-HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "conversations", "reads")
-"""What `summary.json` has of a history's verdict."""
 LONG_QUEUE_SECONDS = 0.05
 LATE_SECONDS = 0.25
 MOST_BEHIND_SHARE = 0.05
@@ -75,37 +73,6 @@ class Machine:
         if self.kept_up:
             return f"The machine kept up: {figures}."
         return f"The machine could not keep up: {figures}. What depends on time is not judged: run it on a quiet one."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """The figures of one run, as `summary.json` has them beside those of its history and the verdict."""
-
-    rejected: int
-    hot_conversation: str
-    hot_threshold_wcu: float
-    partition_limit_wcu: float
-    sampling_distance_wcu: float
-    onset_to_raise_seconds: float | None
-    raises: int
-    max_n: int
-    throttled_before_raise: int
-    throttled_after_raise: int
-    environments: int
-    duration_seconds: float
-    hot_offered: int = 0
-    one_key_takes: int = 0
-    """Of `hot_offered`, those that one partition key would have stored when they were offered."""
-    seconds_until_closed: float | None = None
-    keys_after_close: int | None = None
-    rush_pages: int = 0
-    rush_refused: int = 0
-    rush_from_l1: int = 0
-    rush_from_redis: int = 0
-    rush_from_dynamodb: int = 0
-    rush_age_p50_ms: float | None = None
-    rush_age_p99_ms: float | None = None
-    rush_oldest_ms: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +152,7 @@ def count_taken_by_one_key(offered_at: Iterable[float], limit_wcu: float) -> int
 
 def judge(
     *,
-    summary: Summary,
+    figures: Mapping[str, Any],
     history: Verdict,
     throttles: Throttles,
     offered: int,
@@ -208,21 +175,21 @@ def judge(
     On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
     `busiest_second`. The promises are judged in any case, and so are closes while the heat lasted.
     """
-    partitions = ceil(busiest_second / summary.partition_limit_wcu)
+    partitions = ceil(busiest_second / figures["partition_limit_wcu"])
     least_n = LEAST_N if kept_up else min(LEAST_N, partitions if partitions > 1 else 0)
     acknowledged = min(LEAST_ACKNOWLEDGED, round(LEAST_ACKNOWLEDGED_SHARE * offered))
     first, last = throttles.in_first_second, throttles.in_last_third
     timed = [
         at_least(f"{item}s acknowledged", history.acknowledged, acknowledged, f"{item}s"),
-        at_most("onset to raise", summary.onset_to_raise_seconds, RAISED_WITHIN_SECONDS, "s"),
+        at_most("onset to raise", figures["onset_to_raise_seconds"], RAISED_WITHIN_SECONDS, "s"),
         at_most("throttles fall", last, first - 1, "in the last third of the heat, fewer than in its first second"),
     ]
     if cools:
-        timed.append(at_most("newest page of what has cooled", summary.keys_after_close or None, 1, "keys queried"))
+        timed.append(at_most("newest page of what has cooled", figures["keys_after_close"] or None, 1, "keys queried"))
     bars = [
         *promise_bars(history, unexpected, item=item),
         at_least(f"{collection}s", history.conversations, min(LEAST_CONVERSATIONS, conversations), f"{collection}s"),
-        at_least("largest N", summary.max_n, least_n, "shards"),
+        at_least("largest N", figures["max_n"], least_n, "shards"),
         at_most("not closed in the heat", closes_in_heat, 0, "closes"),
         *timed,
     ]
@@ -246,15 +213,3 @@ def promise_bars(history: Verdict, unexpected: Sequence[str], *, item: str = "me
         at_least(f"every {item} looked for", looked_for, history.acknowledged, "acknowledged"),
         at_most("no unexpected response", len(unexpected), 0, "responses"),
     ]
-
-
-def summary_document(summary: Summary, history: Verdict, judgement: Judgement, machine: Machine) -> dict[str, Any]:
-    """Build what `summary.json` holds."""
-    return {
-        **{name: getattr(history, name) for name in HISTORY_FIGURES},
-        **asdict(summary),
-        "verdict": judgement.verdict,
-        "not_judged": list(judgement.not_judged),
-        "machine_kept_up": machine.kept_up,
-        "machine": machine.describe(),
-    }
