@@ -26,7 +26,7 @@ from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import KEY_FORM, build_key
 from hotpartition_messages.message_ids import mint_message_id
-from tools.bench.measure import CPU_CONDITIONS, MICROSECONDS, Measured, cpu_seconds, interleave
+from tools.bench.measure import CPU_CONDITIONS, MICROSECONDS, Measured, Work, compare, cpu_seconds, interleave
 from tools.bench.setup import (
     BODY,
     HOT_CONVERSATION,
@@ -191,54 +191,39 @@ def measure_route(setup: Setup) -> Measured:
 
 CREATED = 201
 REQUESTS = 400
+LOAD = "1 KB of text, to a conversation of 16 shards; reports go to a real Redis"
 
 
-def write_function(folder: Path) -> Callable[[int], None]:
-    """Load a write function; what is returned writes a number of messages by it, and refuses to time one that fails."""
+def write_function(folder: Path) -> Work:
+    """Load a write function; what is returned writes a message by it, and refuses to time a write that fails."""
     handler = load_function(folder)
     event, context = write_event(HOT_CONVERSATION, BODY), Context()
 
-    def write(count: int) -> None:
-        for _ in range(count):
-            response = handler(event, context)
-            if response["statusCode"] != CREATED:
-                raise ValueError(f"the write ended with {response}")
+    def write(_: int) -> None:
+        response = handler(event, context)
+        if response["statusCode"] != CREATED:
+            raise ValueError(f"the write ended with {response}")
 
     return write
 
 
-def compare_writes(setup: Setup, rival_write: Callable[[int], None], *, rival: str, at_most: float) -> Measured:
+def _compare_writes(setup: Setup, rival: Work, rival_name: str, at_most: float) -> Measured:
     """Measure the CPU of a write by our whole function, against another way to write as many messages."""
-    prepare_hot_conversation(setup)
-    count = setup.count(REQUESTS)
-    our_write = write_function(LAMBDAS / "write_message")
-
-    def mean_us(write: Callable[[int], None]) -> float:
-        return cpu_seconds(lambda: write(count)) / count * MICROSECONDS
-
-    return Measured(
-        unit="us of CPU",
-        rival=rival,
-        samples=interleave(lambda: mean_us(our_write), lambda: mean_us(rival_write), setup.runs),
-        at_most={"ratio": at_most},
-        conditions=CPU_CONDITIONS
-        + f"; {count} writes a run of 1 KB of text, to a conversation of 16 shards; reports go to a real Redis",
-    )
+    ours, bars = write_function(LAMBDAS / "write_message"), {"ratio": at_most}
+    return compare(setup, ours, rival, setup.count(REQUESTS), rival_name=rival_name, at_most=bars, conditions=LOAD)
 
 
 def measure_write(setup: Setup) -> Measured:
     """Serve the same event by both functions."""
-    rival = "the same function with a bare put_item: tools/bench/rivals/write_message"
-    return compare_writes(setup, write_function(RIVALS / "write_message"), rival=rival, at_most=0.5)
+    prepare_hot_conversation(setup)
+    name = "the same function with a bare put_item: tools/bench/rivals/write_message"
+    return _compare_writes(setup, write_function(RIVALS / "write_message"), name, at_most=0.5)
 
 
 def measure_floor(setup: Setup) -> Measured:
     """Serve an event by our function; put the item that it makes by boto3."""
+    prepare_hot_conversation(setup)
     client = create_client(connections=1)
     item: Any = Message(HOT_CONVERSATION, "01HF7YAT00" + "0" * 16, "ann", BODY).to_item(HOT_CONVERSATION)
-
-    def put(count: int) -> None:
-        for _ in range(count):
-            client.put_item(TableName=TABLE, Item=item)
-
-    return compare_writes(setup, put, rival="a bare boto3 put_item of the same item", at_most=0.7)
+    name = "a bare boto3 put_item of the same item"
+    return _compare_writes(setup, lambda _: client.put_item(TableName=TABLE, Item=item), name, at_most=0.7)

@@ -19,6 +19,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from tools.bench.setup import Setup
 from tools.figures import at_least, at_most
 
 PACKAGES = ("aws-lambda-powertools", "awslambdaric", "boto3", "botocore", "pydantic", "pydynox", "redis", "urllib3")
@@ -100,6 +101,43 @@ def _spent(clock: Callable[[], float], work: Callable[[], object]) -> float:
     started = clock()
     work()
     return clock() - started
+
+
+Work = Callable[[int], object]
+"""Makes the call with this number."""
+
+
+def mean_of(
+    work: Work, count: int, *, spent: Callable[[Callable[[], object]], float] = cpu_seconds, unit: float = MICROSECONDS
+) -> Callable[[], float]:
+    """Build what measures a call: the mean of many, one after the other."""
+    return lambda: spent(lambda: [work(number) for number in range(count)]) / count * unit
+
+
+def compare(
+    setup: Setup,
+    ours: Work,
+    rival: Work,
+    count: int,
+    *,
+    rival_name: str,
+    at_most: Mapping[str, float],
+    conditions: str,
+    spent: Callable[[Callable[[], object]], float] = cpu_seconds,
+    unit: float = MICROSECONDS,
+    more: int = 1,
+) -> Measured:
+    """Measure the mean of so many calls on both sides; ours makes `more` times as many."""
+    our_mean = mean_of(ours, count * more, spent=spent, unit=unit)
+    rival_mean = mean_of(rival, count, spent=spent, unit=unit)
+    is_wall = spent is wall_seconds
+    return Measured(
+        unit=("ms" if unit == MILLISECONDS else "us") + ("" if is_wall else " of CPU"),
+        rival=rival_name,
+        samples=interleave(our_mean, rival_mean, setup.runs),
+        at_most=at_most,
+        conditions=f"{WALL_CONDITIONS if is_wall else CPU_CONDITIONS}; mean of {count} calls; {conditions}",
+    )
 
 
 def build_document(name: str, measured: Measured, machine: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,15 +1,14 @@
 """The rows of the newest page of 50, in time and in CPU, uncached and cached.
 
-Stored conversations are the same messages sharded over N, and in one piece for the rival.
+Stored conversations are the same messages sharded over 16, and in one piece for the rival.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -29,18 +28,11 @@ from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
-from tools.bench.measure import (
-    CPU_CONDITIONS,
-    MILLISECONDS,
-    WALL_CONDITIONS,
-    Measured,
-    cpu_seconds,
-    interleave,
-    wall_seconds,
-)
+from tools.bench.measure import MILLISECONDS, Measured, compare, wall_seconds
 from tools.bench.setup import TABLE, Setup
 
 CONVERSATIONS = 24
+SHARDS = 16
 SERVICE_MS = 5.0
 PAGE = 50
 BODY_CHARACTERS = 200
@@ -51,48 +43,43 @@ OLD_MESSAGES = 100
 SPACING_MS = 20
 SOURCES_THREADS = 16
 
-
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """One conversation, stored sharded under `sharded_id` and in one piece under `plain_id`."""
-
-    sharded_id: str
-    plain_id: str
-    shard_count: int
-    newest_ids: tuple[str, ...]
+Stored = Mapping[str, Sequence[str]]
+"""The ids of the newest messages of each conversation."""
+ReadPage = Callable[[str], list[str]]
+"""Reads the newest page of a conversation, and returns its ids."""
 
 
-def store_conversations(setup: Setup, count: int, shard_count: int, *, with_plain: bool = False) -> list[Conversation]:
-    """Store conversations whose messages fell onto the shards differently; their routes are in Redis as well.
+def plain_name(conversation_id: str) -> str:
+    """Name a conversation's copy in one piece."""
+    return f"{conversation_id}-plain"
 
-    The rival's copy in one piece is stored on demand.
-    """
-    random = Random(shard_count)
-    stored: list[Conversation] = []
+
+def store_conversations(setup: Setup) -> Stored:
+    """Store conversations whose messages fell onto the shards differently, their routes, and their copies."""
+    random = Random(SHARDS)
+    stored: dict[str, Sequence[str]] = {}
     with Redis(port=setup.redis_port) as redis:
-        for index in range(count):
-            conversation = f"n{shard_count}-{index}"
+        for name in (f"n{SHARDS}-{index}" for index in range(CONVERSATIONS)):
             newest_ms = time.time_ns() // 1_000_000
-            since_ms = newest_ms - shard_count * MESSAGES_PER_SHARD * SPACING_MS
-            generation = Generation(since_ms=since_ms, shard_count=shard_count)
+            since_ms = newest_ms - SHARDS * MESSAGES_PER_SHARD * SPACING_MS
+            generation = Generation(since_ms=since_ms, shard_count=SHARDS)
             ids = [
                 mint_message_id(newest_ms - age * SPACING_MS, random.getrandbits)
-                for age in range(shard_count * MESSAGES_PER_SHARD + OLD_MESSAGES)
+                for age in range(SHARDS * MESSAGES_PER_SHARD + OLD_MESSAGES)
             ]
-            setup.load(_items(conversation, ids, generation))
-            if with_plain:
-                plain = f"{conversation}-plain"
-                setup.load(Message(plain, i, "ann", _body(i)).to_item(plain) for i in ids[: 2 * PAGE])
-            redis.sadd(route_key(TABLE, conversation), generation.encode())
-            stored.append(Conversation(conversation, f"{conversation}-plain", shard_count, tuple(ids[:PAGE])))
+            setup.load(_items(name, ids, generation))
+            redis.sadd(route_key(TABLE, name), generation.encode())
+            stored[name] = ids[:PAGE]
     return stored
 
 
 def _items(conversation_id: str, ids: list[str], generation: Generation) -> Iterator[dict[str, Any]]:
-    route = Route(frozenset({generation}))
+    route, plain = Route(frozenset({generation})), plain_name(conversation_id)
     for message_id in ids:
         placement = choose_placement(route, build_key(conversation_id, message_id), KEY_FORM)
         yield dict(Message(conversation_id, message_id, "ann", _body(message_id)).to_item(placement.partition_key))
+    for message_id in ids[: 2 * PAGE]:
+        yield dict(Message(plain, message_id, "ann", _body(message_id)).to_item(plain))
     yield {
         "pk": {"S": conversation_id},
         "sk": {"S": ROUTING_SORT_KEY},
@@ -120,113 +107,86 @@ def query_newest(client: Any, partition_key: str) -> list[dict[str, Any]]:
     return items
 
 
-def read_all_shards(client: Any, executor: Executor, conversation: Conversation) -> list[str]:
-    """Read the newest messages the way the sources show: the whole page from each shard, at the same time; sort; cut.
-
-    Kinder to them than their own code: the threads are kept, and the low-level client spares their type conversion.
-    """
-    keys = [KEY_FORM.shard_key(conversation.sharded_id, index) for index in range(conversation.shard_count)]
-    items = [item for response in executor.map(lambda key: query_newest(client, key), keys) for item in response]
-    items.sort(key=lambda item: item["sk"]["S"], reverse=True)
-    return [item["message_id"]["S"] for item in items[:PAGE]]
-
-
-ReadPage = Callable[[Conversation], list[str]]
-
-
 def our_reader(telemetry: Telemetry | None = None, **settings: object) -> ReadPage:
     """Wire the read job up as the function does, and read pages by it; some settings may be others."""
     reader = open_reader(os.environ, telemetry or LoggedTelemetry(), **settings)
 
-    def read(conversation: Conversation) -> list[str]:
-        page = reader.read_page(PageRequest(conversation.sharded_id, limit=PAGE))
+    def read(conversation_id: str) -> list[str]:
+        page = reader.read_page(PageRequest(conversation_id, limit=PAGE))
         return [message.message_id for message in page.messages]
 
     return read
 
 
 def sources_reader() -> ReadPage:
-    """Read pages the way the sources show."""
-    # With the same limits and retries as ours, so that only the work differs.
-    client = create_client(connections=SOURCES_THREADS)
-    executor = ThreadPoolExecutor(SOURCES_THREADS)
-    return lambda conversation: read_all_shards(client, executor, conversation)
+    """Read pages the way the sources show: the whole page from each shard, at the same time; sort; cut.
+
+    Kinder to them than their own code: the threads are kept, and the low-level client spares their type conversion. It
+    has the same limits and retries as ours, so that only the work differs.
+    """
+    client, executor = create_client(connections=SOURCES_THREADS), ThreadPoolExecutor(SOURCES_THREADS)
+
+    def read(conversation_id: str) -> list[str]:
+        keys = [KEY_FORM.shard_key(conversation_id, index) for index in range(SHARDS)]
+        items = [item for response in executor.map(lambda key: query_newest(client, key), keys) for item in response]
+        items.sort(key=lambda item: item["sk"]["S"], reverse=True)
+        return [item["message_id"]["S"] for item in items[:PAGE]]
+
+    return read
 
 
-def check_reader(read: ReadPage, conversations: Sequence[Conversation]) -> None:
-    """Refuse to time a reader that gets a page wrong; connections are open and routes cached afterwards.
+def compare_reads(
+    setup: Setup, stored: Stored, ours: ReadPage, theirs: Callable[[str], object], rounds: int, **more: Any
+) -> Measured:
+    """Measure a page in the mean in both ways, each conversation in turn; `more` is what `compare` is given."""
+    names = list(stored)
+    return compare(
+        setup,
+        lambda number: ours(names[number % len(names)]),
+        lambda number: theirs(names[number % len(names)]),
+        len(names) * setup.count(rounds),
+        unit=MILLISECONDS,
+        conditions=f"every response of DynamoDB takes {SERVICE_MS:g} ms; pages in {len(names)} conversations",
+        **more,
+    )
+
+
+def _prepare(setup: Setup, stored: Stored, *readers: ReadPage) -> None:
+    """Slow DynamoDB down, and refuse to time a reader that gets a page wrong: routes are cached afterwards.
 
     Raises:
         ValueError: it does.
     """
-    for conversation in conversations:
-        if tuple(read(conversation)) != conversation.newest_ids:
-            raise ValueError(f"{conversation.sharded_id} was not read as it was stored")
-
-
-def compare_reads(
-    setup: Setup,
-    ours: ReadPage,
-    theirs: Callable[[Conversation], object],
-    conversations: Sequence[Conversation],
-    *,
-    rounds: int,
-    rival: str,
-    at_most: float,
-    clock: Callable[[Callable[[], object]], float] = cpu_seconds,
-    more: int = 1,
-) -> Measured:
-    """Measure a page in the mean in both ways, each conversation in turn; ours reads `more` times as many pages."""
-    in_turn = [*conversations] * setup.count(rounds)
-
-    def mean_ms(read: Callable[[Conversation], object], pages: Sequence[Conversation]) -> float:
-        return clock(lambda: [read(each) for each in pages]) / len(pages) * MILLISECONDS
-
-    return Measured(
-        unit="ms" if clock is wall_seconds else "ms of CPU",
-        rival=rival,
-        samples=interleave(lambda: mean_ms(ours, in_turn * more), lambda: mean_ms(theirs, in_turn), setup.runs),
-        at_most={"ratio": at_most},
-        conditions=(WALL_CONDITIONS if clock is wall_seconds else CPU_CONDITIONS)
-        + f"; every response of DynamoDB takes {SERVICE_MS:g} ms; "
-        f"mean of {len(in_turn)} pages in {len(conversations)} conversations",
-    )
+    setup.control("Configure", delay_ms=SERVICE_MS)
+    for read in readers:
+        for name, newest_ids in stored.items():
+            if read(name) != newest_ids:
+                raise ValueError(f"{name} was not read as it was stored")
 
 
 def measure_time(setup: Setup) -> Measured:
     """Compare with one query of an unsharded conversation. Now and then a page takes a second round."""
-    conversations = store_conversations(setup, CONVERSATIONS, 16, with_plain=True)
-    setup.control("Configure", delay_ms=SERVICE_MS)
-    read, client = our_reader(), create_client(connections=1)
-    check_reader(read, conversations)
+    stored, ours, client = store_conversations(setup), our_reader(), create_client(connections=1)
+    _prepare(setup, stored, ours)
+    rival = "one boto3 query of 50, unsharded, alone"
     return compare_reads(
         setup,
-        read,
-        lambda conversation: query_newest(client, conversation.plain_id),
-        conversations,
+        stored,
+        ours,
+        lambda name: query_newest(client, plain_name(name)),
         rounds=4,
-        clock=wall_seconds,
-        rival="one boto3 query of 50, unsharded, alone",
-        at_most=1.5,
+        spent=wall_seconds,
+        rival_name=rival,
+        at_most={"ratio": 1.5},
     )
 
 
 def measure_cpu(setup: Setup) -> Measured:
     """Compare with the sources' reader."""
-    conversations = store_conversations(setup, CONVERSATIONS, 16)
-    setup.control("Configure", delay_ms=SERVICE_MS)
-    ours, rival = our_reader(), sources_reader()
-    for read in (ours, rival):
-        check_reader(read, conversations)
-    return compare_reads(
-        setup,
-        ours,
-        rival,
-        conversations,
-        rounds=2,
-        rival="16 boto3 queries of 50 on 16 threads, sorted",
-        at_most=0.08,
-    )
+    stored, ours, rival = store_conversations(setup), our_reader(), sources_reader()
+    _prepare(setup, stored, ours, rival)
+    name = "16 boto3 queries of 50 on 16 threads, sorted"
+    return compare_reads(setup, stored, ours, rival, rounds=2, rival_name=name, at_most={"ratio": 0.08})
 
 
 LASTING = {"page_ttl_seconds": 60.0, "page_staleness_seconds": 600.0}
@@ -268,25 +228,16 @@ def measure_redis(setup: Setup) -> Measured:
 
 def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float) -> Measured:
     """Compare a cached page with that of `read-16`; refuse to time pages that mostly come from elsewhere."""
-    conversations = store_conversations(setup, CONVERSATIONS, 16)
+    stored, origins = store_conversations(setup), Origins()
     with Redis(port=setup.redis_port) as redis:
-        for conversation in conversations:
-            redis.set(read_hot_key(TABLE, conversation.sharded_id), PAGE_COPIES)
-    setup.control("Configure", delay_ms=SERVICE_MS)
-    origins = Origins()
+        for name in stored:
+            redis.set(read_hot_key(TABLE, name), PAGE_COPIES)
     cached, uncached = our_reader(origins, **LASTING), our_reader(page_cache=False)
-    for read in (cached, uncached):
-        check_reader(read, conversations)
+    _prepare(setup, stored, cached, uncached)
     origins.counts.clear()
+    rival = "the same page uncached, as in read-16"
     measured = compare_reads(
-        setup,
-        cached,
-        uncached,
-        conversations,
-        rounds=4,
-        more=10,
-        rival="the same page uncached, as in read-16",
-        at_most=at_most,
+        setup, stored, cached, uncached, rounds=4, more=10, rival_name=rival, at_most={"ratio": at_most}
     )
     origins.require(origin)
     return measured

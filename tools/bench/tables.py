@@ -6,7 +6,7 @@ The row's own figure is the CPU of one call with responses at once; a detail is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -21,15 +21,7 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ReadCache, ShardedTable, adaptive, curl, fixed
-from tools.bench.measure import (
-    CPU_CONDITIONS,
-    MICROSECONDS,
-    Measured,
-    cpu_seconds,
-    interleave,
-    ratios,
-    wall_seconds,
-)
+from tools.bench.measure import Measured, Work, compare, interleave, mean_of, ratios, wall_seconds
 from tools.bench.pages import Origins
 from tools.bench.setup import BODY, TABLE, Setup
 
@@ -42,9 +34,6 @@ STORED = 400
 SLOW_MS = 5.0
 SLOW_WALL = f"wall, 1 thread, {SLOW_MS:g} ms"
 OF_QUERIES = "of its queries by boto3"
-
-Work = Callable[[int], object]
-"""Makes the call with this number."""
 
 
 def open_table(setup: Setup) -> Any:
@@ -63,29 +52,24 @@ def open_table(setup: Setup) -> Any:
     return table
 
 
-def compare(
+def compare_calls(
     setup: Setup, ours: Work, rival: Work, calls: int, at_most: Mapping[str, float], conditions: str
 ) -> Measured:
     """Measure a call of `ShardedTable` against boto3's `Table`."""
     count = setup.count(calls)
     setup.control("Configure", delay_ms=0.0)
-    samples = interleave(_mean(ours, count), _mean(rival, count), setup.runs)
-    setup.control("Configure", delay_ms=SLOW_MS)
-    few = max(1, count // 10)
-    slow = interleave(_mean(ours, few, wall_seconds), _mean(rival, few, wall_seconds), setup.runs)
-    return Measured(
-        unit="us of CPU",
-        rival="boto3's Table, with the same configuration",
-        samples=samples,
+    measured = compare(
+        setup,
+        ours,
+        rival,
+        count,
+        rival_name="boto3's Table, with the same configuration",
         at_most=at_most,
-        conditions=f"{CPU_CONDITIONS}; mean of {count} calls. {conditions}. The detail is a ratio to boto3's Table",
-        details={SLOW_WALL: median(ratios(slow))},
+        conditions=f"{conditions}. The detail is a ratio to boto3's Table",
     )
-
-
-def _mean(work: Work, count: int, spent: Callable[[Callable[[], object]], float] = cpu_seconds) -> Callable[[], float]:
-    """Return what measures a call in us: many of them, one after the other."""
-    return lambda: spent(lambda: [work(number) for number in range(count)]) / count * MICROSECONDS
+    setup.control("Configure", delay_ms=SLOW_MS)
+    slow, slow_rival = (mean_of(work, max(1, count // 10), spent=wall_seconds) for work in (ours, rival))
+    return replace(measured, details={SLOW_WALL: median(ratios(interleave(slow, slow_rival, setup.runs)))})
 
 
 def _put(table: Any, prefix: str) -> Work:
@@ -95,7 +79,7 @@ def _put(table: Any, prefix: str) -> Work:
 def _compare_puts(setup: Setup, at_most: float, conditions: str, **options: Any) -> Measured:
     plain = open_table(setup)
     ours, rival = _put(ShardedTable(plain, **options), "a"), _put(plain, "b")
-    return compare(setup, ours, rival, PUTS, {"ratio": at_most}, f"Puts of 1 KB; {conditions}")
+    return compare_calls(setup, ours, rival, PUTS, {"ratio": at_most}, f"Puts of 1 KB; {conditions}")
 
 
 def measure_put(setup: Setup) -> Measured:
@@ -121,7 +105,7 @@ def measure_update(setup: Setup) -> Measured:
 
     sharded = ShardedTable(plain, shards=fixed(SHARDS, only_shards=True))
     at_most, conditions = {"ratio": 1.4}, "Updates; fixed(8, only_shards=True)"
-    return compare(setup, update(sharded), update(plain), PUTS, at_most, conditions)
+    return compare_calls(setup, update(sharded), update(plain), PUTS, at_most, conditions)
 
 
 def _compare_items(setup: Setup, at_most: float, origin: MetricName, **options: Any) -> Measured:
@@ -138,7 +122,9 @@ def _compare_items(setup: Setup, at_most: float, origin: MetricName, **options: 
     if [ours(number) for number in range(ITEMS)] != [rival(number) for number in range(ITEMS)]:
         raise ValueError("an item was not read as it was stored")
     origins.counts.clear()
-    measured = compare(setup, ours, rival, PUTS, {"ratio": at_most}, f"{ITEMS} items in turn, read with cache=True")
+    measured = compare_calls(
+        setup, ours, rival, PUTS, {"ratio": at_most}, f"{ITEMS} items in turn, read with cache=True"
+    )
     origins.require(origin)
     return measured
 
@@ -176,14 +162,14 @@ def _compare_pages(setup: Setup, at_most: Mapping[str, float], **options: Any) -
     if not read(sharded, "spread") == read(plain, "whole") == PAGE:
         raise ValueError(f"a page should have {PAGE} items")
     ours, rival = partial(read, sharded, "spread"), partial(read, plain, "whole")
-    measured = compare(
+    measured = compare_calls(
         setup, lambda _: ours(), lambda _: rival(), PAGES, at_most, f"The newest {PAGE} items of fixed({SHARDS})"
     )
     setup.control("Configure", delay_ms=0.0)
     with ThreadPoolExecutor(len(keys)) as pool:
         count = setup.count(PAGES)
-        queries = _mean(lambda _: list(pool.map(lambda key: read(plain, key, each), keys)), count)
-        samples = interleave(_mean(lambda _: ours(), count), queries, setup.runs)
+        queries = mean_of(lambda _: list(pool.map(lambda key: read(plain, key, each), keys)), count)
+        samples = interleave(mean_of(lambda _: ours(), count), queries, setup.runs)
     return replace(measured, details={**measured.details, OF_QUERIES: median(ratios(samples))})
 
 
