@@ -17,7 +17,7 @@ import redis
 
 from hotpartition_cli.main import run
 from stack import SETTINGS, SLOWLY, Stack, running_stack
-from tools.local.synthesis import synthesize
+from tools.local.template import synthesize
 from tools.play.stack import environment_options
 
 FUNCTIONS = 4

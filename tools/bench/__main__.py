@@ -19,8 +19,7 @@ from rich.console import Console
 
 from tools.bench.measure import Measured, build_document, describe_machine, is_missed, print_table
 from tools.bench.setup import ROOT, Setup, function_environment
-from tools.local.errors import LocalRunError
-from tools.local.processes import free_port, is_listening, kill, start_process
+from tools.local.processes import LocalRunError, free_port, is_listening, kill, start_process
 from tools.local.redis_server import RedisServer, find_binary
 
 ROWS = {

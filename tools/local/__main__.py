@@ -7,7 +7,7 @@ import signal
 import sys
 
 from tools.local.config import LocalConfig, parse_arguments
-from tools.local.errors import LocalRunError
+from tools.local.processes import LocalRunError
 from tools.local.run import LocalRun
 
 

@@ -9,8 +9,8 @@ from typing import Any
 from aiohttp import web
 
 from tools.local.dynamodb_process import DynamoDB
-from tools.local.errors import LocalRunError
 from tools.local.pool import FunctionPool, ThrottledInvocationError
+from tools.local.processes import LocalRunError
 from tools.local.redis_nodes import RedisNodes
 
 _ORDERS = {

@@ -12,8 +12,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from tools.local.errors import LocalRunError, log_tail
-from tools.local.processes import free_port, is_listening, kill, start_process
+from tools.local.processes import LocalRunError, free_port, is_listening, kill, log_tail, start_process
 
 _ROOT = Path(__file__).resolve().parents[2]
 _START_SECONDS = 120.0

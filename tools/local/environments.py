@@ -14,9 +14,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from tools.local.errors import LocalRunError
 from tools.local.events import REGION
-from tools.local.processes import kill, send_signal, start_process
+from tools.local.processes import LocalRunError, kill, send_signal, start_process
 from tools.local.runtime_api import Invocation, Outcome, RuntimeApi, error_payload
 from tools.local.template import FunctionSpec
 

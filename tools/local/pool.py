@@ -10,7 +10,7 @@ from collections import deque
 from dataclasses import asdict, dataclass, field
 
 from tools.local.environments import ExecutionEnvironment, Launcher, State
-from tools.local.errors import LocalRunError, log_tail
+from tools.local.processes import LocalRunError, log_tail
 from tools.local.runtime_api import Invocation, Outcome, error_payload
 
 

@@ -14,14 +14,25 @@ from pathlib import Path
 from random import SystemRandom
 from typing import IO, Any
 
-from tools.local.errors import LocalRunError
-
+_TAIL_LINES = 15
 _PR_SET_PDEATHSIG = 1
 _PORTS = range(20_000, 32_768)
 """Below those that Linux and macOS give to outgoing connections."""
 _random = SystemRandom()  # tests seed the usual one alike in all their processes
 _POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+class LocalRunError(Exception):
+    """Something the local run needs is missing, taken or broken. The message is the line that the person reads."""
+
+
+def log_tail(path: Path) -> str:
+    """Return a log's last lines, indented, to stand below an error's line."""
+    if not path.exists():
+        return ""
+    lines = path.read_text(errors="replace").splitlines()[-_TAIL_LINES:]
+    return "".join(f"\n    {line}" for line in lines if line.strip())
 
 
 def build_death_signal(libc: Any, parent: int) -> Callable[[], None] | None:

@@ -19,8 +19,7 @@ from typing import Any, Literal
 import trustme
 
 from hotpartition.redis.cluster import ACCESS
-from tools.local.errors import LocalRunError
-from tools.local.processes import free_port, wait_until
+from tools.local.processes import LocalRunError, free_port, wait_until
 from tools.local.redis_server import Access, RedisServer
 
 FUNCTIONS_USER = "hotpartition"

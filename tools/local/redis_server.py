@@ -13,8 +13,7 @@ from pathlib import Path
 from redis.asyncio.connection import Connection
 from redis.exceptions import RedisError, ResponseError
 
-from tools.local.errors import LocalRunError, log_tail
-from tools.local.processes import free_port, kill, send_signal, start_process, wait_until
+from tools.local.processes import LocalRunError, free_port, kill, log_tail, send_signal, start_process, wait_until
 
 BINARY_VARIABLE = "HOTPARTITION_REDIS_SERVER"
 _BINARIES = ("valkey-server", "redis-server")

@@ -26,15 +26,13 @@ from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_process import DynamoDB, creation_request
 from tools.local.environments import Launcher, check_runtime, install_runtime
-from tools.local.errors import LocalRunError
 from tools.local.gateway import Gateway
 from tools.local.pool import FunctionPool
-from tools.local.processes import free_port
+from tools.local.processes import LocalRunError, free_port
 from tools.local.redis_nodes import RedisNodes
 from tools.local.redis_server import find_binary
 from tools.local.schedule import Scheduler
-from tools.local.synthesis import synthesize
-from tools.local.template import LOOPBACK, Endpoints, FunctionSpec, Stack, read_assembly, read_stack
+from tools.local.template import LOOPBACK, Endpoints, FunctionSpec, Stack, read_stack, synthesize
 
 MESSAGES = "POST /conversations/{conversation_id}/messages"
 
@@ -108,7 +106,7 @@ class LocalRun:
                 options=self.config.options,
             )
         endpoints = Endpoints(free_port(), self.api_url)
-        self._stack = read_stack(read_assembly(assembly_dir), endpoints)
+        self._stack = read_stack(assembly_dir, endpoints)
         self._journals = find_journals(self._stack.functions)
         for warning in self._stack.warnings:
             self._say(f"warning: {warning}")

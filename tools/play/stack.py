@@ -10,8 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from tools.local.errors import LocalRunError
-from tools.local.processes import kill, send_signal, start_process
+from tools.local.processes import LocalRunError, kill, send_signal, start_process
 
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
