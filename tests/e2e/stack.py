@@ -24,8 +24,8 @@ import urllib3
 from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
 from tools.history import Order, Read
-from tools.local.logs import read_log
 from tools.play.client import Client, HttpApi, Mint, Recorder, open_session, play
+from tools.play.readers import read_log
 from tools.play.stack import Stack as LocalRun
 from tools.play.stack import environment_options
 from tools.play.verdict import count_busiest_second

@@ -32,8 +32,7 @@ from support.fakes import FakeTelemetry
 from support.loop import Loop
 from support.redis_process import report_sink
 from tools.local.processes import free_port
-from tools.local.redis_nodes import FUNCTIONS_USER, RedisNodes, write_secret
-from tools.local.redis_server import find_binary
+from tools.local.redis import FUNCTIONS_USER, RedisNodes, find_binary, write_secret
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,7 @@ import pytest
 
 from support.loop import Loop
 from support.tables import define_table
-from tools.local.environments import Launcher, install_runtime
-from tools.local.pool import FunctionPool
+from tools.local.functions import FunctionPool, Launcher, install_runtime
 from tools.local.template import FunctionSpec
 
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"

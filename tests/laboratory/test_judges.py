@@ -14,8 +14,7 @@ from tools.local.metering import TimelineRow
 from tools.play import detect, read, soak
 from tools.play.client import Recorder
 from tools.play.detect import Heat
-from tools.play.devices import DEVICES, HOT_SITE
-from tools.play.example import EveryView
+from tools.play.example import DEVICES, HOT_SITE, EveryView
 from tools.play.faults import KINDS, FaultInjector
 from tools.play.readers import Asked, ReadRush
 from tools.play.scale import choose_scale

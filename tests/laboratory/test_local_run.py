@@ -13,7 +13,7 @@ import pytest
 import urllib3
 
 from tools.local.events import HttpRequest, Route, build_http_event
-from tools.local.pool import ThrottledInvocationError
+from tools.local.functions import ThrottledInvocationError
 
 pytestmark = pytest.mark.slow
 

@@ -14,7 +14,7 @@ from hotpartition.redis.cluster import RedisConnection
 from hotpartition.redis.report_streams import RedisReportSink
 from support.fakes import InlineBackground
 from tools.local.processes import free_port
-from tools.local.redis_server import RedisServer, find_binary
+from tools.local.redis import RedisServer, find_binary
 
 
 def report_sink(connection: RedisConnection, table_name: str, partitions: int, **options: Any) -> RedisReportSink:

@@ -20,7 +20,7 @@ from rich.console import Console
 from tools.bench.measure import Measured, build_document, describe_machine, is_missed, print_table
 from tools.bench.setup import ROOT, Setup, function_environment
 from tools.local.processes import LocalRunError, free_port, is_listening, kill, start_process
-from tools.local.redis_server import RedisServer, find_binary
+from tools.local.redis import RedisServer, find_binary
 
 ROWS = {
     "record": "calls.measure_record",

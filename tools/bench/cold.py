@@ -34,8 +34,7 @@ from tools.bench.setup import (
     prepare_hot_conversation,
     write_event,
 )
-from tools.local.environments import Launcher, install_runtime
-from tools.local.pool import FunctionPool
+from tools.local.functions import FunctionPool, Launcher, install_runtime
 from tools.local.runtime_api import Outcome
 from tools.local.template import FunctionSpec
 

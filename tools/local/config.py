@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hotpartition_cdk.options import list_mistakes
 from tools.limits import PARTITION_RCU, PARTITION_WCU
-from tools.local.redis_nodes import RedisForm
+from tools.local.redis import RedisForm
 
 OPERATIONS_FUNCTION = "operate"
 """The service of a table's operations function. It is started when it is asked for the first time."""

@@ -9,9 +9,9 @@ from typing import Any
 from aiohttp import web
 
 from tools.local.dynamodb_process import DynamoDB
-from tools.local.pool import FunctionPool, ThrottledInvocationError
+from tools.local.functions import FunctionPool, ThrottledInvocationError
 from tools.local.processes import LocalRunError
-from tools.local.redis_nodes import RedisNodes
+from tools.local.redis import RedisNodes
 
 _ORDERS = {
     "kill": "kill",

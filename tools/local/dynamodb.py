@@ -37,7 +37,20 @@ from hotpartition.core.capacity import Item, item_size_bytes, read_units
 from tools.limits import Demand, Kind, Throttle
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.local.events import ACCOUNT, REGION
-from tools.local.faults import FaultPolicy, FaultRule, FaultRuleError, build_refusal, parse_rules
+from tools.local.faults import (
+    CORAL,
+    VALIDATE,
+    FaultPolicy,
+    FaultRule,
+    FaultRuleError,
+    ServiceError,
+    build_refusal,
+    cancelled,
+    parse_rules,
+    service_error,
+    throttling_error,
+    token_error,
+)
 from tools.local.metering import (
     Meter,
     PartitionModel,
@@ -48,15 +61,6 @@ from tools.local.metering import (
     queried_key,
     reads_everything,
     sizing_request,
-)
-from tools.local.service_errors import (
-    CORAL,
-    VALIDATE,
-    ServiceError,
-    cancelled,
-    service_error,
-    throttling_error,
-    token_error,
 )
 
 Request = dict[str, Any]

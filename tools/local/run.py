@@ -25,13 +25,10 @@ from hotpartition_cli.heat import Heat, Server
 from tools.local.config import OPERATIONS_FUNCTION, LocalConfig
 from tools.local.control import Control
 from tools.local.dynamodb_process import DynamoDB, creation_request
-from tools.local.environments import Launcher, check_runtime, install_runtime
-from tools.local.gateway import Gateway
-from tools.local.pool import FunctionPool
+from tools.local.functions import FunctionPool, Launcher, check_runtime, install_runtime
+from tools.local.gateway import Gateway, Scheduler
 from tools.local.processes import LocalRunError, free_port
-from tools.local.redis_nodes import RedisNodes
-from tools.local.redis_server import find_binary
-from tools.local.schedule import Scheduler
+from tools.local.redis import RedisNodes, find_binary
 from tools.local.template import LOOPBACK, Endpoints, FunctionSpec, Stack, read_stack, synthesize
 
 MESSAGES = "POST /conversations/{conversation_id}/messages"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -16,7 +17,6 @@ from hotpartition.core.metrics import MetricName
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import nearest_rank
 from tools.history import Page, join_pages
-from tools.local.logs import read_log
 from tools.play.client import NO_RESPONSE, OK, REFUSED, HttpApi, Recorder, Response, seen_in
 
 PATIENCE_SECONDS = 4.0
@@ -175,3 +175,20 @@ def count_origins(work_dir: Path, since: float) -> Counter[str]:
         if "_aws" in counted and counted["_aws"]["Timestamp"] / 1000 >= since:
             counts.update({name: int(sum(counted.get(metric, ()))) for name, metric in ORIGINS.items()})
     return counts
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects in the log of a function.
+
+    Its environments share the file, and write a line's end apart from the line: one line may hold several objects.
+    """
+    for line in path.read_text(errors="replace").splitlines():
+        at = line.find("{")
+        while at >= 0:
+            try:
+                found, end = json.JSONDecoder().raw_decode(line, at)
+            except json.JSONDecodeError:
+                end = at + 1
+            else:
+                yield found
+            at = line.find("{", end)
