@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -53,13 +52,15 @@ def compare(combination: Combination | None, engine: str, calls: int, seed: int)
     is_curl = combination is not None and combination.is_curl
     with open_engine(engine, over_http=is_curl) as resource, ExitStack() as stack:
         reference = stack.enter_context(open_engine("moto")) if is_world else resource
-        play = compare_own if combination is None else partial(run_machine, combination)
+        options: Any = {"examples": EXAMPLES_AT_ONCE, "counter": counter, "reference": reference}
         number = 0
         while counter.total() < calls and difference is None:
             number += 1
-            options: Any = {"examples": EXAMPLES_AT_ONCE, "counter": counter, "seed": 1_000 * seed + number}
             try:
-                play(resource, reference=reference, **options)
+                if combination is None:
+                    compare_own(counter, 1_000 * seed + number)
+                else:
+                    run_machine(combination, resource, seed=1_000 * seed + number, **options)
             except DifferenceError as error:
                 difference = "\n".join([str(error), *getattr(error, "__notes__", ())])
     name = OWN if combination is None else combination.name
