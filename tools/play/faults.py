@@ -1,11 +1,7 @@
 """The faults that the local run offers, as a table, and what makes them happen in an order from a seed.
 
 A new kind of fault is one entry of `KINDS`. Faults of one part come one after another; those of different parts
-overlap.
-
-Somebody else may write into our Redis: invented generations, bytes that are no text, keys of another type. Each takes
-its own back in the end. For bytes and types that is so that Redis serves again; for invented generations it is the
-trial itself: a message that was placed by one of them alone would not be found any more.
+overlap. What strangers write into Redis is the simulator's business.
 """
 
 from __future__ import annotations
@@ -14,29 +10,15 @@ import asyncio
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
-
-from hotpartition.core.keys import MAX_SHARD_COUNT
-from hotpartition.core.route import Generation
-from hotpartition.redis.cluster import consumer_key, reports_key, route_key
-from hotpartition.redis.registry import MAX_ROUTE_MEMBERS
-from hotpartition.runtime.settings import Settings
 from tools.local.faults import READ_REASONS, WRITE_REASONS
 from tools.play.watch import Control, ControlError, stopped_within
 
-Command = tuple[str | bytes | int, ...]
-Scribbles = Iterator[tuple[Command, Command | None]]
-"""Commands to Redis, each with what takes it back."""
 Rule = Mapping[str, Any]
 
-SHARE_OF_CONVERSATIONS = 0.4
-NOISE = b"\xff\xfe"
-TIMEOUT_SECONDS = 5.0
 CONSUMER = "consume_reports"
 SHARE_OF_SLOT = 0.6
 """Of the time between the beginnings of two faults of a part, the first lasts at most this share."""
@@ -50,50 +32,14 @@ _WRITES = ("PutItem", "UpdateItem")
 _REQUESTS = (*_WRITES, *_READS, "BatchGetItem")
 
 
-def invent_generations(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
-    """Write generations without a raise, from the beginning of time on, one of them as wide as there can be."""
-    for index, conversation_id in enumerate(_some(conversations, rng)):
-        shard_count = MAX_SHARD_COUNT if index == 0 else rng.randint(2, 24)
-        key, member = route_key(table, conversation_id), Generation(since_ms=0, shard_count=shard_count).encode()
-        yield ("SADD", key, member), ("SREM", key, member)
-
-
-def scatter_bytes(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
-    """Write bytes that are no text into routes, into one far more than a route has, and into every report stream."""
-    for index, conversation_id in enumerate(_some(conversations, rng)):
-        more = 2 * MAX_ROUTE_MEMBERS if index == 0 else 0
-        members = (NOISE, b"7@" + NOISE, *(NOISE + str(number).encode() for number in range(more)))
-        key = route_key(table, conversation_id)
-        yield ("SADD", key, *members), ("SREM", key, *members)
-    for stream in _streams(table):
-        for name, value in ((b"r", NOISE), (b"r", b"2|" + NOISE), (NOISE, NOISE)):
-            yield ("XADD", stream, "*", name, value), None
-
-
-def change_types(table: str, conversations: Sequence[str], rng: random.Random) -> Scribbles:
-    """Put texts where routes, one report stream and the consumer's heartbeat were."""
-    routes = [route_key(table, conversation_id) for conversation_id in _some(conversations, rng)]
-    for key in (*routes, rng.choice(_streams(table)), consumer_key(table)):
-        yield ("SET", key, "text"), ("DEL", key)
-
-
-def _some(conversations: Sequence[str], rng: random.Random) -> list[str]:
-    return rng.sample(conversations, max(1, round(SHARE_OF_CONVERSATIONS * len(conversations))))
-
-
-def _streams(table: str) -> list[str]:
-    return [reports_key(table, partition) for partition in range(Settings.defaults("write").stream_partitions)]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
     """One kind of fault.
 
     `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
-    that hold meanwhile; `scribble` lists what a stranger writes into Redis for a table and some of its conversations.
-    It lasts `seconds` at most, and the part is left in peace for `rest_seconds` after it, unless the run is too short
-    for that. `meets_requests`: usual load meets it at once, so that it is not over before a request did, and a run in
-    which none did has not tried it.
+    that hold meanwhile. It lasts `seconds` at most, and the part is left in peace for `rest_seconds` after it, unless
+    the run is too short for that. `meets_requests`: usual load meets it at once, so that it is not over before a
+    request did, and a run in which none did has not tried it.
     """
 
     name: str
@@ -101,7 +47,6 @@ class FaultKind:
     begin: tuple[str, ...] = ()
     end: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
-    scribble: Callable[[str, Sequence[str], random.Random], Scribbles] | None = None
     seconds: float = 5.0
     rest_seconds: float = 3.0
     meets_requests: bool = False
@@ -140,9 +85,6 @@ KINDS: tuple[FaultKind, ...] = (
     _redis("redis-paused", "/redis/pause", "/redis/continue", seconds=3.0, rest_seconds=3.0),
     # The replica misses what is written in between, and is promoted.
     _redis("redis-failed-over", "/redis/cut-replica", "/redis/fail-over", "/redis/start"),
-    FaultKind(name="redis-invents-generations", part="redis", scribble=invent_generations),
-    FaultKind(name="redis-holds-bytes", part="redis", scribble=scatter_bytes),
-    FaultKind(name="redis-changes-types", part="redis", scribble=change_types),
     _killed("writer-killed", "write_message", 1.0),
     _killed("reader-killed", "read_messages", 1.0),
     _killed("consumer-killed", CONSUMER, 3.0),
@@ -170,18 +112,16 @@ PARTS = tuple(dict.fromkeys(kind.part for kind in KINDS))
 
 
 class FaultInjector:
-    """Breaks every part through the local run's control API and its Redis for `seconds`, and counts.
+    """Breaks every part through the local run's control API for `seconds`, and counts.
 
     Each part meets each kind of its faults once a round, in random order, and at least one round; where that does not
-    fit, everything in it gets shorter in proportion. `conversations` are those whose routes are scribbled on, a part of
-    them each time. `injected` counts the faults by kind, `met` the requests of DynamoDB that met one.
+    fit, everything in it gets shorter in proportion. `injected` counts the faults by kind, `met` the requests of
+    DynamoDB that met one.
     """
 
-    def __init__(self, conversations: Sequence[str] = (), *, seed: int = 0, seconds: float = 0.0) -> None:
-        self._conversations = conversations
+    def __init__(self, *, seed: int = 0, seconds: float = 0.0) -> None:
         self._seed = seed
         self._seconds = seconds
-        self._rng = random.Random(seed)
         self.injected: Counter[str] = Counter({kind.name: 0 for kind in KINDS})
         self.met: Counter[str] = Counter({kind.name: 0 for kind in KINDS if kind.rules})
         self._rules: dict[str, tuple[Rule, ...]] = {}
@@ -222,7 +162,6 @@ class FaultInjector:
             await self._set_rules(control, kind.name, kind.rules)
             for order in kind.begin:
                 await control.post(order)
-            await self._scribble(control, kind, repairs)
             self.injected[kind.name] += 1
             await stopped_within(stopped, seconds)
             for _ in range(MOST_POLLS if kind.meets_requests else 0):
@@ -238,16 +177,6 @@ class FaultInjector:
         with contextlib.suppress(ControlError):
             await control.post(f"/functions/{CONSUMER}/invoke")
 
-    async def _scribble(self, control: Control, kind: FaultKind, repairs: contextlib.AsyncExitStack) -> None:
-        if kind.scribble is None:
-            return
-        redis = Redis(host="127.0.0.1", port=control.status["redis"]["port"], socket_timeout=TIMEOUT_SECONDS)
-        repairs.push_async_callback(redis.aclose)
-        for write, take_back in kind.scribble(control.status["dynamodb"]["table"], self._conversations, self._rng):
-            if take_back is not None:
-                repairs.push_async_callback(_execute, redis, take_back)
-            await _execute(redis, write)
-
     async def _set_rules(self, control: Control, name: str, rules: tuple[Rule, ...]) -> None:
         """Replace the rules of one kind; the control API takes those of all kinds at once."""
         if rules or name in self._rules:
@@ -259,10 +188,3 @@ class FaultInjector:
             return 0
         injected = (await control.get("/dynamodb/faults"))["injected"]
         return sum(injected.get(fault, 0) for fault in {rule["fault"] for rule in kind.rules})
-
-
-async def _execute(redis: Redis, command: Command) -> None:
-    try:
-        await redis.execute_command(*command)  # type: ignore[no-untyped-call]
-    except RedisError as error:
-        raise ControlError(f"Redis refuses {command[:2]}: {error}") from error

@@ -174,7 +174,7 @@ def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
         visitor_pause_seconds=min(LONGEST_VISITOR_PAUSE_SECONDS, options.seconds / VISITOR_PAUSES),
         up_options=("--redis-replica",),
         variant=Soak(
-            injector=FaultInjector(workload.conversations, seed=options.seed, seconds=options.seconds),
+            injector=FaultInjector(seed=options.seed, seconds=options.seconds),
             needed=round(min(NEEDED_PER_SECOND, LEAST_SHARE * options.rate) * options.seconds),
             seed=options.seed,
         ),
