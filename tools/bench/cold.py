@@ -48,73 +48,62 @@ def measure_cold(
     setup: Setup, function: str, event: Mapping[str, Any], *, has_redis: bool = True, at_most: float = 0.7
 ) -> Measured:
     """Measure the cold starts of one function and of its rival."""
-    runtime = WORK_DIR / "runtime"
-    install_runtime(runtime)
-    starter = _Starter(setup, runtime, event, has_redis=has_redis)
+    install_runtime(WORK_DIR / "runtime")
+    starts, variables = setup.count(STARTS), function_environment(setup.dynamodb_port, setup.redis_port)
+    if not has_redis:
+        variables = {name: value for name, value in variables.items() if "_REGISTRY_" not in name}
+
+    def fastest_ms(deployment: Path) -> float:
+        """Start a function some times, one after the other."""
+        launcher = _launcher(deployment, variables)
+        return min(asyncio.run(_start(launcher, event)) for _ in range(starts)) * MILLISECONDS
+
     ours = _lay_out("ours", LAMBDAS / function, build_layers(), ships_bytecode=True)
     rival = _lay_out("rival", RIVALS / function, (install_plain().parent,), ships_bytecode=False)
     return Measured(
         unit="ms",
         rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/bench/rivals/{function}",
-        samples=interleave(partial(starter.fastest_ms, ours), partial(starter.fastest_ms, rival), setup.runs),
+        samples=interleave(partial(fastest_ms, ours), partial(fastest_ms, rival), setup.runs),
         at_most={"ratio": at_most},
         conditions="wall time from a request, for which a process of the runtime starts, to its response; files are "
         "cached; our layers with the bytecode they ship, the rival with all of it; "
-        f"fastest of {starter.starts} starts a run",
+        f"fastest of {starts} starts a run",
     )
 
 
-class _Starter:
-    """Starts processes as Lambda does, and hands each one event."""
+def _launcher(deployment: Path, variables: Mapping[str, str]) -> Launcher:
+    """Describe a function as Lambda starts it, with an empty log."""
+    function = FunctionSpec(
+        logical_id="Function",
+        name=deployment.name,
+        arn="arn:aws:lambda:eu-central-1:123456789012:function:function",
+        handler="handler.handler",
+        runtime="python",
+        timeout_seconds=_RESPONSE_SECONDS,
+        memory_mb=1769,
+        code_dir=deployment / "function",
+        layer_dirs=tuple(sorted(deployment.glob("layer-*"), reverse=True)),
+        environment=variables,
+    )
+    endpoint = variables["AWS_ENDPOINT_URL_DYNAMODB"]
+    launcher = Launcher(function, runtime_dir=WORK_DIR / "runtime", log_dir=WORK_DIR, dynamodb_endpoint=endpoint)
+    launcher.log_path.unlink(missing_ok=True)
+    return launcher
 
-    def __init__(self, setup: Setup, runtime: Path, event: Mapping[str, Any], *, has_redis: bool) -> None:
-        self.starts = setup.count(STARTS)
-        self._runtime = runtime
-        self._event = json.dumps(event).encode()
-        variables = function_environment(setup.dynamodb_port, setup.redis_port)
-        if not has_redis:
-            variables = {name: value for name, value in variables.items() if "_REGISTRY_" not in name}
-        self._variables = variables
 
-    def fastest_ms(self, deployment: Path) -> float:
-        """Start a function `starts` times, one after the other."""
-        function = FunctionSpec(
-            logical_id="Function",
-            name=deployment.name,
-            arn="arn:aws:lambda:eu-central-1:123456789012:function:function",
-            handler="handler.handler",
-            runtime="python",
-            timeout_seconds=_RESPONSE_SECONDS,
-            memory_mb=1769,
-            code_dir=deployment / "function",
-            layer_dirs=tuple(sorted(deployment.glob("layer-*"), reverse=True)),
-            environment=self._variables,
-        )
-        launcher = Launcher(
-            function,
-            runtime_dir=self._runtime,
-            log_dir=WORK_DIR,
-            dynamodb_endpoint=self._variables["AWS_ENDPOINT_URL_DYNAMODB"],
-        )
-        launcher.log_path.unlink(missing_ok=True)
-        return min(asyncio.run(self._start(launcher)) for _ in range(self.starts)) * MILLISECONDS
-
-    async def _start(self, launcher: Launcher) -> float:
-        pool = FunctionPool(
-            launcher=launcher,
-            min_environments=0,
-            max_environments=1,
-            rng=Random(1),
-            queue_seconds=_RESPONSE_SECONDS,
-        )
-        try:
-            started = time.perf_counter()
-            outcome = await pool.invoke(self._event)
-            elapsed = time.perf_counter() - started
-        finally:
-            await pool.stop()
-        _check(outcome, launcher.log_path)
-        return elapsed
+async def _start(launcher: Launcher, event: Mapping[str, Any]) -> float:
+    """Start a process as Lambda does, hand it an event, and return how long its response takes."""
+    pool = FunctionPool(
+        launcher=launcher, min_environments=0, max_environments=1, rng=Random(1), queue_seconds=_RESPONSE_SECONDS
+    )
+    try:
+        started = time.perf_counter()
+        outcome = await pool.invoke(json.dumps(event).encode())
+        elapsed = time.perf_counter() - started
+    finally:
+        await pool.stop()
+    _check(outcome, launcher.log_path)
+    return elapsed
 
 
 def _check(outcome: Outcome, log_path: Path) -> None:

@@ -12,7 +12,6 @@ import os
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 from statistics import median
@@ -53,79 +52,90 @@ MIN_PER_SECOND = 30_000.0
 def measure_consumer(setup: Setup) -> Measured:
     """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
     settings = Settings.from_env(os.environ, "consumer", registry_command_timeout_ms=5_000)
-    partitions = settings.stream_partitions
     passes = setup.count(SECONDS * 1000 // POLL_MS)
-    feeds = [_Feed(setup.redis_port, partitions, passes, per_second=load) for load in LOADS]
-    *_, largest = feeds
+    redis, raises, spent = Redis(port=setup.redis_port), 0, {}
     gc.set_threshold(*GC_THRESHOLDS)  # as the function does; for both sides
 
-    raises = 0
-
-    def consume(feed: _Feed) -> float:
-        """Take in all reports of a feed, and return the CPU that it took."""
+    def ours(per_second: int) -> float:
+        """Take in all reports of a load, and return how many a second of CPU that were."""
         nonlocal raises
-        feed.rewind()
-        clock = _FedClock(feed)
-        consumer = _build_consumer(settings, clock)
-        summary = clock.measure(lambda: consumer.run(passes * POLL_MS))
+        feed = _Feed(redis, settings.stream_partitions, passes, per_second)
+        consumer = _build_consumer(settings, feed)
+        summary = feed.measure(lambda: consumer.run(passes * POLL_MS))
         if summary.entries != feed.count:
             raise ValueError(f"the consumer took in {summary.entries} of {feed.count} reports")
-        raises = summary.raises
-        return clock.cpu_seconds
+        raises, spent[per_second] = summary.raises, feed.cpu_seconds
+        return feed.count / feed.cpu_seconds
 
     def rival() -> float:
-        largest.rewind()
-        clock = _FedClock(largest)
+        feed = _Feed(redis, settings.stream_partitions, passes, LOADS[-1])
         source = RedisReportSource(connect_redis(settings, LoggedTelemetry(), "bench"), TABLE)
-        return clock.measure(lambda: _only_decode(source, partitions, clock, passes)) / clock.cpu_seconds
+        return feed.measure(lambda: _only_decode(source, feed)) / feed.cpu_seconds
 
     # The smaller loads first, so that what is raised is that of the largest.
-    spent = {load: consume(feed) for load, feed in zip(LOADS[:-1], feeds, strict=False)}
-    samples = interleave(lambda: largest.count / consume(largest), rival, setup.runs, warms_up=False)
-    spent[LOADS[-1]] = largest.count / median(ours for ours, _ in samples)
+    for load in LOADS[:-1]:
+        ours(load)
+    samples = interleave(lambda: ours(LOADS[-1]), rival, setup.runs, warms_up=False)
+    seconds, reports = passes * POLL_MS / 1000, passes * LOADS[-1] * POLL_MS // 1000
+    spent[LOADS[-1]] = reports / median(each for each, _ in samples)
     return Measured(
         unit="reports/s",
         rival="XREAD and decoding alone",
         samples=samples,
         details={
             "raises": raises,
-            "reports": largest.count,
-            **{f"core_share_at_{load}": cpu / (passes * POLL_MS / 1000) for load, cpu in spent.items()},
+            "reports": reports,
+            **{f"core_share_at_{load}": cpu / seconds for load, cpu in spent.items()},
         },
         at_least={"value": MIN_PER_SECOND, "ratio": 0.5},
         conditions="a run's reports by its CPU (time.process_time) on one core, feeding left out; "
-        f"{LOADS[-1]} reports/s for {passes * POLL_MS / 1000:g} s of the consumer's time, "
+        f"{LOADS[-1]} reports/s for {seconds:g} s of the consumer's time, "
         f"{CONVERSATIONS} conversations by Zipf, {ENVIRONMENTS} environments; "
         "core_share_at: of one core, at as many reports a second",
     )
 
 
 class _Feed:
-    """The reports of a run, those of one pass after the other."""
+    """The reports of a run, and time, which stands still while they are taken in.
 
-    def __init__(self, redis_port: int, partitions: int, passes: int, *, per_second: int) -> None:
-        self._per_pass = per_second * POLL_MS // 1000
-        self._redis = Redis(port=redis_port)
-        self._partitions = partitions
-        self._passes = passes
+    Each sleep puts the reports of the next pass into emptied streams, and is not part of the CPU that is counted.
+    """
+
+    def __init__(self, redis: Redis, partitions: int, passes: int, per_second: int) -> None:
+        redis.flushall()
+        self.partitions = partitions
+        self.passes = passes
+        self.count = passes * per_second * POLL_MS // 1000
+        self.cpu_seconds = 0.0
+        self._redis = redis
         self._weights = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
-        self.start_ms = time.time_ns() // 1_000_000 // SLOT_MS * SLOT_MS
-        self.count = passes * self._per_pass
+        self._start_ms = time.time_ns() // 1_000_000 // SLOT_MS * SLOT_MS
+        self._pass = 0
+        self._started = 0.0
 
-    def rewind(self) -> None:
-        """Empty the streams, and all else that a run leaves."""
-        self._redis.flushall()
+    def now_ms(self) -> int:
+        return self._start_ms + self._pass * POLL_MS
 
-    def put(self, number: int) -> None:
-        """Put the reports of one pass into the streams."""
-        if number >= self._passes:
-            return
-        random, at_ms = Random(number), self.start_ms + number * POLL_MS
-        pipeline = self._redis.pipeline(transaction=False)
-        for _ in range(self._per_pass):
-            report = self._report(random, at_ms)
-            stream = reports_key(TABLE, stream_partition_of(report.collection, self._partitions))
-            pipeline.xadd(stream, {FIELD: report.encode()}, id=f"{at_ms}-*")
+    def sleep(self, _: float) -> None:
+        self.cpu_seconds += time.process_time() - self._started
+        if self._pass < self.passes:
+            self._put()
+        self._pass += 1
+        self._started = time.process_time()
+
+    def measure(self, work: Callable[[], ResultT]) -> ResultT:
+        gc.collect()
+        self._started = time.process_time()
+        result = work()
+        self.cpu_seconds += time.process_time() - self._started
+        return result
+
+    def _put(self) -> None:
+        random, pipeline = Random(self._pass), self._redis.pipeline(transaction=False)
+        for _ in range(self.count // self.passes):
+            report = self._report(random, self.now_ms())
+            stream = reports_key(TABLE, stream_partition_of(report.collection, self.partitions))
+            pipeline.xadd(stream, {FIELD: report.encode()}, id=f"{self.now_ms()}-*")
         pipeline.execute()
 
     def _report(self, random: Random, at_ms: int) -> Report:
@@ -140,33 +150,7 @@ class _Feed:
         )
 
 
-@dataclass(slots=True)
-class _FedClock:
-    """Time that stands still while the consumer works, and the CPU it spends meanwhile."""
-
-    feed: _Feed
-    passes: int = 0
-    cpu_seconds: float = 0.0
-    _started: float = field(default=0.0)
-
-    def now_ms(self) -> int:
-        return self.feed.start_ms + self.passes * POLL_MS
-
-    def sleep(self, _: float) -> None:
-        self.cpu_seconds += time.process_time() - self._started
-        self.passes += 1
-        self.feed.put(self.passes - 1)
-        self._started = time.process_time()
-
-    def measure(self, work: Callable[[], ResultT]) -> ResultT:
-        gc.collect()
-        self._started = time.process_time()
-        result = work()
-        self.cpu_seconds += time.process_time() - self._started
-        return result
-
-
-def _build_consumer(settings: Settings, clock: _FedClock) -> Consumer:
+def _build_consumer(settings: Settings, clock: _Feed) -> Consumer:
     connection = connect_redis(settings, LoggedTelemetry(), "bench")
     registry = RedisRegistry(connection, TABLE)
     ends = ControlEnds(
@@ -182,12 +166,12 @@ def _build_consumer(settings: Settings, clock: _FedClock) -> Consumer:
     return build_consumer(ends, settings)
 
 
-def _only_decode(source: RedisReportSource, partitions: int, clock: _FedClock, passes: int) -> int:
+def _only_decode(source: RedisReportSource, feed: _Feed) -> int:
     count = 0
-    after = [f"{clock.now_ms() - 1}-0"] * partitions
-    for _ in range(passes):
-        clock.sleep(POLL_MS / 1000)
-        for partition in range(partitions):
+    after = [f"{feed.now_ms() - 1}-0"] * feed.partitions
+    for _ in range(feed.passes):
+        feed.sleep(POLL_MS / 1000)
+        for partition in range(feed.partitions):
             entries: Sequence[Any] = source.read(partition, after[partition], READ_LIMIT)
             for entry in entries:
                 Report.decode(entry.text)
