@@ -8,10 +8,11 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -46,26 +47,28 @@ def compare(combination: Combination | None, engine: str, calls: int, seed: int)
     """
     counter: Counter[str] = Counter()
     difference = None
-    is_world = engine == WORLD
-    if is_world and combination is not None:
+    if engine == WORLD and combination is not None:
         combination = replace(combination, is_curl=False)
-    is_curl = combination is not None and combination.is_curl
-    with open_engine(engine, over_http=is_curl) as resource, ExitStack() as stack:
-        reference = stack.enter_context(open_engine("moto")) if is_world else resource
-        options: Any = {"examples": EXAMPLES_AT_ONCE, "counter": counter, "reference": reference}
+    with ExitStack() as stack:
+        play = _open(stack, combination, engine, counter) if combination else partial(compare_own, counter)
         number = 0
         while counter.total() < calls and difference is None:
             number += 1
             try:
-                if combination is None:
-                    compare_own(counter, 1_000 * seed + number)
-                else:
-                    run_machine(combination, resource, seed=1_000 * seed + number, **options)
+                play(seed=1_000 * seed + number)
             except DifferenceError as error:
                 difference = "\n".join([str(error), *getattr(error, "__notes__", ())])
-    name = OWN if combination is None else combination.name
+    name = combination.name if combination else OWN
     made = dict(sorted(counter.items()))
     return {"combination": name, "engine": engine, "seed": seed, "calls": made, "difference": difference}
+
+
+def _open(stack: ExitStack, combination: Combination, engine: str, counter: Counter[str]) -> Callable[..., None]:
+    """Open the engines of a combination, and return what plays some histories on them."""
+    resource = stack.enter_context(open_engine(engine, over_http=combination.is_curl))
+    reference = stack.enter_context(open_engine("moto")) if engine == WORLD else resource
+    options: Any = {"examples": EXAMPLES_AT_ONCE, "counter": counter, "reference": reference}
+    return partial(run_machine, combination, resource, **options)
 
 
 def summarize(comparisons: Sequence[Comparison], least_calls: int = LEAST_CALLS) -> dict[str, Any]:

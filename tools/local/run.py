@@ -121,10 +121,9 @@ class LocalRun:
 
     def _prepare_work_dir(self) -> None:
         """Begin afresh: DynamoDB's data lives in memory, so a registry of an earlier run would contradict it."""
-        work_dir = self.config.work_dir
         for folder in ("redis", "moto", "logs"):
-            shutil.rmtree(work_dir / folder, ignore_errors=True)
-        (work_dir / "logs").mkdir(parents=True)
+            shutil.rmtree(self.config.work_dir / folder, ignore_errors=True)
+        (self.config.work_dir / "logs").mkdir(parents=True)
 
     async def _start_redis(self, port: int) -> None:
         form, binary = self.config.redis, find_binary(os.environ)
