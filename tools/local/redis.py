@@ -62,15 +62,6 @@ def find_binary(environ: Mapping[str, str]) -> Path:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
-    """Who may use a server (`users`, an ACL file), and who the local run itself is there."""
-
-    users: Path
-    user: str
-    password: str
-
-
 class RedisServer:
     """One cluster node on loopback. Its data survives `kill` and `start` as far as its append-only file does.
 
@@ -84,13 +75,13 @@ class RedisServer:
         port: int,
         *,
         announced_port: int | None = None,
-        access: Access | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.port = port
         # Would be port + 10000, which may not exist.
         self.bus_port = free_port()
         self._announced_port = announced_port
-        self._access = access
+        self._guard = guard
         self._binary = binary
         self._work_dir = work_dir
         self._log = work_dir / "redis.log"
@@ -130,8 +121,8 @@ class RedisServer:
         }
         if self._announced_port is not None:
             options["cluster-announce-port"] = str(self._announced_port)
-        if self._access is not None:
-            options["aclfile"] = str(self._access.users.resolve())
+        if self._guard is not None:
+            options["aclfile"] = str(self._guard.users.resolve())
         command = [str(self._binary), *(part for name, value in options.items() for part in (f"--{name}", value))]
         with self._log.open("ab") as log:
             self._process = await start_process(command, log=log)
@@ -170,7 +161,8 @@ class RedisServer:
 
     async def ask(self, *command: str) -> str:
         """Send one command and return its response's text, an error's beginning with `-`. May raise `OSError`."""
-        user, password = (None, None) if self._access is None else (self._access.user, self._access.password)
+        guard = self._guard
+        user, password = (None, None) if guard is None else (ADMIN_USER, guard.admin_password_file.read_text())
         connection = Connection(
             host="127.0.0.1", port=self.port, username=user, password=password, decode_responses=True
         )
@@ -187,18 +179,13 @@ class RedisServer:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Where everything lies. Only the owner can read the passwords and the key."""
+    """Who may use a server: certificates, an ACL file, and passwords, which only their owner can read."""
 
     ca_file: Path
     password_file: Path
     admin_password_file: Path
     users: Path
     tls: ssl.SSLContext
-
-    @property
-    def access(self) -> Access:
-        """The local run's own user."""
-        return Access(self.users, ADMIN_USER, self.admin_password_file.read_text())
 
 
 def make_guard(folder: Path) -> Guard:
@@ -315,9 +302,8 @@ class RedisNodes:
                 self._nodes = [RedisServer(binary, work_dir, port)]
             case "guarded":
                 self._guard = make_guard(work_dir / "access")
-                access = self._guard.access
                 # Neither Redis that Python packages ship can speak TLS: a front does it, and announces itself.
-                self._nodes = [RedisServer(binary, work_dir, free_port(), announced_port=port, access=access)]
+                self._nodes = [RedisServer(binary, work_dir, free_port(), announced_port=port, guard=self._guard)]
                 self._front = Front(self._primary_port, self._guard.tls)
             case "replicated":
                 self._nodes = [RedisServer(binary, work_dir / name, free_port()) for name in ("first", "second")]
