@@ -239,8 +239,8 @@ def run_machine(
     Raises:
         DifferenceError: one differs; hypothesis made it as short as it could.
     """
-    calls = Calls(combination)
     reference = reference or resource
+    calls = Calls(combination, between_engines=reference is not resource)
     refused = _list_refused(calls, *(create_table(engine, combination) for engine in (reference, resource)))
     setting = Setting(combination, reference, resource, counter, calls, refused)
     machine = type("History", (Machine,), {"setting": setting, "_hypothesis_internal_use_seed": seed})
