@@ -259,9 +259,11 @@ def run_machine(
 
 
 def _list_refused(calls: Calls, *tables: Any) -> tuple[Call, ...]:
-    """List the wrong calls that the engines refuse: moto takes some that DynamoDB does not, and we refuse."""
-    wrong = calls.list_wrong()
-    refused = tuple(call for call in wrong if all(perform(table, call).error is not None for table in tables))
+    """List the wrong calls that the engines refuse alike: moto takes some that DynamoDB does not, or fails at them."""
+    refused = []
+    for call in calls.list_wrong():
+        kinds = {kind_of(perform(table, call)) for table in tables}
+        refused += [call] if len(kinds) == 1 and None not in kinds else []
     for table in tables:
         table.delete()
-    return refused
+    return tuple(refused)
