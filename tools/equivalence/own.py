@@ -7,8 +7,8 @@ items, counters, and a `ShardedTable`. The requests are recorded, and sent to bo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from typing import Any
 from unittest.mock import patch
@@ -66,6 +66,7 @@ class Both:
     def __init__(self, counter: Counter[str]) -> None:
         self._counter = counter
         self._moto, self._double = Moto(PartitionModel()), DynamoDB()
+        self._tables: list[str] = []
 
     def call(self, operation: str, request: Request) -> Any:
         """Send a request to both, and return what came of it.
@@ -74,6 +75,7 @@ class Both:
             DifferenceError: they do not respond alike.
         """
         self._counter[operation] += 1
+        self._tables += [request["TableName"]] if operation == "CreateTable" else []
         expected = _outcome(self._moto.call, operation, _complete(request) if operation == "CreateTable" else request)
         found = _outcome(self._double.call, operation, request)
         if "LastEvaluatedKey" not in expected:
@@ -81,6 +83,11 @@ class Both:
             found.pop("LastEvaluatedKey", None)
         require_equal((operation, request), _comparable(expected), _comparable(found))
         return expected
+
+    def drop(self) -> None:
+        """Drop moto's tables, which others in this process would find."""
+        for name in self._tables:
+            self._moto.call("DeleteTable", {"TableName": name})
 
 
 def _outcome(send: Send, operation: str, request: Request) -> dict[str, Any]:
@@ -113,6 +120,17 @@ def _comparable(outcome: Mapping[str, Any]) -> Mapping[str, Any]:
     return kept
 
 
+@contextmanager
+def on_both(counter: Counter[str]) -> Iterator[Both]:
+    """Open both, and drop the tables that were made there."""
+    with mock_aws():
+        both = Both(counter)
+        try:
+            yield both
+        finally:
+            both.drop()
+
+
 def send_all(both: Both, requests: Iterable[tuple[str, Request]]) -> None:
     """Send requests to both, or raise `DifferenceError`."""
     for operation, request in requests:
@@ -126,8 +144,7 @@ def compare_own(counter: Counter[str], seed: int, most: int = MOST_REQUESTS) -> 
         DifferenceError: a response differs.
     """
     for play in PLAYS:
-        with mock_aws():
-            both = Both(counter)
+        with on_both(counter) as both:
             send_all(both, record(play, seed, most))
             if play is not table_faults.run:
                 place = describe_table(TABLE_NAME).journal

@@ -5,7 +5,6 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from moto import mock_aws
 
 from tools.equivalence import study
 from tools.equivalence.calls import Call
@@ -13,7 +12,7 @@ from tools.equivalence.combinations import COMBINATIONS, Combination
 from tools.equivalence.compare import DifferenceError, Pair, walk
 from tools.equivalence.engines import WORLD, create_table, open_engine
 from tools.equivalence.machine import run_machine
-from tools.equivalence.own import PLAYS, Both, compare_own, record, send_all
+from tools.equivalence.own import PLAYS, compare_own, on_both, record, send_all
 
 pytestmark = pytest.mark.slow
 
@@ -60,8 +59,8 @@ def test_a_double_that_differs_in_them_is_found(monkeypatch):
     """One that takes no notice of a condition."""
     requests = record(PLAYS[0], seed=5, most=800)
     monkeypatch.setattr("tools.world.dynamodb.parse_condition", lambda *_: lambda *_: True)
-    with mock_aws(), pytest.raises(DifferenceError, match="attribute_not_exists"):
-        send_all(Both(Counter()), requests)
+    with on_both(Counter()) as both, pytest.raises(DifferenceError, match="attribute_not_exists"):
+        send_all(both, requests)
 
 
 class Forgetful:
