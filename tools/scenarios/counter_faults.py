@@ -9,21 +9,20 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
-from random import Random
 from typing import Any
 
-from hotpartition.core.errors import OutcomeUnknownError, RetryLaterError
-from tools.figures import Latency, at_least, at_most
+from hotpartition.core.errors import OutcomeUnknownError
+from tools.figures import at_least, at_most
 from tools.history import Added, Finding
 from tools.limits.request_tokens import RequestTokens
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.scenarios.step import step
-from tools.world.counters import COUNTERS, SUM, CounterRun, NewAddition, counter_key
+from tools.world.counters import COUNTERS, REFUSALS, SUM, CounterRun, NewAddition, counter_key
 from tools.world.faults import FaultDriver
-from tools.world.functions import FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.world.functions import FunctionConfig
 from tools.world.operators import RaisesByHand
 from tools.world.product import Parts
-from tools.world.scenario import ALL_FAULTS, FaultPlan, Scenario, faulty
+from tools.world.scenario import ALL_FAULTS, FaultPlan, faulty
 from tools.world.workload import Workload
 
 SEEDS, RUSH_SEEDS = 50, 3
@@ -39,15 +38,18 @@ LEARNED_SECONDS = 0.5
 """By then writers have learned of a raise: a refused one asks for the route before it tries again."""
 RUSH_ENVIRONMENTS = 4_000
 """Enough for all: before the raise, each refused addition keeps one busy for 300 ms."""
+OTHER_TRAFFIC_SECONDS = 0.01
+"""How often the other traffic is charged to the table."""
 
 ADDITIONS = 2_300
 """Of one seed of the faults."""
 FAULT_SECONDS = 24.0
+FAULTS_END = FAULT_SECONDS + 4.0
 DRAIN_SECONDS = 400.0
 """How long clients go on: within ten minutes. Where a cancelled transaction binds its token, what the hot key refused
 before the raise can only be added there, at that key's pace."""
-OTHER_TRAFFIC_SECONDS = 0.01
-"""How often the other traffic is charged to the table."""
+LAST_LATE_SECONDS = 6.0
+"""By then, what happens late has happened."""
 COUNTER_NAMES = ("hot", "signed", "given-up")
 """One that gets most additions; one with negative amounts; one whose clients give up after their first attempt."""
 REPEATED_SHARE = 0.2
@@ -73,10 +75,6 @@ class RushRun:
     refused_after: int
     raised_seconds: float | None
     shard_counts: tuple[int, ...]
-    latency_after_ms: Latency
-    attempts_for_each_after: float
-    """Requests to DynamoDB for each addition, in the last seconds."""
-    value: int
     breaches: tuple[Finding, ...]
 
 
@@ -85,134 +83,112 @@ class TokenRun:
     """What one seed of additions with tokens did, and what was wrong with it."""
 
     seed: int
-    additions: int
     persisted: int
     """Additions whose clients repeated them until they were acknowledged."""
     attempts: int
-    acknowledged: int
     reads: int
     raises: int
-    counted: int
-    """Additions that DynamoDB made."""
-    shard_counts: tuple[int, ...]
     faults: tuple[tuple[str, int], ...]
     breaches: tuple[Finding, ...]
 
 
 def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> RushRun:
     """Let a counter step to so many additions a second, without tokens."""
-    scenario = replace(
-        step(RUSH_PER_SECOND, RUSH_PARTITIONS),
-        name="counter-rush",
-        writers=FunctionConfig(concurrency=RUSH_ENVIRONMENTS, warm=RUSH_ENVIRONMENTS),
-        seconds=RUSH_SECONDS,
-        onset=RUSH_ONSET,
-    )
-    run = _Rush(scenario, seed, parts, per_second)
+    run = _Rush(seed, parts, per_second)
     with closing(run.engine):
         return run.result()
 
 
 class _Rush(CounterRun):
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None, per_second: float) -> None:
+    def __init__(self, seed: int, parts: Parts | None, per_second: float) -> None:
+        scenario = replace(
+            step(RUSH_PER_SECOND, RUSH_PARTITIONS),
+            name="counter-rush",
+            writers=FunctionConfig(concurrency=RUSH_ENVIRONMENTS, warm=RUSH_ENVIRONMENTS),
+            seconds=RUSH_SECONDS,
+            onset=RUSH_ONSET,
+        )
         super().__init__(scenario, seed, parts)
         self.per_second = per_second
         self.counter = f"rush-{seed}"
-        self.before_last = (0, 0)
-        """Requests and additions until the last seconds."""
-        self.latencies: list[tuple[float, float]] = []
         self.refusals: list[float] = []
 
     def result(self) -> RushRun:
-        engine, scenario = self.engine, self.scenario
-        self.ours.start(self.world, scenario)
-        self.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
-        self._plan(self.random("arrivals"), 0.0)
-        engine.at(scenario.seconds - LAST_SECONDS, self._note_last)
-        engine.run_until(scenario.seconds + 5.0)
-        raises = [(at, n) for at, key, n in self.observer.raises if key == counter_key(self.counter)]
-        learned_at = raises[0][0] + LEARNED_SECONDS if raises else float("inf")
+        self.ours.start(self.world, self.scenario)
+        self.world.charge_others(self.scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+        for at in self._arrivals():
+            self.engine.at(at, partial(self.engine.spawn, self._add))
+        self.engine.run_until(RUSH_SECONDS + 5.0)
         additions = self.record.additions
-        requests_before, additions_before = self.before_last
-        requests = self.store.counts["writer"].operations - requests_before
-        last_additions = len(additions) - additions_before
+        last = sum(addition.started_at >= RUSH_SECONDS - LAST_SECONDS for addition in additions)
+        raised_at = self.raises[0][0] if self.raises else None
+        learned_at = float("inf") if raised_at is None else raised_at + LEARNED_SECONDS
         self.audit([self.counter])
         return RushRun(
             seed=self.seed,
             offered=len(additions),
-            per_second=round(last_additions / LAST_SECONDS, 1),
-            acknowledged=self.acknowledged(),
+            per_second=round(last / LAST_SECONDS, 1),
+            acknowledged=sum(addition.ended_at is not None for addition in additions),
             refused=len(self.refusals),
             refused_after=sum(began_at > learned_at for began_at in self.refusals),
-            raised_seconds=raises[0][0] - RUSH_ONSET if raises else None,
-            shard_counts=tuple(n for _, n in raises),
-            latency_after_ms=Latency.of([ms for began_at, ms in self.latencies if began_at > learned_at]),
-            attempts_for_each_after=round(requests / last_additions, 4),
-            value=self.last_value,
+            raised_seconds=None if raised_at is None else raised_at - RUSH_ONSET,
+            shard_counts=tuple(shard_count for _, _, shard_count in self.raises),
             breaches=self.record.breaches(),
         )
 
-    def _note_last(self) -> None:
-        self.before_last = (self.store.counts["writer"].operations, len(self.record.additions))
-
-    def _plan(self, random: Random, at: float) -> None:
-        rate = self.per_second if at >= RUSH_ONSET else self.per_second / 100
-        at += random.expovariate(rate)
-        if at < self.scenario.seconds:
-            self.engine.at(at, lambda: self._begin(random, at))
-
-    def _begin(self, random: Random, at: float) -> None:
-        self.engine.spawn(self._add)
-        self._plan(random, at)
+    def _arrivals(self) -> Iterator[float]:
+        random, at = self.random("arrivals"), 0.0
+        while True:
+            at += random.expovariate(self.per_second if at >= RUSH_ONSET else self.per_second / 100)
+            if at >= RUSH_SECONDS:
+                return
+            yield at
 
     def _add(self) -> None:
         """Add, and repeat what was refused, as clients do."""
-        began_at = self.engine.now
         attempted = self.offer(self.counter, f"{len(self.record.additions)}", 1)
         for _ in range(self.scenario.clients.attempts):
             attempt_at = self.engine.now
             try:
                 self.adding.invoke(NewAddition(self.counter, 1))
-            except (RetryLaterError, TooManyRequestsError):
+            except REFUSALS:
                 self.refusals.append(attempt_at)
                 self.engine.sleep(self.scenario.clients.retry_after_seconds)
-                continue
-            attempted.ended_at = self.engine.now
-            self.latencies.append((began_at, (self.engine.now - began_at) * 1000))
-            return
+            else:
+                attempted.ended_at = self.engine.now
+                return
 
 
 def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> TokenRun:
     """Add with tokens while everything fails. Odd seeds: a cancelled transaction binds its token."""
-    run = _Tokens(_faulty_scenario(), seed, parts, additions)
+    run = _Tokens(seed, parts, additions)
     with closing(run.engine):
         return run.result()
 
 
-def _faulty_scenario() -> Scenario:
-    """Build the scenario of all faults, with requests that happen late besides."""
+def _plan() -> FaultPlan:
+    """Build the plan of all faults, with requests that happen late besides."""
     store, spell = (replace(faults, late=LATE) for faults in (ALL_FAULTS.store, ALL_FAULTS.spell))
-    plan = replace(ALL_FAULTS, store=store, spell=spell, wrong_clocks=0.0)
-    return faulty("counter-faults", "", Workload(()), seconds=FAULT_SECONDS, faults=plan)
+    return replace(ALL_FAULTS, store=store, spell=spell, wrong_clocks=0.0)
 
 
 class _Tokens(CounterRun):
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None, additions: int) -> None:
-        super().__init__(scenario, seed, parts)
-        self.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
+    def __init__(self, seed: int, parts: Parts | None, additions: int) -> None:
+        plan = _plan()
+        super().__init__(faulty("counter-faults", "", Workload(()), seconds=FAULT_SECONDS, faults=plan), seed, parts)
+        self.world.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.count = additions
-        self.attempts = self.persisted = 0
-        self.under_way = 0
+        self.attempts = self.persisted = self.under_way = 0
         self.clients = self.random("clients")
         self.driver = FaultDriver(
-            scenario.faults or FaultPlan(),
+            plan,
             self.world,
             functions=(self.adding, self.reading),
             consumers=lambda: self.ours.watchers,
             random=self.random("faults"),
         )
         raised = self.random("raised")
-        self.raises = RaisesByHand(
+        self.by_hand = RaisesByHand(
             self.world,
             COUNTERS.journal,
             per_second=RAISES_PER_SECOND,
@@ -221,42 +197,35 @@ class _Tokens(CounterRun):
         )
 
     def result(self) -> TokenRun:
-        engine = self.engine
+        engine, arrivals = self.engine, self.random("arrivals")
         self.ours.start(self.world, self.scenario)
         self.driver.start()
-        arrivals = self.random("arrivals")
         for number in range(self.count):
             engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, partial(engine.spawn, partial(self._add, number)))
         engine.spawn(self._read_now_and_then)
-        self.raises.start()
-        engine.at(FAULT_SECONDS + 4.0, self.driver.stop)
-        engine.run_until(FAULT_SECONDS + 4.0)
+        self.by_hand.start()
+        engine.at(FAULTS_END, self.driver.stop)
+        engine.run_until(FAULTS_END)
         self.world.is_over = True
         engine.run_while(lambda: self.under_way, DRAIN_SECONDS)
         if self.under_way:
             raise RuntimeError(f"{self.under_way} additions were never acknowledged")
-        # What happens late has happened by now.
-        engine.run_until(engine.now + 6.0)
+        engine.run_until(engine.now + LAST_LATE_SECONDS)
         self.audit([self._name(name) for name in COUNTER_NAMES])
-        hot = counter_key(self._name("hot"))
         return TokenRun(
             seed=self.seed,
-            additions=self.count,
             persisted=self.persisted,
             attempts=self.attempts,
-            acknowledged=self.acknowledged(),
             reads=len(self.record.reads),
-            raises=len(self.observer.raises),
-            counted=self.observer.stored_count,
-            shard_counts=tuple(n for _, key, n in self.observer.raises if key == hot),
+            raises=len(self.raises),
             faults=self.driver.all_struck(),
             breaches=(*self.record.breaches(), *self._check_made()),
         )
 
     def _check_made(self) -> Iterator[Finding]:
         """See that DynamoDB made no addition twice: of those that were given up, sums alone cannot tell."""
-        if self.observer.stored_count > self.count:
-            yield Finding("duplicated", "all", SUM, f"{self.observer.stored_count} additions were made of {self.count}")
+        if self.stored_count > self.count:
+            yield Finding("duplicated", "all", SUM, f"{self.stored_count} additions were made of {self.count}")
 
     def _name(self, name: str) -> str:
         return f"{name}-{self.seed}"
@@ -281,7 +250,7 @@ class _Tokens(CounterRun):
         self.attempts += 1
         try:
             self.adding.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
-        except (RetryLaterError, NoResponseError, TooManyRequestsError):
+        except REFUSALS:
             return False
         except OutcomeUnknownError as error:
             raise AssertionError("an addition with a token has no unknown outcome") from error
@@ -307,10 +276,8 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
             "additions": additions,
             **{name: total(runs, name) for name in ("attempts", "reads", "raises")},
             "breaches": sum(len(run.breaches) for run in runs),
-            "rushes": rushes,
             "faults": add_up(runs, "faults"),
         },
-        lines=[_say(rush) for rush in rushes],
         bars=[
             at_most("seeds in which an addition with a token did not count once", len(failing), 0, "seeds"),
             at_least("additions with tokens, repeated until acknowledged", additions, LEAST_ADDITIONS * len(runs), ""),
@@ -320,15 +287,6 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
             at_most("wrong sums in rushes", sum(len(run.breaches) for run in rushes), 0, "reads"),
         ],
         failing=failing,
-    )
-
-
-def _say(rush: RushRun) -> str:
-    counts = ", ".join(map(str, rush.shard_counts))
-    return (
-        f"rush {rush.seed}: {rush.offered:,} additions, raised to {counts} after {rush.raised_seconds} s; "
-        f"{rush.refused:,} refused before; then p99 {rush.latency_after_ms.p99:g} ms, "
-        f"{rush.attempts_for_each_after:g} requests for each"
     )
 
 

@@ -29,6 +29,7 @@ SUM = "sum"
 """What the history calls the one item of a counter."""
 COUNTER = "c"
 COUNTERS = describe_counters(TABLE_NAME, COUNTER, journal=TABLE.journal, keys=KEY_FORM)
+REFUSALS = (RetryLaterError, NoResponseError, TooManyRequestsError)
 
 
 class NewAddition(NamedTuple):
@@ -78,13 +79,23 @@ def build_summer(world: World, process: Process, index: int) -> Callable[[str], 
     return lambda counter_id: summer.sum_up(counter_key(counter_id), is_strong=True)
 
 
-class CounterObserver(Observer):
-    """Counts what is stored, and remembers raises; told by the store."""
+class CounterRun(Observer):
+    """What runs of counters share: the world, its functions, the record, and what the network said of it."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None) -> None:
+        engine = self.engine = Engine()
+        self.seed, self.scenario, self.record = seed, scenario, Record()
         self.raises: list[tuple[float, str, int]] = []
+        """When which key was raised, and to which N."""
         self.stored_count = 0
+        world = self.world = World(engine, seed, scenario, parts, observer=self, seeds="counters/")
+        self.adding: Function[NewAddition, None] = Function(
+            engine, scenario.writers, partial(build_adder, world), world.random("adders")
+        )
+        self.reading: Function[str, int] = Function(
+            engine, scenario.reading, partial(build_summer, world), world.random("summers")
+        )
+        self.ours = Ours()
 
     def stored(self, partition_key: str, wcu: float) -> None:
         """Implement `Observer.stored`."""
@@ -94,29 +105,7 @@ class CounterObserver(Observer):
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Implement `Observer.raised`."""
         del reason
-        for generation in generations:
-            self.raises.append((self._engine.now, conversation_id, generation.shard_count))
-
-
-class CounterRun:
-    """What runs of counters share: the world, its functions and the record."""
-
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None) -> None:
-        self.seed, self.scenario = seed, scenario
-        engine = self.engine = Engine()
-        self.observer = CounterObserver(engine)
-        self.record = Record()
-        self.last_value = 0
-        """What was read last."""
-        world = self.world = World(engine, seed, scenario, parts, observer=self.observer, seeds="counters/")
-        self.store = world.store
-        self.adding: Function[NewAddition, None] = Function(
-            engine, scenario.writers, partial(build_adder, world), world.random("adders")
-        )
-        self.reading: Function[str, int] = Function(
-            engine, scenario.reading, partial(build_summer, world), world.random("summers")
-        )
-        self.ours = Ours()
+        self.raises += [(self.engine.now, conversation_id, generation.shard_count) for generation in generations]
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own."""
@@ -127,18 +116,13 @@ class CounterRun:
         self.record.note_offer(counter, SUM, "")
         return self.record.note_addition(counter, SUM, token, began=self.engine.now, amount=amount)
 
-    def acknowledged(self) -> int:
-        """Count the additions that were acknowledged."""
-        return sum(addition.ended_at is not None for addition in self.record.additions)
-
     def read(self, counter: str) -> bool:
         """Read a counter strongly, and note it; say whether it could be read."""
         began_at = self.engine.now
         try:
             value = self.reading.invoke(counter)
-        except (RetryLaterError, NoResponseError, TooManyRequestsError):
+        except REFUSALS:
             return False
-        self.last_value = value
         self.record.note_lookup(counter, SUM, [Seen(SUM, "", value)], began_at, self.engine.now)
         return True
 
