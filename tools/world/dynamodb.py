@@ -17,7 +17,6 @@ from tools.world.expressions import (
     ExpressionError,
     Item,
     Names,
-    Values,
     parse_condition,
     parse_key_condition,
     parse_projection,
@@ -411,7 +410,7 @@ class DynamoDB:
         if request.get("Limit", 1) < 1:
             raise _invalid("Limit must be greater than or equal to 1")
         terms = parse_key_condition(request["KeyConditionExpression"], _names(request))
-        bounds = {term.name: (term.operator, [rank(_bound(values, name)) for name in term.values]) for term in terms}
+        bounds = {term.name: (term.operator, [rank(given({}, values)) for given in term.given]) for term in terms}
         if "IndexName" in request:
             return self._query_index(table, request, bounds)
         operator, (key, *_) = bounds.pop(table.partition_key, ("", [None]))
@@ -574,12 +573,6 @@ def _keys_of(description: Request) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _names(request: Request) -> Names:
     names = request.get("ExpressionAttributeNames")
     return tuple(names.items()) if names else ()
-
-
-def _bound(values: Values, name: str) -> Any:
-    if name not in values:
-        raise _invalid(f"An expression attribute value used in expression is not defined; attribute value: {name}")
-    return values[name]
 
 
 def _shaped(request: Request, item: Item) -> Response:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 from operator import ge, gt, le, lt
 from typing import Any, NamedTuple
@@ -23,11 +24,7 @@ Operand = Callable[[Item, Values], Value | None]
 Condition = Callable[[Item, Values], bool]
 
 _TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),.\[\]+-]|[#:]?\w+)")
-_ORDERS: Mapping[str, Callable[[Any, Any], bool]] = {"<": lt, "<=": le, ">": gt, ">=": ge}
-_TRUE = frozenset({"attribute_exists", "attribute_not_exists", "attribute_type", "begins_with", "contains"})
-"""Functions that say yes or no."""
 _SETS = frozenset({"SS", "NS", "BS"})
-_SECTIONS = ("SET", "REMOVE", "ADD", "DELETE")
 MISTYPED = "An operand in the update expression has an incorrect data type"
 
 
@@ -35,35 +32,59 @@ class ExpressionError(Exception):
     """DynamoDB would call an expression, or what it meets in an item, invalid."""
 
 
-class KeyTerm(NamedTuple):
-    """One comparison of a key condition: an attribute, an operator, and the names of its values."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The operand that lies at a path of the item."""
+
+    path: Path
+
+    def __call__(self, item: Item, values: Values) -> Value | None:
+        """Return what lies there."""
+        del values
+        return _find(item, self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The operand that comes with the request."""
 
     name: str
+
+    def __call__(self, item: Item, values: Values) -> Value:
+        """Return the request's value."""
+        del item
+        if self.name not in values:
+            raise ExpressionError(f"{self.name} is not defined")
+        return values[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A comparison, or a function that says yes or no, of its operands."""
+
     operator: str
-    values: tuple[str, ...]
+    operands: tuple[Operand, ...]
+
+    def __call__(self, item: Item, values: Values) -> bool:
+        """Say whether it holds for an item."""
+        return _TESTS[self.operator](*[operand(item, values) for operand in self.operands])
 
 
 class _Reader:
     """The tokens of an expression, read one after the other."""
 
     def __init__(self, text: str, names: Names) -> None:
-        self._tokens = self._split(text)
+        self.tokens = _TOKEN.findall(text)
+        self.terms: list[Term] = []
         self._names = dict(names)
         self._at = 0
-
-    def _split(self, text: str) -> list[str]:
-        tokens, at, end = [], 0, len(text.rstrip())
-        while at < end:
-            found = _TOKEN.match(text, at)
-            if found is None:
-                raise ExpressionError(f"syntax error at {text[at:]!r}")
-            tokens.append(found[1])
-            at = found.end()
-        return tokens
+        unknown = _TOKEN.sub("", text).strip()
+        if unknown:
+            raise ExpressionError(f"syntax error at {unknown!r}")
 
     def peek(self, ahead: int = 0) -> str:
         place = self._at + ahead
-        return self._tokens[place] if place < len(self._tokens) else ""
+        return self.tokens[place] if place < len(self.tokens) else ""
 
     def next(self) -> str:
         token = self.peek()
@@ -72,12 +93,11 @@ class _Reader:
         self._at += 1
         return token
 
-    def takes(self, *tokens: str) -> bool:
-        """Take the next token if it is one of these; keywords in either case."""
-        if self.peek() in tokens or self.peek().upper() in tokens:
-            self._at += 1
-            return True
-        return False
+    def takes(self, token: str) -> bool:
+        """Take the next token if it is this one; keywords in either case."""
+        is_next = self.peek().upper() == token
+        self._at += is_next
+        return is_next
 
     def expect(self, token: str) -> None:
         if not self.takes(token):
@@ -106,19 +126,14 @@ class _Reader:
             raise ExpressionError(f"{token} is not defined")
         return self._names[token]
 
-    # Conditions.
-
     def condition(self) -> Condition:
-        parts = [self._all_of()]
-        while self.takes("OR"):
-            parts.append(self._all_of())
-        return parts[0] if len(parts) == 1 else lambda item, values: any(part(item, values) for part in parts)
+        return self._joined("OR", any, partial(self._joined, "AND", all, self._one))
 
-    def _all_of(self) -> Condition:
-        parts = [self._one()]
-        while self.takes("AND"):
-            parts.append(self._one())
-        return parts[0] if len(parts) == 1 else lambda item, values: all(part(item, values) for part in parts)
+    def _joined(self, word: str, holds: Callable[[Iterator[bool]], bool], read: Callable[[], Condition]) -> Condition:
+        parts = [read()]
+        while self.takes(word):
+            parts.append(read())
+        return parts[0] if len(parts) == 1 else lambda item, values: holds(part(item, values) for part in parts)
 
     def _one(self) -> Condition:
         if self.takes("NOT"):
@@ -128,52 +143,28 @@ class _Reader:
             inner = self.condition()
             self.expect(")")
             return inner
-        return self._function() if self.peek() in _TRUE and self.peek(1) == "(" else self._comparison()
+        return self._term()
 
-    def _function(self) -> Condition:
-        name = self.next()
-        self.expect("(")
-        if name in {"attribute_exists", "attribute_not_exists"}:
-            path, is_wanted = self.path(), name == "attribute_exists"
-            self.expect(")")
-            if len(path) == 1:
-                (only,) = path
-                return lambda item, _: (only in item) is is_wanted
-            return lambda item, _: (_find(item, path) is not None) is is_wanted
-        left = self.operand()
-        self.expect(",")
-        right = self.operand()
-        self.expect(")")
-        test = {"begins_with": _begins, "contains": _contains, "attribute_type": _is_of_type}[name]
+    def _term(self) -> Term:
+        if self.peek(1) == "(" and self.peek() in _TESTS:
+            term = Term(self.next(), tuple(self._listed()))
+        else:
+            left, operator = self.operand(), self.next().upper()
+            term = Term(operator, (left, *self._right(operator)))
+        if term.operator not in _TESTS:
+            raise ExpressionError(f"{term.operator!r} is not an operator")
+        self.terms.append(term)
+        return term
 
-        def holds(item: Item, values: Values) -> bool:
-            one, other = left(item, values), right(item, values)
-            return one is not None and other is not None and test(one, other)
-
-        return holds
-
-    def _comparison(self) -> Condition:
-        left = self.operand()
-        operator = self.next().upper()
-        if operator == "BETWEEN":
-            low = self.operand()
-            self.expect("AND")
-            high = self.operand()
-            return lambda item, values: (
-                _is_ordered(low(item, values), "<=", left(item, values))
-                and _is_ordered(left(item, values), "<=", high(item, values))
-            )
+    def _right(self, operator: str) -> Iterator[Operand]:
+        """Read what stands on the right of an operator."""
         if operator == "IN":
-            options = list(self._listed())
-            return lambda item, values: any(_is_equal(left(item, values), each(item, values)) for each in options)
-        right = self.operand()
-        if operator == "=":
-            return lambda item, values: _is_equal(left(item, values), right(item, values))
-        if operator == "<>":
-            return lambda item, values: not _is_equal(left(item, values), right(item, values))
-        if operator not in _ORDERS:
-            raise ExpressionError(f"{operator!r} is not an operator")
-        return lambda item, values: _is_ordered(left(item, values), operator, right(item, values))
+            yield from self._listed()
+            return
+        yield self.operand()
+        if operator == "BETWEEN":
+            self.expect("AND")
+            yield self.operand()
 
     def _listed(self) -> Iterator[Operand]:
         self.expect("(")
@@ -182,34 +173,13 @@ class _Reader:
             yield self.operand()
         self.expect(")")
 
-    # Operands.
-
     def operand(self) -> Operand:
-        token = self.peek()
-        if token.startswith(":"):
-            self.next()
-            return lambda _, values: _value(values, token)
-        if self.peek(1) == "(" and token in {"size", "if_not_exists", "list_append"}:
-            return self._made(self.next())
-        path = self.path()
-        if len(path) == 1:
-            only = str(path[0])
-            return lambda item, _: item.get(only)
-        return lambda item, _: _find(item, path)
-
-    def _made(self, function: str) -> Operand:
-        operands = list(self._listed())
-        if function == "size":
-            return lambda item, values: _size(operands[0](item, values))
-        first, second = operands
-        if function == "if_not_exists":
-
-            def choose(item: Item, values: Values) -> Value | None:
-                known = first(item, values)
-                return second(item, values) if known is None else known
-
-            return choose
-        return lambda item, values: {"L": [*_list(first(item, values)), *_list(second(item, values))]}
+        if self.peek().startswith(":"):
+            return Given(self.next())
+        if self.peek(1) == "(" and self.peek() in _MADE:
+            make, operands = _MADE[self.next()], tuple(self._listed())
+            return lambda item, values: make(*[operand(item, values) for operand in operands])
+        return Place(self.path())
 
     def sum(self) -> Operand:
         """Read the right side of an assignment."""
@@ -230,50 +200,43 @@ def parse_condition(text: str, names: Names = ()) -> Condition:
     return condition
 
 
+class KeyTerm(NamedTuple):
+    """One comparison of a key condition: an attribute, an operator, and the values given for it."""
+
+    name: str
+    operator: str
+    given: tuple[Given, ...]
+
+
 @lru_cache(maxsize=1024)
 def parse_key_condition(text: str, names: Names = ()) -> tuple[KeyTerm, ...]:
     """Parse a key condition: comparisons, all of which are to hold."""
     reader = _Reader(text, names)
-    terms = tuple(_key_terms(reader))
+    reader.condition()
     reader.end()
-    return terms
-
-
-def _key_terms(reader: _Reader) -> Iterator[KeyTerm]:
-    while True:
-        if reader.takes("("):
-            yield from _key_terms(reader)
-            reader.expect(")")
-        elif reader.takes("BEGINS_WITH"):
-            reader.expect("(")
-            name = str(reader.path()[0])
-            reader.expect(",")
-            yield KeyTerm(name, "begins_with", (reader.next(),))
-            reader.expect(")")
-        else:
-            name, operator = str(reader.path()[0]), reader.next().upper()
-            first = reader.next()
-            if operator == "BETWEEN":
-                reader.expect("AND")
-                yield KeyTerm(name, operator, (first, reader.next()))
-            else:
-                yield KeyTerm(name, operator, (first,))
-        if not reader.takes("AND"):
-            return
-
-
-Change = Callable[[Item, Values], dict[str, Value]]
+    if not {"OR", "NOT"}.isdisjoint(token.upper() for token in reader.tokens):
+        raise ExpressionError("Invalid operator used in KeyConditionExpression")
+    terms = []
+    for term in reader.terms:
+        place, *given = term.operands
+        values = tuple(operand for operand in given if isinstance(operand, Given))
+        if not isinstance(place, Place) or len(values) < len(given):
+            raise ExpressionError("Invalid condition in KeyConditionExpression")
+        terms.append(KeyTerm(str(place.path[0]), term.operator, values))
+    return tuple(terms)
 
 
 class Update(NamedTuple):
     """An update: what it makes of an item, and which attributes it names."""
 
-    apply: Change
+    apply: Callable[[Item, Values], dict[str, Value]]
     names: tuple[str, ...]
 
 
 class _Action(NamedTuple):
-    kind: str
+    """Makes a new value of what lies at a path, and of an operand."""
+
+    change: Callable[[Value | None, Any], Value | None]
     path: Path
     operand: Operand
 
@@ -281,49 +244,35 @@ class _Action(NamedTuple):
 @lru_cache(maxsize=4096)
 def parse_update(text: str, names: Names = ()) -> Update:
     """Parse an update. All its operands see the item as it was."""
-    reader = _Reader(text, names)
-    actions: list[_Action] = []
-    while reader.peek():
-        kind = reader.next().upper()
-        if kind not in _SECTIONS:
-            raise ExpressionError(f"{kind!r} is not a section of an update")
-        actions.append(_action(reader, kind))
-        while reader.takes(","):
-            actions.append(_action(reader, kind))
+    actions = tuple(_actions(_Reader(text, names)))
     if not actions:
         raise ExpressionError("the expression is empty")
 
     def apply(item: Item, values: Values) -> dict[str, Value]:
         changed = dict(item)
-        for action in actions:
-            _put(changed, action.path, _changed(action, item, values))
+        for change, path, operand in actions:
+            _put(changed, path, change(_find(item, path), operand(item, values)))
         return changed
 
     return Update(apply, tuple(dict.fromkeys(str(action.path[0]) for action in actions)))
 
 
-def _changed(action: _Action, item: Item, values: Values) -> Value | None:
-    value = action.operand(item, values)
-    if action.kind == "ADD":
-        return _added(_find(item, action.path), value or {})
-    if action.kind == "DELETE":
-        return _taken(_find(item, action.path), value or {})
-    if action.kind == "SET" and value is None:
-        raise ExpressionError("The provided expression refers to an attribute that does not exist in the item")
-    return value
+def _actions(reader: _Reader) -> Iterator[_Action]:
+    while reader.peek():
+        section = reader.next().upper()
+        if section not in _SECTIONS:
+            raise ExpressionError(f"{section!r} is not a section of an update")
+        yield _action(reader, section)
+        while reader.takes(","):
+            yield _action(reader, section)
 
 
-def _action(reader: _Reader, kind: str) -> _Action:
+def _action(reader: _Reader, section: str) -> _Action:
     path = reader.path()
-    if kind == "SET":
+    if section == "SET":
         reader.expect("=")
-        return _Action(kind, path, reader.sum())
-    return _Action(kind, path, _nothing if kind == "REMOVE" else reader.operand())
-
-
-def _nothing(item: Item, values: Values) -> None:
-    """Be the value of what is removed."""
-    del item, values
+        return _Action(_set, path, reader.sum())
+    return _Action(_SECTIONS[section], path, Place(path) if section == "REMOVE" else reader.operand())
 
 
 @lru_cache(maxsize=1024)
@@ -372,13 +321,6 @@ def rank(value: Value) -> Any:
     return b64decode(content) if isinstance(content, str) else bytes(content)
 
 
-def _value(values: Values, name: str) -> Value:
-    try:
-        return values[name]
-    except KeyError:
-        raise ExpressionError(f"{name} is not defined") from None
-
-
 def _find(item: Item, path: Path) -> Value | None:
     value = item.get(str(path[0]))
     for step in path[1:]:
@@ -403,15 +345,12 @@ def _put(item: dict[str, Value], path: Path, value: Value | None) -> None:
         here[step] = copied
         here = next(iter(copied.values()))
     last: Any = path[-1]
-    if isinstance(here, dict):
-        if value is None:
-            here.pop(last, None)
-        else:
-            here[last] = value
+    if isinstance(here, list):
+        here[last : last + 1] = [] if value is None else [value]
     elif value is None:
-        del here[last : last + 1]
+        here.pop(last, None)
     else:
-        here[last : last + 1] = [value]
+        here[last] = value
 
 
 def _is_equal(one: Value | None, other: Value | None) -> bool:
@@ -434,20 +373,20 @@ def _is_equal(one: Value | None, other: Value | None) -> bool:
     return False
 
 
-def _is_ordered(one: Value | None, operator: str, other: Value | None) -> bool:
-    if one is None or other is None or one.keys() != other.keys() or not one.keys() & {"S", "N", "B"}:
+def _are_alike(kinds: str, test: Callable[[Any, Any], bool]) -> Callable[[Value | None, Value | None], bool]:
+    """Build the test of two values of one kind."""
+
+    def holds(one: Value | None, other: Value | None) -> bool:
+        if one is None or other is None or one.keys() != other.keys() or next(iter(one)) not in kinds:
+            return False
+        return test(rank(one), rank(other))
+
+    return holds
+
+
+def _contains(one: Value | None, other: Value | None) -> bool:
+    if one is None or other is None:
         return False
-    return _ORDERS[operator](rank(one), rank(other))
-
-
-def _begins(one: Value, other: Value) -> bool:
-    if one.keys() != other.keys() or not one.keys() & {"S", "B"}:
-        return False
-    begins: bool = rank(one).startswith(rank(other))
-    return begins
-
-
-def _contains(one: Value, other: Value) -> bool:
     ((kind, content),) = one.items()
     if kind == "S":
         return "S" in other and other["S"] in content
@@ -456,8 +395,23 @@ def _contains(one: Value, other: Value) -> bool:
     return kind == "L" and any(_is_equal(each, other) for each in content)
 
 
-def _is_of_type(one: Value, other: Value) -> bool:
-    return other.get("S") in one
+_begins, _at_most = _are_alike("SB", lambda one, other: one.startswith(other)), _are_alike("SNB", le)
+_TESTS: Mapping[str, Callable[..., bool]] = {
+    "=": _is_equal,
+    "<>": lambda one, other: not _is_equal(one, other),
+    "<": _are_alike("SNB", lt),
+    "<=": _at_most,
+    ">": _are_alike("SNB", gt),
+    ">=": _are_alike("SNB", ge),
+    "BETWEEN": lambda one, low, high: _at_most(low, one) and _at_most(one, high),
+    "IN": lambda one, *others: any(_is_equal(one, other) for other in others),
+    "attribute_exists": lambda one: one is not None,
+    "attribute_not_exists": lambda one: one is None,
+    "attribute_type": lambda one, other: one is not None and other["S"] in one,
+    "begins_with": _begins,
+    "contains": _contains,
+}
+"""What says yes or no, of the values of its operands; None: the item has none."""
 
 
 def _size(value: Value | None) -> Value | None:
@@ -485,6 +439,21 @@ def _number(value: Decimal) -> Value:
     return {"N": f"{value.normalize():f}"}
 
 
+_MADE: Mapping[str, Callable[..., Value | None]] = {
+    "size": _size,
+    "if_not_exists": lambda known, other: other if known is None else known,
+    "list_append": lambda first, second: {"L": [*_list(first), *_list(second)]},
+}
+"""What makes a value of the values of its operands."""
+
+
+def _set(known: Value | None, value: Value | None) -> Value:
+    del known
+    if value is None:
+        raise ExpressionError("The provided expression refers to an attribute that does not exist in the item")
+    return value
+
+
 def _added(known: Value | None, value: Value) -> Value:
     if "N" in value:
         return _number((Decimal(0) if known is None else _decimal(known)) + Decimal(value["N"]))
@@ -502,3 +471,12 @@ def _taken(known: Value | None, value: Value) -> Value | None:
         raise ExpressionError(MISTYPED)
     left = sorted(set(known[kind]) - set(members))
     return {kind: left} if left else None
+
+
+_SECTIONS: Mapping[str, Callable[[Value | None, Any], Value | None]] = {
+    "SET": _set,
+    "REMOVE": lambda known, value: None,  # noqa: ARG005
+    "ADD": _added,
+    "DELETE": _taken,
+}
+"""What the sections of an update make of what there is, and of their operand."""
