@@ -27,8 +27,6 @@ is a thousandth of a unit."""
 WINDOW_SECONDS: Final = 1.0
 """What a partition and a table on demand save up. Burst capacity does not lift a partition's limit (re:Post, "How does
 DynamoDB handle spiky workloads in short intervals")."""
-_MAX_PLACES: Final = 2_000_000
-_SWEEP_AT_LEAST: Final = 1024
 
 
 def position_of(key: str) -> int:
@@ -92,8 +90,6 @@ class Resource:
         quotas = {Kind.WRITE: throughput.quota_wcu, Kind.READ: throughput.quota_rcu}
         self._gates = {kind: Bucket(quotas[kind] or math.inf, self._throttle(kind, Limit.ACCOUNT)) for kind in Kind}
         self._places: dict[Kind, dict[str, Bucket]] = {kind: {} for kind in Kind}
-        self._write_gate, self._write_places = self._gates[Kind.WRITE], self._places[Kind.WRITE]
-        self._sweep_at = _SWEEP_AT_LEAST
         count = 0 if self._is_apart else partitions.count_for(throughput.warm_wcu, throughput.warm_rcu)
         self._partitions = [self._partition() for _ in range(count)]
         self._lows = [index * SPAN // count for index in range(count)]
@@ -101,7 +97,7 @@ class Resource:
     @property
     def partition_count(self) -> int:
         """Number of physical partitions; with keys that are partitions of their own, of those in use."""
-        return len(self._write_places) if self._is_apart else len(self._partitions)
+        return len(self._places[Kind.WRITE]) if self._is_apart else len(self._partitions)
 
     def partition_index(self, key: str) -> int:
         """Return the index, in the order of positions, of the partition that holds a key; not for keys apart."""
@@ -118,42 +114,22 @@ class Resource:
 
     def write(self, key: str, wcu: float, now: float) -> Throttle | None:
         """Take a write's units, or say what refused them. Indexes are the table's business."""
-        bucket = self._write_places.get(key)
-        if bucket is None:
-            bucket = self._locate(Kind.WRITE, key, now)
-        gate = self._write_gate
-        # What `Bucket.lacks` and `Bucket.take` do, written out, and without calling `max`: most of a simulation's time
-        # is spent here. The numbers are WINDOW_SECONDS and TOLERANCE_SECONDS.
-        floor = now - 1.0
-        gate_spent = gate.spent
-        if gate_spent < floor:  # noqa: PLR1730
-            gate_spent = floor
-        gate_spent += wcu * gate.seconds_per_unit
-        spent = bucket.spent
-        if spent < floor:  # noqa: PLR1730
-            spent = floor
-        spent += wcu * bucket.seconds_per_unit
-        floor = now + 1e-6
-        if gate_spent > floor or spent > floor:
-            refusal = admit([Demand(self, Kind.WRITE, key, wcu)], now)
-            return None if refusal is None else refusal.throttle
-        gate.spent = gate_spent
-        bucket.spent = spent
-        return None
+        refusal = admit([Demand(self, Kind.WRITE, key, wcu)], now)
+        return None if refusal is None else refusal.throttle
 
     def refuses(self, kind: Kind, key: str, now: float) -> Throttle | None:
         """Say what refuses a request of yet unknown cost: something does when nothing is left.
 
         Charge the cost afterwards; it may leave a debt.
         """
-        for bucket in self.buckets(kind, key, now):
+        for bucket in self.buckets(kind, key):
             if bucket.spent >= now - TOLERANCE_SECONDS:
                 return self.note_refusal(bucket)
         return None
 
     def charge(self, kind: Kind, key: str, units: float, now: float) -> None:
         """Take units without asking; negative ones give back."""
-        for bucket in self.buckets(kind, key, now):
+        for bucket in self.buckets(kind, key):
             bucket.take(units, now)
 
     def write_evenly(self, wcu: float, now: float, seconds: float) -> float:
@@ -164,14 +140,14 @@ class Resource:
         """
         if self._is_apart:
             raise ValueError("keys that are partitions of their own have no share of the positions")
-        share = self._write_gate.take_over(wcu, now, seconds) / len(self._partitions)
+        share = self._gates[Kind.WRITE].take_over(wcu, now, seconds) / len(self._partitions)
         return sum(partition[Kind.WRITE].take_over(share, now, seconds) for partition in self._partitions)
 
     # For requests that touch several resources.
 
-    def buckets(self, kind: Kind, key: str, now: float) -> tuple[Bucket, Bucket]:
+    def buckets(self, kind: Kind, key: str) -> tuple[Bucket, Bucket]:
         """Return the buckets that a request passes, in the order in which they are asked."""
-        return self._gates[kind], self._places[kind].get(key) or self._locate(kind, key, now)
+        return self._gates[kind], self._places[kind].get(key) or self._locate(kind, key)
 
     def note_refusal(self, bucket: Bucket) -> Throttle:
         """Count a refusal."""
@@ -186,22 +162,11 @@ class Resource:
     def _partition(self) -> dict[Kind, Bucket]:
         return {kind: Bucket(rate, self._throttle(kind, Limit.KEY_RANGE)) for kind, rate in self._rates.items()}
 
-    def _locate(self, kind: Kind, key: str, now: float) -> Bucket:
-        if len(self._write_places) >= (self._sweep_at if self._is_apart else _MAX_PLACES):
-            self._forget(now)
+    def _locate(self, kind: Kind, key: str) -> Bucket:
         partition = self._partition() if self._is_apart else self._partitions[self.partition_index(key)]
         for each, bucket in partition.items():
             self._places[each][key] = bucket
         return partition[kind]
-
-    def _forget(self, now: float) -> None:
-        """Forget the places of keys; of keys apart those whose buckets are full: a new one would be the same."""
-        for key in list(self._write_places):
-            buckets = [places[key] for places in self._places.values()]
-            if not self._is_apart or all(bucket.spent <= now - WINDOW_SECONDS for bucket in buckets):
-                for places in self._places.values():
-                    del places[key]
-        self._sweep_at = max(_SWEEP_AT_LEAST, 2 * len(self._write_places))
 
 
 class Table(Resource):
@@ -237,7 +202,7 @@ def admit(demands: Sequence[Demand], now: float) -> Refusal | None:
     """
     wanted: dict[Bucket, tuple[float, Demand]] = {}
     for demand in demands:
-        for bucket in demand.resource.buckets(demand.kind, demand.key, now):
+        for bucket in demand.resource.buckets(demand.kind, demand.key):
             units, first = wanted.get(bucket, (0.0, demand))
             wanted[bucket] = (units + demand.units, first)
     for bucket, (units, demand) in wanted.items():

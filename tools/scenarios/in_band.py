@@ -12,7 +12,7 @@ refused: counting and decisions are the product's, what lies between them takes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -41,7 +41,7 @@ from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter, NewMessage
 from tools.figures import Bar, Distribution, at_least, at_most
-from tools.scenarios.seeds import Part, Study, Verdict, total
+from tools.scenarios.seeds import Part, Study, Verdict
 from tools.scenarios.step import step
 from tools.world.clock import EPOCH_MS, Engine
 from tools.world.meter import BIN_SECONDS, Meter
@@ -256,65 +256,33 @@ def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALS
     return memory.raises
 
 
-@dataclass(frozen=True, slots=True)
-class Hour:
-    """An hour of a key that is quiet, and always refused a third of its writes."""
-
-    raises: int
-
-
-def run_hour(seed: int) -> Hour:
-    """Run an hour."""
-    return Hour(count_false_raises(seed))
-
-
-def summarize(variant: Variant, runs: Sequence[InBandRun]) -> dict[str, Any]:
-    """Sum up a variant."""
-    names = ("raised_seconds", "relieved_seconds", "failed_share", "units_share_while_marked")
-    return {
-        "name": variant.name,
-        "load_wcu": variant.load_wcu,
-        "processes": variant.processes,
-        **{name: Distribution.of(getattr(run, name) for run in runs) for name in names},
-        "final_shard_count": Distribution.of(float(max(run.shard_counts, default=0)) for run in runs),
-        "raises": Distribution.of(float(len(run.shard_counts)) for run in runs),
-        "runs": runs,
-    }
-
-
-def judge_variant(variant: Variant, study: Mapping[str, Any]) -> list[Bar]:
-    """Hold a variant against its bars."""
-    name, runs = variant.name, study["runs"]
+def bars_of(variant: Variant, runs: Sequence[InBandRun]) -> Iterator[Bar]:
+    """Hold the seeds of a variant against its bars."""
+    name = variant.name
+    raised, relieved, marked, failed = (
+        Distribution.of(getattr(run, field) for run in runs)
+        for field in ("raised_seconds", "relieved_seconds", "units_share_while_marked", "failed_share")
+    )
     quiet = sum(run.units_before + run.units_after for run in runs)
-    marked, failed = study["units_share_while_marked"].p99, study["failed_share"].highest
-    bars = [
-        at_most(f"{name}: units beside the items, quiet", quiet, 0.0, "units"),
-        at_most(f"{name}: while marked, p99", marked, MARKED_SHARE, "of the items'"),
-    ]
+    yield at_most(f"{name}: units beside the items, quiet", quiet, 0.0, "units")
+    yield at_most(f"{name}: while marked, p99", marked.p99, MARKED_SHARE, "of the items'")
     if variant.raised_seconds is not None:
-        bars.append(at_most(f"{name}: onset to raise, p99", study["raised_seconds"].p99, variant.raised_seconds, "s"))
+        yield at_most(f"{name}: onset to raise, p99", raised.p99, variant.raised_seconds, "s")
     if variant.relieved_seconds is not None:
-        few, relieved = sum(len(run.shard_counts) <= MOST_RAISES for run in runs), study["relieved_seconds"].p99
-        bars += [
-            at_most(f"{name}: onset to relief, p99", relieved, variant.relieved_seconds, "s"),
-            at_most(f"{name}: failed, worst seed", failed, variant.failed_share or 0.0, "as a share"),
-            at_least(f"{name}: seeds with two raises at most", few, FEW_RAISES_SHARE * len(runs), "seeds"),
-        ]
+        few = sum(len(run.shard_counts) <= MOST_RAISES for run in runs)
+        yield at_most(f"{name}: onset to relief, p99", relieved.p99, variant.relieved_seconds, "s")
+        yield at_most(f"{name}: failed, worst seed", failed.highest, variant.failed_share or 0.0, "as a share")
+        yield at_least(f"{name}: seeds with two raises at most", few, FEW_RAISES_SHARE * len(runs), "seeds")
     if variant.most_shards is not None:
-        highest = study["final_shard_count"].highest
-        bars.append(at_most(f"{name}: N, worst seed", highest, variant.most_shards, "shards"))
-    return bars
+        highest = max(max(run.shard_counts, default=0) for run in runs)
+        yield at_most(f"{name}: N, worst seed", highest, variant.most_shards, "shards")
 
 
 def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
     """Hold all variants and the quiet hours against the bars."""
-    studies = [summarize(variant, by_part[variant.name]) for variant in VARIANTS]
     hours = by_part["quiet hours"]
-    false_raises = total(hours, "raises")
-    bars = [bar for variant, study in zip(VARIANTS, studies, strict=True) for bar in judge_variant(variant, study)]
-    bars.append(at_most(f"raises in {len(hours)} hours of 600 WCU/s", false_raises, 1, "raises"))
-    fields = {"false_hours": len(hours), "false_raises": false_raises, "variants": studies}
-    return Verdict(fields=fields, bars=bars)
+    bars = [bar for variant in VARIANTS for bar in bars_of(variant, by_part[variant.name])]
+    return Verdict(bars=[*bars, at_most(f"raises in {len(hours)} hours of 600 WCU/s", sum(hours), 1, "raises")])
 
 
 STUDY = Study(
@@ -322,7 +290,7 @@ STUDY = Study(
     "Hot keys found in band, by 50 and by 1,000 processes; and quiet ones left alone.",
     [
         *(Part(variant.name, partial(run_variant, variant=variant), SEEDS) for variant in VARIANTS),
-        Part("quiet hours", run_hour, FALSE_HOURS),
+        Part("quiet hours", count_false_raises, FALSE_HOURS),
     ],
     judge,
     file="in_band.json",

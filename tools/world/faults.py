@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from random import Random
 from typing import Any
@@ -11,43 +12,33 @@ from typing import Any
 from hotpartition.core.route import Close, Generation
 from tools.world.clock import EPOCH_MS, Process
 from tools.world.functions import Function
-from tools.world.network import Network, StoreFaults
+from tools.world.network import StoreFaults
 from tools.world.product import World
 from tools.world.scenario import FaultPlan
 
 INVENTED_CLOSES = 0.4
 
 
+@dataclass(slots=True)
 class FaultDriver:
     """Strikes until it is stopped; then everything is well again."""
 
-    def __init__(
-        self,
-        plan: FaultPlan,
-        world: World,
-        *,
-        functions: tuple[Function[Any, Any], ...],
-        consumers: Callable[[], Function[Any, Any] | None],
-        random: Random,
-    ) -> None:
-        self.struck: Counter[str] = Counter()
-        self._plan = plan
-        self._engine = world.engine
-        self._store: Network = world.store
-        self._redis = world.redis
-        self._functions = functions
-        self._consumers = consumers
-        self._random = random
-        self._is_over = False
-        self._spells = 0
+    plan: FaultPlan
+    world: World
+    functions: Sequence[Function[Any, Any]]
+    consumers: Callable[[], Function[Any, Any] | None]
+    random: Random
+    struck: Counter[str] = field(default_factory=Counter)
+    _is_over: bool = False
+    _spells: int = 0
 
     def start(self) -> None:
         """Begin."""
-        plan = self._plan
-        self._store.faults = plan.store
-        self._redis.lost = plan.redis_lost
-        self._store.after_update = lambda process: self._crash_consumer(process, "journal")
-        self._redis.after_route = lambda process: self._crash_consumer(process, "registry")
+        plan = self.plan
+        self.world.store.faults = plan.store
+        self.world.redis.lost = plan.redis_lost
+        self.world.store.after_update = lambda process: self._crash_consumer(process, "journal")
+        self.world.redis.after_route = lambda process: self._crash_consumer(process, "registry")
         for rate, strike in (
             (plan.redis_outages, self._take_redis_down),
             (plan.redis_failovers, self._fail_over),
@@ -65,15 +56,15 @@ class FaultDriver:
     def stop(self) -> None:
         """End all faults."""
         self._is_over = True
-        self._store.faults = StoreFaults()
-        self._redis.lost = 0.0
-        for node in self._redis.nodes:
+        self.world.store.faults = StoreFaults()
+        self.world.redis.lost = 0.0
+        for node in self.world.redis.nodes:
             node.recover()
 
     def all_struck(self) -> tuple[tuple[str, int], ...]:
         """List how often each fault struck, DynamoDB's and those of environments included."""
-        struck = self.struck + self._store.all_struck()
-        struck["environment died in a request"] = sum(function.deaths for function in self._functions)
+        struck = self.struck + self.world.store.all_struck()
+        struck["environment died in a request"] = sum(function.deaths for function in self.functions)
         return tuple(sorted(struck.items()))
 
     def _plan_next(self, rate: float, strike: Callable[[], None]) -> None:
@@ -82,13 +73,13 @@ class FaultDriver:
                 strike()
                 self._plan_next(rate, strike)
 
-        self._engine.after(self._random.expovariate(rate), happen)
+        self.world.engine.after(self.random.expovariate(rate), happen)
 
     def _take_redis_down(self) -> None:
         self.struck["redis outage"] += 1
-        is_hanging, forgets = self._random.random() < 0.4, self._random.random() < 0.5
-        lost, seconds = self._random.random() * 2.0, self._random.uniform(0.3, 5.0)
-        nodes = self._redis.some_nodes(self._random)
+        is_hanging, forgets = self.random.random() < 0.4, self.random.random() < 0.5
+        lost, seconds = self.random.random() * 2.0, self.random.uniform(0.3, 5.0)
+        nodes = self.world.redis.some_nodes(self.random)
         for node in nodes:
             node.is_hanging, node.is_down = is_hanging, not is_hanging
 
@@ -98,23 +89,23 @@ class FaultDriver:
                     node.fail_over(lost)
                 node.recover()
 
-        self._engine.after(seconds, bring_back)
+        self.world.engine.after(seconds, bring_back)
 
     def _fail_over(self) -> None:
         self.struck["redis failover"] += 1
-        lost = self._random.random() * 4.0
-        for node in self._redis.some_nodes(self._random):
+        lost = self.random.random() * 4.0
+        for node in self.world.redis.some_nodes(self.random):
             node.fail_over(lost)
 
     def _empty(self) -> None:
         self.struck["redis emptied"] += 1
-        for node in self._redis.some_nodes(self._random):
+        for node in self.world.redis.some_nodes(self.random):
             node.empty()
 
     def _slow_down(self) -> None:
         self.struck["redis slow"] += 1
-        seconds = self._random.uniform(0.005, 0.05)
-        nodes = self._redis.some_nodes(self._random)
+        seconds = self.random.uniform(0.005, 0.05)
+        nodes = self.world.redis.some_nodes(self.random)
         for node in nodes:
             node.extra_seconds = seconds
 
@@ -122,72 +113,72 @@ class FaultDriver:
             for node in nodes:
                 node.extra_seconds = 0.0
 
-        self._engine.after(self._random.uniform(0.5, 3.0), end)
+        self.world.engine.after(self.random.uniform(0.5, 3.0), end)
 
     def _scribble(self) -> None:
         """Write what is none of ours under some of our keys."""
-        keys = self._redis.named_keys()
+        keys = self.world.redis.named_keys()
         if not keys:
             return
         routes = [key for key in keys if ":route:" in key]
         kinds = [self._invent, self._scatter_bytes, self._change_type]
-        kinds[self._random.randrange(len(kinds))](self._some(routes or keys), self._some(keys))
+        kinds[self.random.randrange(len(kinds))](self._some(routes or keys), self._some(keys))
 
     def _some(self, keys: Sequence[str]) -> Sequence[str]:
-        return self._random.sample(keys, min(len(keys), 1 + self._random.randrange(4)))
+        return self.random.sample(keys, min(len(keys), 1 + self.random.randrange(4)))
 
     def _invent(self, routes: Sequence[str], _: Sequence[str]) -> None:
         self.struck["redis invents generations and closes"] += 1
-        now_ms = self._engine.now_ms()
+        now_ms = self.world.engine.now_ms()
         for key in routes:
-            since_ms = now_ms + round(self._random.uniform(-10_000.0, 2_000.0))
-            is_close = self._random.random() < INVENTED_CLOSES
-            invented = Close(since_ms, True) if is_close else Generation(since_ms, self._random.randint(2, 24))
-            self._redis.do("SADD", key, invented.encode())
+            since_ms = now_ms + round(self.random.uniform(-10_000.0, 2_000.0))
+            is_close = self.random.random() < INVENTED_CLOSES
+            invented = Close(since_ms, True) if is_close else Generation(since_ms, self.random.randint(2, 24))
+            self.world.redis.do("SADD", key, invented.encode())
 
     def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
         self.struck["redis holds bytes"] += 1
-        noise = self._random.randbytes(8) + b"\xff\xfe"
+        noise = self.random.randbytes(8) + b"\xff\xfe"
         for key in routes:
-            self._redis.do("SADD", key, noise, b"7@\xff")
+            self.world.redis.do("SADD", key, noise, b"7@\xff")
         for key in keys:
             if ":reports:" in key:
                 for name, value in ((b"r", b"2|" + noise), (noise, noise), (b"r", noise)):
-                    self._redis.do("XADD", key, "*", name, value)
+                    self.world.redis.do("XADD", key, "*", name, value)
 
     def _change_type(self, routes: Sequence[str], keys: Sequence[str]) -> None:
         self.struck["redis changes types"] += 1
         for key in (routes[0], *keys):
-            self._redis.do("DEL", key)
-            self._redis.do("RPUSH", key, "foreign")
-            self._engine.after(self._random.uniform(0.3, 5.0), partial(self._take_away, key))
+            self.world.redis.do("DEL", key)
+            self.world.redis.do("RPUSH", key, "foreign")
+            self.world.engine.after(self.random.uniform(0.3, 5.0), partial(self._take_away, key))
 
     def _take_away(self, key: str) -> None:
         """Remove what is of another type, if nothing took its place."""
-        if self._redis.do("TYPE", key) == b"list":
-            self._redis.do("DEL", key)
+        if self.world.redis.do("TYPE", key) == b"list":
+            self.world.redis.do("DEL", key)
 
     def _trim(self) -> None:
         self.struck["stream trimmed"] += 1
-        oldest_ms = EPOCH_MS + int((self._engine.now - self._random.random()) * 1000)
-        nodes = self._redis.some_nodes(self._random)
-        for key in self._redis.named_keys():
-            if ":reports:" in key and self._redis.node_of(key) in nodes:
-                self._redis.do("XTRIM", key, "MINID", oldest_ms)
+        oldest_ms = EPOCH_MS + int((self.world.engine.now - self.random.random()) * 1000)
+        nodes = self.world.redis.some_nodes(self.random)
+        for key in self.world.redis.named_keys():
+            if ":reports:" in key and self.world.redis.node_of(key) in nodes:
+                self.world.redis.do("XTRIM", key, "MINID", oldest_ms)
 
     def _kill_consumer(self) -> None:
-        consumers = self._consumers()
+        consumers = self.consumers()
         if consumers is not None and consumers.kill_one():
             self.struck["consumer killed"] += 1
 
     def _crash_consumer(self, process: Process, place: str) -> None:
-        consumers = self._consumers()
-        if consumers is not None and not self._is_over and self._random.random() < self._plan.consumer_crash:
+        consumers = self.consumers()
+        if consumers is not None and not self._is_over and self.random.random() < self.plan.consumer_crash:
             self.struck[f"consumer killed just after it wrote to the {place}"] += 1
             consumers.kill(process)
 
     def _kill_environment(self) -> None:
-        function = self._functions[self._random.randrange(len(self._functions))]
+        function = self.functions[self.random.randrange(len(self.functions))]
         if function.kill_one():
             self.struck["environment killed"] += 1
 
@@ -195,10 +186,10 @@ class FaultDriver:
         self.struck["dynamodb bad spell"] += 1
         self._spells += 1
         mine = self._spells
-        self._store.faults = self._plan.spell
+        self.world.store.faults = self.plan.spell
 
         def end() -> None:
             if not self._is_over and self._spells == mine:
-                self._store.faults = self._plan.store
+                self.world.store.faults = self.plan.store
 
-        self._engine.after(self._random.uniform(0.5, 4.0), end)
+        self.world.engine.after(self.random.uniform(0.5, 4.0), end)

@@ -39,14 +39,21 @@ DEATH_SECONDS = 0.01
 LONGEST_REPAIR_SECONDS = 600.0
 
 
+@dataclass(slots=True)
 class _Operators(Generic[RequestT]):
     """Processes of one kind of operator, which work until the world is over."""
 
-    workers = 1
+    name: ClassVar[str]
+    config: ClassVar[FunctionConfig]
+    workers: ClassVar[int] = 1
+    world: World
+    function: Function[RequestT, object] = field(init=False)
+    _random: Random = field(init=False)
 
-    def __init__(self, world: World, config: FunctionConfig, name: str) -> None:
-        self.function: Function[RequestT, object] = Function(world.engine, config, self._build, world.random(name))
-        self._world = world
+    def __post_init__(self) -> None:
+        world = self.world
+        self.function = Function(world.engine, self.config, self._build, world.random(f"{self.name}ers"))
+        self._random = world.random(f"{self.name}s")
 
     def start(self) -> None:
         """Begin."""
@@ -68,33 +75,21 @@ class _Operators(Generic[RequestT]):
         return True
 
 
+@dataclass(slots=True, kw_only=True)
 class RaisesByHand(_Operators[tuple[str, Generation]]):
     """Raises at random moments, beside the consumer or instead of it: by something that may die in between."""
 
-    def __init__(
-        self,
-        world: World,
-        place: JournalPlace,
-        *,
-        per_second: float,
-        most_shards: int,
-        choose: Callable[[], str],
-        is_timed: bool = True,
-        urgent: list[str] | None = None,
-    ) -> None:
-        """Raise keys that `choose` returns; those that are `urgent` first, as soon as there is something that can.
-
-        Generations of keys without positions (not `is_timed`) begin at the beginning of time.
-        """
-        super().__init__(world, FunctionConfig(concurrency=1, warm=1), "raisers")
-        self.count = 0
-        self._is_timed = is_timed
-        self._urgent = [] if urgent is None else urgent
-        self._place = place
-        self._per_second = per_second
-        self._most_shards = most_shards
-        self._choose = choose
-        self._random = world.random("raises")
+    name = "rais"
+    config = FunctionConfig(concurrency=1, warm=1)
+    place: JournalPlace
+    per_second: float
+    most_shards: int
+    choose: Callable[[], str]
+    is_timed: bool = True
+    """Whether keys have positions; without, their generations begin at the beginning of time."""
+    urgent: list[str] = field(default_factory=list)
+    """Keys that are raised first, as soon as there is something that can."""
+    count: int = 0
 
     def _build(self, process: Process, index: int) -> Callable[[tuple[str, Generation]], None]:
         raiser = build_raiser(self._world, process, index, self._place)
@@ -119,22 +114,18 @@ class RaisesByHand(_Operators[tuple[str, Generation]]):
             self.count += self._ask((key, generation))
 
 
+@dataclass(slots=True, kw_only=True)
 class ClosesByHand(_Operators[str]):
     """Closes raised keys at random moments, by something that may pause or die between any two requests."""
 
-    def __init__(
-        self, world: World, place: JournalPlace, *, per_second: float, choose: Callable[[Random], str]
-    ) -> None:
-        """Close keys that `choose` returns."""
-        super().__init__(world, FunctionConfig(concurrency=4, warm=2), "closers")
-        self.confirmed = 0
-        self.void = 0
-        """Announcements that were made, and never confirmed."""
-        self._place = place
-        self._per_second = per_second
-        self._choose = choose
-        self._choice = world.random("closed")
-        self._random = world.random("closes")
+    name = "clos"
+    config = FunctionConfig(concurrency=4, warm=2)
+    place: JournalPlace
+    per_second: float
+    choose: Callable[[Random], str]
+    confirmed: int = 0
+    void: int = 0
+    """Announcements that were made, and never confirmed."""
 
     def _build(self, process: Process, index: int) -> Callable[[str], CloseStep]:
         closer = build_closer(self._world, process, index, self._place, SHORT_TIMES)
