@@ -180,17 +180,12 @@ class _Tokens(CounterRun):
         self.count = additions
         self.attempts = self.persisted = self.under_way = 0
         self.clients = self.random("clients")
-        self.driver = FaultDriver(
-            plan,
-            self.world,
-            functions=(self.adding, self.reading),
-            consumers=lambda: self.ours.watchers,
-            random=self.random("faults"),
-        )
+        struck = self.adding, self.reading
+        self.driver = FaultDriver(plan, self.world, struck, lambda: self.ours.watchers, self.random("faults"))
         raised = self.random("raised")
         self.by_hand = RaisesByHand(
             self.world,
-            COUNTERS.journal,
+            place=COUNTERS.journal,
             per_second=RAISES_PER_SECOND,
             most_shards=MOST_SHARDS,
             choose=lambda: counter_key(self._name(raised.choice(COUNTER_NAMES))),

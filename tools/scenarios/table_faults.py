@@ -22,6 +22,7 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from hotpartition.control.folding import FoldForm
 from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -32,10 +33,11 @@ from hotpartition.runtime.connect import open_in_band
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.routes import Shards, open_calls
+from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from hotpartition.table.sharding import Hashing
 from tools.figures import at_least
 from tools.history import Finding
-from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars, total
+from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars
 from tools.world.clock import Engine, Process, SimulatedExecutor
 from tools.world.dynamodb import described
 from tools.world.faults import FaultDriver
@@ -67,6 +69,7 @@ LATE_SHARE = 0.3
 HOT_SHARE, HOT_SHARE_IN_SPELLS = 0.08, 0.32
 LOAD_LOST_SHARE = 0.05
 HOT_AT_ONCE = {"hot_at_once_wcu": 1.0, "target_shard_wcu": 0.5, "max_shard_count": 12}
+FOLD_FORM = FoldForm(TABLE_NAME, "PK", "SK", KeyForm(), CHANGES, NOTED, dropped=(SHARDS,))
 IN_BAND_PARTS = EngineParts(counting=SensitiveCounting)
 
 
@@ -102,20 +105,8 @@ class TableRun:
     """What one seed did, and what was wrong with it."""
 
     seed: int
-    operations: int
-    requests: int
-    created: int
-    changed: int
-    deleted: int
-    reads: int
-    raises: int
-    confirmed_closes: int
-    void_announcements: int
-    sharded_items: int
-    moved: int
-    """Items that were moved to the base key."""
-    folds_killed: int
-    """Processes that died while they moved items."""
+    counts: Mapping[str, int]
+    """What was at stake."""
     faults: tuple[tuple[str, int], ...]
     breaches: tuple[Finding, ...]
 
@@ -163,22 +154,17 @@ class _Run:
         collections = world.random("raised")
         self.raises = RaisesByHand(
             world,
-            self.place,
+            place=self.place,
             per_second=RAISES_PER_SECOND,
             most_shards=MOST_SHARDS,
             choose=lambda: choose_collection(collections),
             is_timed=self.has_positions,
             urgent=observer.urgent,
         )
-        self.closes = ClosesByHand(world, self.place, per_second=plan.closes_per_second, choose=choose_collection)
-        self.driver = FaultDriver(
-            plan,
-            world,
-            functions=(function, self.closes.function),
-            consumers=lambda: self.raises.function,
-            random=world.random("faults"),
-        )
-        self.folds = Folds(world, TABLE_NAME, MOST_SHARDS, choose=choose_collection) if parts.folds else None
+        self.closes = ClosesByHand(world, place=self.place, per_second=plan.closes_per_second, choose=choose_collection)
+        struck, raisers = (function, self.closes.function), self.raises.function
+        self.driver = FaultDriver(plan, world, struck, lambda: raisers, world.random("faults"))
+        self.folds = Folds(world, form=FOLD_FORM, shard_count=MOST_SHARDS, choose=choose_collection)
 
     @property
     def has_positions(self) -> bool:
@@ -198,7 +184,7 @@ class _Run:
         engine, record = self.engine, self.clients.record
         self.driver.start()
         self._begin()
-        if self.folds is not None:
+        if self.parts.folds:
             self._leave_shards(self.seconds / 2)
             self._begin()
             self.folds.start()
@@ -211,23 +197,22 @@ class _Run:
         # By an environment that has just been born.
         self.clients.function = Function(engine, FunctionConfig(warm=1), self._build, self.world.random("audit"))
         self.clients.audit()
-        return TableRun(
-            seed=self.seed,
-            operations=operations,
-            requests=sum(counts.operations for counts in self.world.store.counts.values()),
-            created=sum(len(record.acknowledged_ids(collection)) for collection in COLLECTIONS),
-            changed=sum(addition.ended_at is not None for addition in record.additions),
-            deleted=len({(d.conversation_id, d.message_id) for d in record.deletions if d.ended_at is not None}),
-            reads=len(record.reads),
-            raises=self.raises.count + int(self.world.counters[MetricName.RAISES]),
-            confirmed_closes=self.closes.confirmed,
-            void_announcements=self.closes.void,
-            sharded_items=sum("#_" in item["PK"]["S"] for item in self.world.store.dynamodb.tables[TABLE_NAME].items()),
-            moved=0 if self.folds is None else self.folds.moved,
-            folds_killed=0 if self.folds is None else self.folds.function.deaths,
-            faults=self.driver.all_struck(),
-            breaches=record.breaches(),
-        )
+        ended = {(each.conversation_id, each.message_id) for each in record.deletions if each.ended_at is not None}
+        stored = self.world.store.dynamodb.tables[TABLE_NAME].items()
+        counts = {
+            "operations": operations,
+            "created": sum(len(record.acknowledged_ids(collection)) for collection in COLLECTIONS),
+            "changed": sum(addition.ended_at is not None for addition in record.additions),
+            "deleted": len(ended),
+            "reads": len(record.reads),
+            "raises": self.raises.count + int(self.world.counters[MetricName.RAISES]),
+            "confirmed_closes": self.closes.confirmed,
+            "void_announcements": self.closes.void,
+            "sharded_items": sum("#_" in item["PK"]["S"] for item in stored),
+            "moved": self.folds.moved,
+            "folds_killed": self.folds.function.deaths,
+        }
+        return TableRun(self.seed, counts, self.driver.all_struck(), record.breaches())
 
     def _begin(self) -> None:
         """Let clients work, and something raise."""
@@ -294,8 +279,7 @@ def judge(by_part: Mapping[str, list[TableRun]]) -> Verdict:
     ((name, runs),) = by_part.items()
     share = min(1.0, len(runs) / SEEDS)
     found = Counter(breach.fault for run in runs for breach in run.breaches)
-    summed = ("operations", "requests", "created", "changed", "deleted", "reads", "raises", "confirmed_closes")
-    figures = {each: total(runs, each) for each in (*summed, "void_announcements", "moved", "folds_killed")}
+    figures = add_up(runs, "counts")
     if name == FOLD.name:
         more = [
             at_least("items moved", figures["moved"], 5 * len(runs), "items"),

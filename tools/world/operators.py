@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from hotpartition.control.folding import Folder, FoldForm
 from hotpartition.core.errors import InvalidRequestError, RetryLaterError
-from hotpartition.core.keys import KeyForm
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import CloseStep
-from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from tools.world.clock import Process
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.product import World, build_closer, build_raiser
@@ -43,22 +42,23 @@ LONGEST_REPAIR_SECONDS = 600.0
 class _Operators(Generic[RequestT]):
     """Processes of one kind of operator, which work until the world is over."""
 
-    name: ClassVar[str]
     config: ClassVar[FunctionConfig]
+    chances: ClassVar[tuple[str, str]]
+    """Names of the processes' chance, and of who starts them."""
     workers: ClassVar[int] = 1
     world: World
     function: Function[RequestT, object] = field(init=False)
     _random: Random = field(init=False)
 
     def __post_init__(self) -> None:
-        world = self.world
-        self.function = Function(world.engine, self.config, self._build, world.random(f"{self.name}ers"))
-        self._random = world.random(f"{self.name}s")
+        processes, starts = map(self.world.random, self.chances)
+        self.function = Function(self.world.engine, self.config, self._build, processes)
+        self._random = starts
 
     def start(self) -> None:
         """Begin."""
         for _ in range(self.workers):
-            self._world.engine.spawn(self._run)
+            self.world.engine.spawn(self._run)
 
     def _build(self, process: Process, index: int) -> Callable[[RequestT], object]:
         raise NotImplementedError
@@ -79,8 +79,8 @@ class _Operators(Generic[RequestT]):
 class RaisesByHand(_Operators[tuple[str, Generation]]):
     """Raises at random moments, beside the consumer or instead of it: by something that may die in between."""
 
-    name = "rais"
     config = FunctionConfig(concurrency=1, warm=1)
+    chances = "raisers", "raises"
     place: JournalPlace
     per_second: float
     most_shards: int
@@ -92,7 +92,7 @@ class RaisesByHand(_Operators[tuple[str, Generation]]):
     count: int = 0
 
     def _build(self, process: Process, index: int) -> Callable[[tuple[str, Generation]], None]:
-        raiser = build_raiser(self._world, process, index, self._place)
+        raiser = build_raiser(self.world, process, index, self.place)
 
         def handle(asked: tuple[str, Generation]) -> None:
             collection, generation = asked
@@ -101,16 +101,16 @@ class RaisesByHand(_Operators[tuple[str, Generation]]):
         return handle
 
     def _run(self) -> None:
-        engine, random = self._world.engine, self._random
-        next_at = engine.now + random.expovariate(self._per_second)
-        while not self._world.is_over:
+        engine, random = self.world.engine, self._random
+        next_at = engine.now + random.expovariate(self.per_second)
+        while not self.world.is_over:
             engine.sleep(RAISER_SECONDS)
-            if not self._urgent and engine.now < next_at:
+            if not self.urgent and engine.now < next_at:
                 continue
-            key = self._urgent.pop() if self._urgent else self._choose()
-            next_at = engine.now + random.expovariate(self._per_second)
-            since_ms = engine.now_ms() - random.randrange(6_000) if self._is_timed else 0
-            generation = Generation(since_ms=since_ms, shard_count=random.randint(1, self._most_shards))
+            key = self.urgent.pop() if self.urgent else self.choose()
+            next_at = engine.now + random.expovariate(self.per_second)
+            since_ms = engine.now_ms() - random.randrange(6_000) if self.is_timed else 0
+            generation = Generation(since_ms=since_ms, shard_count=random.randint(1, self.most_shards))
             self.count += self._ask((key, generation))
 
 
@@ -118,8 +118,8 @@ class RaisesByHand(_Operators[tuple[str, Generation]]):
 class ClosesByHand(_Operators[str]):
     """Closes raised keys at random moments, by something that may pause or die between any two requests."""
 
-    name = "clos"
     config = FunctionConfig(concurrency=4, warm=2)
+    chances = "closers", "closes"
     place: JournalPlace
     per_second: float
     choose: Callable[[Random], str]
@@ -128,7 +128,7 @@ class ClosesByHand(_Operators[str]):
     """Announcements that were made, and never confirmed."""
 
     def _build(self, process: Process, index: int) -> Callable[[str], CloseStep]:
-        closer = build_closer(self._world, process, index, self._place, SHORT_TIMES)
+        closer = build_closer(self.world, process, index, self.place, SHORT_TIMES)
 
         def handle(collection: str) -> CloseStep:
             closing = closer.plan(collection, cause=Cause("simulated"))
@@ -150,61 +150,61 @@ class ClosesByHand(_Operators[str]):
     def _wait_for_margin(self) -> None:
         """Announce about when it is just in time, or just too late; or pause as between other steps."""
         if self._random.random() < NEAR_MARGIN:
-            self._world.engine.sleep(self._random.uniform(0.5, 1.5) * SHORT_TIMES.margin_ms / 1000)
+            self.world.engine.sleep(self._random.uniform(0.5, 1.5) * SHORT_TIMES.margin_ms / 1000)
         else:
             self._pause()
 
     def _pause(self) -> None:
         """Be stopped for a while, at times for longer than an announcement may take."""
         if self._random.random() < PAUSING:
-            self._world.engine.sleep(self._random.uniform(0.0, LONGEST_PAUSE_SECONDS))
+            self.world.engine.sleep(self._random.uniform(0.0, LONGEST_PAUSE_SECONDS))
 
     def _run(self) -> None:
-        engine, random = self._world.engine, self._random
-        while not self._world.is_over:
-            engine.sleep(random.expovariate(self._per_second))
-            if not self._world.is_over:
-                engine.spawn(lambda: self._ask(self._choose(self._choice)))
+        engine, random, choice = self.world.engine, self._random, self.world.random("closed")
+        while not self.world.is_over:
+            engine.sleep(random.expovariate(self.per_second))
+            if not self.world.is_over:
+                engine.spawn(lambda: self._ask(self.choose(choice)))
 
 
+@dataclass(slots=True, kw_only=True)
 class Folds(_Operators[str]):
     """Folds one collection after another, in two processes at a time."""
 
+    config = FunctionConfig(concurrency=2, warm=2)
+    chances = "folders", "folds"
     workers = 2
-
-    def __init__(self, world: World, table_name: str, shard_count: int, *, choose: Callable[[Random], str]) -> None:
-        super().__init__(world, FunctionConfig(concurrency=2, warm=2), "folders")
-        self.moved = 0
-        self._form = FoldForm(table_name, "PK", "SK", KeyForm(), CHANGES, NOTED, dropped=(SHARDS,))
-        self._shard_count = shard_count
-        self._choose = choose
-        self._random = world.random("folds")
+    form: FoldForm
+    shard_count: int
+    choose: Callable[[Random], str]
+    moved: int = 0
 
     def _build(self, process: Process, index: int) -> Callable[[str], None]:
-        random = self._world.random(f"folder-{index}")
-        calls = _deadly(self._world, process, self.function, FOLD_DEATHS, random)
-        clock = self._world.clock(random)
+        random = self.world.random(f"folder-{index}")
+        calls = _deadly(self.world, process, self.function, FOLD_DEATHS, random)
+        clock = self.world.clock(random)
 
         def fold(collection: str) -> None:
-            before = [0]
+            before = 0
 
             def progress(moved: int) -> None:
-                self.moved += moved - before[0]
-                before[0] = moved
+                nonlocal before
+                self.moved += moved - before
+                before = moved
 
             folder = Folder(
-                calls.call, self._form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS
+                calls.call, self.form, clock, items_per_second=FOLDED_PER_SECOND, settle_seconds=FOLD_SETTLE_SECONDS
             )
-            folder.fold(collection, shard_count=self._shard_count, progress=progress)
+            folder.fold(collection, shard_count=self.shard_count, progress=progress)
 
         return fold
 
     def _run(self) -> None:
-        engine = self._world.engine
-        while not self._world.is_over:
+        engine = self.world.engine
+        while not self.world.is_over:
             engine.sleep(0.2 + self._random.random())
             with suppress(InvalidRequestError):
-                self._ask(self._choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
+                self._ask(self.choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
 
 
 def _deadly(

@@ -184,15 +184,10 @@ class Run(MessageRun):
         self.base_reads = world.random("base reads")
         rooms = scenario.list_rooms(seed)
         self.closes = ClosesByHand(
-            world, TABLE.journal, per_second=plan.closes_per_second, choose=lambda random: random.choice(rooms)
+            world, place=TABLE.journal, per_second=plan.closes_per_second, choose=lambda random: random.choice(rooms)
         )
-        self.driver = FaultDriver(
-            plan,
-            world,
-            functions=(self.writing, self.reading, self.changing, self.closes.function),
-            consumers=lambda: strategy.watchers,
-            random=world.random("faults"),
-        )
+        struck = self.writing, self.reading, self.changing, self.closes.function
+        self.driver = FaultDriver(plan, world, struck, lambda: strategy.watchers, world.random("faults"))
 
     def result(self) -> RunResult:
         """Let it happen, and sum it up."""
