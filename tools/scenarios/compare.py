@@ -8,17 +8,16 @@ from typing import Any
 from tools.figures import Distribution
 from tools.scenarios.step import SMALL_STEP
 from tools.world.run import RunResult, simulate
-from tools.world.strategies import Alarm, Fixed, Sources, base_key, static
-from tools.world.strategy import InBand, Ours, Strategy
+from tools.world.strategies import Strategy, alarm, in_band, none, ours, sources, static
 
 SEEDS = 12
 STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
-    "none": lambda: Fixed("none", base_key),
-    "sources": Sources,
-    "alarm": Alarm,
+    "none": none,
+    "sources": sources,
+    "alarm": alarm,
     "static": static,
-    "in_band": InBand,
-    "ours": Ours,
+    "in_band": in_band,
+    "ours": ours,
 }
 
 

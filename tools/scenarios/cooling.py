@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from hotpartition.core.metrics import MetricName
@@ -19,11 +19,10 @@ from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import Bar, at_most
 from tools.world.functions import FunctionConfig
-from tools.world.meter import Meter
 from tools.world.run import MessageRun, Safety
 from tools.world.scaling import scale_thresholds
 from tools.world.scenario import HOT, NAMES, ProductSettings, Readers, Scenario, table_of
-from tools.world.strategy import Ours
+from tools.world.strategies import ours
 from tools.world.workload import ConversationFlow, Workload, constant, name_for
 
 SEEDS = 20
@@ -64,20 +63,6 @@ class CoolingRun:
     safety: Safety
 
 
-class _PageMeter(Meter):
-    """Notes which keys pages query, and what that takes, beside everything else."""
-
-    keys: set[str]
-    units: float = 0.0
-
-    def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
-        """Implement `Observer.page_read`."""
-        super().page_read(partition_key, rcu, is_query=is_query)
-        if is_query:
-            self.keys.add(partition_key)
-        self.units += rcu
-
-
 def _scenario() -> Scenario:
     flows = [
         ConversationFlow(conversation_id=name, shape=constant(wcu), body_bytes=BODY, start=start, end=end)
@@ -114,19 +99,16 @@ def _scenario() -> Scenario:
 class _Run(MessageRun):
     """A run that looks for the close, and probes what pages take."""
 
-    meter: _PageMeter
-
     def __init__(self, seed: int) -> None:
-        super().__init__(_scenario(), seed, Ours(), meter=_PageMeter)
-        self.meter.keys = set()
+        super().__init__(_scenario(), seed, ours())
         self.hot, self.cold = self.scenario.hot_conversation, name_for(COLD, seed)
         self.closed_seconds: float | None = None
         self.probes: dict[str, tuple[int, float]] = {}
 
     def result(self) -> CoolingRun:
         """Let it happen, and sum it up."""
-        engine, scenario, meter = self.engine, self.scenario, self.meter
-        self.strategy.start(self.world, scenario)
+        engine, meter = self.engine, self.meter
+        self.watch()
         self.start_clients()
         engine.at(RUSH_ENDS, self._look_for_close)
         engine.at(MORE_ENDS + PROBE_SECONDS / 2, lambda: engine.spawn(self._probe))
@@ -165,9 +147,10 @@ class _Run(MessageRun):
         for conversation_id in (self.hot, self.cold):
             found = []
             for _ in range(PROBES):
-                self.meter.keys, self.meter.units = set(), 0.0
+                before = replace(self.store.page_counts)
                 self.reading.invoke(PageRequest(conversation_id, limit=PAGE_LIMIT))
-                found.append((len(self.meter.keys), self.meter.units))
+                counts = self.store.page_counts
+                found.append((counts.queries - before.queries, counts.rcu - before.rcu))
             self.probes[conversation_id] = min(found)
 
 

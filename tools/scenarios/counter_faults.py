@@ -114,7 +114,7 @@ class _Rush(CounterRun):
         self.refusals: list[float] = []
 
     def result(self) -> RushRun:
-        self.ours.start(self.world, self.scenario)
+        self.start_consumers()
         self.world.charge_others(self.scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
         for at in self._arrivals():
             self.engine.at(at, partial(self.engine.spawn, self._add))
@@ -181,7 +181,7 @@ class _Tokens(CounterRun):
         self.attempts = self.persisted = self.under_way = 0
         self.clients = self.random("clients")
         struck = self.adding, self.reading
-        self.driver = FaultDriver(plan, self.world, struck, lambda: self.ours.watchers, self.random("faults"))
+        self.driver = FaultDriver(plan, self.world, struck, lambda: self.watchers, self.random("faults"))
         raised = self.random("raised")
         self.by_hand = RaisesByHand(
             self.world,
@@ -193,7 +193,7 @@ class _Tokens(CounterRun):
 
     def result(self) -> TokenRun:
         engine, arrivals = self.engine, self.random("arrivals")
-        self.ours.start(self.world, self.scenario)
+        self.start_consumers()
         self.driver.start()
         for number in range(self.count):
             engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, partial(engine.spawn, partial(self._add, number)))

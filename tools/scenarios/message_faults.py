@@ -15,7 +15,7 @@ from tools.history import FAULTS
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars, total
 from tools.world.run import RunResult, simulate
 from tools.world.scenario import ALL_FAULTS, HOT, Changes, Readers, faulty, small_settings
-from tools.world.strategy import InBand, Ours
+from tools.world.strategies import in_band, ours
 from tools.world.workload import ConversationFlow, Flash, Step, Workload, ZipfFlow, constant
 
 SEEDS, STATUS_SEEDS = 300, 20
@@ -113,12 +113,12 @@ STATUSES = replace(
 
 def run(seed: int, *, is_in_band: bool = False) -> RunResult:
     """Run one seed: clients and faults, then calm, then everything is read from both ends, and judged."""
-    return simulate(SCENARIO, seed, InBand() if is_in_band else Ours())
+    return simulate(SCENARIO, seed, in_band() if is_in_band else ours())
 
 
 def run_statuses(seed: int) -> RunResult:
     """Run one seed in which nothing fails but hot keys, and most writes are sent again."""
-    return simulate(STATUSES, seed, Ours())
+    return simulate(STATUSES, seed, ours())
 
 
 def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:

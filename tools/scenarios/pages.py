@@ -10,7 +10,7 @@ from tools.figures import Distribution, at_most
 from tools.scenarios.seeds import Part, Study, Verdict
 from tools.scenarios.step import SMALL_STEP
 from tools.world.run import RunResult, simulate
-from tools.world.strategy import InBand, Ours
+from tools.world.strategies import in_band, ours
 from tools.world.workload import ConversationFlow, Workload
 
 SEEDS, EMPTIED_SEEDS = 5, 8
@@ -32,7 +32,7 @@ def run(seed: int, *, body: str = "16 KiB", is_in_band: bool = False, is_emptied
         emptied_at=(EMPTIED_AT,) if is_emptied else (),
         name=f"pages {body}",
     )
-    return simulate(scenario, seed, InBand() if is_in_band else Ours())
+    return simulate(scenario, seed, in_band() if is_in_band else ours())
 
 
 def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:

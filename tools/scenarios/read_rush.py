@@ -30,7 +30,7 @@ from tools.world.product import Parts
 from tools.world.run import MessageRun, Safety
 from tools.world.scaling import scale_reads
 from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
-from tools.world.strategy import Ours
+from tools.world.strategies import ours
 from tools.world.workload import ConversationFlow, Workload, constant
 
 COMMANDS_PER_SECOND = 100_000.0
@@ -231,7 +231,7 @@ class _RushRun(MessageRun):
         self.read_at: dict[tuple[str, ...], float] = {}
         """When the last read began that gave a page, by the sort keys on it."""
         parts = replace(parts, page_cache=observed(parts.page_cache, self))
-        super().__init__(rush.scenario(), seed, Ours(), parts)
+        super().__init__(rush.scenario(), seed, ours(), parts)
         self.conversation = self.scenario.hot_conversation
         self.random = self.world.random("rush")
         self.flag = read_hot_key(TABLE_NAME, self.conversation)
@@ -245,7 +245,7 @@ class _RushRun(MessageRun):
         self.start_clients()
         engine.at(ONSET, self._plan_page)
         if rush.is_watched:
-            self.strategy.start(self.world, self.scenario)
+            self.watch()
             engine.at(ONSET, self._look_for_flag)
         engine.run_until(self.end)
         counts, nodes = replace(self.store.page_counts), self.redis.nodes

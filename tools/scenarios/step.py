@@ -18,8 +18,7 @@ from tools.scenarios.seeds import Part, Study, Verdict
 from tools.world.functions import FunctionConfig
 from tools.world.run import RunResult, simulate
 from tools.world.scenario import HOT, Clients, Readers, Scenario, table_of
-from tools.world.strategies import Fixed, base_key
-from tools.world.strategy import Ours
+from tools.world.strategies import none, ours
 from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
 
 ONSET = 5.0
@@ -114,7 +113,7 @@ MOST_SHARDS_OF = {"step-2000-on-32": 8, "step-6000-on-32": 26, "step-10000-on-32
 def run(seed: int, *, name: str = "step", is_mitigated: bool = True, **values: Any) -> RunResult:
     """Run one seed."""
     phase = Random(f"phase/{seed}").random() * SLOT_MS / 1000
-    strategy = Ours() if is_mitigated else Fixed("none", base_key)
+    strategy = ours() if is_mitigated else none()
     return simulate(step(name=name, phase=phase, **values), seed, strategy)
 
 

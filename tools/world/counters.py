@@ -22,7 +22,7 @@ from tools.world.network import Observer
 from tools.world.product import TABLE, Parts, World, build_reading, build_write_jobs, open_reader_calls
 from tools.world.record import Record
 from tools.world.scenario import TABLE_NAME, Scenario
-from tools.world.strategy import Ours
+from tools.world.strategies import Watchers, start_consumers
 
 AUDIT_SECONDS = 60.0
 SUM = "sum"
@@ -95,7 +95,11 @@ class CounterRun(Observer):
         self.reading: Function[str, int] = Function(
             engine, scenario.reading, partial(build_summer, world), world.random("summers")
         )
-        self.ours = Ours()
+        self.watchers: Watchers | None = None
+
+    def start_consumers(self) -> None:
+        """Let the product's consumer run."""
+        self.watchers = start_consumers(self.world, self.scenario)
 
     def stored(self, partition_key: str, wcu: float) -> None:
         """Implement `Observer.stored`."""

@@ -27,7 +27,7 @@ from tools.world.operators import ClosesByHand
 from tools.world.product import TABLE, Parts, World
 from tools.world.record import Record
 from tools.world.scenario import FaultPlan, Scenario
-from tools.world.strategy import Strategy
+from tools.world.strategies import HAND_SECONDS, Strategy, Watchers
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -42,8 +42,6 @@ LATE_SECONDS = 4.0
 SETTLED_SECONDS = 3.0
 """How long after the onset a load that nothing reacts to is served evenly; and how long before the heat's end all that
 reacts has done so."""
-HAND_SECONDS = 6.0
-"""Of a rush that a person ends, so much of the time before is simulated: one second is like the other."""
 TEN_MINUTES = 600.0
 
 
@@ -118,20 +116,13 @@ class RunResult:
 class MessageRun:
     """What all runs of messages are made of: the world, its functions, their clients, and what is seen of it."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        seed: int,
-        strategy: Strategy,
-        parts: Parts | None = None,
-        *,
-        meter: type[Meter] = Meter,
-    ) -> None:
+    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None = None) -> None:
         engine = self.engine = Engine()
         self.seed, self.strategy = seed, strategy
+        self.watchers: Watchers | None = None
         scenario = self.scenario = scenario.named_for(seed)
         self.end = scenario.seconds + scenario.drain_seconds
-        self.meter = meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
+        self.meter = Meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
         world = self.world = World(engine, seed, scenario, parts, observer=self.meter)
         self.store, self.redis = world.store, world.redis
@@ -144,6 +135,10 @@ class MessageRun:
         self.readers = ReadingClients(
             engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
         )
+
+    def watch(self) -> None:
+        """Start what the strategy has beside the requests."""
+        self.watchers = self.strategy.start(self.world, self.scenario)
 
     def start_clients(self) -> None:
         """Let clients write and read."""
@@ -187,7 +182,7 @@ class Run(MessageRun):
             world, place=TABLE.journal, per_second=plan.closes_per_second, choose=lambda random: random.choice(rooms)
         )
         struck = self.writing, self.reading, self.changing, self.closes.function
-        self.driver = FaultDriver(plan, world, struck, lambda: strategy.watchers, world.random("faults"))
+        self.driver = FaultDriver(plan, world, struck, lambda: self.watchers, world.random("faults"))
 
     def result(self) -> RunResult:
         """Let it happen, and sum it up."""
@@ -213,7 +208,7 @@ class Run(MessageRun):
             safety=safety,
             raises=tuple(meter.raises),
             shard_counts=meter.shard_counts(),
-            final_shard_count=max(meter.shard_counts(), default=self.strategy.shard_count(scenario)),
+            final_shard_count=max(meter.shard_counts(), default=self.strategy.shard_count),
             raised_seconds=self._unskipped(meter.raised_seconds(onset)),
             relieved_seconds=self._unskipped(meter.relieved_seconds(onset, heat_ends)),
             prompt_seconds=self._unskipped(meter.prompt_seconds(onset, heat_ends)),
@@ -229,7 +224,7 @@ class Run(MessageRun):
     def _start(self) -> None:
         """Start everything that happens beside the clients, and the clients."""
         scenario, engine = self.scenario, self.engine
-        self.strategy.start(self.world, scenario)
+        self.watch()
         if scenario.other_wcu:
             self.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
         if scenario.base_reads_per_second:
