@@ -128,23 +128,9 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
     share = min(1.0, len(runs) / SEEDS)
     found = {fault: sum(run.safety.found[fault] for run in judged) for fault in FAULTS}
     operations, confirmed = total(runs, "operations"), sum(run.closes[0] for run in runs)
-    void, acknowledged = sum(run.closes[1] for run in runs), sum(run.safety.acknowledged for run in runs)
-    figures = {
-        "operations": operations,
-        "store_operations": sum(run.cost.store_operations for run in runs),
-        "acknowledged": acknowledged,
-        "reads": sum(run.safety.reads for run in runs),
-        "raises": sum(len(run.raises) for run in runs),
-        "confirmed_closes": confirmed,
-        "void_announcements": void,
-        "lost": found["missing"],
-        "doubled": found["duplicated"],
-        "other_breaches": sum(found.values()) - found["missing"] - found["duplicated"],
-        "faults": add_up(runs, "faults"),
-    }
+    void = sum(run.closes[1] for run in runs)
     return Verdict(
-        fields=figures,
-        lines=[", ".join(f"{name} {figure:,}" for name, figure in figures.items() if isinstance(figure, int))],
+        fields={"operations": operations, "faults": add_up(runs, "faults")},
         bars=[
             *breach_bars("messages", found),
             at_least("client requests", operations, int(LEAST_OPERATIONS * share), "requests"),

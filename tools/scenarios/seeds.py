@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import partial
 from multiprocessing import get_context
 from os import cpu_count
 from pathlib import Path
@@ -88,19 +89,14 @@ def run_study(study: Study, arguments: Sequence[str]) -> int:
 
 def gather(study: Study, pool: Executor, *, first_seed: int = 1, most: int | None = None) -> dict[str, list[Any]]:
     """Do all runs of a study; the results come in the order of the seeds, whatever order they are done in."""
-    waiting = {}
+    under_way = {}
     for part in study.parts:
         count = part.seeds if most is None else min(part.seeds, most)
-        waiting[part.name] = [
-            pool.submit(_run_and_tidy, part.run, seed) for seed in range(first_seed, first_seed + count)
-        ]
+        under_way[part.name] = pool.map(partial(_run_and_tidy, part.run), range(first_seed, first_seed + count))
     runs: dict[str, list[Any]] = {}
-    for name, futures in waiting.items():
-        runs[name] = []
-        for number, future in enumerate(futures, start=1):
-            runs[name].append(future.result())
-            if number * 10 // len(futures) > (number - 1) * 10 // len(futures):
-                sys.stderr.write(f"{name}: {number} of {len(futures)}\n")
+    for name, results in under_way.items():
+        runs[name] = list(results)
+        sys.stderr.write(f"{name}: {len(runs[name])} done\n")
     return runs
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import cache
 from math import ceil
 from random import Random
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
@@ -33,7 +33,6 @@ from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
-FoundT = TypeVar("FoundT")
 
 LONGEST_READ_PAGES = 400
 POLL_SECONDS = 0.5
@@ -79,6 +78,16 @@ class _Clients(Generic[RequestT, ResponseT]):
             self.meter.operations += 1
             yield attempt
 
+    def _send(self, request: RequestT) -> ResponseT:
+        """Send a request, and wait for its response."""
+        self.engine.sleep(self.scenario.clients.network_seconds)
+        response = self._invoke(request)
+        self.engine.sleep(self.scenario.clients.network_seconds)
+        return response
+
+    def _invoke(self, request: RequestT) -> ResponseT:
+        return self.function.invoke(request, timeout_seconds=self.scenario.clients.timeout_seconds)
+
     def _begin_at_random(self, per_second: float, work: Work) -> None:
         """Begin tasks at random until the workload's end."""
         if not per_second:
@@ -112,20 +121,19 @@ class WritingClients(_Clients[NewMessage, Written]):
         self.start(rest)
 
     def _write(self, arrival: Arrival) -> None:
-        clients, engine, meter = self.scenario.clients, self.engine, self.meter
+        meter = self.meter
         wcu = float(max(1, ceil((arrival.body_bytes + ITEM_OVERHEAD_BYTES) / WCU_BYTES)))
-        began = engine.now
+        began = self.engine.now
         meter.note_offered(arrival.conversation_id, began, wcu)
         new = self._new_message(arrival)
         digest = digest_of(new.sender, new.body)
         if new.message_id is not None:
             place = arrival.conversation_id, new.message_id
             self.record.note_offer(*place, digest, offered_at=began, expires_at=_expiry(new))
-        for _ in self._attempts(clients.attempts):
+        for _ in self._attempts(self.scenario.clients.attempts):
             meter.requests += 1
-            engine.sleep(clients.network_seconds)
             try:
-                written = self.function.invoke(new, timeout_seconds=clients.timeout_seconds)
+                written = self._send(new)
             except _REFUSALS as error:
                 new = self._take_id(new, _id_of(error), digest)
             except NoResponseError:
@@ -134,13 +142,10 @@ class WritingClients(_Clients[NewMessage, Written]):
             except MessageGoneError:
                 break  # it expired before it was stored
             else:
-                engine.sleep(clients.network_seconds)
                 meter.note_stored(began, wcu)
-                message_id, expires_at = written.message.message_id, _expiry(new)
-                self.record.note_acknowledged(
-                    arrival.conversation_id, message_id, digest, engine.now, expires_at=expires_at
-                )
-                self._write_again(replace(new, message_id=message_id), began)
+                place = arrival.conversation_id, written.message.message_id
+                self.record.note_acknowledged(*place, digest, self.engine.now, expires_at=_expiry(new))
+                self._write_again(replace(new, message_id=written.message.message_id), began)
                 return
         meter.note_failed(began, wcu)
 
@@ -173,7 +178,7 @@ class WritingClients(_Clients[NewMessage, Written]):
         again = replace(new, body=new.body + "!") if is_other else new
         is_known = self._is_settled(new, began) and self.is_at_first_choice(new.conversation_id, new.message_id or "")
         try:
-            written = self.function.invoke(again, timeout_seconds=self.scenario.clients.timeout_seconds)
+            written = self._invoke(again)
         except (*_REFUSALS, NoResponseError, MessageGoneError):
             return
         except MessageConflictError:
@@ -260,12 +265,11 @@ class ChangingClients(_Clients[Change, Message | None]):
 
     def _run(self, change: Change, digest: str | None) -> None:
         """Change a message, and repeat what was refused or lost."""
-        target, engine, clients = change.target, self.engine, self.scenario.clients
+        target, engine = change.target, self.engine
         began = engine.now
-        for attempt in self._attempts(clients.attempts):
-            engine.sleep(clients.network_seconds)
+        for attempt in self._attempts(self.scenario.clients.attempts):
             try:
-                self.function.invoke(change, timeout_seconds=clients.timeout_seconds)
+                self._send(change)
             except _REFUSALS:
                 continue
             except NoResponseError:
@@ -278,7 +282,6 @@ class ChangingClients(_Clients[Change, Message | None]):
                     break  # an attempt before this one may have been done
                 return
             else:
-                engine.sleep(clients.network_seconds)
                 self._note(target, digest, began, engine.now)
                 return
         self._note(target, digest, began, None)
@@ -426,7 +429,7 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
         self._polling -= 1
 
     def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
-        began, response = self._try(lambda: self.function.invoke(request, timeout_seconds=self._timeout))
+        began, response = self._try(request)
         if response is None:
             self.meter.note_failed_page(request.conversation_id, began)
             return began, None
@@ -440,34 +443,21 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
             return
         recent = ids[-200:] if self.random.random() < 0.7 else ids
         message_id = self.random.choice(recent)
-        lookup = Lookup(conversation_id, message_id)
-
-        def ask() -> tuple[Seen, ...]:
-            try:
-                found = self.function.invoke(lookup, timeout_seconds=self._timeout)
-            except (MessageNotFoundError, MessageGoneError):
-                return ()
-            return seen([found]) if isinstance(found, Message) else ()
-
-        began, response = self._try(ask)
+        began, response = self._try(Lookup(conversation_id, message_id))
         if response is not None:
-            self.record.note_lookup(conversation_id, message_id, response, began, self.engine.now)
+            found = seen([response]) if isinstance(response, Message) else ()
+            self.record.note_lookup(conversation_id, message_id, found, began, self.engine.now)
 
-    @property
-    def _timeout(self) -> float:
-        return self.scenario.clients.timeout_seconds
-
-    def _try(self, ask: Callable[[], FoundT]) -> tuple[float, FoundT | None]:
+    def _try(self, request: ReadRequest) -> tuple[float, ReadResponse | Literal["absent"] | None]:
         """Ask until there is a response; return when the request with that response began, and the response."""
         for _ in self._attempts(self.scenario.readers.attempts):
             began = self.engine.now
-            self.engine.sleep(self.scenario.clients.network_seconds)
             try:
-                response = ask()
+                return began, self._send(request)
+            except (MessageNotFoundError, MessageGoneError):
+                return began, "absent"
             except (*_REFUSALS, NoResponseError):
                 continue
-            self.engine.sleep(self.scenario.clients.network_seconds)
-            return began, response
         return began, None
 
 

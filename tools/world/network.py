@@ -23,10 +23,8 @@ from botocore.exceptions import ReadTimeoutError
 from hotpartition.core.counter_items import AMOUNT
 from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.core.route import Generation, decode_member
-from hotpartition.core.times import format_time
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
-from hotpartition.dynamodb.stored_route import routing_partition_of
-from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.dynamodb.table import LOAD_PREFIX
 from tools.limits import READ_PROFILE, WRITE_PROFILE, Latency, Throttle
 from tools.limits import Table as Limits
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
@@ -218,20 +216,6 @@ class Network(Gate):
     def all_struck(self) -> Counter[str]:
         """Name how often each fault struck."""
         return Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.struck.items()})
-
-    # Outside of time.
-
-    def preset(self, place: JournalPlace, collection: str, generation: Generation) -> None:
-        """Put a generation into a routing item as if it had always been there."""
-        item = {
-            **place.key_of(collection),
-            GENERATIONS: {"SS": [generation.encode()]},
-            "updated_at": {"S": format_time(EPOCH_MS)},
-            "reason": {"S": "preset"},
-            "routing_partition": {"S": routing_partition_of(collection)},
-        }
-        table = self.dynamodb.tables[place.table_name]
-        table.keep(table.place_of(item), item, float("-inf"))
 
     # One request.
 

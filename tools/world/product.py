@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -18,7 +18,6 @@ from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
 from hotpartition.core.closes import CloseTimes
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
-from hotpartition.core.merge import Page
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -53,13 +52,12 @@ from hotpartition_messages import Message, jobs
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
-from hotpartition_messages.messages import MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import Table
 from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import described
-from tools.world.network import READER, Network, Observer
+from tools.world.network import GENERATIONS, READER, Network, Observer
 from tools.world.redis import RedisServer, SimulatedConnection
 from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
 
@@ -153,9 +151,11 @@ class World:
 
     def preset(self, conversation_id: str, generation: Generation) -> None:
         """Put a generation into the journal and into Redis as if it had always been there."""
-        self.store.preset(TABLE.journal, conversation_id, generation)
-        key = route_key(TABLE_NAME, conversation_id)
-        self.redis.do("SADD", key, generation.encode())
+        stored = generation.encode()
+        table = self.store.dynamodb.tables[TABLE_NAME]
+        item = {**TABLE.journal.key_of(conversation_id), GENERATIONS: {"SS": [stored]}}
+        table.keep(table.place_of(item), item, float("-inf"))
+        self.redis.do("SADD", route_key(TABLE_NAME, conversation_id), stored)
 
     def charge_others(self, wcu: float, every_seconds: float) -> None:
         """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
@@ -227,7 +227,7 @@ def build_reader(world: World, process: Process, index: int, *, is_in_band: bool
     calls = open_reader_calls(world, process, hedges=True)
     store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     engine = build_reading(world, process, index, calls, is_in_band=is_in_band)
-    return jobs.build_reader(engine, store, world.settings.reader, codec=_RememberingCodec())
+    return jobs.build_reader(engine, store, world.settings.reader)
 
 
 def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
@@ -273,19 +273,6 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
         page_store=RedisPageStore(connection, TABLE_NAME, telemetry, world.timer),
         environment_id=f"{index:032x}",
     )
-
-
-class _RememberingCodec(MessagePageCodec):
-    """The product's codec, which decodes a text once for all environments: a thousand of them get the same one."""
-
-    def decode(self, text: str) -> Page[str, Message]:
-        """Implement `Codec.decode`."""
-        return _decode_page(text)
-
-
-@lru_cache(maxsize=8)
-def _decode_page(text: str) -> Page[str, Message]:
-    return MessagePageCodec().decode(text)
 
 
 def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -> ThreadedCalls:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from hotpartition.core.merge import Page
 from hotpartition.core.ports import Telemetry
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.build import Engine, build_engine
@@ -21,9 +20,6 @@ from hotpartition_messages.messages import Message, MessagePageCodec
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter
-
-if TYPE_CHECKING:
-    from hotpartition.engine.read_cache import Codec
 
 Store = DynamoDBItemStore[Message]
 
@@ -70,20 +66,14 @@ def build_writer(
     return WriteJobs(messages, changes, settings.sender_claim)
 
 
-def build_reader(
-    engine: Engine,
-    store: Store,
-    settings: MessageSettings,
-    *,
-    codec: Codec[Page[str, Message]] | None = None,
-) -> MessageReader:
-    """Build the read function's job on any engine; `codec` writes cached pages."""
+def build_reader(engine: Engine, store: Store, settings: MessageSettings) -> MessageReader:
+    """Build the read function's job on any engine."""
     gatherer = engine.gatherer(store=store, position_of=position_of, counting=engine.counting)
     return MessageReader(
         gatherer,
         now_ms=engine.clock.now_ms,
         settle_ms=settings.settle_seconds * 1000,
-        cache=engine.make_cache(codec or MessagePageCodec()) if engine.make_cache else None,
+        cache=engine.make_cache(MessagePageCodec()) if engine.make_cache else None,
         counting=engine.counting,
     )
 
