@@ -22,7 +22,7 @@ from tools.world.faults import FaultDriver
 from tools.world.functions import FunctionConfig
 from tools.world.operators import RaisesByHand
 from tools.world.product import Parts
-from tools.world.scenario import ALL_FAULTS, FaultPlan, faulty
+from tools.world.scenario import ALL_FAULTS, faulty
 from tools.world.workload import Workload
 
 SEEDS, RUSH_SEEDS = 50, 3
@@ -166,15 +166,9 @@ def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITI
         return run.result()
 
 
-def _plan() -> FaultPlan:
-    """Build the plan of all faults, with requests that happen late besides."""
-    store, spell = (replace(faults, late=LATE) for faults in (ALL_FAULTS.store, ALL_FAULTS.spell))
-    return replace(ALL_FAULTS, store=store, spell=spell, wrong_clocks=0.0)
-
-
 class _Tokens(CounterRun):
     def __init__(self, seed: int, parts: Parts | None, additions: int) -> None:
-        plan = _plan()
+        plan = replace(ALL_FAULTS.with_odds(late=LATE), wrong_clocks=0.0)
         super().__init__(faulty("counter-faults", "", Workload(()), seconds=FAULT_SECONDS, faults=plan), seed, parts)
         self.world.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.count = additions

@@ -266,12 +266,8 @@ class _Run:
 
 def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan:
     """Build the plan of all faults, with late creations and keys that refuse besides; `others` are set as given."""
-    return replace(
-        ALL_FAULTS,
-        **others,
-        store=replace(ALL_FAULTS.store, late=late_share, hot_keys=HOT_SHARE, load_lost=LOAD_LOST_SHARE),
-        spell=replace(ALL_FAULTS.spell, late=late_share, hot_keys=HOT_SHARE_IN_SPELLS, load_lost=LOAD_LOST_SHARE),
-    )
+    plan = ALL_FAULTS.with_odds(late=late_share, hot_keys=HOT_SHARE, load_lost=LOAD_LOST_SHARE)
+    return replace(plan, **others, spell=replace(plan.spell, hot_keys=HOT_SHARE_IN_SPELLS))
 
 
 def judge(by_part: Mapping[str, list[TableRun]]) -> Verdict:

@@ -495,27 +495,20 @@ def _range(order: Sequence[Any], operator: str, values: Sequence[Any]) -> tuple[
     """Return from where to where sort keys satisfy a comparison."""
     if not operator:
         return 0, len(order)
-    (value, *others) = values
-    match operator:
-        case "=":
-            return bisect_left(order, value), bisect_right(order, value)
-        case "<":
-            return 0, bisect_left(order, value)
-        case "<=":
-            return 0, bisect_right(order, value)
-        case ">":
-            return bisect_right(order, value), len(order)
-        case ">=":
-            return bisect_left(order, value), len(order)
-        case "BETWEEN":
-            return bisect_left(order, value), bisect_right(order, others[0])
-        case "begins_with":
-            first = bisect_left(order, value)
-            last = first
-            while last < len(order) and order[last].startswith(value):
-                last += 1
-            return first, last
-    raise _invalid(f"Invalid operator used in KeyConditionExpression: {operator}")
+    first, last, end = bisect_left(order, values[0]), bisect_right(order, values[0]), len(order)
+    if operator == "begins_with":
+        return first, next((place for place in range(first, end) if not order[place].startswith(values[0])), end)
+    ranges = {
+        "=": (first, last),
+        "<": (0, first),
+        "<=": (0, last),
+        ">": (last, end),
+        ">=": (first, end),
+        "BETWEEN": (first, bisect_right(order, values[-1])),
+    }
+    if operator not in ranges:
+        raise _invalid(f"Invalid operator used in KeyConditionExpression: {operator}")
+    return ranges[operator]
 
 
 def _is_within(item: Item, bounds: Mapping[str, tuple[str, Sequence[Any]]]) -> bool:

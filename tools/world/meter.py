@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import Generation
 from hotpartition_messages.keys import KEY_FORM
 from tools.figures import Latency
 from tools.world.clock import EPOCH_MS, Engine
@@ -105,7 +105,7 @@ class Meter(Observer):
         self._hot = hot
         self._pages_end = pages_end
         self.bins = [Bin() for _ in range(round(seconds / BIN_SECONDS))]
-        self._routes: dict[str, Route] = {}
+        self._known: dict[str, set[Generation]] = {}
         self._pages = {is_hot: _Pages() for is_hot in (True, False)}
         self.raises: list[Raise] = []
         self.write_latencies_ms: list[float] = []
@@ -147,8 +147,8 @@ class Meter(Observer):
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Implement `Observer.raised`."""
-        known = self._routes.get(conversation_id, EMPTY_ROUTE)
-        for generation in sorted(set(generations) - known.generations):
+        known = self._known.setdefault(conversation_id, set())
+        for generation in sorted(set(generations) - known):
             self.raises.append(
                 Raise(
                     at_seconds=round(self._engine.now, 4),
@@ -158,7 +158,7 @@ class Meter(Observer):
                     reason=reason,
                 )
             )
-        self._routes[conversation_id] = known.union(Route(frozenset(generations)))
+        known.update(generations)
 
     # The clients.
 

@@ -108,6 +108,10 @@ class FaultPlan:
     closes_per_second: float = 0.0
     """Closes that are tried, of random keys."""
 
+    def with_odds(self, **odds: float) -> FaultPlan:
+        """Build the plan with other odds, at all times and during bad spells."""
+        return replace(self, store=replace(self.store, **odds), spell=replace(self.spell, **odds))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProductSettings:

@@ -44,22 +44,13 @@ TableFunction = Function[Callable[[SimulatedTable], Any], Any]
 
 
 @dataclass(slots=True)
-class _Register:
-    """A register and its one writer's next number."""
-
-    collection: str
-    sort_key: str
-    owner: str
-    number: int = 0
-
-
-@dataclass(slots=True)
 class _Client:
     """What one client knows."""
 
     index: int
     random: Random
-    registers: list[_Register] = field(default_factory=list)
+    registers: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Items that it alone overwrites, and their last numbers."""
     made: int = 0
 
 
@@ -73,7 +64,6 @@ class TableClients:
         """May be another one after a while."""
         self.engine = world.engine
         self._world = world
-        self._registers: set[tuple[str, str]] = set()
         self._clients = [_Client(index, world.random(f"client {index}")) for index in range(CLIENTS)]
 
     def start(self) -> None:
@@ -142,8 +132,7 @@ class TableClients:
         """Create an item, again and again while it is unknown whether it is there."""
         item = self._new_item(client)
         if client.random.random() < 0.25:
-            client.registers.append(_Register(item["PK"], item["SK"], item["owner"]))
-            self._registers.add((item["PK"], item["SK"]))
+            client.registers[item["PK"], item["SK"]] = 0
             item |= {"number": 0}
         for number in range(3):
             _, error = self._ask(lambda table: table.put_item(Item=item))
@@ -173,7 +162,7 @@ class TableClients:
         collection = choose_collection(random)
         offers = self.record.offers.get(collection, {}).items()
         known = [key for key, offer in offers if offer.is_there and wanted(offer)]
-        known = [key for key in known if (collection, key) not in self._registers]
+        known = [key for key in known if not any((collection, key) in client.registers for client in self._clients)]
         return (collection, random.choice(known)) if known else None
 
     def _change(self, client: _Client) -> None:
@@ -204,15 +193,13 @@ class TableClients:
         """Overwrite a register of one's own with the next number."""
         if not client.registers:
             return
-        register = client.random.choice(client.registers)
-        if not self.record.offers[register.collection][register.sort_key].is_there:
+        place = collection, sort_key = client.random.choice(list(client.registers))
+        offer = self.record.offers[collection][sort_key]
+        if not offer.is_there:
             return
-        register.number += 1
-        key = {"PK": register.collection, "SK": register.sort_key}
-        item: dict[str, Any] = {**key, "owner": register.owner, "number": register.number, "log": []}
-        addition = self.record.note_addition(
-            register.collection, register.sort_key, str(register.number), began=self.engine.now
-        )
+        number = client.registers[place] = client.registers[place] + 1
+        item: dict[str, Any] = {"PK": collection, "SK": sort_key, "owner": offer.digest, "number": number, "log": []}
+        addition = self.record.note_addition(*place, str(number), began=self.engine.now)
         _, error = self._ask(lambda table: table.put_item(Item=item))
         if error is None:
             addition.ended_at = self.engine.now
