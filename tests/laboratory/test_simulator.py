@@ -16,8 +16,7 @@ from tools.scenarios.message_faults import HUNT, SCENARIO
 from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Changes, Readers
-from tools.world.strategies import ALARM_SECONDS, STATIC_SHARDS
-from tools.world.strategy import Ours
+from tools.world.strategies import ALARM_SECONDS, STATIC_SHARDS, ours
 from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
 
 pytestmark = pytest.mark.slow
@@ -26,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def run(scenario, seed, strategy=None, **more):
-    return simulate(scenario, seed, strategy or Ours(), **more)
+    return simulate(scenario, seed, strategy or ours(), **more)
 
 
 def short_step(after=2400.0):
