@@ -17,7 +17,6 @@ from tools.world.clock import Engine
 from tools.world.network import Observer
 from tools.world.product import SharedTelemetry, World
 from tools.world.scenario import Scenario, table_of
-from tools.world.workload import Workload
 
 pytestmark = pytest.mark.slow
 
@@ -38,7 +37,7 @@ class Shop:
     def __init__(self, *, has_redis=False, scale=1.0):
         self.engine, self.reads_per_second = Engine(), 10_000 * scale
         table = table_of(1, limit_rcu=3_000.0 * scale)
-        scenario = Scenario(name="shop", description="", workload=Workload(()), seconds=4.0, onset=0, table=table)
+        scenario = Scenario(name="shop", seconds=4.0, onset=0, table=table)
         self.world = World(self.engine, 1, scenario, observer=Observer())
         self.has_redis = has_redis
         self.random = self.world.random("shop")

@@ -39,7 +39,6 @@ def short_step(after=2400.0):
         seconds=10.0,
         onset=2.0,
         other_wcu=0.0,
-        hot_wcu=2400.0,
         readers=Readers(per_second=5.0, strong_share=0.5, limits=(10,)),
     )
 

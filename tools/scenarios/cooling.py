@@ -80,7 +80,6 @@ def _scenario() -> Scenario:
     functions = FunctionConfig(concurrency=40, warm=20)
     return Scenario(
         name="cooling",
-        description="A rush of a minute, twenty quiet minutes, 1,000 more messages, and a second rush, at a twentieth.",
         workload=Workload(tuple(flows)),
         seconds=SECOND_ONSET + SECOND_RUSH_SECONDS,
         onset=ONSET,

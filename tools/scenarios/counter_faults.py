@@ -23,7 +23,6 @@ from tools.world.functions import FunctionConfig
 from tools.world.operators import RaisesByHand
 from tools.world.product import Parts
 from tools.world.scenario import ALL_FAULTS, faulty
-from tools.world.workload import Workload
 
 SEEDS, RUSH_SEEDS = 50, 3
 LEAST_ADDITIONS = 2_000
@@ -169,7 +168,7 @@ def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITI
 class _Tokens(CounterRun):
     def __init__(self, seed: int, parts: Parts | None, additions: int) -> None:
         plan = replace(ALL_FAULTS.with_odds(late=LATE), wrong_clocks=0.0)
-        super().__init__(faulty("counter-faults", "", Workload(()), seconds=FAULT_SECONDS, faults=plan), seed, parts)
+        super().__init__(faulty("counter-faults", seconds=FAULT_SECONDS, faults=plan), seed, parts)
         self.world.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.count = additions
         self.attempts = self.persisted = self.under_way = 0

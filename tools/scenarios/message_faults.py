@@ -42,9 +42,7 @@ FLOWS = (
 )
 SCENARIO = faulty(
     "faults",
-    "Everything goes wrong: Redis fails, forgets, hangs and is emptied; DynamoDB throttles, errs, loses requests and "
-    "responses and lags; environments and consumers die; clocks differ; clients repeat.",
-    Workload(FLOWS),
+    workload=Workload(FLOWS),
     readers=Readers(
         per_second=14.0,
         newest=0.45,
@@ -72,7 +70,6 @@ HUNTED = (
 HUNT = replace(
     SCENARIO,
     name="hunt",
-    description="As `faults`, but small: two conversations that get hot at once, and readers that always look.",
     workload=Workload(HUNTED),
     seconds=9.0,
     onset=1.0,
@@ -98,17 +95,17 @@ HUNT = replace(
         skew_ms=2500.0,
     ),
 )
-"""A broken protocol shows soon here."""
+"""As `SCENARIO`, but small: two conversations get hot at once, and readers always look. What is broken shows soon."""
 STATUSES = replace(
     HUNT,
     name="statuses",
-    description="Nothing fails but hot keys: a repetition of what is acknowledged is answered as one.",
     faults=None,
     settings=small_settings(TIMES),
     seconds=12.0,
     readers=replace(HUNT.readers, per_second=2.0),
     changes=Changes(repeated_share=0.6, again_seconds=4.0),
 )
+"""Nothing fails but hot keys: a repetition of what is acknowledged is answered as one."""
 
 
 def run(seed: int, *, is_in_band: bool = False) -> RunResult:

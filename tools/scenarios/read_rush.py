@@ -103,7 +103,6 @@ class ReadRush:
         )
         return Scenario(
             name=self.name,
-            description=self.description,
             workload=Workload(flows),
             seconds=ONSET + self.seconds,
             onset=ONSET,

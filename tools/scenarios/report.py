@@ -13,7 +13,7 @@ from typing import Any
 from tools.figures import Bar
 from tools.scenarios import compare, cooling, read_rush
 from tools.scenarios.seeds import Part, Study, Verdict
-from tools.scenarios.step import SMALL_STEP
+from tools.scenarios.step import SMALL_STEP_ABOUT
 
 NAMES: Mapping[str, str] = {
     "none": "DynamoDB alone",
@@ -55,10 +55,10 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
     fields = {
         "format": 1,
         "assumptions": ASSUMPTIONS,
-        "comparison": {"description": SMALL_STEP.description, "summaries": summaries},
+        "comparison": {"description": SMALL_STEP_ABOUT, "summaries": summaries},
         "bound_ms": bound_ms,
     }
-    page = build_page(SMALL_STEP.description, summaries, bars)
+    page = build_page(SMALL_STEP_ABOUT, summaries, bars)
     return Verdict(fields=fields, bars=bars, lines=_lines(summaries), pages={"report.html": page})
 
 

@@ -59,13 +59,9 @@ def step(
     )
     return Scenario(
         name=name,
-        description=f"One conversation steps from 100 to {load_wcu:,.0f} WCU/s after 5 s and stays there for "
-        f"{heat_seconds:g} s; 1,000 environments, items of 1 KiB until 2.5 s after the step and of 16 KiB then, "
-        f"10,000 WCU/s of other traffic, a warm table of {partitions} partitions.",
         workload=Workload(flows),
         seconds=onset + heat_seconds,
         onset=onset,
-        hot_wcu=load_wcu,
         table=table_of(partitions),
         other_wcu=10_000.0,
         writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
@@ -87,10 +83,6 @@ SMALL_STEP = replace(
         )
     ),
     name="compare",
-    description="One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
-    "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
-    "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
-    "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB.",
     seconds=24.0,
     onset=4.0,
     heat_end=14.0,
@@ -100,6 +92,12 @@ SMALL_STEP = replace(
     is_judged=True,
 )
 """The step, smaller and with reads, and with what comes after it."""
+SMALL_STEP_ABOUT = (
+    "One conversation steps from 200 to 4,000 WCU/s at 4 s, for ten seconds; 40 quiet ones get 30 "
+    "WCU/s together. 1,000 environments, 10,000 WCU/s of other traffic, a warm table of 32 partitions; 20 pages "
+    "of 20 messages are read each second, half of them of the hot conversation. Its items are of 16 KiB, so that "
+    "its load takes a sixteenth of the requests; those of the quiet ones are of 1 KiB."
+)
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     **{f"step-{load}-on-32": {"load_wcu": float(load), "heat_seconds": 25.0} for load in (2_000, 6_000, 10_000)},
     **{f"step-4000-on-{count}": {"partitions": count, "heat_seconds": 25.0} for count in (8, 16, 128)},
@@ -158,7 +156,6 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
     ]
     return Verdict(
         fields={
-            "description": step().description,
             **summary,
             "unmitigated_failed_wcu": baseline_wcu,
             "failed_share_of_unmitigated": failed,
@@ -182,7 +179,7 @@ def _soon(summary: Mapping[str, Distribution], where: str) -> list[Bar]:
 
 STUDY = Study(
     "step",
-    step().description,
+    "One conversation steps from 100 to 4,000 WCU/s after 5 s and stays there for 60 s.",
     [
         Part("step", run, SEEDS),
         Part("no mitigation", partial(run, is_mitigated=False), UNMITIGATED_SEEDS),

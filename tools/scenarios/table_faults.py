@@ -54,7 +54,6 @@ from tools.world.product import (
 )
 from tools.world.scenario import ALL_FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan, faulty
 from tools.world.table_clients import CLIENTS, COLLECTIONS, TableClients, TableFunction, choose_collection, position_of
-from tools.world.workload import Workload
 
 TABLE_NAME = "readings"
 SEEDS = 300
@@ -145,9 +144,7 @@ class _Run:
         self.table = _resource().Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         observer = _LateObserver()
-        world = self.world = World(
-            engine, seed, faulty(TABLE_NAME, "", Workload(()), faults=plan, table=None), observer=observer
-        )
+        world = self.world = World(engine, seed, faulty(TABLE_NAME, faults=plan, table=None), observer=observer)
         self.place = self._create_tables()
         function: TableFunction = Function(engine, ENVIRONMENTS, self._build, world.random("environments"))
         self.clients = TableClients(world, function)

@@ -90,7 +90,6 @@ class StoreCounts:
     role: str
     operations: int = 0
     queries: int = 0
-    items_read: int = 0
     wcu: float = 0.0
     rcu: float = 0.0
     throttles: int = 0
@@ -280,8 +279,6 @@ class Network(Gate):
         else:
             until = self._horizon() if _is_lagging(operation, request) else self.engine.now
             response = self.dynamodb.call(operation, request, now=self.engine.now, seen_until=until)
-            if operation == "Query":
-                counts.items_read += response["Count"]
         if left:
             kind = "UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"
             unprocessed = response[kind]

@@ -129,8 +129,7 @@ class Scenario:
     """One scenario. Times are seconds of the run; the heat begins at `onset` and ends with the workload."""
 
     name: str
-    description: str
-    workload: Workload
+    workload: Workload = field(default_factory=Workload)
     seconds: float
     onset: float
     hot_conversation: str = HOT
@@ -145,8 +144,6 @@ class Scenario:
     base_reads_per_second: float = 0.0
     """Eventually consistent reads of 4 KiB of the hot conversation's base key, from 3 s before the onset on. Only
     their units are simulated, one by one: they are as small as a look-up of a route, so neither is favored."""
-    hot_wcu: float = 4000.0
-    """The load of the hot conversation at its highest, in WCU/s."""
     writers: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=100))
     reading: FunctionConfig = field(default_factory=lambda: FunctionConfig(warm=50))
     clients: Clients = field(default_factory=Clients)
@@ -249,7 +246,7 @@ def small_settings(times: CloseTimes = SHORT_TIMES) -> ProductSettings:
     return ProductSettings(writer=writer, consumer=consumer, times=times)
 
 
-def faulty(name: str, description: str, workload: Workload, **others: Any) -> Scenario:
+def faulty(name: str, **others: Any) -> Scenario:
     """Build a scenario under all faults: limits and thresholds are a fiftieth of DynamoDB's; `others` as given."""
     values: dict[str, Any] = {
         "seconds": 24.0,
@@ -265,4 +262,4 @@ def faulty(name: str, description: str, workload: Workload, **others: Any) -> Sc
         "faults": ALL_FAULTS,
         **others,
     }
-    return Scenario(name=name, description=description, workload=workload, **values)
+    return Scenario(name=name, **values)

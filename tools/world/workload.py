@@ -138,7 +138,7 @@ Flow = ConversationFlow | ZipfFlow
 class Workload:
     """Several flows at once."""
 
-    flows: tuple[Flow, ...]
+    flows: tuple[Flow, ...] = ()
 
     def arrivals(self, duration: float, seed: int) -> Iterator[Arrival]:
         """Yield all messages in the order of time; the same for the same seed, whatever the store does."""
