@@ -10,7 +10,7 @@ is thawed by it now and then.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from math import log
 from random import Random
@@ -65,27 +65,24 @@ class _Environment(Process, Generic[RequestT, ResultT]):
         """Of the request under way."""
 
 
+@dataclass(slots=True)
 class Function(Generic[RequestT, ResultT]):
     """One function and all its environments; `build` makes a handler from an environment's process and number."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        config: FunctionConfig,
-        build: Callable[[Process, int], Callable[[RequestT], ResultT]],
-        random: Random,
-    ) -> None:
-        self.cold_starts = self.deaths = 0
-        """What happened to the environments."""
-        self._engine = engine
-        self._config = config
-        self._build = build
-        self._random = random
-        self._idle: list[_Environment[RequestT, ResultT]] = [_Environment(index) for index in range(config.warm)]
+    engine: Engine
+    config: FunctionConfig
+    build: Callable[[Process, int], Callable[[RequestT], ResultT]]
+    random: Random
+    cold_starts: int = 0
+    deaths: int = 0
+    _idle: list[_Environment[RequestT, ResultT]] = field(init=False)
+    _all: list[_Environment[RequestT, ResultT]] = field(init=False)
+    _growth: float = GROWTH_AT_ONCE
+    _grown_at: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._idle = [_Environment(index) for index in range(self.config.warm)]
         self._all = list(self._idle)
-        self._started = config.warm
-        self._growth = GROWTH_AT_ONCE
-        self._grown_at = 0.0
 
     def invoke(self, request: RequestT, *, timeout_seconds: float = 29.0) -> ResultT:
         """Run a request, in the calling task's time, and raise what its handler raises.
@@ -94,12 +91,12 @@ class Function(Generic[RequestT, ResultT]):
         the request may go on.
         """
         environment = self._take()
-        response: SimulatedFuture[ResultT] = SimulatedFuture(self._engine)
+        response: SimulatedFuture[ResultT] = SimulatedFuture(self.engine)
         environment.response = response
-        self._engine.spawn(partial(self._serve, environment, response, request), environment)
-        if self._config.death and self._random.random() < self._config.death:
-            self._engine.after(self._random.expovariate(50.0), partial(self._die, environment, response))
-        self._engine.wait((response,), timeout_seconds)
+        self.engine.spawn(partial(self._serve, environment, response, request), environment)
+        if self.config.death and self.random.random() < self.config.death:
+            self.engine.after(self.random.expovariate(50.0), partial(self._die, environment, response))
+        self.engine.wait((response,), timeout_seconds)
         if not response.done():
             raise NoResponseError("time is up")
         try:
@@ -111,7 +108,7 @@ class Function(Generic[RequestT, ResultT]):
         """Kill an environment at random, whatever it does; say whether there was one."""
         if not self._all:
             return False
-        environment = self._all[self._random.randrange(len(self._all))]
+        environment = self._all[self.random.randrange(len(self._all))]
         self._die(environment, environment.response)
         return True
 
@@ -123,22 +120,21 @@ class Function(Generic[RequestT, ResultT]):
                 return
 
     def _take(self) -> _Environment[RequestT, ResultT]:
-        if len(self._idle) > self._config.taken:
-            place = self._random.randrange(len(self._idle))
+        if len(self._idle) > self.config.taken:
+            place = self.random.randrange(len(self._idle))
             self._idle[place], self._idle[-1] = self._idle[-1], self._idle[place]
             environment = self._idle.pop()
-            self._engine.thaw(environment)
+            self.engine.thaw(environment)
             return environment
-        if len(self._all) >= self._config.concurrency or not self._may_grow():
+        if len(self._all) >= self.config.concurrency or not self._may_grow():
             raise TooManyRequestsError("no environment is free")
-        environment = _Environment(self._started)
-        self._started += 1
+        born: _Environment[RequestT, ResultT] = _Environment(self.config.warm + self.cold_starts)
         self.cold_starts += 1
-        self._all.append(environment)
-        return environment
+        self._all.append(born)
+        return born
 
     def _may_grow(self) -> bool:
-        now = self._engine.now
+        now = self.engine.now
         self._growth = min(GROWTH_AT_ONCE, self._growth + (now - self._grown_at) * GROWTH_PER_SECOND)
         self._grown_at = now
         if self._growth < 1:
@@ -151,9 +147,9 @@ class Function(Generic[RequestT, ResultT]):
     ) -> None:
         handler = environment.handler
         if handler is None:
-            if environment.index >= self._config.warm:
-                self._engine.sleep(self._random.lognormvariate(log(COLD_START_MEDIAN_SECONDS), COLD_START_SIGMA))
-            handler = environment.handler = self._build(environment, environment.index)
+            if environment.index >= self.config.warm:
+                self.engine.sleep(self.random.lognormvariate(log(COLD_START_MEDIAN_SECONDS), COLD_START_SIGMA))
+            handler = environment.handler = self.build(environment, environment.index)
         try:
             result = handler(request)
         except Exception as error:  # noqa: BLE001 - the caller gets it
@@ -168,28 +164,28 @@ class Function(Generic[RequestT, ResultT]):
         environment.response = None
         self._idle.append(environment)
         # After this very step, so that this task has ended by then.
-        self._engine.after(0.0, lambda: self._freeze(environment))
+        self.engine.after(0.0, lambda: self._freeze(environment))
 
     def _freeze(self, environment: _Environment[RequestT, ResultT]) -> None:
         if environment.response is not None or environment.is_idle:
             return
-        self._engine.freeze(environment)
-        if self._config.other_requests_per_second:
-            wait = self._random.expovariate(self._config.other_requests_per_second)
-            self._engine.after(wait, lambda: self._serve_other(environment))
+        self.engine.freeze(environment)
+        if self.config.other_requests_per_second:
+            wait = self.random.expovariate(self.config.other_requests_per_second)
+            self.engine.after(wait, lambda: self._serve_other(environment))
 
     def _serve_other(self, environment: _Environment[RequestT, ResultT]) -> None:
         """Be awake for a request of other traffic: what hangs in the background goes on."""
         if environment.response is None and environment.frozen:
-            self._engine.thaw(environment)
-            self._engine.after(BUSY_SECONDS, lambda: self._freeze(environment))
+            self.engine.thaw(environment)
+            self.engine.after(BUSY_SECONDS, lambda: self._freeze(environment))
 
     def _die(self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT] | None) -> None:
         """Kill an environment, unless the request that it was to die of has ended."""
         if environment.response is not response or not environment.is_alive:
             return
         self.deaths += 1
-        self._engine.kill(environment)
+        self.engine.kill(environment)
         self._all.remove(environment)
         if response is None:
             self._idle.remove(environment)
