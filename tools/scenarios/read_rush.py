@@ -323,7 +323,7 @@ class _RushRun(MessageRun):
         if place % JUDGED_EVERY == 0 and isinstance(page, PageResult):
             # One that no cache may have served promises nothing of its age.
             bound = self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS
-            self.record.note_page(request, page, began, self.engine.now, bound_seconds=bound)
+            self.record.note_read(request, [page], began, self.engine.now, bound_seconds=bound)
 
 
 def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:

@@ -23,11 +23,11 @@ from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
-from tools.history import Edited, Page, Seen
+from tools.history import Edited, Seen
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Work
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
 from tools.world.meter import Meter
-from tools.world.record import Record, digest_of, page_of, seen
+from tools.world.record import Record, digest_of, seen
 from tools.world.scenario import Scenario
 from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
@@ -389,19 +389,19 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
 
     def _read(self, request: PageRequest, *, pages: int) -> None:
         """Read so many pages at most; a read between two times counts only if it came to its end."""
-        got: list[Page] = []
-        while len(got) < pages:
+        got: list[PageResult] = []
+        started_at = ended_at = self.engine.now
+        while len(got) < pages and (not got or request.cursor is not None):
             began, response = self._ask(request)
             if response is None:
                 break
             self.meter.note_page(request.conversation_id, began)
-            got.append(page_of(request, response, began, self.engine.now))
-            if response.next_cursor is None:
-                break
+            started_at, ended_at = began if not got else started_at, self.engine.now
+            got.append(response)
             request = replace(request, cursor=response.next_cursor)
         is_bounded = request.after_ms is not None or request.before_ms is not None
-        if got and (got[-1].next_cursor is None or not is_bounded):
-            self.record.note_read(request, got)
+        if got and (request.cursor is None or not is_bounded):
+            self.record.note_read(request, got, started_at, ended_at)
 
     def _poll(self, limit: int) -> None:
         """Poll as the API's document says: walk to the end, go on at `settled_until`, ignore what was seen."""

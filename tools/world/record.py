@@ -6,10 +6,11 @@ A lookup of one item, and a read between two times, are reads of a part of a con
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
 
 from hotpartition_messages import Message
-from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.history import (
@@ -19,14 +20,12 @@ from tools.history import (
     Edited,
     Finding,
     History,
-    Page,
     Read,
     Seen,
     Unresolved,
     Verdict,
     check_history,
     find_breaches,
-    join_pages,
 )
 from tools.world.clock import EPOCH_MS
 
@@ -39,24 +38,6 @@ def digest_of(sender: str, body: str) -> str:
 def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
     """Note messages as they were read."""
     return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
-
-
-def page_of(request: PageRequest, response: PageResult, began: float, ended: float) -> Page:
-    """Note a page as it was read."""
-    return Page(
-        conversation_id=request.conversation_id,
-        order="newest" if request.newest_first else "oldest",
-        consistency="strong" if request.is_strong else "eventual",
-        started_at=began,
-        messages=seen(response.messages),
-        cursor=_cursor_text(request, request.cursor),
-        next_cursor=_cursor_text(request, response.next_cursor),
-        ended_at=ended,
-    )
-
-
-def _cursor_text(request: PageRequest, cursor: Cursor | None) -> str | None:
-    return build_cursor(request.conversation_id, cursor, newest_first=request.newest_first)
 
 
 @dataclass(slots=True)
@@ -112,7 +93,7 @@ class Record:
         message_id: str,
         digest: str,
         *,
-        offered_at: float = float("-inf"),
+        offered_at: float = -inf,
         expires_at: float | None = None,
     ) -> None:
         """An item with a known id is about to be written."""
@@ -156,49 +137,55 @@ class Record:
         self.additions.append(addition)
         return addition
 
-    def note_read(self, request: PageRequest, pages: Sequence[Page]) -> None:
+    def note_read(
+        self, request: PageRequest, pages: Sequence[PageResult], began: float, ended: float, **more: Any
+    ) -> None:
         """A read from an end, or between two times; the latter went through to its other end."""
-        read = join_pages(pages)
         if request.after_ms is not None or request.before_ms is not None:
             low = -1 if request.after_ms is None else request.after_ms
-            high = float("inf") if request.before_ms is None else request.before_ms
-            read = replace(read, covers=lambda i: low <= message_time_ms(i) < high)
-        self.reads.append(read)
-
-    def note_page(
-        self, request: PageRequest, response: PageResult, began: float, ended: float, *, bound_seconds: float
-    ) -> None:
-        """One page was read, by itself, and may be so old."""
-        self.note_read(request, [replace(page_of(request, response, began, ended), bound_seconds=bound_seconds)])
+            high = inf if request.before_ms is None else request.before_ms
+            more["covers"] = lambda i: low <= message_time_ms(i) < high
+        self.note_whole_read(
+            request.conversation_id,
+            [each for page in pages for each in seen(page.messages)],
+            began,
+            ended,
+            is_strong=request.is_strong,
+            newest_first=request.newest_first,
+            complete=pages[-1].next_cursor is None,
+            **more,
+        )
 
     def note_lookup(
         self, conversation_id: str, message_id: str, found: Sequence[Seen], began: float, ended: float
     ) -> None:
         """An item was looked up by its id, strongly consistent."""
-        self.note_whole_read(conversation_id, found, began, ended, only=message_id)
+        self.note_whole_read(conversation_id, found, began, ended, covers=lambda i: i == message_id)
 
     def note_whole_read(
         self,
         conversation_id: str,
-        found: Sequence[Seen],
+        found: Iterable[Seen],
         began: float,
         ended: float,
         *,
         is_strong: bool = True,
         newest_first: bool = False,
-        only: str | None = None,
+        complete: bool = True,
+        **more: Any,
     ) -> None:
-        """All of a conversation was read, or what it has under one id."""
+        """All of a conversation was read, or as much of it as `more` says in the words of `Read`."""
         read = Read(
             conversation_id=conversation_id,
             order="newest" if newest_first else "oldest",
             consistency="strong" if is_strong else "eventual",
             started_at=began,
             messages=tuple(found),
-            complete=True,
+            complete=complete,
             ended_at=ended,
+            **more,
         )
-        self.reads.append(read if only is None else replace(read, covers=lambda i: i == only))
+        self.reads.append(read)
 
     def note_poll(self, conversation_id: str, found: Mapping[str, Seen], began: float, settle_seconds: float) -> None:
         """A poller found this, its last walk included, which began then.
@@ -212,17 +199,8 @@ class Record:
             is_in_time = at is not None and EPOCH_MS + at * 1000 - message_time_ms(message_id) <= settle_seconds * 1000
             return is_in_time or message_id in found
 
-        read = Read(
-            conversation_id=conversation_id,
-            order="oldest",
-            consistency="strong",
-            started_at=began,
-            messages=tuple(found[message_id] for message_id in sorted(found)),
-            complete=True,
-            is_gathered=True,
-            covers=is_accounted_for,
-        )
-        self.reads.append(read)
+        messages = [found[message_id] for message_id in sorted(found)]
+        self.note_whole_read(conversation_id, messages, began, inf, is_gathered=True, covers=is_accounted_for)
 
     def judge(self) -> Verdict:
         """Judge everything."""
