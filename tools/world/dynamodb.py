@@ -59,10 +59,6 @@ class Version(NamedTuple):
             state = state.before
         return state if state is not None and state.item is not None else None
 
-    def has(self, *names: str) -> bool:
-        """Say whether there is an item with all these attributes."""
-        return self.item is not None and all(name in self.item for name in names)
-
 
 @dataclass(slots=True)
 class Collection:
@@ -103,8 +99,6 @@ class Table:
         self.indexes = {index["IndexName"]: _keys_of(index) for index in listed}
         self.types = {each["AttributeName"]: each["AttributeType"] for each in description["AttributeDefinitions"]}
         self.collections: dict[Any, Collection] = {}
-        self._indexed: dict[str, dict[tuple[Any, Any], None]] = {name: {} for name in self.indexes}
-        """The places whose items have, or had, all keys of an index."""
 
     def place_of(self, item: Item) -> tuple[Any, Any]:
         """Return where an item lies.
@@ -146,18 +140,7 @@ class Table:
             known = known._replace(before=None)
         if size_bytes is None:
             size_bytes = _size(item)
-        version = collection.versions[sort_key] = Version(item, size_bytes, now, known)
-        for name, (hashes, ranges) in self.indexes.items():
-            if version.has(*hashes, *ranges):
-                self._indexed[name][place] = None
-
-    def indexed(self, name: str, until: float) -> Iterator[Version]:
-        """Yield what an index has."""
-        hashes, ranges = self.indexes[name]
-        for key, sort_key in self._indexed[name]:
-            version = self.collections[key].versions[sort_key].seen(until)
-            if version is not None and version.has(*hashes, *ranges):
-                yield version
+        collection.versions[sort_key] = Version(item, size_bytes, now, known)
 
     def versions(self, until: float = inf) -> Iterator[Version]:
         """Yield everything, in the order of a scan."""
@@ -410,7 +393,7 @@ class DynamoDB:
         if request.get("Limit", 1) < 1:
             raise _invalid("Limit must be greater than or equal to 1")
         terms = parse_key_condition(request["KeyConditionExpression"], _names(request))
-        bounds = {term.name: (term.operator, [rank(given({}, values)) for given in term.given]) for term in terms}
+        bounds = {name: (operator, [rank(each({}, values)) for each in given]) for name, operator, given in terms}
         if "IndexName" in request:
             return self._query_index(table, request, bounds)
         operator, (key, *_) = bounds.pop(table.partition_key, ("", [None]))
@@ -444,7 +427,8 @@ class DynamoDB:
             return tuple(rank((item or {})[name]) for name in (*ranges, *table.key_names))
 
         until, is_forward = self._until(request), request.get("ScanIndexForward", True)
-        found = [each for each in table.indexed(request["IndexName"], until) if _is_within(each.item or {}, bounds)]
+        items = ((version, version.item or {}) for version in table.versions(until))
+        found = [each for each, item in items if all(name in item for name in keys) and _is_within(item, bounds)]
         found.sort(key=lambda version: place(version.item), reverse=not is_forward)
         if "ExclusiveStartKey" in request:
             start = place(request["ExclusiveStartKey"])

@@ -200,12 +200,8 @@ def parse_condition(text: str, names: Names = ()) -> Condition:
     return condition
 
 
-class KeyTerm(NamedTuple):
-    """One comparison of a key condition: an attribute, an operator, and the values given for it."""
-
-    name: str
-    operator: str
-    given: tuple[Given, ...]
+KeyTerm = tuple[str, str, tuple[Given, ...]]
+"""One comparison of a key condition: an attribute, an operator, and the values given for it."""
 
 
 @lru_cache(maxsize=1024)
@@ -216,13 +212,13 @@ def parse_key_condition(text: str, names: Names = ()) -> tuple[KeyTerm, ...]:
     reader.end()
     if not {"OR", "NOT"}.isdisjoint(token.upper() for token in reader.tokens):
         raise ExpressionError("Invalid operator used in KeyConditionExpression")
-    terms = []
+    terms: list[KeyTerm] = []
     for term in reader.terms:
         place, *given = term.operands
         values = tuple(operand for operand in given if isinstance(operand, Given))
         if not isinstance(place, Place) or len(values) < len(given):
             raise ExpressionError("Invalid condition in KeyConditionExpression")
-        terms.append(KeyTerm(str(place.path[0]), term.operator, values))
+        terms.append((str(place.path[0]), term.operator, values))
     return tuple(terms)
 
 

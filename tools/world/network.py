@@ -173,6 +173,8 @@ class Network(Gate):
         """Whose request happens now."""
         self._raises = False
         """Whether the request that happens now has written a routing item."""
+        self._left: list[bool] = []
+        """Of the batch that happens now: whether a fault leaves each part that is still to come."""
 
     # Clients.
 
@@ -273,16 +275,12 @@ class Network(Gate):
     def _happen(self, operation: str, request: Request, counts: StoreCounts, owner: Process | None) -> dict[str, Any]:
         """Let a request happen, now."""
         self._asking, self._raises = counts, False
-        request, left = self._troubled(operation, request)
+        request = self._troubled(operation, request)
         if operation in WRITES:
             response = self._write(operation, request)
         else:
             until = self._horizon() if _is_lagging(operation, request) else self.engine.now
             response = self.dynamodb.call(operation, request, now=self.engine.now, seen_until=until)
-        if left:
-            kind = "UnprocessedKeys" if operation == "BatchGetItem" else "UnprocessedItems"
-            unprocessed = response[kind]
-            response[kind] = {**unprocessed, **{name: _joined(unprocessed.get(name), left[name]) for name in left}}
         if self._raises and owner is not None:
             self.after_update(owner)
         headers = {"date": self._date()}
@@ -330,31 +328,25 @@ class Network(Gate):
         tables = [self.dynamodb.table(each) for each in writes]
         return [(t.name, t.place_of(each.get("Item") or each["Key"])) for t, each in zip(tables, writes, strict=True)]
 
-    def _troubled(self, operation: str, request: Request) -> tuple[Request, dict[str, Any]]:
-        """Change a request as faults do: a page ends early, parts of a batch are left; return what is left."""
+    def _troubled(self, operation: str, request: Request) -> Request:
+        """Change a request as faults do: a load item is lost, a page ends early, parts of a batch are left."""
+        self._left = []
         if operation == "UpdateItem" and self.faults.load_lost and _key_of(request).startswith(LOAD_PREFIX):
             if self.strikes("load_lost"):
                 table = self.dynamodb.table(request)
                 table.keep(table.place_of(request["Key"]), None, self.engine.now)
         elif operation in {"Query", "Scan"} and self.faults.short_page and self.strikes("short_page"):
             most = 1 + self.random.randrange(SHORTEST_PAGES)
-            return {**request, "Limit": min(request.get("Limit", most), most)}, {}
+            return {**request, "Limit": min(request.get("Limit", most), most)}
         elif operation in {"BatchGetItem", "BatchWriteItem"} and self.faults.unprocessed:
-            return self._leave_out(request)
-        return request, {}
+            for asked in request["RequestItems"].values():
+                entries = asked["Keys"] if isinstance(asked, dict) else asked
+                self._left += [False, *(self.strikes("unprocessed") for _ in entries[1:])]
+        return request
 
-    def _leave_out(self, request: Request) -> tuple[Request, dict[str, Any]]:
-        """Take some keys or items out of a batch; at least one of each table stays."""
-        stays: dict[str, Any] = {}
-        left: dict[str, Any] = {}
-        for name, asked in request["RequestItems"].items():
-            entries = asked["Keys"] if isinstance(asked, dict) else asked
-            out = [entry for entry in entries[1:] if self.strikes("unprocessed")]
-            stay = [entry for entry in entries if entry not in out]
-            stays[name] = {**asked, "Keys": stay} if isinstance(asked, dict) else stay
-            if out:
-                left[name] = {**asked, "Keys": out} if isinstance(asked, dict) else out
-        return {**request, "RequestItems": stays}, left
+    def _is_left(self) -> bool:
+        """Say whether the part of a batch that comes now is left; never the first one of a table."""
+        return bool(self._left) and self._left.pop(0)
 
     def _horizon(self) -> float:
         """Up to when what was written is seen by an eventually consistent read."""
@@ -372,6 +364,8 @@ class Network(Gate):
 
     def refuse_write(self, partition_key: str, units: float) -> str | None:
         """Implement `Gate.refuse_write`."""
+        if self._is_left():
+            return "TableWriteAccountLimitExceeded"
         refusal = None if self.limits is None else self.limits.write(partition_key, units, self.engine.now)
         if refusal is None:
             self._asking.wcu += units
@@ -381,6 +375,8 @@ class Network(Gate):
 
     def refuse_read(self, partition_key: str, units: float, *, is_query: bool) -> str | None:
         """Implement `Gate.refuse_read`."""
+        if self._is_left():
+            return "TableReadAccountLimitExceeded"
         self._asking.queries += is_query
         refusal = None if self.limits is None else self.limits.read(partition_key, units, self.engine.now)
         if refusal is not None:
@@ -462,15 +458,6 @@ def _key_of(request: Mapping[str, Any]) -> str:
     attributes = request.get("Item") or request.get("Key") or {}
     key: dict[str, str] = attributes.get("pk") or attributes.get("PK") or attributes.get("collection") or {}
     return key.get("S", "")
-
-
-def _joined(known: Any, entries: Any) -> Any:
-    """Join what is left of a batch, whose parts are keys or items."""
-    if known is None:
-        return entries
-    if isinstance(known, dict):
-        return {**known, "Keys": [*known["Keys"], *entries["Keys"]]}
-    return [*known, *entries]
 
 
 @lru_cache(maxsize=64)
