@@ -91,7 +91,6 @@ _HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
 class TableParts:
     """The classes that a run is built from; a test breaks the library on purpose by replacing one."""
 
-    table: type[SimulatedTable] = SimulatedTable
     routes: type[RegistryRoutes] = RegistryRoutes
     is_in_band: bool = False
     """Whether environments find what is hot themselves, beside what is raised by hand."""
@@ -232,7 +231,7 @@ class _Run:
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
-        opened = self.parts.table(
+        opened = SimulatedTable(
             self.table,
             shards=self._shards(process, index),
             hashed=self.hashing,

@@ -180,8 +180,15 @@ class Folds(_Operators[str]):
     moved: int = 0
 
     def _build(self, process: Process, index: int) -> Callable[[str], None]:
-        random = self.world.random(f"folder-{index}")
-        calls = _deadly(self.world, process, self.function, FOLD_DEATHS, random)
+        engine, random = self.world.engine, self.world.random(f"folder-{index}")
+        call = self.world.store.client("operator", process).call
+
+        def call_and_die(operation: str, request: Mapping[str, Any]) -> Any:
+            if random.random() < FOLD_DEATHS:
+                engine.after(random.expovariate(1 / DEATH_SECONDS), lambda: self.function.kill(process))
+            return call(operation, request)
+
+        calls = ThreadedCalls(call_and_die)
         clock = self.world.clock(random)
 
         def fold(collection: str) -> None:
@@ -205,17 +212,3 @@ class Folds(_Operators[str]):
             engine.sleep(0.2 + self._random.random())
             with suppress(InvalidRequestError):
                 self._ask(self.choose(self._random), timeout_seconds=LONGEST_REPAIR_SECONDS)
-
-
-def _deadly(
-    world: World, process: Process, function: Function[Any, Any], deaths: float, random: Random
-) -> ThreadedCalls:
-    """Build the calls of a process that may die of each of them."""
-    call = world.store.client("operator", process).call
-
-    def call_and_die(operation: str, request: Mapping[str, Any]) -> Any:
-        if random.random() < deaths:
-            world.engine.after(random.expovariate(1 / DEATH_SECONDS), lambda: function.kill(process))
-        return call(operation, request)
-
-    return ThreadedCalls(call_and_die)

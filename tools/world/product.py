@@ -79,7 +79,6 @@ class Parts:
     routes: type[RegistryRoutes] = RegistryRoutes
     writer: type[Writer] = Writer
     gatherer: type[Gatherer[str, Message]] = Gatherer
-    consumer: type[Consumer] = Consumer
     changer: type[MessageChanger] = MessageChanger
     page_cache: type[ReadCache[Any]] = ReadCache
     store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
@@ -303,7 +302,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         elapsed=lambda: world.engine.now,
         form=TABLE.keys,
     )
-    return build_control.build_consumer(ends, world.settings.consumer, world.parts.consumer)
+    return build_control.build_consumer(ends, world.settings.consumer)
 
 
 def build_closer(world: World, process: Process, index: int, place: JournalPlace, times: CloseTimes) -> Closer:
