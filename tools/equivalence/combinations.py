@@ -8,14 +8,12 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
-from hotpartition.core.closes import TIMES
 from hotpartition.core.ports import ReadRoute
 from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Member, Route
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.build import Ends
-from hotpartition.runtime.build import Parts as EngineParts
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import (
     ReadCache,
@@ -238,4 +236,4 @@ def _routes_in_memory(table: Any, registry: MemoryRegistry) -> SimulatedShards:
         journal=DynamoDBJournal(open_calls(table), place),
     )
     settings = Settings.defaults("adaptive()", route_cache_seconds=0.0)
-    return SimulatedShards(ends=ends, settings=settings, place=place, closing=False, times=TIMES, parts=EngineParts())
+    return SimulatedShards(ends=ends, settings=settings, options={"place": place})

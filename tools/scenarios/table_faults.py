@@ -255,9 +255,8 @@ class _Run:
             ends = world.mislead(ends, world.random(f"wrong clock {index}"))
             ends = replace(ends, journal=DynamoDBJournal(calls, self.place))
             parts = EngineParts(routes=self.parts.routes)
-        return SimulatedShards(
-            ends=ends, settings=settings, place=self.place, closing=self.has_positions, times=SHORT_TIMES, parts=parts
-        )
+        options = {"place": self.place, "closing": self.has_positions, "times": SHORT_TIMES, "parts": parts}
+        return SimulatedShards(ends=ends, settings=settings, options=options)
 
 
 def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan:

@@ -7,6 +7,7 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -347,10 +348,8 @@ class SimulatedShards:
 
     ends: Ends
     settings: Settings
-    place: JournalPlace
-    closing: bool
-    times: CloseTimes
-    parts: EngineParts
+    options: Mapping[str, Any]
+    """As `build_table_routes` takes them."""
 
     @property
     def finds_read_heat(self) -> bool:
@@ -361,13 +360,5 @@ class SimulatedShards:
         """Build the routes, as `adaptive()` and `in_band()` do."""
         del table, clock
         return build_table_routes(
-            self.ends,
-            self.settings,
-            parts=self.parts,
-            place=self.place,
-            schema=schema,
-            choices=3,
-            budget_ms=budget_ms,
-            closing=self.closing,
-            times=self.times,
+            self.ends, self.settings, schema=schema, choices=3, budget_ms=budget_ms, **self.options
         )
