@@ -112,10 +112,10 @@ class Distribution:
             highest=round(known[-1], 4) if known else None,
         )
 
-    def text(self, unit: str = "") -> str:
+    def text(self) -> str:
         """Write the median and, in brackets, the lowest and highest value where they differ."""
         if self.p50 is None:
             return "never"
         highest = "never" if self.missing else f"{self.highest:g}"
         same = self.lowest == self.highest and not self.missing
-        return f"{self.p50:g}{unit}" + ("" if same else f" ({self.lowest:g} to {highest})")
+        return f"{self.p50:g}" + ("" if same else f" ({self.lowest:g} to {highest})")

@@ -44,7 +44,6 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
     breaches = sum(sum(run.safety.found.values()) for runs in by_part.values() for run in runs)
     return Verdict(
         fields={"rcu_per_page": costs, "waits_when_emptied": waits},
-        lines=[f"{name}: {cost.text(' RCU a page')}" for name, cost in costs.items()],
         bars=[
             at_most("read units of a page", means["16 KiB"], MOST_RCU, "RCU"),
             at_most("read units of a page, in band", means["in band"], MOST_IN_BAND_RCU, "RCU"),

@@ -59,15 +59,7 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
         "bound_ms": bound_ms,
     }
     page = build_page(SMALL_STEP_ABOUT, summaries, bars)
-    return Verdict(fields=fields, bars=bars, lines=_lines(summaries), pages={"report.html": page})
-
-
-def _lines(summaries: Sequence[Mapping[str, Any]]) -> list[str]:
-    return [
-        f"{NAMES[each['strategy']]}: of a rush of ten minutes {each['unserved_share_of_ten_minutes'].text()} is not "
-        f"stored; 95 % of what comes is, within 1 s: {each['prompt_seconds'].text(' s')}"
-        for each in summaries
-    ]
+    return Verdict(fields=fields, bars=bars, pages={"report.html": page})
 
 
 def build_page(description: str, summaries: Sequence[Mapping[str, Any]], bars: Sequence[Bar]) -> str:

@@ -38,11 +38,10 @@ class Part:
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What a study says: fields of its JSON, bars, lines for the screen, and the seeds that broke a promise."""
+    """What a study says: fields of its JSON, bars, and the seeds that broke a promise."""
 
     bars: Sequence[Bar]
     fields: Mapping[str, Any] = field(default_factory=dict)
-    lines: Sequence[str] = ()
     failing: Sequence[int] = ()
     pages: Mapping[str, str] = field(default_factory=dict)
     """Texts that are written beside the JSON, by file name."""
@@ -78,8 +77,6 @@ def run_study(study: Study, arguments: Sequence[str]) -> int:
     verdict = study.judge(runs)
     path = write_study(study, runs, verdict, options.out, options.first_seed)
     sys.stdout.write(f"{study.about}\n{time.perf_counter() - began:.0f} s\n")
-    for line in verdict.lines:
-        sys.stdout.write(f"{line}\n")
     say_bars(verdict.bars)
     for seed in verdict.failing:
         sys.stdout.write(f"again: python -m tools.scenarios {study.name} --first-seed {seed} --seeds 1\n")

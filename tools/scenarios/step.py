@@ -161,8 +161,6 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
             "failed_share_of_unmitigated": failed,
             "variants": variants,
         },
-        lines=[f"{name}: {figure.text()}" for name, figure in summary.items()]
-        + [f"{name}: N {each['final_shard_count'].text()}" for name, each in variants.items()],
         bars=bars,
     )
 

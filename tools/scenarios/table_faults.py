@@ -280,7 +280,6 @@ def judge(by_part: Mapping[str, list[TableRun]]) -> Verdict:
         more = close_bars(figures["confirmed_closes"], figures["void_announcements"], share)
     return Verdict(
         fields={**figures, "breaches": dict(found), "faults": add_up(runs, "faults")},
-        lines=[", ".join(f"{name} {figure:,}" for name, figure in figures.items())],
         bars=[*breach_bars("items", found), *more],
         failing=[run.seed for run in runs if run.breaches],
     )
