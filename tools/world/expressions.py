@@ -369,7 +369,7 @@ def _is_equal(one: Value | None, other: Value | None) -> bool:
     return False
 
 
-def _are_alike(kinds: str, test: Callable[[Any, Any], bool]) -> Callable[[Value | None, Value | None], bool]:
+def _typed(kinds: str, test: Callable[[Any, Any], bool]) -> Callable[[Value | None, Value | None], bool]:
     """Build the test of two values of one kind."""
 
     def holds(one: Value | None, other: Value | None) -> bool:
@@ -391,14 +391,14 @@ def _contains(one: Value | None, other: Value | None) -> bool:
     return kind == "L" and any(_is_equal(each, other) for each in content)
 
 
-_begins, _at_most = _are_alike("SB", lambda one, other: one.startswith(other)), _are_alike("SNB", le)
+_begins, _at_most = _typed("SB", lambda one, other: one.startswith(other)), _typed("SNB", le)
 _TESTS: Mapping[str, Callable[..., bool]] = {
     "=": _is_equal,
     "<>": lambda one, other: not _is_equal(one, other),
-    "<": _are_alike("SNB", lt),
+    "<": _typed("SNB", lt),
     "<=": _at_most,
-    ">": _are_alike("SNB", gt),
-    ">=": _are_alike("SNB", ge),
+    ">": _typed("SNB", gt),
+    ">=": _typed("SNB", ge),
     "BETWEEN": lambda one, low, high: _at_most(low, one) and _at_most(one, high),
     "IN": lambda one, *others: any(_is_equal(one, other) for other in others),
     "attribute_exists": lambda one: one is not None,
