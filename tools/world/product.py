@@ -21,9 +21,11 @@ from hotpartition.core.closes import CloseTimes
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
+from hotpartition.core.times import format_time
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
+from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import Closer
@@ -56,7 +58,7 @@ from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import Table
-from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
+from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import described
 from tools.world.network import GENERATIONS, READER, Network, Observer
 from tools.world.redis import RedisServer, SimulatedConnection
@@ -153,7 +155,13 @@ class World:
         """Put a generation into the journal and into Redis as if it had always been there."""
         stored = generation.encode()
         table = self.store.dynamodb.tables[TABLE_NAME]
-        item = {**TABLE.journal.key_of(conversation_id), GENERATIONS: {"SS": [stored]}}
+        item = {
+            **TABLE.journal.key_of(conversation_id),
+            GENERATIONS: {"SS": [stored]},
+            "updated_at": {"S": format_time(EPOCH_MS)},
+            "reason": {"S": "preset"},
+            "routing_partition": {"S": routing_partition_of(conversation_id)},
+        }
         table.keep(table.place_of(item), item, float("-inf"))
         self.redis.do("SADD", route_key(TABLE_NAME, conversation_id), stored)
 
