@@ -12,7 +12,7 @@ from botocore.exceptions import ReadTimeoutError
 
 from hotpartition.core.route import Generation
 from hotpartition.table import ShardedTable, fixed
-from support.tables import define_table, pretend_account
+from support.tables import pretend_account
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.boto3_calls import take_calls
 from tools.world.dynamodb import DynamoDB, DynamoDBError, throttled
@@ -36,10 +36,10 @@ def put_all(table: Any, items: Iterable[Body], **options: Any) -> None:
             batch.put_item(Item=item)
 
 
-def raise_key(table: Any, key: str, shard_count: int, since_ms: int = 0) -> None:
-    """Add a generation to a key's routing item, as the default place has it."""
-    added = {Generation(since_ms, shard_count).encode()}
-    table.update_item(Key={"PK": key, "SK": "r#"}, **updating("ADD generations :added", added=added))
+def raise_key(table: Any, key: str, shard_count: int, sort_key: Any = "r#") -> None:
+    """Add a generation to a key's routing item, which lies where the default place has it."""
+    added = {Generation(0, shard_count).encode()}
+    table.update_item(Key={"PK": key, "SK": sort_key}, **updating("ADD generations :added", added=added))
 
 
 def writes_to(operation: str, body: Body) -> str | None:
@@ -141,14 +141,6 @@ def table(plain: Any) -> ShardedTable:
 def twin(create: Callable[..., Any]) -> Any:
     """A second table of boto3's, empty: what the first one's calls are compared with."""
     return create("twin", "PK", "SK", **READINGS)
-
-
-@pytest.fixture(scope="class")
-def kept(dynamodb: Any) -> Iterator[Any]:
-    """boto3's own `Table`, empty: filled once for tests that read the same."""
-    table = dynamodb.create_table(TableName="kept", **define_table("PK", "SK", **READINGS))
-    yield table
-    table.delete()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`cache=True`: items and pages as boto3 gives them, of the process or, for what is read-hot, of the fleet."""
+"""`cache=True`: items and pages as boto3 gives them, of the process or the fleet; `ReadCache` of one's own values."""
 
 import copy
 from contextlib import suppress
@@ -11,15 +11,18 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from boto3.dynamodb.types import Binary, TypeSerializer
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, guard, in_band
 from hotpartition.table.cached_reads import ResponseCodec
+from hotpartition.table.cached_values import ValueCodec
 from support.adaptive import AdaptiveShards
 from support.page_store import FakePageStore
 
-from .conftest import updating
+from .conftest import put_all, updating
 
 serialize = TypeSerializer().serialize
 PLACE = JournalPlace("readings", "PK", "SK", "~route")
@@ -90,14 +93,23 @@ def without_metadata(page):
     return {name: value for name, value in page.items() if name not in {"ResponseMetadata", "ConsumedCapacity"}}
 
 
+def spoil(response):
+    for item in response.pop("Items", [response.pop("Item", {})]):
+        item.get("map", {}).clear()
+
+
 @pytest.mark.parametrize("read", READS.values(), ids=READS)
 def test_a_cached_response_is_the_one_that_was_read(fleet, watched, read):
-    """In every process: items of all types, counts, and the key to go on from; with its age, like HTTP's."""
+    """In every process: items of all types, counts, and the key to go on from; with its age, like HTTP's.
+
+    What its caller changes in it changes no other one.
+    """
     first, second = fleet.process(), fleet.process()
     expected = read(first)
     watched.sent.clear()
     loaded = read(first, cache=True)
     assert (without_metadata(loaded), loaded.keys()) == (without_metadata(expected), expected.keys())
+    spoil(loaded)
     sent = reads_sent(watched)
     fleet.clock.now_ms += 200
     for process in (first, second, second):
@@ -105,6 +117,7 @@ def test_a_cached_response_is_the_one_that_was_read(fleet, watched, read):
         assert without_metadata(found) == without_metadata(expected)
         assert found["ResponseMetadata"]["HTTPHeaders"] == {"age": "1"}
         assert "ConsumedCapacity" not in found
+        spoil(found)
     assert reads_sent(watched) == sent
 
 
@@ -120,17 +133,6 @@ def test_items_are_served_and_the_rest_is_read_together(fleet, watched):
     assert reads_sent(watched) == {"BatchGetItem": 1}
     assert second.get_item(Key=FOUR, cache=True)["ResponseMetadata"]["HTTPHeaders"] == {"age": "0"}
     assert reads_sent(watched) == {"BatchGetItem": 1}
-
-
-@pytest.mark.parametrize("read", [READS["an item"], READS["the newest page"]])
-def test_a_caller_may_change_what_it_gets(fleet, read):
-    table = fleet.process()
-    expected = copy.deepcopy(without_metadata(read(table, cache=True)))
-    for _ in range(2):
-        found = read(table, cache=True)
-        (found.get("Item") or found["Items"][0])["map"]["base64"].clear()
-        found.get("Items", []).clear()
-    assert without_metadata(read(table, cache=True)) == expected
 
 
 SHAPES = (
@@ -180,52 +182,64 @@ def test_an_item_is_known_by_what_is_asked_of_it(plain, watched, options):
     assert reads_sent(watched)["BatchGetItem"] == (2 if options else 1)
 
 
-CHANGES = {
-    "put": lambda table, key: table.put_item(Item={**key, "n": 1}),
-    "create": lambda table, key: table.create_item(Item={**key, "n": 1}),
-    "update": lambda table, key: table.update_item(Key=key, **updating("SET n = :n", n=1)),
-    "delete": lambda table, key: table.delete_item(Key=key),
-    "batch writer": lambda table, key: put_in_batch(table, {**key, "n": 1}),
-    "client's batch": lambda table, key: table.meta.client.batch_write_item(
-        RequestItems={table.name: [{"DeleteRequest": {"Key": key}}]}
-    ),
-    "client's put": lambda table, key: table.meta.client.put_item(TableName=table.name, Item={**key, "n": 1}),
-    "transaction": lambda table, key: table.meta.client.transact_write_items(
-        TransactItems=[{"Put": {"TableName": table.name, "Item": {**key, "n": 1}}}]
-    ),
-    "guarded client": lambda table, key: guard(boto3.client("dynamodb"), table).put_item(
-        TableName=table.name, Item={name: {"S": value} for name, value in {**key, "n": "1"}.items()}
-    ),
-}
-
-
 def put_in_batch(table, item):
     with table.batch_writer() as batch:
         batch.put_item(Item=item)
 
 
+def transact(table, item):
+    actions = [{"Put": {"TableName": table.name, "Item": item}}]
+    table.meta.client.transact_write_items(TransactItems=actions)
+
+
+def put_guarded(table, item):
+    typed = {name: serialize(value) for name, value in item.items()}
+    guard(boto3.client("dynamodb"), table).put_item(TableName=table.name, Item=typed)
+
+
+def delete_in_batch(table, item):
+    del item["n"]
+    table.meta.client.batch_write_item(RequestItems={table.name: [{"DeleteRequest": {"Key": item}}]})
+
+
+def update(table, item):
+    table.update_item(Key=item, **updating("SET n = :n", n=item.pop("n")))
+
+
+CHANGES = {
+    "put": lambda table, item: table.put_item(Item=item),
+    "create": lambda table, item: table.create_item(Item=item),
+    "update": update,
+    "delete": lambda table, item: table.delete_item(Key={name: item[name] for name in item if name != "n"}),
+    "batch writer": put_in_batch,
+    "client's batch": delete_in_batch,
+    "client's put": lambda table, item: table.meta.client.put_item(TableName=table.name, Item=item),
+    "transaction": transact,
+    "guarded client": put_guarded,
+}
+
+
 @pytest.mark.parametrize("has_sort_key", [True, False], ids=["sort key", "no sort key"])
-@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-def test_a_process_reads_its_own_changes(create, change, has_sort_key):
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_process_reads_its_own_changes(create, name, has_sort_key):
     """Whatever is projected, and through every table of the same cache; a page may lack them."""
     key = FOUR if has_sort_key else {"PK": "room"}
-    plain = create("items", *key)
-    cache = ReadCache(seconds=60)
-    table, other = (ShardedTable(plain, shards=fixed(2), cache=cache) for _ in range(2))
-    if change not in (CHANGES["create"], CHANGES["transaction"]):
-        table.put_item(Item={**key, "n": 0})
+    plain, cache = create("items", *key), ReadCache(seconds=60)
+    tables = [ShardedTable(plain, shards=fixed(2), cache=cache) for _ in range(2)]
     shapes = ({}, {"ProjectionExpression": "n"})
-    before = [table.get_item(Key=key, cache=True, **shape).get("Item") for shape in shapes]
-    change(table, key)
-    for reader in (table, other):
-        found = [reader.get_item(Key=key, cache=True, **shape).get("Item") for shape in shapes]
-        assert found == [plain_item(table, key, **shape) for shape in shapes]
-        assert found != before
-        assert reader.get_items([key], cache=True) == found[:1]
 
+    def read(table, **options):
+        return [table.get_item(Key=key, **shape, **options).get("Item") for shape in shapes]
 
-def plain_item(table, key, **shape):
-    return table.get_item(Key=key, ConsistentRead=True, **shape).get("Item")
+    if name not in {"create", "transaction"}:
+        tables[0].put_item(Item={**key, "n": 0})
+    before = read(tables[0], cache=True)
+    CHANGES[name](tables[0], {**key, "n": 1})
+    expected = read(tables[0], ConsistentRead=True)
+    assert expected != before
+    for table in tables:
+        assert read(table, cache=True) == expected
+        assert table.get_items([key], cache=True) == expected[:1]
 
 
 def test_a_read_that_was_under_way_is_not_kept(plain, watched):
@@ -262,30 +276,24 @@ def test_a_table_without_a_sort_key_is_cached(create, watched):
 
 
 def test_tables_of_one_cache_keep_apart(create, watched):
-    tables = [
-        ShardedTable(create(name, "PK", "SK"), shards=fixed(2), cache=cache)
-        for cache in [ReadCache(seconds=60)]
-        for name in ("one", "two")
-    ]
-    tables[0].put_item(Item=FOUR)
+    cache = ReadCache(seconds=60)
+    one, two = (ShardedTable(create(name, "PK", "SK"), shards=fixed(2), cache=cache) for name in ("one", "two"))
+    one.put_item(Item=FOUR)
     watched.sent.clear()
-    assert [table.get_item(Key=FOUR, cache=True).get("Item") for table in tables * 2] == [FOUR, None] * 2
-    assert watched.sent["BatchGetItem"] == 2
+    found = [table.get_item(Key=FOUR, cache=True).get("Item") for table in (one, two, one, two)]
+    assert (found, watched.sent["BatchGetItem"]) == ([FOUR, None] * 2, 2)
 
 
 def test_pages_of_a_sharded_index_are_cached(plain, watched):
     """With the key to go on from."""
     index = ShardedIndex("by-owner", hash="of", shards=fixed(2))
     table = ShardedTable(plain, shards=fixed(0), indexes=[index], cache=ReadCache(seconds=60))
-    for number in range(5):
-        table.put_item(Item={"PK": f"{number}", "SK": "x", "of": "ann", "at": f"{number}"})
+    put_all(table, ({"PK": f"{number}", "SK": "x", "of": "ann", "at": f"{number}"} for number in range(5)))
     request = {"IndexName": "by-owner", "KeyConditionExpression": Key("of").eq("ann"), "Limit": 2}
-    walks = []
-    for _ in range(2):
+    for queries in (True, False):
         watched.sent.clear()
-        walks.append([item["at"] for page in table.query_pages(**request, cache=True) for item in page["Items"]])
-    assert walks == [["0", "1", "2", "3", "4"]] * 2
-    assert watched.sent["Query"] == 0
+        walk = [item["at"] for page in table.query_pages(**request, cache=True) for item in page["Items"]]
+        assert (walk, watched.sent["Query"] > 0) == (["0", "1", "2", "3", "4"], queries)
 
 
 COLD = {"PK": "cold", "SK": "1"}
@@ -299,14 +307,14 @@ POINTS = {
 
 
 @pytest.mark.parametrize("cache", [None, ReadCache(seconds=60)], ids=["fleet", "fleet and process"])
-@pytest.mark.parametrize("read", POINTS.values(), ids=POINTS)
-def test_what_is_not_read_hot_is_counted_and_costs_no_request_to_redis(fleet, read, cache):
+@pytest.mark.parametrize("name", POINTS)
+def test_what_is_not_read_hot_is_counted_and_costs_no_request_to_redis(fleet, name, cache):
     """That is how it is found, cached in the process or not."""
     table = fleet.process(cache=cache)
-    read(table)
+    POINTS[name](table)
     reads = fleet.registry.reads
     for _ in range(4):
-        read(table)
+        POINTS[name](table)
     assert (fleet.registry.reads, fleet.store.calls) == (reads, [])
     assert {report.collection for report in fleet.reports.sent} == {"cold"}
     assert max(report.value for report in fleet.reports.sent) >= 2.0
@@ -331,10 +339,10 @@ def test_with_a_cache_of_its_own_an_adaptive_table_keeps_cold_keys_in_the_proces
         assert bool(fleet.store.calls) == (key == FOUR)
 
 
-@pytest.mark.parametrize("read", [READS["an item"], READS["the newest page"]])
-def test_a_refused_read_shows_the_last_response(fleet, watched, read):
+@pytest.mark.parametrize("name", ["an item", "the newest page"])
+def test_a_refused_read_shows_the_last_response(fleet, watched, name):
     """Within the bound; then boto3's own error."""
-    table = fleet.process()
+    table, read = fleet.process(), READS[name]
     expected = without_metadata(read(table, cache=True))
     watched.refuses = lambda operation, _: "TableReadKeyRangeThroughputExceeded" if operation != "PutItem" else None
     fleet.clock.now_ms += 1_500
@@ -371,30 +379,72 @@ def test_the_leaderboard_of_the_page_runs(create, dynamodb, server, players):
     assert [names["show_top_ten"]() for _ in range(2)] == [expected] * 2
 
 
-METHODS = {
-    "get_item": lambda table, **options: table.get_item(Key=FOUR, **options),
-    "get_items": lambda table, **options: table.get_items([FOUR], **options),
-    "query": lambda table, **options: table.query(**NEWEST, **options),
-}
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize(
-    ("cache", "options", "kind", "message"),
-    [
-        (ReadCache(), {"cache": True, "ConsistentRead": True}, NotImplementedError, r"ConsistentRead=True\): a cached"),
-        (ReadCache(), {"cache": ReadCache()}, TypeError, r"ReadCache.*: should be True or False"),
-        (None, {"cache": True}, NotImplementedError, r"True\): this table has no cache\. Write .*seconds=1"),
-    ],
+CODEC = ValueCodec()
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False),
+    st.text(),
+    st.binary(),
+    st.decimals(allow_nan=False),
+    st.builds(Binary, st.binary()),
+    st.builds(bytearray, st.binary()),
 )
-def test_what_cannot_be_cached_is_refused(plain, method, cache, options, kind, message):
-    """In one sentence that says what is allowed."""
-    table = ShardedTable(plain, shards=fixed(4), cache=cache)
-    with pytest.raises(kind, match=rf"{method}\(cache=.*{message}"):
-        METHODS[method](table, **options)
+VALUES = st.recursive(
+    SCALARS | st.sets(st.text() | st.decimals(allow_nan=False)),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["$", "of", "name"]) | st.text(), inner),
+    max_leaves=20,
+)
 
 
-@pytest.mark.parametrize("cache", [5, ReadCache, SimpleNamespace()])
-def test_what_is_no_cache_is_refused(plain, cache):
-    with pytest.raises(TypeError, match=r"cache=.*: should be a ReadCache, for instance ReadCache\(seconds=1\)"):
-        ShardedTable(plain, shards=fixed(2), cache=cache)
+def types_in(value):
+    """List every type in a value, in order: `1 == 1.0 == Decimal(1)` hides what a codec did."""
+    if isinstance(value, dict):
+        return [dict, *(each for name in value for each in types_in(value[name]))]
+    return [list, *(each for item in value for each in types_in(item))] if isinstance(value, list) else [type(value)]
+
+
+class TestReadCache:
+    """Users' own values. The engine below is tested in tests/unit/engine/test_cache.py."""
+
+    @given(VALUES)
+    def test_a_value_comes_back_as_it_was(self, value):
+        """Through Redis, and as a copy."""
+        for other in (CODEC.decode(CODEC.encode(value)), CODEC.copy(value)):
+            assert (other, types_in(other)) == (value, types_in(value))
+
+    @given(st.text() | st.sampled_from(['{"$":"x","of":1}', '{"$":"decimal"}', '{"$":"decimal","of":"x"}', '{"$":[]}']))
+    def test_garbage_is_a_value_or_said_to_be_none(self, text):
+        with suppress(MalformedPageError):
+            CODEC.decode(text)
+
+    @pytest.mark.parametrize("value", [object(), {1: "a"}, {"a": [{"b": 1j}]}])
+    def test_what_cannot_be_written_is_named(self, value):
+        with pytest.raises(TypeError, match=r"ReadCache cannot write .*codec="):
+            CODEC.encode(value)
+
+    def test_size_grows_with_what_is_in_a_value(self):
+        small, large = (CODEC.size_bytes({"a": ["x" * length, Decimal(1)]}) for length in (1, 10_001))
+        assert large == small + 10_000
+
+    def test_a_caller_may_change_what_it_gets(self):
+        """Also a value of a type that the codec does not know: without Redis nothing is written."""
+        cache, loaded = ReadCache(seconds=60), []
+
+        def load():
+            loaded.append(SimpleNamespace(tags=[]))
+            return loaded[-1]
+
+        for _ in range(3):
+            cache.get("product:42", load=load).tags.append("changed")
+        assert (len(loaded), cache.get("product:42", load=load).tags) == (1, [])
+
+    @pytest.mark.parametrize(("seconds", "expected"), [(60, "aabb"), (0, "abcd")])
+    def test_a_value_is_loaded_anew_when_it_is_forgotten_or_too_old(self, seconds, expected):
+        """With no time to live nothing is reused."""
+        cache, values = ReadCache(seconds=seconds), iter("abcd")
+        found = [cache.get("k", load=lambda: next(values)) for _ in range(2)]
+        cache.forget("k")
+        found += [cache.get("k", load=lambda: next(values)) for _ in range(2)]
+        assert "".join(found) == expected

@@ -1,4 +1,4 @@
-"""What a `ShardedTable` is made of, which arguments and calls it refuses by name, `fixed(n)`, and two pages."""
+"""What a `ShardedTable` is beside boto3's `Table`, `fixed(n)`, tables with other keys, and the pages' quick starts."""
 
 import copy
 import logging
@@ -8,48 +8,19 @@ import sys
 from decimal import Decimal
 from pathlib import Path
 
-import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from boto3.resources.base import ServiceResource
 from botocore.exceptions import ClientError
 
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition.core.route import Generation
 from hotpartition.dynamodb.python_values import load
-from hotpartition.table import ShardedCounter, ShardedTable, adaptive, at_random, by_sort_key, fixed, in_band
+from hotpartition.table import ShardedCounter, ShardedTable, adaptive, at_random, fixed, in_band
 
-from .conftest import put_all, updating
+from .conftest import put_all, raise_key, updating
 
-ITEM = {"PK": "room", "SK": "0001"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "instead"),
-    [
-        ({"shards": 8}, r"fixed\(8\), in_band\(\) or adaptive\(\)"),
-        ({"shards": fixed}, r"fixed\(n\)"),
-        ({"hashed": "device"}, r"by_attribute\('device'\)"),
-        ({"hashed": by_sort_key}, r"by_sort_key\(\)"),
-        ({"position": 7}, "a function"),
-        ({"shards": in_band(closing=True)}, r"Write position=\.\.\., a function that returns the time"),
-    ],
-)
-def test_wrong_arguments_are_refused_with_what_to_write(plain, arguments, instead):
-    """When the table is made, not with the first call."""
-    with pytest.raises(TypeError, match=instead):
-        ShardedTable(plain, **{"shards": fixed(4), **arguments})
-
-
-def test_what_is_no_table_is_refused_with_what_to_write(plain, dynamodb):
-    """A name, a client, a resource; and a table that is sharded already."""
-    for other in ("readings", dynamodb):
-        with pytest.raises(TypeError, match=r'\.Table\("readings"\)'):
-            ShardedTable(other, shards=fixed(4))
-    with pytest.raises(TypeError, match=r"guard\(client, table\)"):
-        ShardedTable(boto3.client("dynamodb"), shards=fixed(4))
-    with pytest.raises(TypeError, match="is sharded already"):
-        ShardedTable(ShardedTable(plain, shards=fixed(4)), shards=fixed(4))
+KEY = {"PK": "room", "SK": "0001"}
+ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 
 
 def test_an_attribute_error_inside_is_not_hidden(plain):
@@ -62,7 +33,7 @@ def test_an_attribute_error_inside_is_not_hidden(plain):
             return self.missing
 
     with pytest.raises(AttributeError, match="'Broken' object has no attribute 'missing'"):
-        ShardedTable(plain, shards=Broken()).put_item(Item=ITEM)
+        ShardedTable(plain, shards=Broken()).put_item(Item=KEY)
 
 
 def test_adaptive_names_the_extra_that_it_needs(monkeypatch):
@@ -73,10 +44,10 @@ def test_adaptive_names_the_extra_that_it_needs(monkeypatch):
 
 def test_a_table_can_be_looked_at_and_copied(table, plain):
     """A copy is the same table; `dir` lists what boto3's has, and nothing that is refused."""
-    table.put_item(Item=ITEM)
+    table.put_item(Item=KEY)
     twice = copy.copy(table)
-    twice.update_item(Key=ITEM, **updating("SET n = :n", n=1))
-    assert table.get_item(Key=ITEM)["Item"] == {**ITEM, "n": 1}
+    twice.update_item(Key=KEY, **updating("SET n = :n", n=1))
+    assert table.get_item(Key=KEY)["Item"] == {**KEY, "n": 1}
     assert {"put_item", "key_schema", "wait_until_exists", "get_items"} <= set(dir(table))
     assert "transact_write_items" not in dir(table)
     assert repr(table).startswith(f"ShardedTable({plain!r}, shards=Fixed(")
@@ -88,10 +59,10 @@ def test_a_table_can_be_looked_at_and_copied(table, plain):
 @pytest.mark.parametrize(
     ("method", "request_"),
     [
-        ("put_item", {"Item": ITEM}),
-        ("get_item", {"Key": ITEM}),
-        ("update_item", {"Key": ITEM}),
-        ("delete_item", {"Key": ITEM}),
+        ("put_item", {"Item": KEY}),
+        ("get_item", {"Key": KEY}),
+        ("update_item", {"Key": KEY}),
+        ("delete_item", {"Key": KEY}),
         ("query", {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room"}}),
         ("scan", {}),
     ],
@@ -104,80 +75,28 @@ def test_a_missing_table_is_reported_as_by_boto3(dynamodb, method, request_):
     assert str(found.value) == str(expected.value)
 
 
-@pytest.mark.parametrize(
-    ("method", "request_", "instead"),
-    [
-        ("query", {"KeyConditions": {}}, "KeyConditionExpression"),
-        ("query", {"QueryFilter": {}}, "FilterExpression"),
-        ("scan", {"ScanFilter": {}}, "FilterExpression"),
-        ("get_item", {"Key": {}, "AttributesToGet": ["n"]}, "ProjectionExpression"),
-        ("put_item", {"Item": {}, "Expected": {}}, "ConditionExpression"),
-        ("update_item", {"Key": {}, "AttributeUpdates": {}}, "UpdateExpression"),
-        ("delete_item", {"Key": {}, "ConditionalOperator": "AND"}, "expressions"),
-    ],
-)
-def test_parameters_are_refused_with_what_to_use_instead(table, watched, method, request_, instead):
-    with pytest.raises(NotImplementedError, match=instead):
-        getattr(table, method)(**request_)
-    assert not watched.sent
-
-
-@pytest.mark.parametrize(
-    "method",
-    ["transact_write_items", "transact_get_items", "execute_statement", "batch_get_item", "batch_write_item"],
-)
-def test_methods_are_refused_with_what_to_use_instead(table, method):
-    """Clients have them, tables do not: whoever looks for them here learns why."""
-    with pytest.raises(NotImplementedError, match="Use"):
-        getattr(table, method)
-    assert not hasattr(table, method)
-
-
-def test_a_table_that_cannot_be_sharded_is_refused(create):
-    """With the first call, which looks at its keys."""
-    with pytest.raises(NotImplementedError, match="no string"):
-        ShardedTable(create("other", "PK", "SK", types={"PK": "N"}), shards=fixed(4)).scan()
-
-
 @pytest.mark.parametrize("sort_type", ["N", "B"])
 def test_routing_items_lie_beside_items_whatever_the_type_of_their_sort_key(create, sort_type):
     """At a constant of that type, which no owner's item may have; streams do not show them."""
-    plain = create("points", "PK", "SK", types={"SK": sort_type})
     of = {"N": Decimal, "B": lambda number: bytes([number])}[sort_type]
+    plain = create("points", "PK", "SK", types={"SK": sort_type})
+    keys = [{"PK": "room", "SK": of(number)} for number in range(1, 20)]
     table = ShardedTable(plain, shards=in_band(environ={}))
-    table.put_item(Item={"PK": "room", "SK": of(1)})
-    routes = table._open("PutItem").items.sharding.routes
-    key = load(routes.journal.key_of("room"))
-    plain.update_item(Key=key, **updating("ADD generations :g", g={Generation(0, 4).encode()}))
+    table.put_item(Item=keys[0])
+    typed = table._open("PutItem").items.sharding.routes.journal.key_of("room")
+    raise_key(plain, "room", 4, sort_key=load(typed)["SK"])
     table = ShardedTable(plain, shards=in_band(environ={}))
-    table.query(KeyConditionExpression=Key("PK").eq("room"))
-    for number in range(2, 20):
-        table.put_item(Item={"PK": "room", "SK": of(number)})
+    table.query(**ROOM)
+    put_all(table, keys[1:])
     assert len({item["PK"] for item in plain.scan()["Items"]}) > 3
     for options in ({}, {"Limit": 7}, {"ScanIndexForward": False, "Limit": 5}):
-        pages = table.query_pages(KeyConditionExpression=Key("PK").eq("room"), **options)
-        values = [item["SK"] for page in pages for item in page["Items"]]
-        found = [int(value) if sort_type == "N" else bytes(value)[0] for value in values]
-        assert found == sorted(range(1, 20), reverse="ScanIndexForward" in options)
-    assert table.get_item(Key={"PK": "room", "SK": of(7)})["Item"]["PK"] == "room"
+        found = [item for page in table.query_pages(**ROOM, **options) for item in page["Items"]]
+        assert found == (keys[::-1] if "ScanIndexForward" in options else keys)
+    assert table.get_item(Key=keys[6])["Item"] == keys[6]
     assert table.scan()["Count"] == 19
-    typed = routes.journal.key_of("room")
-    assert table.logical_key(typed) is table.logical_key(key) is None
+    assert table.logical_key(typed) is table.logical_key(load(typed)) is None
     with pytest.raises(InvalidRequestError, match="reserved"):
-        table.put_item(Item=key)
-
-
-def test_a_named_table_for_routing_items_is_looked_at_with_the_first_call(plain, create):
-    """The sentence names it, and how it should look."""
-    for name, message in (("routes", "no such table"), ("twisted", "its keys are")):
-        if name == "twisted":
-            create("twisted", "pk", "sk")
-        table = ShardedTable(plain, shards=in_band(environ={}, journal_table_name=name))
-        with pytest.raises(ValueError, match=f"{name}.*{message}.*called pk, a string"):
-            table.put_item(Item=ITEM)
-
-
-EVERYTHING = {"KeyConditionExpression": Key("PK").eq("room")}
+        table.put_item(Item=load(typed))
 
 
 def write(table, numbers) -> None:
@@ -186,27 +105,7 @@ def write(table, numbers) -> None:
 
 
 def numbers_in(table, **query) -> list[int]:
-    return [int(item["n"]) for item in table.query(**EVERYTHING, **query)["Items"]]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"shards": ()}, "needs the number"),
-        ({"shards": (-1,)}, "from 0 to 1024"),
-        ({"shards": (2000,)}, "from 0 to 1024"),
-        ({"shards": (0, 4), "only_shards": True}, "at their base key"),
-        ({"shards": (16, 4)}, "only raised"),
-        ({"shards": (4,), "suffix": "#SHARD#"}, "only_shards=True"),
-        ({"shards": (4,), "suffix": "", "only_shards": True}, "a text"),
-        ({"shards": ((4, 100),)}, "from 0 to 1024"),
-        ({"shards": (4,), "readable": 5000}, "from 0 to 1024"),
-        ({"shards": (4,), "choices": 4}, "choices"),
-    ],
-)
-def test_wrong_numbers_are_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        fixed(*arguments.pop("shards"), **arguments)
+    return [int(item["n"]) for item in table.query(**ROOM, **query)["Items"]]
 
 
 def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):
@@ -220,9 +119,6 @@ def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):
     assert (record.written_under, record.known) == (8, 2)
     write(older, [99])
     assert {item["hp_shards"] for item in plain.scan()["Items"] if item["n"] == 99} == {2}
-
-
-KEY = {"PK": "room", "SK": "0001"}
 
 
 def change_everything(table) -> list:
@@ -260,14 +156,12 @@ def test_without_items_at_base_keys_none_is_read(plain, watched):
     assert {item["hp_shards"] for item in plain.scan()["Items"]} == {3}
 
 
-BY_HAND = fixed(10, only_shards=True, suffix="#SHARD#")
-
-
 def test_keys_that_were_sharded_by_hand_are_read_and_written(plain, watched):
     """Whichever function chose their shards: point reads ask all of them, and no base key."""
+    by_hand = fixed(10, only_shards=True, suffix="#SHARD#")
     for number in range(30):
         plain.put_item(Item={"PK": f"room#SHARD#{number * 7 % 10}", "SK": f"{number:04}", "n": number})
-    table = ShardedTable(plain, shards=BY_HAND, hashed=at_random())
+    table = ShardedTable(plain, shards=by_hand, hashed=at_random())
     write(table, range(20, 40))
     assert numbers_in(table) == list(range(40))
     assert numbers_in(table, ScanIndexForward=False, Limit=5) == [39, 38, 37, 36, 35]
@@ -281,29 +175,10 @@ def test_keys_that_were_sharded_by_hand_are_read_and_written(plain, watched):
     assert numbers_in(table) == [*range(7), 70, *range(9, 40)]
     assert table.logical_key({"PK": "room#SHARD#3", "SK": "1"}) == {"PK": "room", "SK": "1"}
     assert table.put_item(Item={"PK": "other#_7", "SK": "1"})["ResponseMetadata"]
-    counter = ShardedCounter(plain, BY_HAND, name="views")
+    counter = ShardedCounter(plain, by_hand, name="views")
     for _ in range(20):
         counter.add("video-7")
     assert counter.get("video-7") == 20
-
-
-def test_another_suffix_needs_shards_that_are_not_computed(plain):
-    """By which function they were chosen nothing says."""
-    with pytest.raises(TypeError, match=r"#SHARD#.*at_random\(\)"):
-        ShardedTable(plain, shards=BY_HAND)
-
-
-@pytest.mark.parametrize("key", ["room#_0", "room#_7", "a#_12"])
-def test_a_key_that_ends_like_a_shards_is_refused(plain, key):
-    """It could not be told from shard 7 of `room`."""
-    table = ShardedTable(plain, shards=fixed(4))
-    for call in (
-        lambda: table.put_item(Item={"PK": key, "SK": "1"}),
-        lambda: table.get_item(Key={"PK": key, "SK": "1"}),
-        lambda: table.query(KeyConditionExpression=Key("PK").eq(key)),
-    ):
-        with pytest.raises(InvalidRequestError, match="do not end like a shard key"):
-            call()
 
 
 @pytest.mark.parametrize("keys", [("PK", "SK"), ("PK",)], ids=["sharded", "without a sort key"])
@@ -324,18 +199,13 @@ def test_items_are_read_in_the_order_of_their_keys(create, watched, keys, names)
     assert table.get_items([]) == []
 
 
-@pytest.fixture
-def devices(create):
-    return create("devices", "id", indexes={"by-site": ("site", "id")})
-
-
-def test_a_table_without_a_sort_key_is_used_as_it_is(devices):
+def test_a_table_without_a_sort_key_is_used_as_it_is(create):
     """Every call is passed on, and nothing is added to an item or its key: applications may wrap all tables alike."""
+    devices = create("devices", "id", indexes={"by-site": ("site", "id")})
     table = ShardedTable(devices, shards=fixed(4))
     table.put_item(Item={"id": "dev-1", "site": "a"}, ConditionExpression=Attr("id").not_exists())
     table.update_item(Key={"id": "dev-1"}, **updating("SET n = :n", n=1))
-    with table.batch_writer() as batch:
-        batch.put_item(Item={"id": "dev-2", "site": "a"})
+    put_all(table, [{"id": "dev-2", "site": "a"}])
     expected = [{"id": "dev-1", "site": "a", "n": 1}, {"id": "dev-2", "site": "a"}]
     assert sorted(devices.scan()["Items"], key=lambda item: item["id"]) == expected
     assert table.get_item(Key={"id": "dev-1"}, Hashed="x")["Item"] == expected[0]
@@ -351,7 +221,6 @@ def test_a_table_without_a_sort_key_is_used_as_it_is(devices):
 
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-
 NEWEST = [f"2026-11-21T09:{minute}" for minute in range(39, 29, -1)]
 
 
@@ -365,12 +234,8 @@ def test_the_quick_start_runs_as_it_stands(tmp_path, page, printed):
     code = (DOCS / page).read_text().split("```python\n")[1].split("```")[0]
     assert len(code.splitlines()) <= 21
     (tmp_path / "quick_start.py").write_text(code)
-    environ = {
-        "PYTHONPATH": ":".join(sys.path),
-        "AWS_ACCESS_KEY_ID": "testing",
-        "AWS_SECRET_ACCESS_KEY": "testing",
-        "HOME": str(tmp_path),
-    }
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+    environ = {"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path), **dict.fromkeys(names, "testing")}
     command = [sys.executable, tmp_path / "quick_start.py"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=120)
     assert re.fullmatch(printed, done.stdout)

@@ -74,19 +74,30 @@ def client(request, table, boto3_client):
     return Pythonic(guard(boto3_client, table))
 
 
-def test_batch_get_item_finds_what_is_stored(client, twin):
-    """Of this table and of others, in one call."""
-    twin.put_item(Item={"PK": "other", "SK": "1"})
-    asked = {
-        NAME: {"Keys": [*KEYS, {"PK": "room", "SK": "none"}], "ProjectionExpression": "SK"},
-        "twin": {"Keys": [{"PK": "other", "SK": "1"}]},
-    }
-    response = client.batch_get_item(RequestItems=asked, ReturnConsumedCapacity="TOTAL")
-    assert sorted(item["SK"] for item in response["Responses"][NAME]) == [key["SK"] for key in KEYS]
-    assert all(item.keys() == {"SK"} for item in response["Responses"][NAME])
-    assert response["Responses"]["twin"] == [{"PK": "other", "SK": "1"}]
-    assert response["UnprocessedKeys"] == {}
-    assert sorted(part["TableName"] for part in response["ConsumedCapacity"]) == [NAME, "twin"]
+def test_batches_read_and_write_what_is_stored(client, plain, twin):
+    """Of this table and of others, in one call; of each item one copy is left."""
+    puts = [{"PutRequest": {"Item": {**key, "n": 7}}} for key in KEYS[:2]]
+    writes = {NAME: [*puts, {"DeleteRequest": {"Key": KEYS[2]}}], "twin": puts[:1]}
+    written = client.batch_write_item(RequestItems=writes, ReturnConsumedCapacity="TOTAL")
+    assert written["UnprocessedItems"] == {}
+    assert sorted(item["n"] for item in plain.scan()["Items"]) == [1, 1, 7, 7]
+    assert twin.scan()["Items"] == [{**KEYS[0], "n": 7}]
+    asked = {NAME: {"Keys": KEYS, "ProjectionExpression": "SK"}, "twin": {"Keys": KEYS[:2]}}
+    read = client.batch_get_item(RequestItems=asked, ReturnConsumedCapacity="TOTAL")
+    expected = [{"SK": number} for number in ("0000", "0001", "0003", "0004")]
+    assert sorted(read["Responses"][NAME], key=lambda item: item["SK"]) == expected
+    assert (read["Responses"]["twin"], read["UnprocessedKeys"]) == ([{**KEYS[0], "n": 7}], {})
+    for response in (read, written):
+        assert sorted(part["TableName"] for part in response["ConsumedCapacity"]) == [NAME, "twin"]
+    with pytest.raises(NotImplementedError, match="ReturnItemCollectionMetrics"):
+        client.batch_write_item(RequestItems=writes, ReturnItemCollectionMetrics="SIZE")
+
+
+def test_batches_of_one_table_have_the_metadata_of_a_response(client):
+    """Code that is not the project's looks at it."""
+    read = client.batch_get_item(RequestItems={NAME: {"Keys": KEYS[:1]}})
+    written = client.batch_write_item(RequestItems={NAME: [{"DeleteRequest": {"Key": KEYS[0]}}]})
+    assert [each["ResponseMetadata"]["HTTPStatusCode"] for each in (read, written)] == [200, 200]
 
 
 @pytest.mark.parametrize(
@@ -100,15 +111,11 @@ def test_what_dynamodb_refuses_of_a_batch_is_refused(client, twin, keys):
     assert str(found.value).replace(NAME, "twin") == str(expected.value)
 
 
-def test_single_calls_find_and_change_items(client, plain):
-    """By the table's name and by its ARN."""
+def test_a_table_is_known_by_its_name_and_its_arn(client, plain):
     for name in (NAME, plain.table_arn):
-        assert client.get_item(TableName=name, Key=KEYS[0])["Item"]["n"] == 1
-    client.update_item(TableName=NAME, Key=KEYS[0], **updating("SET n = :n", n=2))
-    client.put_item(TableName=NAME, Item={**KEYS[1], "n": 3})
-    client.delete_item(TableName=NAME, Key=KEYS[2])
-    assert [item["n"] for item in client.query(**ROOM)["Items"]] == [2, 3, 1, 1]
-    assert len(client.scan(TableName=NAME)["Items"]) == len(plain.scan()["Items"]) == 4
+        client.update_item(TableName=name, Key=KEYS[0], **updating("ADD n :n", n=1))
+    assert client.get_item(TableName=NAME, Key=KEYS[0])["Item"]["n"] == 3
+    assert plain.scan()["Count"] == 5
 
 
 @pytest.mark.parametrize("is_typed", [False, True])
@@ -124,17 +131,6 @@ def test_paginators_read_all_shards(table, boto3_client, twin, is_typed):
     assert paginator.paginate(**{**room, "TableName": "twin"}).build_full_result()["Count"] == 0
     assert len(list(client.get_paginator("scan").paginate(TableName=NAME).search("Items[].SK"))) == 5
     assert sorted(client.get_paginator("list_tables").paginate().build_full_result()["TableNames"]) == [NAME, "twin"]
-
-
-def test_batch_write_item_leaves_one_copy_of_each_item(client, plain, twin):
-    puts = [{"PutRequest": {"Item": {**key, "n": 7}}} for key in KEYS[:2]]
-    writes = {NAME: [*puts, {"DeleteRequest": {"Key": KEYS[2]}}], "twin": puts}
-    response = client.batch_write_item(RequestItems=writes, ReturnConsumedCapacity="TOTAL")
-    assert response["UnprocessedItems"] == {}
-    assert sorted(item["n"] for item in plain.scan()["Items"]) == [1, 1, 7, 7]
-    assert twin.scan()["Count"] == 2
-    with pytest.raises(NotImplementedError, match="ReturnItemCollectionMetrics"):
-        client.batch_write_item(RequestItems=writes, ReturnItemCollectionMetrics="SIZE")
 
 
 @pytest.mark.parametrize(
@@ -181,13 +177,6 @@ def test_a_guarded_client_keeps_its_own_values_and_errors(table, boto3_client):
     assert typed._endpoint is boto3_client._endpoint
     assert typed._make_api_call("GetItem", {"TableName": NAME, "Key": key})["Item"] == item
     assert repr(typed).endswith("tables=['readings'])")
-
-
-def test_batches_of_one_table_have_the_metadata_of_a_response(client):
-    """Code that is not the project's looks at it."""
-    read = client.batch_get_item(RequestItems={NAME: {"Keys": KEYS[:1]}})
-    written = client.batch_write_item(RequestItems={NAME: [{"DeleteRequest": {"Key": KEYS[0]}}]})
-    assert [each["ResponseMetadata"]["HTTPStatusCode"] for each in (read, written)] == [200, 200]
 
 
 @pytest.mark.parametrize("method", ["search_vectors", "start_bulk_put_items"])

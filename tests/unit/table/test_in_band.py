@@ -11,19 +11,18 @@ from botocore.exceptions import ClientError
 
 from hotpartition import ShardedCounter, ShardedTable, in_band
 from hotpartition.core.backoff import Clock
-from hotpartition.core.errors import InvalidRequestError, RetryLaterError
+from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.route import Generation
-from hotpartition.core.route_history import Cause
-from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
-from hotpartition.table.routes import open_calls
+from hotpartition.dynamodb.table import LOAD_PREFIX
 from support.fakes import FakeClock, FakeTelemetry
 
-from .conftest import KEY_RANGE, put_all, updating
+from .conftest import KEY_RANGE, put_all, updating, writes_to
 
 ROUTE = "~route"
 LARGE = "x" * 19_900  # an item of 20 WCU
+ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
+IS_NEW = {"ConditionExpression": "attribute_not_exists(SK)"}
+HOUR = 3_600_000
 
 
 def waiting_for_nothing(clock):
@@ -34,15 +33,28 @@ def waiting_for_nothing(clock):
 class Process:
     """One process: a table of its own on the same clock."""
 
-    def __init__(self, plain, clock, **options):
-        self.telemetry = FakeTelemetry()
-        settings = {"journal_sort_key": ROUTE, "hot_at_once_wcu": options.pop("hot_at_once_wcu", 1_000.0)}
-        if table := options.pop("journal_table_name", ""):
-            settings |= {"journal_table_name": table, "journal_partition_key_name": "collection"}
-        settings |= options.pop("settings", {})
-        calls_clock = options.pop("waiting", waiting_for_nothing)(clock)
-        shards = in_band(environ={}, telemetry=self.telemetry, closing=options.pop("closing", False), **settings)
+    def __init__(self, plain, clock, *, calls_clock=None, closing=False, settings=None, **options):
+        self.telemetry, self.clock = FakeTelemetry(), clock
+        settings = {"journal_sort_key": ROUTE, "hot_at_once_wcu": 1_000.0, **(settings or {})}
+        shards = in_band(environ={}, telemetry=self.telemetry, closing=closing, **settings)
+        calls_clock = calls_clock or waiting_for_nothing(clock)
         self.table = ShardedTable(plain, shards=shards, clock=calls_clock, **{"append_only": True, **options})
+
+    def put(self, number, **more):
+        self.table.put_item(Item={"PK": "room", "SK": f"{number:05}", **more})
+
+    def rush(self, writes=300):
+        """Offer 10,000 WCU/s."""
+        for number in range(writes):
+            self.put(number, text=LARGE)
+            self.clock.now_ms += 2
+
+    def put_at(self, time_ms):
+        self.table.put_item(Item={"PK": "room", "SK": f"{time_ms:013}"})
+
+    def read(self):
+        pages = self.table.query_pages(**ROOM, ProjectionExpression="SK")
+        return [item["SK"] for page in pages for item in page["Items"]]
 
 
 @pytest.fixture
@@ -61,12 +73,6 @@ def clock(dynamodb):
     events.unregister("after-call.dynamodb", tell_date)
 
 
-@pytest.fixture
-def journal(create):
-    """A table for routing items and load items."""
-    return create("routes", "collection")
-
-
 class Hot:
     """Refuses three of four writes to the room, as a partition does that is offered four times what it takes."""
 
@@ -74,221 +80,10 @@ class Hot:
         self.operation, self.served, self.count = operation, served, 0
 
     def __call__(self, operation, body):
-        if (operation, _place(body)) != (self.operation, "room"):
+        if (operation, writes_to(operation, body)) != (self.operation, "room"):
             return None
         self.count += 1
         return None if self.served and self.count % self.served == 0 else KEY_RANGE
-
-
-def put(process, number, clock=None, **more):
-    process.table.put_item(Item={"PK": "room", "SK": f"{number:05}", **more})
-    if clock is not None:
-        clock.now_ms += 2
-
-
-def route_of(plain, collection="room"):
-    item = plain.get_item(Key={"PK": collection, "SK": ROUTE}).get("Item", {})
-    return item.get("generations", set())
-
-
-def read(process):
-    pages = process.table.query_pages(KeyConditionExpression=Key("PK").eq("room"), ProjectionExpression="SK")
-    return [item["SK"] for page in pages for item in page["Items"]]
-
-
-def rush(process, clock, *, writes=300, first=0):
-    """Offer 10,000 WCU/s."""
-    for number in range(first, first + writes):
-        put(process, number, clock, text=LARGE)
-
-
-def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(plain, twin, clock):
-    """To the byte: no look-up, no sample, no parameter of ours."""
-    process, sent = Process(plain, clock), []
-    process.table.get_item(Key={"PK": "other", "SK": "1"})  # looks at the table's keys
-    events = plain.meta.client.meta.events
-    events.register("provide-client-params.dynamodb.*", lambda params, model, **_: sent.append((model.name, params)))
-    for number in range(3):
-        put(process, number, n=number)
-        twin.put_item(Item={"PK": "room", "SK": f"{number:05}", "n": number})
-    ours, theirs = sent[::2], sent[1::2]
-    assert [(name, {**params, "TableName": "twin"}) for name, params in ours] == theirs
-    response = process.table.put_item(Item={"PK": "room", "SK": "9"}, ReturnConsumedCapacity="TOTAL")
-    assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
-
-
-@pytest.mark.parametrize(("served", "raises"), [(0, 1), (15, 0)])
-def test_a_key_that_refuses_every_write_is_raised(plain, watched, clock, served, raises):
-    """A writer that waits offers a few units a second, which alone would never count as hot."""
-    watched.refuses = Hot(served=served)
-    process = Process(plain, clock, waiting=FakeClock.as_clock)
-    for number in range(8):
-        with suppress(ClientError):
-            put(process, number)
-    assert len(route_of(plain)) == raises
-    assert len(read(process)) > 0
-
-
-@pytest.mark.parametrize("table", ["", "routes"], ids=["in the table", "in a table of their own"])
-def test_a_hot_key_is_raised_once_and_its_items_are_found(plain, watched, journal, clock, table):
-    """Afterwards it is looked up once a minute."""
-    process = Process(plain, clock, journal_table_name=table)
-    watched.refuses = Hot()
-    rush(process, clock)
-    (raised,) = [event for event in process.telemetry.events if event[0] == "raised"]
-    assert raised[1]["reason"] == "raised"
-    count = int(raised[1]["generation"].partition("@")[0])
-    assert 20 <= count <= 34  # 10,000 WCU/s, of which a first slot may miss some
-    # Nobody sees what lies beside the items, and nothing is lost.
-    assert read(process) == [f"{number:05}" for number in range(300)]
-    assert {item["PK"] for each in process.table.scan_pages() for item in each["Items"]} == {"room"}
-    assert {place.partition("#_")[0] for _, place in watched.places} <= {
-        "room",
-        LOAD_PREFIX + "0#room",
-        LOAD_PREFIX + "raised#12",
-    }
-    stored = plain.meta.client.scan(TableName=table or "readings")["Items"]
-    assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
-    watched.refuses = lambda *_: None
-    clock.now_ms += 40_000  # the mark has ended
-    put(process, 800)
-    watched.sent.clear()
-    for number in range(60):
-        put(process, 1_000 + number)
-        clock.now_ms += 1_900
-    assert watched.sent == {"PutItem": 60, "GetItem": 2}
-
-
-def _place(body):
-    return (body.get("Item") or body.get("Key") or {}).get("PK", {}).get("S")
-
-
-def test_a_batch_that_is_left_unprocessed_marks_and_looks_up(plain, watched, clock):
-    """BatchWriteItem gives no reason: what it leaves is an alarm, and no evidence."""
-    plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": {"8@0"}})
-    batches = Process(plain, clock)
-
-    def leave_base_key(operation, body):
-        if operation != "BatchWriteItem":
-            return None
-        writes = body["RequestItems"]["readings"]
-        left = [write for write in writes if write["PutRequest"]["Item"]["PK"]["S"] == "room"]
-        return {"UnprocessedItems": {"readings": left}} if len(left) == len(writes) else None
-
-    watched.responds = leave_base_key
-    with batches.table.batch_writer() as batch:
-        for number in range(20):
-            batch.put_item(Item={"PK": "room", "SK": f"b{number:04}"})
-    places = {item["SK"]: item["PK"] for item in plain.scan(FilterExpression=Attr("SK").begins_with("b"))["Items"]}
-    assert len(places) == 20
-    assert all(place.startswith("room#_") for place in places.values())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["items", "counter"])
-def test_changes_in_place_count_as_well(plain, watched, clock, kind):
-    """Updates are throttled where their items lie; the next new items, or additions, find shards."""
-    process = Process(plain, clock, hot_at_once_wcu=50.0)
-    likes = ShardedCounter(process.table, name="likes", clock=waiting_for_nothing(clock))
-    put(process, 1)
-    watched.refuses = Hot("UpdateItem")
-    for number in range(300):
-        if kind == "items":
-            process.table.update_item(Key={"PK": "room", "SK": "00001"}, **updating("SET b = :b", b=LARGE))
-        else:
-            likes.add("room", 20, token=f"t{number}" if number % 3 == 0 else None)
-        clock.now_ms += 2
-    assert process.telemetry.counts.get(MetricName.RAISES, 0) >= 1
-    assert likes.get("room", consistent=True) == (0 if kind == "items" else 6_000)
-
-
-def test_a_writer_without_the_rights_stores_all_the_same(plain, watched, clock, caplog):
-    """And says once what is missing."""
-    asked = []
-
-    def deny(operation, body):
-        if operation != "UpdateItem" or not _place(body).startswith(LOAD_PREFIX):
-            return
-        asked.append(body)
-        error = {"Code": "AccessDeniedException", "Message": "not authorized to perform: dynamodb:UpdateItem"}
-        raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, operation)
-
-    process, watched.refuses, watched.responds = Process(plain, clock), Hot(), deny
-    rush(process, clock, writes=60)
-    assert len(read(process)) == 60
-    assert len(asked) == 1
-    assert [record.levelname for record in caplog.records if "cannot be found in band" in record.message] == ["WARNING"]
-
-
-def test_what_the_clients_own_retries_cured_is_an_alarm(plain, watched, clock):
-    """A client with retries hides refusals: the responses tell of them."""
-    plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": {"8@0"}})
-    process = Process(plain, clock)
-    events = plain.meta.client.meta.events
-
-    def retried(parsed, **_):
-        parsed["ResponseMetadata"]["RetryAttempts"] = 1
-
-    events.register("after-call.dynamodb.PutItem", retried)
-    put(process, 1)
-    events.unregister("after-call.dynamodb.PutItem", retried)
-    watched.places.clear()
-    put(process, 2)
-    assert watched.places[0][1].startswith("room#_")
-
-
-def test_a_batchs_repetitions_are_counted_once(plain, watched, clock):
-    """Three of four items are left unprocessed, by a neighbour's heat: the load is 400 WCU/s all the same."""
-    process, tries = Process(plain, clock, hot_at_once_wcu=300.0), [0]
-
-    def leave(operation, body):
-        if operation != "BatchWriteItem":
-            return None
-        tries[0] += 1
-        clock.now_ms += 15
-        writes = body["RequestItems"]["readings"]
-        return {"UnprocessedItems": {"readings": writes}} if tries[0] % 4 else None
-
-    watched.responds = leave
-    with process.table.batch_writer() as batch:
-        for number in range(300):
-            batch.put_item(Item={"PK": "room", "SK": f"{number:05}"})
-            clock.now_ms += 1
-    assert tries[0] > 40
-    assert not route_of(plain)
-
-
-@pytest.mark.parametrize("name", ["updated_at", "generations"])
-def test_a_key_that_routing_items_use_themselves_is_refused(create, clock, name):
-    """So are the names of load items."""
-    process = Process(create("clashing", "PK", name), clock)
-    with pytest.raises(NotImplementedError, match=name):
-        process.table.put_item(Item={"PK": "room", name: "1"})
-    apart = Process(create("plain", "PK", "SK"), clock)
-    with pytest.raises(InvalidRequestError, match="reserved"):
-        apart.table.put_item(Item={"PK": LOAD_PREFIX + "room", "SK": "1"})
-
-
-def test_two_raises_at_once_are_one(plain):
-    """DynamoDB refuses a second one within a second, and shows the first."""
-    journal = DynamoDBJournal(open_calls(plain), JournalPlace("readings", "PK", "SK", ROUTE))
-    now_ms = 1_700_000_000_000
-    first, second = Generation(1_000, 8), Generation(1_100, 13)
-
-    def add(generation, at_ms):
-        return journal.add("room", [generation], cause=Cause("raised"), now_ms=at_ms, pause_ms=1_000).route.generations
-
-    assert add(first, now_ms) == {first}
-    assert add(second, now_ms + 900) == {first}
-    assert add(second, now_ms - 5_000) == {first, second}  # written by a clock that was ahead: no obstacle
-    assert add(Generation(1_200, 20), now_ms + 2_000) == {first, second, Generation(1_200, 20)}
-
-
-HOUR = 3_600_000
-
-
-def time_of(sort_key):
-    return int(sort_key[:13]) if sort_key[:13].isdigit() else None
 
 
 def store_route(plain, *members):
@@ -296,23 +91,155 @@ def store_route(plain, *members):
     plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": set(members), "updated_at": grew_at})
 
 
-def closing_process(plain, clock, **options):
-    """Open a process that may close keys, and that knows the route already."""
-    process = Process(plain, clock, **{"position": time_of, "closing": True, **options})
-    read(process)
-    return process
+def route_of(plain):
+    return plain.get_item(Key={"PK": "room", "SK": ROUTE}).get("Item", {}).get("generations", set())
 
 
-def put_at(process, time_ms, **more):
-    process.table.put_item(Item={"PK": "room", "SK": f"{time_ms:013}"}, **more)
-
-
-def stored_places(plain):
-    """List the partition key of each stored item."""
+def places(plain):
+    """List the partition key of each of the owner's items."""
     return [item["PK"] for item in plain.scan()["Items"] if item["SK"] != ROUTE]
 
 
-IS_NEW = {"ConditionExpression": "attribute_not_exists(SK)"}
+class TestFinding:
+    """A key is found hot, and raised."""
+
+    def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(self, plain, twin, clock):
+        """To the byte: no look-up, no sample, no parameter of ours."""
+        process, sent = Process(plain, clock), []
+        process.table.get_item(Key={"PK": "other", "SK": "1"})  # looks at the table's keys
+        events = plain.meta.client.meta.events
+        events.register("provide-client-params.dynamodb.*", lambda params, model, **_: sent.append((model, params)))
+        for number in range(3):
+            process.put(number, n=number)
+            twin.put_item(Item={"PK": "room", "SK": f"{number:05}", "n": number})
+        ours, theirs = sent[::2], sent[1::2]
+        assert [(model, {**params, "TableName": "twin"}) for model, params in ours] == theirs
+        response = process.table.put_item(Item={"PK": "room", "SK": "9"}, ReturnConsumedCapacity="TOTAL")
+        assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
+
+    @pytest.mark.parametrize(("served", "raises"), [(0, 1), (15, 0)])
+    def test_a_key_that_refuses_every_write_is_raised(self, plain, watched, clock, served, raises):
+        """A writer that waits offers a few units a second, which alone would never count as hot."""
+        watched.refuses = Hot(served=served)
+        process = Process(plain, clock, calls_clock=clock.as_clock())
+        for number in range(8):
+            with suppress(ClientError):
+                process.put(number)
+        assert len(route_of(plain)) == raises
+        assert len(process.read()) > 0
+
+    @pytest.mark.parametrize("table", ["readings", "routes"], ids=["in the table", "in a table of their own"])
+    def test_a_hot_key_is_raised_once_and_its_items_are_found(self, plain, create, watched, clock, table):
+        """Nobody sees what lies beside the items. Afterwards the route is looked up once a minute."""
+        create("routes", "collection")
+        apart = {"journal_table_name": "routes", "journal_partition_key_name": "collection"}
+        process = Process(plain, clock, settings=apart if table == "routes" else {})
+        watched.refuses = Hot()
+        process.rush()
+        (raised,) = [facts for message, facts in process.telemetry.events if message == "raised"]
+        assert raised["reason"] == "raised"
+        assert 20 <= int(raised["generation"].partition("@")[0]) <= 34  # 10,000 WCU/s, of which a slot may miss some
+        assert process.read() == [f"{number:05}" for number in range(300)]
+        assert {item["PK"] for each in process.table.scan_pages() for item in each["Items"]} == {"room"}
+        written = {place.partition("#_")[0] for _, place in watched.places}
+        assert written <= {"room", LOAD_PREFIX + "0#room", LOAD_PREFIX + "raised#12"}
+        stored = plain.meta.client.scan(TableName=table)["Items"]
+        assert any(str(item.get("collection", item.get("PK"))).startswith(LOAD_PREFIX) for item in stored)
+        watched.refuses = lambda *_: None
+        clock.now_ms += 40_000  # the mark has ended
+        process.put(800)
+        watched.sent.clear()
+        for number in range(60):
+            process.put(1_000 + number)
+            clock.now_ms += 1_900
+        assert watched.sent == {"PutItem": 60, "GetItem": 2}
+
+    def test_a_batch_that_is_left_unprocessed_marks_and_looks_up(self, plain, watched, clock):
+        """BatchWriteItem gives no reason: what it leaves is an alarm, and no evidence."""
+        store_route(plain, "8@0")
+
+        def leave_base_key(operation, body):
+            writes = body["RequestItems"]["readings"] if operation == "BatchWriteItem" else ()
+            left = [write for write in writes if write["PutRequest"]["Item"]["PK"]["S"] == "room"]
+            return {"UnprocessedItems": {"readings": left}} if left and len(left) == len(writes) else None
+
+        watched.responds = leave_base_key
+        put_all(Process(plain, clock).table, ({"PK": "room", "SK": f"b{number:04}"} for number in range(20)))
+        stored = plain.scan(FilterExpression=Attr("SK").begins_with("b"))["Items"]
+        assert [item["PK"].startswith("room#_") for item in stored] == [True] * 20
+
+    def test_a_batchs_repetitions_are_counted_once(self, plain, watched, clock):
+        """Three of four items are left unprocessed, by a neighbour's heat: the load is 400 WCU/s all the same."""
+        process, tries = Process(plain, clock, settings={"hot_at_once_wcu": 300.0}), [0]
+
+        def leave(operation, body):
+            if operation != "BatchWriteItem":
+                return None
+            tries[0] += 1
+            clock.now_ms += 15
+            return {"UnprocessedItems": body["RequestItems"]} if tries[0] % 4 else None
+
+        watched.responds = leave
+        with process.table.batch_writer() as batch:
+            for number in range(300):
+                batch.put_item(Item={"PK": "room", "SK": f"{number:05}"})
+                clock.now_ms += 1
+        assert tries[0] > 40
+        assert not route_of(plain)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("kind", ["items", "counter"])
+    def test_changes_in_place_count_as_well(self, plain, watched, clock, kind):
+        """Updates are throttled where their items lie; the next new items, or additions, find shards."""
+        process = Process(plain, clock, settings={"hot_at_once_wcu": 50.0})
+        likes = ShardedCounter(process.table, name="likes", clock=waiting_for_nothing(clock))
+        process.put(1)
+        watched.refuses = Hot("UpdateItem")
+        for number in range(300):
+            if kind == "items":
+                process.table.update_item(Key={"PK": "room", "SK": "00001"}, **updating("SET b = :b", b=LARGE))
+            else:
+                likes.add("room", 20, token=f"t{number}" if number % 3 == 0 else None)
+            clock.now_ms += 2
+        assert process.telemetry.counts.get(MetricName.RAISES, 0) >= 1
+        assert likes.get("room", consistent=True) == (0 if kind == "items" else 6_000)
+
+    def test_a_writer_without_the_rights_stores_all_the_same(self, plain, watched, clock, caplog):
+        """And says once what is missing."""
+        asked = []
+
+        def deny(operation, body):
+            if operation != "UpdateItem" or not writes_to(operation, body).startswith(LOAD_PREFIX):
+                return
+            asked.append(body)
+            error = {"Code": "AccessDeniedException", "Message": "not authorized to perform: dynamodb:UpdateItem"}
+            raise ClientError({"Error": error, "ResponseMetadata": {"HTTPStatusCode": 400}}, operation)
+
+        process, watched.refuses, watched.responds = Process(plain, clock), Hot(), deny
+        process.rush(writes=60)
+        assert (len(process.read()), len(asked)) == (60, 1)
+        said = [record.levelname for record in caplog.records if "cannot be found in band" in record.message]
+        assert said == ["WARNING"]
+
+    def test_what_the_clients_own_retries_cured_is_an_alarm(self, plain, watched, clock):
+        """A client with retries hides refusals: the responses tell of them."""
+        store_route(plain, "8@0")
+        process, events = Process(plain, clock), plain.meta.client.meta.events
+
+        def retried(parsed, **_):
+            parsed["ResponseMetadata"]["RetryAttempts"] = 1
+
+        events.register("after-call.dynamodb.PutItem", retried)
+        process.put(1)
+        events.unregister("after-call.dynamodb.PutItem", retried)
+        process.put(2)
+        assert [place.startswith("room#_") for _, place in watched.places] == [False, False, True]
+
+
+def time_of(sort_key):
+    return int(sort_key[:13]) if sort_key[:13].isdigit() else None
+
+
 CREATIONS = {
     "PutItem": lambda table, key: table.put_item(Item=key, **IS_NEW),
     "UpdateItem": lambda table, key: table.update_item(Key=key, **updating("ADD n :one", one=1)),
@@ -325,41 +252,52 @@ CREATIONS = {
 class TestClosing:
     """Only a table whose positions are times of the present may be closed."""
 
+    @pytest.fixture
+    def open_process(self, plain, clock):
+        """Opens a process that may close keys, and that knows the route already."""
+
+        def open_process(**options):
+            process = Process(plain, clock, **{"position": time_of, "closing": True, **options})
+            process.read()
+            return process
+
+        return open_process
+
     @pytest.mark.parametrize(
         ("position", "ahead_ms", "append_only"),
-        [(time_of, 24 * HOUR, True), (lambda sk: int(sk[:13]) * 1_000, 0, False)],
+        [(time_of, 24 * HOUR, True), (lambda sort_key: int(sort_key[:13]) * 1_000, 0, False)],
         ids=["due", "microseconds"],
     )
-    def test_without_the_flag_positions_may_be_anything(self, plain, watched, clock, position, ahead_ms, append_only):
+    def test_without_the_flag_positions_may_be_anything(
+        self, plain, watched, clock, open_process, position, ahead_ms, append_only
+    ):
         """Times of tomorrow, or other units: items are spread, and no lease is read."""
         store_route(plain, f"8@{clock.now_ms - HOUR}")
-        process = closing_process(plain, clock, position=position, closing=False, append_only=append_only)
+        process = open_process(position=position, closing=False, append_only=append_only)
         watched.sent.clear()
         for number in range(20):
-            put_at(process, clock.now_ms + ahead_ms + number)
-        assert "room" not in stored_places(plain)
+            process.put_at(clock.now_ms + ahead_ms + number)
+        assert "room" not in places(plain)
         assert watched.sent["GetItem"] == 0
 
-    def test_what_has_no_time_of_the_present_goes_to_the_base_key(self, plain, clock):
+    def test_what_has_no_time_of_the_present_goes_to_the_base_key(self, plain, clock, open_process):
         """It may sort behind a close; what has one is spread."""
         store_route(plain, "8@0")
-        process = closing_process(plain, clock)
+        process = open_process()
         for number in range(20):
             process.table.put_item(Item={"PK": "room", "SK": f"profile{number:03}"})
-            put_at(process, clock.now_ms + HOUR + number)
-        assert set(stored_places(plain)) == {"room"}
-        put_at(process, clock.now_ms)
-        assert set(stored_places(plain)) > {"room"}
+            process.put_at(clock.now_ms + HOUR + number)
+        assert set(places(plain)) == {"room"}
+        process.put_at(clock.now_ms)
+        assert set(places(plain)) > {"room"}
         store_route(plain, "8@0", f"closing@{clock.now_ms - HOUR}", f"closed@{clock.now_ms - HOUR}")
-        assert len(read(closing_process(plain, clock))) == 41
+        assert len(open_process().read()) == 41
 
     @pytest.mark.parametrize("operation", CREATIONS)
-    def test_who_creates_an_item_meets_the_others_without_reading_the_journal_again(
-        self, plain, watched, clock, operation
-    ):
+    def test_who_creates_an_item_meets_the_others(self, plain, watched, clock, open_process, operation):
         """One has a lease. The other, which has found nothing either, cannot get one by a read of its own."""
         store_route(plain, f"8@{clock.now_ms - HOUR}")
-        first, second = (closing_process(plain, clock, append_only=False) for _ in range(2))
+        first, second = (open_process(append_only=False) for _ in range(2))
         key = {"PK": "room", "SK": f"{clock.now_ms:013}"}
 
         def be_faster(name, body):
@@ -371,30 +309,26 @@ class TestClosing:
         watched.refuses = be_faster
         with nullcontext() if operation == "UpdateItem" else pytest.raises(ClientError):
             CREATIONS[operation](second.table, key)
-        ((place, number),) = [(item["PK"], item.get("n", 2)) for item in plain.scan()["Items"] if item["SK"] != ROUTE]
-        assert place != "room"
-        assert number == 2
+        (stored,) = [item for item in plain.scan()["Items"] if item["SK"] != ROUTE]
+        assert (stored["PK"] != "room", stored.get("n", 2)) == (True, 2)
 
-    def test_who_must_meet_others_and_has_no_date_tries_later(self, plain, clock, watched):
+    @pytest.mark.parametrize("operation", ["PutItem", "TransactWriteItems"])
+    def test_who_must_meet_others_and_has_no_date_tries_later(self, plain, clock, open_process, operation):
         """On the base key it could meet nobody. What need not meet goes there."""
         store_route(plain, f"8@{clock.now_ms - HOUR}")
-        process, appending = (closing_process(plain, clock, append_only=each) for each in (False, True))
+        meeting, appending = (open_process(append_only=each) for each in (False, True))
         clock.tells_date = False
         key = {"PK": "room", "SK": f"{clock.now_ms:013}"}
-        put = {"Put": {"TableName": "readings", "Item": key}}
         with pytest.raises(RetryLaterError):
-            process.table.put_item(Item=key)
-        with pytest.raises(RetryLaterError):
-            process.table.meta.client.transact_write_items(TransactItems=[put])
-        assert stored_places(plain) == []
+            CREATIONS[operation](meeting.table, key)
+        assert places(plain) == []
         appending.table.put_item(Item=key)
-        assert stored_places(plain) == ["room"]
+        assert places(plain) == ["room"]
 
-    def test_a_lease_that_came_with_a_look_up_closes_what_has_cooled(self, plain, clock):
+    def test_a_lease_that_came_with_a_look_up_closes_what_has_cooled(self, plain, clock, open_process):
         """No write of this process reads the journal on its own."""
         store_route(plain, f"8@{clock.now_ms - 2 * HOUR}")
-        settings = {"is_closing": True}
-        put_at(closing_process(plain, clock, append_only=False, settings=settings), clock.now_ms)
+        open_process(append_only=False, settings={"is_closing": True}).put_at(clock.now_ms)
         assert {member.split("@")[0] for member in route_of(plain)} == {"8", "closing", "closed"}
 
 
@@ -408,14 +342,14 @@ def test_a_newest_page_is_as_full_as_boto3s(plain, watched, clock, route, count,
     newest = [{"PK": "room", "SK": f"{2_000 + number}"} for number in reversed(range(count))]
     put_all(plain, newest)
     if route:
-        plain.put_item(Item={"PK": "room", "SK": ROUTE, "generations": set(route)})
-    asked = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": limit}
-    process = Process(plain, clock, position=int)
+        store_route(plain, *route)
+    asked = {**ROOM, "ScanIndexForward": False, "Limit": limit}
+    table = Process(plain, clock, position=int).table
     for _ in range(2):  # the second time, the process knows the route
         watched.sent.clear()
-        page = process.table.query(**asked)
+        page = table.query(**asked)
         assert page["Items"] == newest[:limit]
         assert page.get("LastEvaluatedKey") in [None, *newest[limit - 1 : limit]]
         assert len(newest) <= limit or "LastEvaluatedKey" in page
     assert watched.sent == {"Query": 1} or len(route) < 3 or count <= limit
-    assert [item for page in process.table.query_pages(**asked) for item in page["Items"]] == newest
+    assert [item for page in table.query_pages(**asked) for item in page["Items"]] == newest
