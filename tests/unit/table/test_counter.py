@@ -64,26 +64,26 @@ def test_a_token_counts_once(build, counters):
         assert build(shards).get("photo") == 7
 
 
-@pytest.mark.parametrize("journal", ["counters", "routes"])
-def test_a_token_counts_once_across_a_raise(counters, create, journal):
+@pytest.mark.parametrize(
+    "place", [JournalPlace("counters", "PK", "SK", "~route"), JournalPlace("routes", "collection", sort_key="")]
+)
+def test_a_token_counts_once_across_a_raise(counters, create, place):
     """The repetition goes to another place first, and comes back; with another amount it is refused."""
-    place = JournalPlace("counters", "PK", "SK", "~route")
-    if journal == "routes":
-        create("routes", "collection")
-        place = JournalPlace("routes", "collection", sort_key="")
-    table, shards = counters.table, AdaptiveShards(place)
-    ShardedCounter(table, shards).add("post", 5, token="t")
+    create("routes", "collection")
+    shards = AdaptiveShards(place)
+    counter = ShardedCounter(counters.table, shards)
+    counter.add("post", 5, token="t")
     raised = {**place.key_of("post"), "generations": {"SS": ["8@0"]}}
-    counters.watched.dynamodb.call("PutItem", {"TableName": journal, "Item": raised})
+    counters.watched.dynamodb.call("PutItem", {"TableName": place.table_name, "Item": raised})
     shards.registry.add("post", [Generation(0, 8)])
-    ShardedCounter(table, shards).add("post", 5, token="t")
+    counter.add("post", 5, token="t")
     with pytest.raises(TokenReusedError):
-        ShardedCounter(table, shards).add("post", 6, token="t")
-    assert ShardedCounter(table, shards).get("post") == 5
+        counter.add("post", 6, token="t")
+    assert counter.get("post") == 5
     assert {item["PK"]["S"] for item in counters.items if item["SK"]["S"] != "~route"} == {"post"}
-    ShardedCounter(table, shards).add("post", 7, token="u")
-    ShardedCounter(table, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
-    assert ShardedCounter(table, shards).get("post") == 12
+    counter.add("post", 7, token="u")
+    ShardedCounter(counters.table, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
+    assert counter.get("post") == 12
 
 
 def test_a_lost_response(build, counters):
@@ -123,12 +123,11 @@ def test_a_table_with_numbers_as_sort_keys_is_refused(create):
 
 def test_the_request_under_a_token_is_pinned(counters):
     """To the letter: a version that builds another would not recognise what this one counted."""
-    bodies = []
-    counters.table.meta.client.meta.events.register_first(
-        "before-call.dynamodb.TransactWriteItems", lambda params, **_: bodies.append(params["body"]), unique_id="pin"
-    )
+    bodies, events = [], counters.table.meta.client.meta.events
+    note = lambda params, **_: bodies.append(params["body"])  # noqa: E731
+    events.register_first("before-call.dynamodb.TransactWriteItems", note, unique_id="pin")
     ShardedCounter(counters.table, fixed(4), name="likes").add("post", 7, token="ann")
-    counters.table.meta.client.meta.events.unregister("before-call.dynamodb.TransactWriteItems", unique_id="pin")
+    events.unregister("before-call.dynamodb.TransactWriteItems", unique_id="pin")
     expected = (
         '{"TransactItems": [{"Update": {"TableName": "counters", "Key": {"PK": {"S": "post#_1"}, "SK": {"S": '
         '"likes#10"}}, "UpdateExpression": "ADD counted :amount", "ExpressionAttributeValues": {":amount": {"N": '
@@ -271,8 +270,8 @@ def test_what_is_flushed(coalesce, counted, clock, caplog, name):
     assert said in caplog.text if said else not caplog.records
 
 
-def test_a_thread_flushes_each_interval(coalesce, counted):
-    """100 ms by default; it is told the interval to wait for, and ends when it is closed."""
+def test_a_thread_flushes_each_interval_until_the_end_of_a_with(coalesce, counted):
+    """100 ms by default; it is told the interval to wait for, and what came since is flushed at the end."""
     waits, flushed = [], Event()
 
     def wait(event, seconds):
@@ -282,20 +281,13 @@ def test_a_thread_flushes_each_interval(coalesce, counted):
             return event.wait(60)
         return False
 
-    counter = coalesce(wait=wait)
-    counter.add("a", 7)
-    assert flushed.wait(60)
-    assert counted.sums == {"a": 7}
-    assert set(waits) == {0.1}
-    counter.close()
-    counter._thread.join(60)
-    assert not counter._thread.is_alive()
-
-
-def test_it_flushes_at_the_end_of_a_with(coalesce, counted):
-    with coalesce() as counter:
+    with coalesce(wait=wait) as counter:
+        counter.add("a", 7)
+        assert flushed.wait(60)
+        assert (counted.sums, set(waits)) == ({"a": 7}, {0.1})
         counter.add("a", 3)
-    assert counted.sums == {"a": 3}
+    counter._thread.join(60)
+    assert (counted.sums, counter._thread.is_alive()) == ({"a": 10}, False)
     with pytest.raises(RuntimeError, match="closed"):
         counter.add("a")
 
@@ -310,24 +302,15 @@ def test_it_is_flushed_at_exit():
         "counter = CoalescingCounter(Printed(), interval_seconds=60, environ={})\n"
         "counter.add('a', 4)\n"
     )
-    environ = {"PYTHONPATH": ":".join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environ, capture_output=True, text=True, check=True, timeout=60
-    )
+    command, environ = [sys.executable, "-c", program], {"PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=60)
     assert (done.stdout, done.stderr) == ("a 4\n", "")
 
 
 def test_threads_lose_nothing(coalesce, counted):
     """Eight of them, and flushes by all."""
-    counter = coalesce(max_additions=10)
-
-    def work(_):
-        for _ in range(500):
-            counter.add("a")
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(work, range(8)))
-    counter.close()
+    with coalesce(max_additions=10) as counter, ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: [counter.add("a") for _ in range(500)], range(8)))
     assert counted.sums == {"a": 4_000}
 
 

@@ -1,5 +1,7 @@
 """A key whose items move to its base key: reads find each once, and a fold's conditions keep what changes meanwhile."""
 
+from itertools import count, takewhile
+
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
 
@@ -13,6 +15,7 @@ from support.fakes import FakeClock
 from .conftest import raise_key, updating
 
 ROOM = {"KeyConditionExpression": Key("PK").eq("room"), "ConsistentRead": True}
+IS_NEW = {"ConditionExpression": "attribute_not_exists(PK)"}
 SORT_KEYS = [f"{number:02}" for number in range(6)]
 
 
@@ -23,53 +26,24 @@ class InlineTable(ShardedTable):
         return Inline()
 
 
-class Mover:
-    """Moves one item right after the response of a given number, as one transaction does.
+def after_each_response(watched, act):
+    """Have something happen after each response: a batch's keys are read one after the other, as DynamoDB may."""
 
-    The keys of a batch are read one after the other, each by a response of its own, as DynamoDB may.
-    """
+    def read(operation, body):
+        response = watched.dynamodb.call(operation, body)
+        act()
+        return response
 
-    def __init__(self, watched):
-        self.dynamodb, self.left = watched.dynamodb, 0
-        watched.responds = self.respond
-
-    def begin(self, item, moment):
-        """Have it happen after a number of responses."""
-        self.item, self.left = item, moment
-
-    def respond(self, operation, body):
-        """Read, and move the item when its time has come."""
+    def respond(operation, body):
         if operation == "Query":
-            response = self.dynamodb.call(operation, body)
-            self.move_when_it_is_time()
-            return response
+            return read(operation, body)
         if operation != "BatchGetItem":
             return None
         (asked,) = body["RequestItems"].values()
-        found = []
-        for key in asked["Keys"]:
-            one = self.dynamodb.call("GetItem", {**asked, "TableName": "readings", "Key": key})
-            found += [one["Item"]] if "Item" in one else []
-            self.move_when_it_is_time()
-        return {"Responses": {"readings": found}, "UnprocessedKeys": {}}
+        found = [read("GetItem", {**asked, "TableName": "readings", "Key": key}) for key in asked["Keys"]]
+        return {"Responses": {"readings": [one["Item"] for one in found if one]}, "UnprocessedKeys": {}}
 
-    def move_when_it_is_time(self):
-        self.left -= 1
-        if self.left == 0:
-            self.place("room")
-
-    def place(self, partition_key):
-        """Have the item lie at one key alone."""
-        for item in self.dynamodb.call("Scan", {"TableName": "readings"})["Items"]:
-            if item["SK"] == self.item["SK"]:
-                key = {name: item[name] for name in ("PK", "SK")}
-                self.dynamodb.call("DeleteItem", {"TableName": "readings", "Key": key})
-        self.dynamodb.call("PutItem", {"TableName": "readings", "Item": {**self.item, "PK": {"S": partition_key}}})
-
-
-@pytest.fixture
-def mover(plain, watched):
-    return Mover(watched)
+    watched.responds = respond
 
 
 def keys_of(*pages):
@@ -91,44 +65,48 @@ READS = {
 }
 
 
-def fill(plain):
-    """Spread items over shards, and return where each lies that is on one."""
-    raise_key(plain, "room", 2)
-    table = ShardedTable(plain, shards=in_band(environ={}))
-    table.query(**ROOM)
-    for number, sort_key in enumerate(SORT_KEYS):
-        table.put_item(
-            Item={"PK": "room", "SK": sort_key, "is_wanted": number % 2 == 0},
-            ConditionExpression="attribute_not_exists(PK)",
-        )
-    return [item for item in plain.scan()["Items"] if "#_" in item["PK"]]
+def move(plain, item, partition_key):
+    """Have an item lie at one key alone."""
+    for place in (item["PK"], "room"):
+        plain.delete_item(Key={"PK": place, "SK": item["SK"]})
+    plain.put_item(Item={**item, "PK": partition_key})
 
 
-def find_losses(mover, on_shards, read, open_table):
-    """Move items at each moment of a read; find those at which the read was not what it should be."""
+def read_while_it_moves(plain, watched, item, act, moment):
+    """Move an item to its base key right after one response of a read; return what it read, None once it had fewer."""
+    move(plain, item, item["PK"])
+    responses = count(1)
+    after_each_response(watched, lambda: next(responses) == moment and move(plain, item, "room"))
+    found = act()
+    watched.forget()
+    return found if next(responses) > moment else None
+
+
+def find_losses(plain, watched, item, read, table):
+    """List the moments of a read at which an item that moves makes it what it should not be."""
     act, expected = READS[read]
-    for item in (on_shards[0], on_shards[-1]):
-        moment = 0
-        while mover.left <= 0:
-            moment += 1
-            mover.begin({"SK": {"S": item["SK"]}, "is_wanted": {"BOOL": item["is_wanted"]}}, moment)
-            mover.place(item["PK"])
-            found = act(open_table(), item["SK"])
-            if found != (expected or [item["SK"]]):
-                yield item["SK"], moment
-        mover.place(item["PK"])
-        mover.left = 0
+    reads = (read_while_it_moves(plain, watched, item, lambda: act(table, item["SK"]), moment) for moment in count(1))
+    found = list(takewhile(lambda found: found is not None, reads))
+    move(plain, item, item["PK"])
+    return [moment for moment, each in enumerate(found) if each != (expected or [item["SK"]])]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("read", READS)
-def test_what_moves_while_it_is_read_is_found_once(plain, mover, read):
+def test_what_moves_while_it_is_read_is_found_once(plain, watched, read):
     """Whichever item moves after whichever response; where the base key is not asked last, some are missed."""
-    on_shards = fill(plain)
+    raise_key(plain, "room", 2)
+    table = ShardedTable(plain, shards=in_band(environ={}))
+    table.query(**ROOM)
+    for number, sort_key in enumerate(SORT_KEYS):
+        table.put_item(Item={"PK": "room", "SK": sort_key, "is_wanted": number % 2 == 0}, **IS_NEW)
     plain.delete_item(Key={"PK": "room", "SK": "r#"})
+    on_shards = [item for item in plain.scan()["Items"] if "#_" in item["PK"]]
     leaving, staying = (InlineTable(plain, shards=fixed(n, readable=2, choices=3)) for n in (0, 2))
-    assert list(find_losses(mover, on_shards, read, lambda: leaving)) == []
-    assert any(find_losses(mover, on_shards, read, lambda: staying))
+    for_each = [(item, table) for table in (leaving, staying) for item in (on_shards[0], on_shards[-1])]
+    losses = [find_losses(plain, watched, item, read, table) for item, table in for_each]
+    assert losses[:2] == [[], []]
+    assert losses[2] or losses[3]
 
 
 FORM = FoldForm("readings", "PK", "SK", KeyForm(), changes="hp_changes", noted="hp_noted")

@@ -203,22 +203,6 @@ class TestSharded:
         named = {"ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "status"}}
         assert table.query(**OF_OPEN, **named, Limit=1)["Items"] == [{"status": "OPEN"}]
 
-    @pytest.mark.parametrize(
-        ("condition", "expected"),
-        [
-            (Key("at").eq("0005"), range(5, 6)),
-            (Key("at").between("0005", "0009"), range(5, 10)),
-            (Key("at").begins_with("000"), range(10)),
-        ],
-    )
-    def test_conditions_on_the_range_key_hold(self, plain, condition, expected):
-        """As those of a query of the table."""
-        table = open_indexed(plain)
-        put_all(table, (item(number) for number in range(12)))
-        request = {**OF_OPEN, "KeyConditionExpression": Key("status").eq("OPEN") & condition}
-        found = table.query_pages(**request, ScanIndexForward=False, Limit=2)
-        assert numbers(found) == sorted(expected, reverse=True)
-
     @pytest.mark.parametrize("condition", [Key("at").eq("1"), Key("status").gt("A")])
     def test_a_condition_on_no_value_is_refused_as_by_dynamodb(self, plain, condition):
         with pytest.raises(ClientError, match="ValidationException"):
@@ -304,13 +288,6 @@ class TestTimeBuckets:
             Item={"PK": "room-1", "SK": sort_key(0), "n": 0, "owner": "room-1#2026-11-21", "at": sort_key(0)}
         )
         assert numbers([open_timed(plain, fixed(4), granularity="day").query(**between())]) == [0]
-
-    @pytest.mark.parametrize("limit", [1, 7])
-    def test_a_range_goes_over_many_buckets(self, table, limit):
-        """Newest first; the equivalence machine draws the others."""
-        pages = list(table.query_pages(**between(), ScanIndexForward=False, Limit=limit))
-        assert numbers(pages) == list(range(47, -1, -1))
-        assert max(len(page["Items"]) for page in pages) == limit
 
     @pytest.mark.parametrize(
         ("first", "last", "expected"), [(5, 12, range(5, 13)), ("2026-11-21T10", "2026-11-21T11:59", range(3, 15))]
