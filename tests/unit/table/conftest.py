@@ -62,6 +62,7 @@ class Watched:
     """The DynamoDB under the tables: what it was sent, what it refuses, and what happens meanwhile."""
 
     dynamodb: DynamoDB = field(default_factory=DynamoDB)
+    tokens: RequestTokens = field(default_factory=lambda: RequestTokens(lambda: 0.0))
     sent: Counter[str] = field(default_factory=Counter)
     places: list[tuple[str, str]] = field(default_factory=list)
     """Operation and partition key of each write of one item, in order."""
@@ -89,6 +90,16 @@ class Watched:
             return response
         if reason := self.refuses(operation, body):
             raise throttled(reason)
+        return self._happen(operation, body)
+
+    def _happen(self, operation: str, body: Body) -> Any:
+        """Carry out a request, if its token lets it happen."""
+        try:
+            if not self.tokens.begin(body):
+                return {}
+        except RequestTokenError as error:
+            raise DynamoDBError(error.code) from error
+        self.tokens.end(body, is_done=True)
         return self.dynamodb.call(operation, body)
 
     def once_before(self, operation: str, act: Callable[[], Any]) -> None:
@@ -99,6 +110,15 @@ class Watched:
         """Respond to the first request of an operation in DynamoDB's place."""
         left = [response]
         self.responds = lambda sent, body: left.pop()(body) if sent == operation and left else None
+
+    def lose_response(self, operation: str) -> None:
+        """Carry out the first request of an operation, of which nobody learns."""
+
+        def lose(body: Body) -> Body:
+            self.call(operation, body)
+            raise ReadTimeoutError(endpoint_url="test")
+
+        self.respond_once(operation, lose)
 
 
 @pytest.fixture(scope="session")
@@ -141,46 +161,3 @@ def table(plain: Any) -> ShardedTable:
 def twin(create: Callable[..., Any]) -> Any:
     """A second table of boto3's, empty: what the first one's calls are compared with."""
     return create("twin", "PK", "SK", **READINGS)
-
-
-@dataclass
-class Counters:
-    """A table of counters: what a request's token lets happen, and which responses are lost."""
-
-    table: Any
-    watched: Watched
-    tokens: RequestTokens = field(default_factory=lambda: RequestTokens(lambda: 0.0))
-    loses: Callable[[], bool] = lambda: False
-    """Says whether the response of a write is lost."""
-
-    @property
-    def items(self) -> list[Body]:
-        """All items, with DynamoDB's values."""
-        return self.watched.dynamodb.call("Scan", {"TableName": "counters"})["Items"]
-
-    def respond(self, operation: str, body: Body) -> Any:
-        """Carry out a write."""
-        if operation not in {"UpdateItem", "TransactWriteItems"}:
-            return None
-        response = self._happen(operation, body)
-        if self.loses():
-            raise ReadTimeoutError(endpoint_url="test")
-        return response
-
-    def _happen(self, operation: str, body: Body) -> Any:
-        try:
-            is_new = self.tokens.begin(body)
-        except RequestTokenError as error:
-            raise DynamoDBError(error.code) from error
-        if not is_new:
-            return {}
-        self.tokens.end(body, is_done=True)
-        return self.watched.dynamodb.call(operation, body)
-
-
-@pytest.fixture
-def counters(watched: Watched, create: Callable[..., Any]) -> Counters:
-    """A table named `counters`, empty."""
-    made = Counters(create("counters", "PK", "SK"), watched)
-    watched.responds = made.respond
-    return made

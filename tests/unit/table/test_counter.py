@@ -16,6 +16,7 @@ from hotpartition.core.errors import (
     TokenReusedError,
 )
 from hotpartition.core.route import Generation
+from hotpartition.dynamodb.python_values import load
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import CoalescingCounter, ShardedCounter, ShardedTable, fixed
 from support.adaptive import AdaptiveShards
@@ -23,27 +24,37 @@ from support.fakes import FakeClock
 
 
 @pytest.fixture
+def counters(watched, create):
+    """A table of counters, empty; no token was used."""
+    return create("counters", "PK", "SK")
+
+
+@pytest.fixture
 def build(counters):
     """Builds counters on the table."""
-    return lambda shards=None, **options: ShardedCounter(counters.table, shards or fixed(4), **options)
+    return lambda shards=None, **options: ShardedCounter(counters, shards or fixed(4), **options)
+
+
+def places(counters):
+    return {item["PK"] for item in counters.scan()["Items"] if item["SK"] != "~route"}
 
 
 def test_it_counts_up_and_down(build, counters):
     """Over all shards, and what a table without shards had counted before."""
-    counters.table.put_item(Item={"PK": "post", "SK": "count#", "counted": 1000})
+    counters.put_item(Item={"PK": "post", "SK": "count#", "counted": 1000})
     counter = build()
     for amount in (1, 5, -3, 10**18, -(10**18)):
         counter.add("post", amount)
     counter.add("post", Decimal("1.0"))  # boto3 returns numbers as such
     assert counter.get("post") == counter.get("post", consistent=False) == 1004
     assert counter.get("another") == 0
-    assert {item["SK"]["S"] for item in counters.items} == {"count#"}
-    assert {item["PK"]["S"] for item in counters.items} <= {"post", *(f"post#_{shard}" for shard in range(4))}
+    assert {item["SK"] for item in counters.scan()["Items"]} == {"count#"}
+    assert places(counters) <= {"post", *(f"post#_{shard}" for shard in range(4))}
 
 
 def test_what_else_lies_under_the_key_is_no_part_of_it(build, counters):
     for sort_key in ("count", "count!", "counter", "count$", "0", "~"):
-        counters.table.put_item(Item={"PK": "post", "SK": sort_key})
+        counters.put_item(Item={"PK": "post", "SK": sort_key})
     likes, views = build(name="likes"), build(name="views")
     likes.add("post", 2)
     views.add("post", 40, token="t")
@@ -56,7 +67,7 @@ def test_a_token_counts_once(build, counters):
     for shards in (fixed(4), fixed(4), fixed(4, 16), fixed(4, 16, 64)):
         build(shards).add("post", 7, token="order 5 ✓")
     assert build(fixed(4, 16, 64)).get("post") == 7
-    assert len(counters.items) == 1
+    assert counters.scan()["Count"] == 1
     with pytest.raises(TokenReusedError):
         build(fixed(4, 16)).add("post", 8, token="order 5 ✓")
     for shards in (fixed(4, 16), fixed(4, readable=16)):  # the second does not write to sixteen yet
@@ -71,29 +82,28 @@ def test_a_token_counts_once_across_a_raise(counters, create, place):
     """The repetition goes to another place first, and comes back; with another amount it is refused."""
     create("routes", "collection")
     shards = AdaptiveShards(place)
-    counter = ShardedCounter(counters.table, shards)
+    counter = ShardedCounter(counters, shards)
     counter.add("post", 5, token="t")
-    raised = {**place.key_of("post"), "generations": {"SS": ["8@0"]}}
-    counters.watched.dynamodb.call("PutItem", {"TableName": place.table_name, "Item": raised})
+    raised = {**load(place.key_of("post")), "generations": {"8@0"}}
+    counters.meta.client.put_item(TableName=place.table_name, Item=raised)
     shards.registry.add("post", [Generation(0, 8)])
     counter.add("post", 5, token="t")
     with pytest.raises(TokenReusedError):
         counter.add("post", 6, token="t")
     assert counter.get("post") == 5
-    assert {item["PK"]["S"] for item in counters.items if item["SK"]["S"] != "~route"} == {"post"}
+    assert places(counters) == {"post"}
     counter.add("post", 7, token="u")
-    ShardedCounter(counters.table, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
+    ShardedCounter(counters, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
     assert counter.get("post") == 12
 
 
-def test_a_lost_response(build, counters):
+def test_a_lost_response(build, watched):
     """Nobody knows without a token; with one it counts once."""
-    lost = [True]
-    counters.loses = lambda: bool(lost and lost.pop())
+    watched.lose_response("UpdateItem")
     with pytest.raises(OutcomeUnknownError, match="may have been added or not"):
         build().add("post")
-    assert counters.watched.sent["UpdateItem"] == 1
-    lost.append(True)
+    assert watched.sent["UpdateItem"] == 2  # the one that was lost, and its carrying out
+    watched.lose_response("TransactWriteItems")
     build().add("post", 5, token="t")
     assert build().get("post") == 6
 
@@ -123,10 +133,10 @@ def test_a_table_with_numbers_as_sort_keys_is_refused(create):
 
 def test_the_request_under_a_token_is_pinned(counters):
     """To the letter: a version that builds another would not recognise what this one counted."""
-    bodies, events = [], counters.table.meta.client.meta.events
+    bodies, events = [], counters.meta.client.meta.events
     note = lambda params, **_: bodies.append(params["body"])  # noqa: E731
     events.register_first("before-call.dynamodb.TransactWriteItems", note, unique_id="pin")
-    ShardedCounter(counters.table, fixed(4), name="likes").add("post", 7, token="ann")
+    ShardedCounter(counters, fixed(4), name="likes").add("post", 7, token="ann")
     events.unregister("before-call.dynamodb.TransactWriteItems", unique_id="pin")
     expected = (
         '{"TransactItems": [{"Update": {"TableName": "counters", "Key": {"PK": {"S": "post#_1"}, "SK": {"S": '
@@ -151,12 +161,12 @@ def test_items_are_created_with_attributes_that_stay(build, counters, token):
     counter = build(once=lambda key: {"expires_at": 1_800_000_000, "of": key})
     for _ in range(2):
         counter.add("post", 2, token=token)
-    facts = [(item["expires_at"]["N"], item["of"]["S"]) for item in counters.items]
-    assert facts == [("1800000000", "post")] * len(facts)
+    facts = {(item["expires_at"], item["of"]) for item in counters.scan()["Items"]}
+    assert facts == {(1_800_000_000, "post")}
     assert counter.get("post") == (4 if token is None else 2)
 
 
-def test_it_takes_what_a_sharded_table_says(counters):
+def test_it_takes_what_a_sharded_table_says(counters, watched):
     """Its table, its shards and its transport. Without items at base keys none is asked."""
     seen = []
 
@@ -164,14 +174,14 @@ def test_it_takes_what_a_sharded_table_says(counters):
         seen.append(budget_ms)
         return table
 
-    table = ShardedTable(counters.table, shards=fixed(3, only_shards=True), transport=transport)
+    table = ShardedTable(counters, shards=fixed(3, only_shards=True), transport=transport)
     counter = ShardedCounter(table, name="likes")
     counter.add("post", 2)
     assert counter.get("post") == 2
-    assert sorted(counters.watched.queried) == [f"post#_{shard}" for shard in range(3)]
+    assert sorted(watched.queried) == [f"post#_{shard}" for shard in range(3)]
     assert seen == [0.0]  # what may have been counted is not sent again
     with pytest.raises(TypeError, match=r"fixed\(n\)"):
-        ShardedCounter(counters.table)
+        ShardedCounter(counters)
 
 
 class Counted:

@@ -12,6 +12,8 @@ from hotpartition.table import (
     ShardedTable,
     TimeBuckets,
     adaptive,
+    at_random,
+    by_attribute,
     by_sort_key,
     fixed,
     in_band,
@@ -138,6 +140,7 @@ ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 IS_ROOM = Attr("PK").eq("room")
 ROUTING_ITEM = {"PK": "room", "SK": "r#"}
 PUT = {"Put": {"TableName": "readings", "Item": KEY}}
+GET, GET_ANOTHER = ({"Get": {"TableName": "readings", "Key": {**KEY, "SK": sort_key}}} for sort_key in "12")
 CHECK = {"ConditionCheck": {"TableName": "readings", "Key": KEY, "ConditionExpression": IS_ROOM}}
 REFUSED = {
     "parameters": ({}, NotImplementedError, [
@@ -163,6 +166,35 @@ REFUSED = {
         ("scan", {"FilterExpression": Attr("PK").size().gt(3)}, "it looks at PK"),
         ("scan", of(None, {":a": "r"}, FilterExpression="n > :a AND PK = :a"), "it looks at PK"),
         ("client.transact_write_items", {"TransactItems": [CHECK]}, "value of PK"),
+    ]),
+    # One after the other would be no transaction.
+    "more places than a transaction reads": ({"shards": fixed(60), "hashed": at_random()}, NotImplementedError, [
+        ("client.transact_get_items", {"TransactItems": [GET, GET_ANOTHER]}, "122 places"),
+    ]),
+    "PartiQL": ({}, NotImplementedError, [
+        ("client.execute_statement", {"Statement": 'SELECT * FROM "readings"."by-owner"'}, "readings: a PartiQL"),
+        (
+            "client.batch_execute_statement", {"Statements": [{"Statement": "DELETE FROM READINGS WHERE PK = 'a'"}]},
+            "readings: a PartiQL",
+        ),
+        (
+            "client.execute_transaction", {"TransactStatements": [{"Statement": 'SELECT * FROM "readings"'}]},
+            "readings: a PartiQL",
+        ),
+    ]),
+    "what the shard is chosen by": ({"hashed": by_attribute("device")}, InvalidRequestError, [
+        ("put_item", {"Item": KEY}, "device"),
+        *(
+            ("update_item", of(None, values, Key=KEY, Hashed="d1", UpdateExpression=change), "put it anew")
+            for change, values in (
+                ("SET device = :new", {":new": "d2"}),
+                ("SET n = :new, device = :new", {":new": "d2"}),
+                ("SET device = n", None),
+                ("REMOVE device", None),
+                ("ADD n :one, device :one", {":one": 1}),
+                ("SET device = :old + :one", {":old": 1, ":one": 1}),
+            )
+        ),
     ]),
     "placeholders of the library": ({}, InvalidRequestError, [
         (method, {**request, parameter: f"{before}{name}", "ExpressionAttributeNames": {name: "colour"}}, name)

@@ -3,7 +3,7 @@
 import pytest
 
 from hotpartition.core.route import choose_shards
-from hotpartition.table import ShardedTable, at_random, by_attribute, fixed, guard, in_band
+from hotpartition.table import ShardedTable, by_attribute, fixed, guard, in_band
 
 from .conftest import put_all, raise_key, updating
 
@@ -91,13 +91,6 @@ def test_a_raise_while_it_reads_hides_nothing(plain, watched):
     found = reader.meta.client.transact_get_items(TransactItems=[get(key) for key in KEYS])["Responses"]
     assert [response["Item"]["n"] for response in found] == [7] * 4
     assert {item["PK"] for item in plain.scan()["Items"] if item["SK"] != "r#"} != {"room"}
-
-
-def test_more_places_than_a_transaction_reads_are_refused(plain):
-    """By name: one after the other would be no transaction."""
-    client = ShardedTable(plain, shards=fixed(60), hashed=at_random()).meta.client
-    with pytest.raises(NotImplementedError, match="122 places"):
-        client.transact_get_items(TransactItems=[get(KEYS[0]), get(KEYS[1])])
 
 
 def test_two_sharded_tables_are_changed_and_read_in_one(table, dynamodb, create):
