@@ -181,7 +181,7 @@ CASES = {
         transact(NONE_IN_HALL, PUT_NEW), {}, before("TransactWriteItems", {HALL: 4}), {HALL: 4}, CANCELED
     ),
     "create_item goes to the next choice": Case(create, {}, refuse(FIRST), {SECOND: 9}),
-    "unless an earlier call has stored it there": Case(create, {SECOND: 4}, refuse(FIRST), {SECOND: 4}),
+    "unless an earlier call has stored it anywhere": Case(create, {THIRD: 4}, refuse(FIRST), {THIRD: 4}),
     "a lost response of create_item": Case(create, {}, once("PutItem", LOST), {FIRST: 9}),
     "create_item refused everywhere": Case(create, {}, refuse(FIRST, SECOND, THIRD), {}, THROTTLED),
     # DynamoDB gives no reasons for what it leaves of a batch: the place may be hot, and another one is as good.
