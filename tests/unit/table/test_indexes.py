@@ -203,6 +203,21 @@ class TestSharded:
         named = {"ProjectionExpression": "#s", "ExpressionAttributeNames": {"#s": "status"}}
         assert table.query(**OF_OPEN, **named, Limit=1)["Items"] == [{"status": "OPEN"}]
 
+    @pytest.mark.parametrize(
+        ("condition", "expected"),
+        [
+            (Key("at").eq("0005"), range(5, 6)),
+            (Key("at").between("0005", "0009"), range(5, 10)),
+            (Key("at").begins_with("000"), range(10)),
+        ],
+    )
+    def test_conditions_on_the_range_key_hold(self, plain, condition, expected):
+        table = open_indexed(plain)
+        put_all(table, (item(number) for number in range(12)))
+        request = {**OF_OPEN, "KeyConditionExpression": Key("status").eq("OPEN") & condition}
+        found = table.query_pages(**request, ScanIndexForward=False, Limit=2)
+        assert numbers(found) == sorted(expected, reverse=True)
+
     @pytest.mark.parametrize("condition", [Key("at").eq("1"), Key("status").gt("A")])
     def test_a_condition_on_no_value_is_refused_as_by_dynamodb(self, plain, condition):
         with pytest.raises(ClientError, match="ValidationException"):
@@ -289,12 +304,16 @@ class TestTimeBuckets:
         )
         assert numbers([open_timed(plain, fixed(4), granularity="day").query(**between())]) == [0]
 
+    @pytest.mark.parametrize("options", [{}, {"ScanIndexForward": False, "Limit": 1}, {"Limit": 7}])
     @pytest.mark.parametrize(
-        ("first", "last", "expected"), [(5, 12, range(5, 13)), ("2026-11-21T10", "2026-11-21T11:59", range(3, 15))]
+        ("first", "last", "expected"),
+        [(0, 47, range(48)), (5, 12, range(5, 13)), ("2026-11-21T10", "2026-11-21T11:59", range(3, 15))],
     )
-    def test_bounds_are_inclusive(self, table, first, last, expected):
-        """As `between` is; a time is enough."""
-        assert numbers(table.query_pages(**between(first, last))) == list(expected)
+    def test_a_range_goes_over_many_buckets_with_both_its_ends(self, table, first, last, expected, options):
+        """As `between` does; a time is enough for an end."""
+        pages = list(table.query_pages(**between(first, last), **options))
+        assert numbers(pages) == sorted(expected, reverse="ScanIndexForward" in options)
+        assert max(len(page["Items"]) for page in pages) <= options.get("Limit", 48)
 
     def test_only_the_buckets_of_the_range_are_asked(self, table, watched):
         """Base key and three shards of each. An index is filled a moment after its table, and a page says so."""
