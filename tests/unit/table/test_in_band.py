@@ -13,7 +13,11 @@ from hotpartition import ShardedCounter, ShardedTable, in_band
 from hotpartition.core.backoff import Clock
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.metrics import MetricName
-from hotpartition.dynamodb.table import LOAD_PREFIX
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
+from hotpartition.table.routes import open_calls
 from support.fakes import FakeClock, FakeTelemetry
 
 from .conftest import KEY_RANGE, put_all, updating, writes_to
@@ -234,6 +238,17 @@ class TestFinding:
         events.unregister("after-call.dynamodb.PutItem", retried)
         process.put(2)
         assert [place.startswith("room#_") for _, place in watched.places] == [False, False, True]
+
+
+def test_two_raises_at_once_are_one(plain):
+    """DynamoDB refuses a second one within a second, and shows the first; a clock that was ahead is no obstacle."""
+    journal = DynamoDBJournal(open_calls(plain), JournalPlace("readings", "PK", "SK", ROUTE))
+    first, second, third = Generation(1_000, 8), Generation(1_100, 13), Generation(1_200, 20)
+    now_ms, shown = 1_700_000_000_000, []
+    for generation, at_ms in ((first, 0), (second, 900), (second, -5_000), (third, 2_000)):
+        entry = journal.add("room", [generation], cause=Cause("raised"), now_ms=now_ms + at_ms, pause_ms=1_000)
+        shown.append(entry.route.generations)
+    assert shown == [{first}, {first}, {first, second}, {first, second, third}]
 
 
 def time_of(sort_key):
