@@ -117,6 +117,7 @@ def test_every_write_is_counted(stage):
         (lambda: [table.update_item(Key=item(number), **SET_NOTE) for number in range(1, 6)], 5),
         (lambda: [table.delete_item(Key=item(number)) for number in range(1, 6)], 5),
         (lambda: put_all(table, (item(number, PK=key) for number in range(20, 40) for key in ("room", "other"))), 20),
+        (lambda: put_all(table, (item(number, n=2) for number in range(20, 40))), 20),  # where they lie
     ]
     expected = 0
     for write, units in steps:
