@@ -25,32 +25,30 @@ from hotpartition.table.schema import attributes_size_bytes, text_of
 VALUES = {":p": "room", ":a": "1", ":b": "2"}
 
 
-def text(expression: str, **names: str) -> dict:
-    request: dict = {"KeyConditionExpression": expression, "ExpressionAttributeValues": VALUES}
-    return request | ({"ExpressionAttributeNames": {f"#{name}": of for name, of in names.items()}} if names else {})
+KEYS = [
+    ("PK = :p", None),
+    ("#p=:p", None),
+    ("(PK = :p)", None),
+    ("PK = :p AND SK = :a", Comparison("SK", "=", ("1",))),
+    ("SK>=:a and PK=:p", Comparison("SK", ">=", ("1",))),
+    ("((PK = :p) And (SK < :a))", Comparison("SK", "<", ("1",))),
+    ("PK = :p AND #s between :a and :b", Comparison("SK", "BETWEEN", ("1", "2"))),
+    ("begins_with ( SK , :a ) AND PK = :p", Comparison("SK", "BEGINS_WITH", ("1",))),
+    (Key("PK").eq("room"), None),
+    (Key("PK").eq("room") & Key("SK").lte("1"), Comparison("SK", "<=", ("1",))),
+    (Key("SK").between("1", "2") & Key("PK").eq("room"), Comparison("SK", "BETWEEN", ("1", "2"))),
+]
 
 
-@pytest.mark.parametrize(
-    ("request_", "expected"),
-    [
-        (text("PK = :p"), None),
-        (text("#p=:p", p="PK"), None),
-        (text("(PK = :p)"), None),
-        (text("PK = :p AND SK = :a"), Comparison("SK", "=", ("1",))),
-        (text("SK>=:a and PK=:p"), Comparison("SK", ">=", ("1",))),
-        (text("((PK = :p) And (SK < :a))"), Comparison("SK", "<", ("1",))),
-        (text("PK = :p AND #s between :a and :b", s="SK"), Comparison("SK", "BETWEEN", ("1", "2"))),
-        (text("begins_with ( SK , :a ) AND PK = :p"), Comparison("SK", "BEGINS_WITH", ("1",))),
-        ({"KeyConditionExpression": Key("PK").eq("room")}, None),
-        ({"KeyConditionExpression": Key("PK").eq("room") & Key("SK").lte("1")}, Comparison("SK", "<=", ("1",))),
-        (
-            {"KeyConditionExpression": Key("SK").between("1", "2") & Key("PK").eq("room")},
-            Comparison("SK", "BETWEEN", ("1", "2")),
-        ),
-    ],
-)
-def test_key_conditions_are_read(request_, expected):
-    assert Conditions.parse(request_).read_key("PK", "SK") == KeyCondition("room", expected)
+def read_key(expression):
+    request = {"KeyConditionExpression": expression, "ExpressionAttributeValues": VALUES}
+    names = {"#p": "PK", "#s": "SK"}
+    return Conditions.parse({**request, "ExpressionAttributeNames": names}).read_key("PK", "SK")
+
+
+@pytest.mark.parametrize(("expression", "expected"), KEYS)
+def test_key_conditions_are_read(expression, expected):
+    assert read_key(expression) == KeyCondition("room", expected)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_key_conditions_are_read(request_, expected):
 def test_what_is_no_key_condition_is_not_guessed_at(expression):
     """DynamoDB says what is wrong with it."""
     with pytest.raises(UnreadableExpressionError):
-        Conditions.parse(text(expression)).read_key("PK", "SK")
+        read_key(expression)
 
 
 @pytest.mark.parametrize(
@@ -146,17 +144,11 @@ def test_a_key_condition_is_exchanged_with_its_placeholders():
 
 
 INTEGERS = st.integers(-(10**38) + 1, 10**38 - 1)
-
 NUMBERS = INTEGERS | st.builds(lambda digits, exponent: Decimal(f"{digits}E{exponent}"), INTEGERS, st.integers(-60, 60))
-
 BINARIES = st.binary(min_size=1) | st.binary(min_size=1).map(bytearray) | st.binary(min_size=1).map(Binary)
-
-SCALARS = st.text() | NUMBERS | BINARIES | st.booleans() | st.none()
-
 SETS = st.one_of(st.sets(each, min_size=1, max_size=4) for each in (st.text(), NUMBERS, st.binary(min_size=1)))
-
 ATTRIBUTES = st.recursive(
-    SCALARS | SETS,
+    st.text() | NUMBERS | BINARIES | st.booleans() | st.none() | SETS,
     lambda values: st.lists(values) | st.lists(values).map(tuple) | st.dictionaries(st.text(), values),
     max_leaves=6,
 )
