@@ -63,36 +63,39 @@ def test_a_double_that_differs_in_them_is_found(monkeypatch):
         send_all(both, requests)
 
 
-class Forgetful:
-    """A table that does not show one item."""
+class Altered:
+    """A table whose pages are altered."""
 
-    def __init__(self, table):
-        self._table = table
+    def __init__(self, table, alter):
+        self._table, self._alter = table, alter
 
     def query(self, **request):
         page = self._table.query(**request)
-        return {**page, "Items": page["Items"][1:], "Count": len(page["Items"][1:])}
+        return {**page, **self._alter(page)}
 
     def __getattr__(self, name):
         return getattr(self._table, name)
 
 
+ITEM = {"PK": "room-1", "SK": "1", "device": "dev-1"}
+PAGE = {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room-1"}}
+
+
 def test_a_missing_item_is_a_difference(tables):
     """On a page and in a walk."""
     for table in tables:
-        table.put_item(Item={"PK": "room-1", "SK": "1", "device": "dev-1"})
-    pair = Pair(tables[0], Forgetful(tables[1]))
-    call = Call("query", {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room-1"}})
+        table.put_item(Item=ITEM)
+    pair = Pair(tables[0], Altered(tables[1], lambda page: {"Items": page["Items"][1:], "Count": page["Count"] - 1}))
     with pytest.raises(DifferenceError, match="ours: "):
-        pair.page(call)
+        pair.page(Call("query", PAGE))
     with pytest.raises(DifferenceError, match="walk of"):
-        pair.walk(call, order_of=repr)
+        pair.walk(Call("query", PAGE), order_of=repr)
 
 
 def test_another_error_is_a_difference(tables):
     """So is a success where there should be one."""
     pair = Pair(*tables)
-    call = Call("put_item", {"Item": {"PK": "room-1", "SK": "1"}, "ConditionExpression": "attribute_not_exists(PK)"})
+    call = Call("put_item", {"Item": ITEM, "ConditionExpression": "attribute_not_exists(PK)"})
     pair.call(call, call)
     tables[1].delete_item(Key={"PK": "room-1", "SK": "1"})
     with pytest.raises(DifferenceError, match="ConditionalCheckFailedException"):
@@ -102,16 +105,10 @@ def test_another_error_is_a_difference(tables):
 def test_a_cursor_behind_which_nothing_is_makes_no_difference(tables):
     """DynamoDB returns one whenever a page is full; whether something follows, the next says. An error ends it."""
     for table in tables:
-        table.put_item(Item={"PK": "room-1", "SK": "1"})
-
-    class Full(Forgetful):
-        def query(self, **request):
-            page = self._table.query(**request)
-            ends = page["Items"] and {"LastEvaluatedKey": {"PK": "room-1", "SK": page["Items"][-1]["SK"]}}
-            return {**page, **(ends or {})}
-
-    request = {"KeyConditionExpression": "PK = :p", "ExpressionAttributeValues": {":p": "room-1"}, "Limit": 1}
-    Pair(tables[0], Full(tables[1])).page(Call("query", request))
+        table.put_item(Item=ITEM)
+    last = {"LastEvaluatedKey": {"PK": "room-1", "SK": "1"}}
+    full = Altered(tables[1], lambda page: last if page["Items"] else {})
+    Pair(tables[0], full).page(Call("query", {**PAGE, "Limit": 1}))
     assert walk(tables[0], Call("query", {"KeyConditionExpression": "SK = PK"})).error is not None
 
 
