@@ -223,6 +223,13 @@ def test_of_two_copies_reads_show_the_more_often_changed_one(table, plain, place
     assert table.get_item(Key=KEY, ConsistentRead=True)["Item"] == expected
 
 
+def test_a_put_over_what_came_meanwhile_is_one_change_more(table, watched, plain):
+    """A late copy of what came would be the item otherwise."""
+    before("PutItem", {FIRST: 4})(watched, plain)
+    put(table)
+    assert [(item["n"], item["hp_changes"]) for item in plain.scan()["Items"]] == [(9, 4)]
+
+
 def test_creations_at_random_meet_as_well(open_table, watched):
     texts = iter("abcdefgh")
     table = open_table(shards=fixed(64), hashed=at_random(lambda: next(texts)))
