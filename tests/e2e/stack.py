@@ -143,33 +143,16 @@ class Stack:
         """How often each fault was chosen since the start."""
         return Counter(self.request("GET", f"{self.control_url}/dynamodb/faults").body["injected"])
 
-    def dynamodb(self, operation: str, **request: Any) -> dict[str, Any]:
-        """Ask the local DynamoDB itself, behind the functions' back."""
+    def routing_item(self, conversation: str) -> dict[str, Any] | None:
+        """The journal's item of a conversation, from the local DynamoDB itself."""
         facts = self.status()["dynamodb"]
-        headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
-        body = {"TableName": facts["table"], **request}
+        headers = {"X-Amz-Target": "DynamoDB_20120810.GetItem", "Content-Type": "application/x-amz-json-1.0"}
+        key = {"pk": {"S": conversation}, "sk": {"S": "r#"}}
+        body = {"TableName": facts["table"], "Key": key, "ConsistentRead": True}
         response = self._http.request("POST", facts["endpoint"], body=json.dumps(body).encode(), headers=headers)
         assert response.status == 200, response.data
-        result: dict[str, Any] = json.loads(response.data)
-        return result
-
-    def routing_item(self, conversation: str) -> dict[str, Any] | None:
-        """The journal's item of a conversation."""
-        key = {"pk": {"S": conversation}, "sk": {"S": "r#"}}
-        return self.dynamodb("GetItem", Key=key, ConsistentRead=True).get("Item")
-
-    def raise_in_journal(self, key: str, shard_count: int) -> None:
-        """Raise a key as an operator does, behind the functions' back; readers tell Redis."""
-        self.dynamodb(
-            "UpdateItem",
-            Key={"pk": {"S": key}, "sk": {"S": "r#"}},
-            UpdateExpression="ADD generations :g SET updated_at = :u, routing_partition = :p",
-            ExpressionAttributeValues={
-                ":g": {"SS": [f"{shard_count}@0"]},
-                ":u": {"S": "2026-11-21T09:30:00.000Z"},
-                ":p": {"S": "00"},
-            },
-        )
+        item: dict[str, Any] | None = json.loads(response.data).get("Item")
+        return item
 
     def kill(self, function: str) -> None:
         """Kill an environment of a function, a busy one if there is any."""

@@ -44,49 +44,38 @@ def _sections(template: Template) -> dict[str, list[str]]:
     sections = {"Outputs": ["Outputs", *_list_lines(template.body.get("Outputs", {}), "  ")]}
     for id_, resource in sorted(template.body["Resources"].items(), key=lambda item: (item[1]["Type"], item[0])):
         kind = resource["Type"].removeprefix("AWS::")
-        heading = f"{kind} {id_}"
-        rest = {name: value for name, value in resource.items() if name not in {"Type", "Properties", "Metadata"}}
-        lines = [f"  {name}: {_inline(value)}" for name, value in sorted(rest.items())]
         properties = resource.get("Properties", {})
-        if kind == "CloudWatch::Alarm":
-            sections[heading] = [_write_alarm(properties)]
-            continue
-        sections[heading] = [heading, *lines, *_list_properties(properties)]
+        rest = {name: value for name, value in resource.items() if name not in {"Type", "Properties", "Metadata"}}
+        lines = [f"{kind} {id_}", *(f"  {name}: {_inline(value)}" for name, value in sorted(rest.items()))]
+        for name, value in sorted(properties.items()):
+            lines += _list_property(name, value)
+        sections[f"{kind} {id_}"] = [_write_alarm(properties)] if kind == "CloudWatch::Alarm" else lines
     return sections
 
 
-def _list_properties(properties: Mapping[str, Any]) -> Iterator[str]:
-    for name, value in sorted(properties.items()):
-        if name == "Tags":
-            named = {tag["Key"]: tag["Value"] for tag in value} if isinstance(value, list) else value
-            yield f"  Tags: {_inline(named)}"
-        elif name == "DashboardBody":
-            yield from _list_widgets(json.loads(short_name(value)))
-        elif name.endswith("PolicyDocument"):
-            yield from (f"  {_write_statement(each)}" for each in value["Statement"])
-        else:
-            yield from _list_lines({name: value}, "  ")
+def _list_property(name: str, value: Any) -> Iterator[str]:
+    if name == "Tags":
+        yield f"  Tags: {_inline({tag['Key']: tag['Value'] for tag in value} if isinstance(value, list) else value)}"
+    elif name == "DashboardBody":
+        yield from map(_write_widget, json.loads(short_name(value))["widgets"])
+    elif name.endswith("PolicyDocument"):
+        yield from map(_write_statement, value["Statement"])
+    else:
+        yield from _list_lines({name: value}, "  ")
 
 
 def _list_lines(values: Any, indent: str) -> Iterator[str]:
     """Write values by name, those that fit into one line in one line."""
-    pairs = values.items() if isinstance(values, dict) else (("-", each) for each in values)
-    for name, value in sorted(pairs) if isinstance(values, dict) else pairs:
-        line = f"{indent}{name}{':' if name != '-' else ''} {_inline(value)}"
-        if len(line) <= WIDTH or not _is_nested(value):
+    pairs = sorted(values.items()) if isinstance(values, dict) else [("-", each) for each in values]
+    for name, value in pairs:
+        label = indent + (name if name == "-" else f"{name}:")
+        line = f"{label} {_inline(value)}"
+        is_filled_in = isinstance(value, dict) and next(iter(value), "").startswith(("Ref", "Fn::"))
+        if len(line) <= WIDTH or is_filled_in or not isinstance(value, (dict, list)):
             yield line
         else:
             yield f"{indent}{name}:"
             yield from _list_lines(value, indent + "  ")
-
-
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, list) or (isinstance(value, dict) and not _is_call(value))
-
-
-def _is_call(value: Mapping[str, Any]) -> bool:
-    """Whether CloudFormation fills the value in."""
-    return len(value) == 1 and next(iter(value)).startswith(("Ref", "Fn::"))
 
 
 def _inline(value: Any) -> str:
@@ -102,15 +91,12 @@ def _inline(value: Any) -> str:
 
 
 def _write_statement(statement: Mapping[str, Any]) -> str:
-    def listed(name: str) -> str:
-        value = statement[name]
-        return " ".join(map(_inline, value if isinstance(value, list) else [value]))
-
-    parts = [statement["Effect"], listed("Action")]
-    parts += [f"on {listed('Resource')}"] if "Resource" in statement else []
-    parts += [f"to {_inline(statement['Principal'])}"] if "Principal" in statement else []
-    parts += [f"if {_inline(statement['Condition'])}"] if "Condition" in statement else []
-    return " ".join(parts)
+    text = f"  {statement['Effect']}"
+    for word, name in (("", "Action"), (" on", "Resource"), (" to", "Principal"), (" if", "Condition")):
+        value = statement.get(name, [])
+        listed = " ".join(map(_inline, value if isinstance(value, list) else [value]))
+        text += f"{word} {listed}" if listed else ""
+    return text
 
 
 def _write_alarm(alarm: Mapping[str, Any]) -> str:
@@ -125,15 +111,11 @@ def _write_alarm(alarm: Mapping[str, Any]) -> str:
 
 
 def _write_metrics(alarm: Mapping[str, Any]) -> str:
-    metrics = alarm.get("Metrics")
-    if metrics is None:
+    if "Metrics" not in alarm:
         return _write_metric(alarm, alarm.get("Statistic") or alarm["ExtendedStatistic"], alarm["Period"])
-    expressions = [each["Expression"] for each in metrics if "Expression" in each]
-    watched = [
-        _write_metric(each["MetricStat"]["Metric"], each["MetricStat"]["Stat"], each["MetricStat"]["Period"])
-        for each in metrics
-        if "MetricStat" in each
-    ]
+    expressions = [each["Expression"] for each in alarm["Metrics"] if "Expression" in each]
+    stats = [each["MetricStat"] for each in alarm["Metrics"] if "MetricStat" in each]
+    watched = [_write_metric(each["Metric"], each["Stat"], each["Period"]) for each in stats]
     return f"{' '.join(expressions)} of " + "; ".join(dict.fromkeys(watched))
 
 
@@ -142,9 +124,8 @@ def _write_metric(metric: Mapping[str, Any], statistic: str, period: int) -> str
     return f"{metric['Namespace']}/{metric['MetricName']}{_inline(dimensions)} {statistic} {period} s"
 
 
-def _list_widgets(body: Mapping[str, Any]) -> Iterator[str]:
-    """Write each graph of a dashboard: its title, and the names of what it draws."""
-    for widget in body["widgets"]:
-        shown = widget["properties"]
-        names = [each[-1].get("expression", "") if len(each) == 1 else each[1] for each in shown.get("metrics", [])]
-        yield f"  {widget['type']}: {shown.get('title', shown.get('markdown', ''))}: " + ", ".join(dict.fromkeys(names))
+def _write_widget(widget: Mapping[str, Any]) -> str:
+    """Write a graph of a dashboard: its title, and the names of what it draws."""
+    shown = widget["properties"]
+    names = [each[-1].get("expression", "") if len(each) == 1 else each[1] for each in shown.get("metrics", [])]
+    return f"  {widget['type']}: {shown.get('title', shown.get('markdown', ''))}: " + ", ".join(dict.fromkeys(names))

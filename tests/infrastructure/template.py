@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from hotpartition.runtime.settings import Settings
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
 
 FUNCTIONS = {
     "write_message": "write",
@@ -86,16 +91,6 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 }
 """What is synthesized; each file or option stands in one of them."""
 
-_RESOLVED = {
-    ("Ref", "AWS::Region"): "cn-north-1",
-    ("Ref", "AWS::URLSuffix"): "amazonaws.com.cn",
-    ("Ref", "Table"): "hotpartition-table",
-    ("Ref", "Registry"): "hotpartition-registry",
-    ("Fn::GetAtt", "Registry.ConfigurationEndPoint.Address"): "registry.example",
-    ("Fn::GetAtt", "Registry.ConfigurationEndPoint.Port"): "6379",
-}
-"""What CloudFormation would fill in."""
-
 
 @dataclass(frozen=True, slots=True)
 class Template:
@@ -129,19 +124,28 @@ class Template:
         """Find the properties of the alarms by their names without the stack's."""
         return {alarm["AlarmName"].rpartition("-")[2]: alarm for alarm in self.all("AWS::CloudWatch::Alarm")}
 
-    def function(self, folder: str) -> dict[str, Any]:
-        """Find a function's properties by the name of its folder."""
+    def function(self, name: str) -> dict[str, Any]:
+        """Find a function's properties by the name of its folder, or of the module of its handler."""
         (found,) = [
             function
             for function in self.all("AWS::Lambda::Function")
-            if function["Environment"]["Variables"].get("POWERTOOLS_SERVICE_NAME") == folder
+            if name == function["Environment"]["Variables"].get("POWERTOOLS_SERVICE_NAME")
+            or function.get("Handler") == f"{name}.handler"
         ]
         return found
 
-    def variables(self, folder: str) -> dict[str, str]:
-        """Find a function's environment as Lambda would see it."""
-        variables = self.function(folder)["Environment"]["Variables"]
-        return {name: self._resolve(value) for name, value in variables.items()}
+    def variables(self, name: str) -> dict[str, str]:
+        """Find a function's environment as Lambda would see it: with a port, and names instead of references."""
+        variables = {key: short_name(value) for key, value in self.function(name)["Environment"]["Variables"].items()}
+        ports = {key: "6379" for key in variables if key.endswith("_PORT")}
+        return {key: re.sub(r"\$\{(\w+)[^}]*\}", r"\1", value) for key, value in variables.items()} | ports
+
+    def settings(self, name: str, known_as: str, kind: type[SettingsT]) -> SettingsT:
+        """Read a function's environment as the function does; it has no variables beyond that."""
+        variables = self.variables(name)
+        ours = {f"HOTPARTITION_{each.upper()}" for each in kind.declared(known_as)}
+        assert {each for each in variables if not each.startswith("POWERTOOLS_")} <= ours
+        return kind.from_env(variables, known_as)
 
     @property
     def missing(self) -> set[str]:
@@ -164,17 +168,6 @@ class Template:
             for action in _listed(statement["Action"])
             for resource in _listed(statement["Resource"])
         }
-
-    @staticmethod
-    def _resolve(value: object) -> str:
-        if isinstance(value, str):
-            return value
-        assert isinstance(value, dict)
-        ((function, argument),) = value.items()
-        if function == "Fn::Join":
-            separator, parts = argument
-            return separator.join(map(Template._resolve, parts))
-        return _RESOLVED[function, argument if isinstance(argument, str) else ".".join(argument)]
 
 
 def short_name(value: Any) -> str:

@@ -10,7 +10,7 @@ import re
 import pytest
 
 from hotpartition.core.metrics import MetricName
-from hotpartition_cdk.alarms import MAX_METRICS, RUNBOOK, Watched, list_alarms
+from hotpartition_cdk.alarms import RUNBOOK, Watched, list_alarms
 from infrastructure.template import FUNCTIONS
 
 
@@ -55,17 +55,6 @@ def test_own_metrics_are_the_stack_s_alone(any_template):
     dimensions = [(each["Name"], each["Value"]) for s in own for each in s["Dimensions"]]
     assert len(dimensions) == len(own)
     assert set(dimensions) <= {("service", folder) for folder in folders}
-
-
-def test_no_alarm_watches_more_than_cloudwatch_takes(changed):
-    """Twelve nodes are two alarms of one metric and three of two, which share their section."""
-    alarms = changed.alarms()
-    watched = {name: len(stats_of(alarm)) for name, alarm in alarms.items()}
-    assert max(watched.values()) == MAX_METRICS
-    assert [watched[name] for name in ("RegistryMemory", "RegistryMemory2")] == [10, 2]
-    assert [watched[f"RegistryRefusals{number}"] for number in ("", 2, 3)] == [10, 10, 4]
-    sections = {alarms[name]["AlarmDescription"].rpartition("#")[2] for name in alarms if "Refusals" in name}
-    assert sections == {"registryrefusals"}
 
 
 def test_the_pages_name_what_there_is(root, severities):

@@ -23,47 +23,19 @@ from support.documents import run_examples
 READS = {f"dynamodb:{name}" for name in ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")}
 
 
-def function_of(template, handler):
-    """The one function with a handler."""
-    (found,) = [each for each in template.all("AWS::Lambda::Function") if each.get("Handler") == handler]
-    return found
-
-
-def read_settings(template, properties, known_as):
-    """Read a function's environment as the function does."""
-    known = {short_name({"Ref": id_}): id_.lower() for id_ in template.body["Resources"]}
-    values = {name: short_name(value) for name, value in properties["Environment"]["Variables"].items()}
-    environ = {name: "6379" if name.endswith("_PORT") else known.get(value, value) for name, value in values.items()}
-    ours = {f"HOTPARTITION_{name.upper()}" for name in Settings.declared(known_as)}
-    assert {name for name in environ if not name.startswith("POWERTOOLS_")} <= ours
-    return Settings.from_env(environ, known_as)
-
-
-def test_all_functions_around_a_table_mean_the_same(five):
-    """Table, journal, Redis and keys, each with its own user of Redis."""
-    ours = read_settings(five, function_of(five, "ingest.handler"), "adaptive()")
-    others = [
-        read_settings(five, five.function(folder), known_as)
-        for folder, known_as in (("consume_reports", "consumer"), ("operate", "operate"))
-    ]
-    for settings in (ours, *others):
-        assert settings.table_name == "readings"
-        assert settings.journal_table_name == ours.journal_table_name != ""
-        assert (settings.registry_host, settings.registry_authentication) == (ours.registry_host, "iam")
-    assert [(each.key_separator, each.has_positions) for each in others] == [("#_", False)] * 2
-    assert len({settings.registry_user for settings in (ours, *others)}) == 3
-
-
-@pytest.mark.parametrize("handler", ["ingest.handler", "show.handler", "collect.handler", "look.handler"])
-def test_in_band_reads_where_routes_lie(in_band, handler):
-    """In the table itself, or apart."""
-    settings = read_settings(in_band, function_of(in_band, handler), "in_band()")
-    table, journal = settings.table_name, settings.journal_table_name
-    if handler in {"ingest.handler", "show.handler"}:
-        assert (table, journal, settings.max_shard_count) == ("readings", "", 16)
-    else:
-        assert (table, settings.journal_partition_key_name) == ("events", "pk")
-        assert journal.startswith("routes")
+@pytest.mark.parametrize(
+    ("app", "name", "known_as"),
+    [
+        ("five", "ingest", "adaptive()"),
+        ("five", "consume_reports", "consumer"),
+        ("five", "operate", "operate"),
+        *(("in_band", name, "in_band()") for name in ("ingest", "show", "collect", "look")),
+    ],
+)
+def test_environments_parse(request, app, name, known_as):
+    """Each function's settings read what it is given, and know all of it; the values are in the templates' texts."""
+    settings = request.getfixturevalue(app).settings(name, known_as, Settings)
+    assert settings.table_name == ("events" if name in {"collect", "look"} else "readings")
 
 
 def add_table(stack):
@@ -143,13 +115,13 @@ def test_layers_are_those_of_each_functions_python_and_processor(shared):
     )
     (image,) = [each for each in shared.all("AWS::Lambda::Function") if each.get("PackageType") == "Image"]
     assert "Layers" not in image
-    assert read_settings(shared, image, "adaptive()").registry_user.endswith("-table")
+    assert image["Environment"]["Variables"]["HOTPARTITION_REGISTRY_USER"].endswith("-table")
     assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
 
 def test_a_reader_writes_nothing(shared):
     """In neither table, and in Redis as readers do; an index is granted by its name, a key through DynamoDB."""
-    rights = shared.rights(function_of(shared, "show.handler"))
+    rights = shared.rights(shared.function("show"))
     assert {action for action, _, _ in rights if action.startswith("dynamodb:")} == READS
     of_index = {action for action, resource, _ in rights if resource.endswith("/index/by-time")}
     assert of_index == {"dynamodb:Query", "dynamodb:Scan"}

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from math import inf
-from typing import Any
 
 import pytest
 
 from infrastructure.apps import App, constructs, imported_table
+from infrastructure.template import Template
 
 HOURS = 730
 STARTS = HOURS * 60
@@ -26,77 +24,60 @@ DASHBOARD = 3.00
 RULE = 0.50
 OWN_METRIC = 0.30
 
-
 BARS = {"lite": 6, "dev": 40, "prod": 250, "SMALL": 40, "PRODUCTION": 110}
 """Dollars a month at most, without the durable log, whose price no page that we could read says."""
 
 
-def price_standing(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Price a template's resources, in dollars for a month in which nothing happens, without the durable log."""
-
-    def of(type_: str) -> list[Mapping[str, Any]]:
-        return [each["Properties"] for each in resources.values() if each["Type"] == type_]
-
-    registries = of("AWS::ElastiCache::ReplicationGroup")
-    nodes = sum(
-        each["NumNodeGroups"] * (1 + each["ReplicasPerNodeGroup"]) * HOURS * NODE_HOUR[each["CacheNodeType"]]
-        for each in registries
-    )
-    consumers = len(of("AWS::Scheduler::Schedule"))
-    memory = sum(
-        function["MemorySize"]
-        for function in of("AWS::Lambda::Function")
-        if function.get("Environment", {}).get("Variables", {}).get("POWERTOOLS_SERVICE_NAME") == "consume_reports"
-    )
-    seconds = STARTS * RUN_SECONDS * consumers * memory / 1024
-    watched = sum(
-        sum("MetricStat" in metric for metric in alarm.get("Metrics", [{"MetricStat": ...}]))
-        for alarm in of("AWS::CloudWatch::Alarm")
-    )
-    tables = of("AWS::DynamoDB::Table")
+def price_standing(template: Template) -> dict[str, float]:
+    """Price a template, in dollars for a month in which nothing happens, without the durable log."""
+    nodes = [
+        each["NumNodeGroups"] * (1 + each["ReplicasPerNodeGroup"]) * NODE_HOUR[each["CacheNodeType"]]
+        for each in template.all("AWS::ElastiCache::ReplicationGroup")
+    ]
+    consumers = len(template.all("AWS::Scheduler::Schedule"))
+    memory_mb = template.function("consume_reports")["MemorySize"] if consumers else 0
+    alarms = [alarm.get("Metrics", [{"MetricStat": alarm}]) for alarm in template.alarms().values()]
+    watched = sum("MetricStat" in metric for metrics in alarms for metric in metrics)
+    tables = template.all("AWS::DynamoDB::Table")
     insights = [
         each.get("ContributorInsightsSpecification", {}).get("Enabled", False)
         for table in tables
         for each in (table, *table.get("GlobalSecondaryIndexes", ()))
     ]
     return {
-        "Redis nodes": nodes,
-        "consumer, running without pause": seconds * GIGABYTE_SECOND,
+        "Redis nodes": HOURS * sum(nodes),
+        "consumer, running without pause": STARTS * RUN_SECONDS * memory_mb / 1024 * GIGABYTE_SECOND,
         "starts of the consumer, schedule": STARTS * consumers * START,
         "alarms": watched * ALARM_METRIC,
-        "dashboard": len(of("AWS::CloudWatch::Dashboard")) * DASHBOARD,
+        "dashboard": len(template.all("AWS::CloudWatch::Dashboard")) * DASHBOARD,
         "rules of Contributor Insights": 2 * sum(insights) * RULE,
         "metrics of the consumer's own": OWN_METRICS * consumers * OWN_METRIC,
     }
 
 
-@pytest.fixture(scope="module")
-def resources(templates, tmp_path_factory):
-    """The stacks, and the construct in each size."""
-    found = {name: templates[name].body["Resources"] for name in ("lite", "dev", "prod")}
-    for name in ("SMALL", "PRODUCTION"):
-        app = App(tmp_path_factory.mktemp(name))
-        stack = app.stack(name)
-        options = getattr(constructs, name).changed({"alarms": {"is_silent": True}})
-        constructs.HotPartition(stack, "Hot", table=imported_table(stack), options=options)
-        found[name] = app.template().body["Resources"]
-    return found
+def in_size(name, folder):
+    """Synthesize the construct in one of its sizes."""
+    app = App(folder)
+    stack = app.stack(name)
+    options = getattr(constructs, name).changed({"alarms": {"is_silent": True}})
+    constructs.HotPartition(stack, "Hot", table=imported_table(stack), options=options)
+    return app.template()
 
 
-def test_the_page_says_what_stands(resources, root):
+def read_table(page):
+    """The cells of the page's table below their sizes, by row, without how many there are."""
+    section = page.split("## What stands, used or not")[1].split("\n## ")[0]
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in section.splitlines()]
+    return {cells[0].strip("* "): [re.sub(r"^.*: ", "", cell) for cell in cells[3:]] for cells in lines if cells[5:]}
+
+
+@pytest.mark.parametrize("size", BARS)
+def test_the_page_says_what_stands(templates, root, tmp_path, size):
     """Each row of each size, and the sums."""
-    section = (root / "docs/costs.md").read_text().split("## What stands, used or not")[1].split("\n## ")[0]
-    rows = {
-        cells[0].strip("* "): cells[3:]
-        for line in section.splitlines()
-        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) > 5
-    }
-    header = rows.pop("standing")
-    assert [name.strip("`") for name in header] == list(resources)
-    for column, (size, found) in enumerate(resources.items()):
-        standing = price_standing(found)
-        for name, dollars in standing.items():
-            expected = "-" if dollars == 0 else f"${dollars:.2f}"
-            assert re.sub(r"^.*: ", "", rows[name][column]) == expected, name
-        assert sum(standing.values()) <= BARS.get(size, inf)
-        assert rows["all of it"][column] == f"**${sum(standing.values()):.0f}**"
+    standing = price_standing(templates[size] if size in templates else in_size(size, tmp_path))
+    rows = read_table((root / "docs/costs.md").read_text())
+    column = rows["standing"].index(f"`{size}`" if size.isupper() else size)
+    found = {name: cells[column] for name, cells in rows.items() if name in standing}
+    assert found == {name: f"${dollars:.2f}" if dollars else "-" for name, dollars in standing.items()}
+    assert rows["all of it"][column] == f"**${sum(standing.values()):.0f}**"
+    assert sum(standing.values()) <= BARS[size]

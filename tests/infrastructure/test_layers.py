@@ -9,8 +9,10 @@ import subprocess
 import sys
 from dataclasses import dataclass, field, replace
 from importlib.metadata import distribution
+from importlib.util import cache_from_source
 from pathlib import Path
 
+import boto3
 import pytest
 from packaging.markers import Marker
 
@@ -29,6 +31,8 @@ from hotpartition_cdk.errors import ConfigurationError
 from infra.bundle import ROOT, main
 from infra.environments import DEV, PROD
 from support.events import find_function, page_event, post_event
+from support.servers import DynamoDBServer, running
+from support.tables import define_table
 from tools.bench.cold import build_layers
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -77,17 +81,15 @@ def content(folder):
 
 
 def test_keeps_what_functions_need(bundle):
-    """The layer holds packages and their metadata, readable for everyone; scripts and bytecode are dropped."""
-    folder = bundle.build(FakeUv())
-    assert content(folder) == ["content.sha256", "python/pkg-1.0.dist-info/METADATA", "python/pkg/__init__.py"]
-    assert {path.stat().st_mode & 0o777 for path in folder.rglob("*") if path.is_file()} == {0o644}
-    assert {path.stat().st_mode & 0o777 for path in (folder, *folder.rglob("*")) if path.is_dir()} == {0o755}
+    """Packages and their metadata, readable for everyone, of checked wheels for the functions' platform.
 
-
-def test_asks_for_the_targets_wheels(bundle):
-    """Uv installs checked wheels of the functions' platform, whatever this machine is, or the host's for the host."""
+    Where that is the host itself, uv is told of none.
+    """
     uv = FakeUv()
-    bundle.build(uv)
+    folder = bundle.build(uv)
+    assert content(folder) == ["content.sha256", "python/pkg-1.0.dist-info/METADATA", "python/pkg/__init__.py"]
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in (folder, *folder.rglob("*"))}
+    assert modes == {(False, 0o644), (True, 0o755)}
     (arguments,) = uv.calls
     assert {"--require-hashes", "--only-binary", "--no-deps"} <= set(arguments)
     asked = {name: arguments[arguments.index(name) + 1] for name in ("--python-platform", "--python-version")}
@@ -96,22 +98,15 @@ def test_asks_for_the_targets_wheels(bundle):
     assert "--python-platform" not in here
 
 
-@pytest.mark.parametrize("harm", [lambda file: file.write_text("other"), lambda file: file.unlink()])
-def test_what_was_damaged_is_built_again(bundle, harm):
+def test_what_was_damaged_is_built_again(bundle):
     """A finished build is used again, without uv, unless a file of it was changed or lost."""
-    folder = bundle.build(FakeUv())
-    whole = read_digest(folder)
-    harm(folder / "python" / "pkg" / "__init__.py")
-    uv = FakeUv()
-    assert read_digest(bundle.build(uv)) == whole
-    assert len(uv.calls) == 1
-    assert bundle.build(uv) == folder
-    assert len(uv.calls) == 1
-
-
-def test_the_command_builds_the_environment_that_it_names():
-    """Or says that there is no such one."""
-    assert "nowhere" in main(["--environment", "nowhere"])
+    folder, uv = bundle.build(FakeUv()), FakeUv()
+    whole, module = read_digest(folder), folder / "python" / "pkg" / "__init__.py"
+    for harm in (lambda: module.write_text("other"), module.unlink):
+        harm()
+        uv.calls.clear()
+        assert [read_digest(bundle.build(uv)), bundle.build(uv)] == [whole, folder]
+        assert len(uv.calls) == 1
 
 
 def test_failure_leaves_nothing(bundle):
@@ -153,93 +148,63 @@ def test_key_follows_what_the_layer_is_built_from(bundle, tmp_path):
     assert len({before, *(each.key for each in [*others, replace(bundle, lock=other)])}) == 7
 
 
-def test_lock_has_no_condition_that_only_the_target_meets():
-    """Conditions in the lock are judged by the Python that runs uv; that is safe while none asks for the target's.
+def test_the_lock_has_no_condition_that_only_the_target_meets():
+    """The Python that runs uv judges it, and the package would be missing in a layer that is built on another one."""
+    conditions = re.findall(r"^\S+==\S+ ; (.+?) \\$", LOCK.read_text(), flags=re.MULTILINE)
+    facts = {"python_version": TESTED_PYTHON, "python_full_version": f"{TESTED_PYTHON}.0"}
+    assert [condition for condition in conditions if Marker(condition).evaluate(facts)] == []
 
-    Such a package would be missing in a layer that is built on another Python.
-    """
-    lock = LOCK.read_text()
-    conditions = re.findall(r"^\S+==\S+ ; (.+?) \\$", lock, flags=re.MULTILINE)
-    version = DEV.target.python_version
-    needed = [
-        c for c in conditions if Marker(c).evaluate({"python_version": version, "python_full_version": f"{version}.0"})
-    ]
-    assert needed == []
+
+def test_the_command_builds_the_environment_that_it_names():
+    """Or says that there is no such one. All are for the Python on which the Makefile tries the functions."""
+    assert "nowhere" in main(["--environment", "nowhere"])
+    assert {DEV.target.python_version, PROD.target.python_version} == {TESTED_PYTHON}
+    assert f"FUNCTIONS_PYTHON := {TESTED_PYTHON}\n" in (ROOT / "Makefile").read_text()
 
 
 @pytest.fixture
-def sources(tmp_path):
-    """A layer with two modules."""
-    folder = tmp_path / "layer"
-    package = folder / "python" / "pkg"
-    package.mkdir(parents=True)
+def build(tmp_path):
+    """Describes builds of a package of two modules, one of which cannot be compiled."""
+    package = tmp_path / "pkg"
+    (package / "__pycache__").mkdir(parents=True)
     (package / "__init__.py").write_text('NAMES = {"a", "b", "c"}\n\n\ndef fail():\n    raise ValueError("no")\n')
     (package / "broken.py").write_text("def (\n")
-    (package / "__pycache__").mkdir()
     (package / "__pycache__" / "old.cpython-39.pyc").write_bytes(b"old")
-    return folder
-
-
-@pytest.fixture
-def build(sources, tmp_path):
     here = find_interpreter(HERE)
 
-    def run(name, interpreter=here):
-        return SourceBundle(package=sources / "python" / "pkg", cache=tmp_path / name, interpreter=interpreter)
+    def describe(name, interpreter=here):
+        return SourceBundle(package=package, cache=tmp_path / name, interpreter=interpreter)
 
-    return run
-
-
-def test_a_python_that_is_not_there_is_none():
-    """It is neither fetched nor replaced by another one."""
-    found = find_interpreter(HERE)
-    assert Path(found.path).is_file()
-    assert find_interpreter("3.99") is None
+    return describe
 
 
 def test_modules_are_compiled_and_the_same_each_time(build):
-    """Two builds have the same bytes; sources stay, old bytecode and what cannot be compiled do not hinder."""
+    """Two builds have the same bytes; sources stay, old bytecode and what cannot be compiled do not hinder.
+
+    Bytecode is taken unchecked: a time stamp that the upload changes does not matter. Tracebacks name /opt.
+    """
     folders = [build(name).build() for name in ("first", "second")]
     files = [{str(p.relative_to(f)): p.read_bytes() for p in f.rglob("*") if p.is_file()} for f in folders]
-    tag = sys.implementation.cache_tag
+    compiled = f"python/pkg/__pycache__/__init__.{sys.implementation.cache_tag}.pyc"
     assert files[0] == files[1]
-    assert set(files[0]) == {
-        "content.sha256",
-        "python/pkg/__init__.py",
-        "python/pkg/broken.py",
-        f"python/pkg/__pycache__/__init__.{tag}.pyc",
-    }
+    assert set(files[0]) == {"content.sha256", "python/pkg/__init__.py", "python/pkg/broken.py", compiled}
+    assert int.from_bytes(files[0][compiled][4:8], "little") == 0b01
+    assert b"/opt/python/pkg/__init__.py" in files[0][compiled]
+    (folders[0] / "python/pkg/__init__.py").write_text("NAMES = 'changed'")
+    said = start("import pkg; print(sorted(pkg.NAMES))", PYTHONPATH=str(folders[0] / "python"))
+    assert said == "['a', 'b', 'c']"
 
 
-def test_bytecode_is_taken_without_a_look_at_the_source(build):
-    """Unchecked and by hash: a time stamp that the upload changes does not matter, and tracebacks name /opt."""
-    folder = build("cache").build()
-    (compiled,) = folder.rglob("*.pyc")
-    flags = int.from_bytes(compiled.read_bytes()[4:8], "little")
-    assert flags == 0b01
-    assert b"/opt/python/pkg/__init__.py" in compiled.read_bytes()
-    (folder / "python/pkg/__init__.py").write_text("NAMES = 'changed'")
-    command = [sys.executable, "-B", "-c", "import pkg; print(sorted(pkg.NAMES))"]
-    done = subprocess.run(
-        command, env={"PYTHONPATH": str(folder / "python")}, capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "['a', 'b', 'c']\n"
+def test_the_layer_s_name_follows_what_goes_in(build):
+    """Sources and the form of the bytecode name the layer; the machine's folders do not.
 
-
-def test_the_layer_s_name_follows_what_goes_in(build, sources):
-    """Sources and the form of the bytecode name the layer; the machine's folders do not."""
+    A Python that is not there is neither fetched nor replaced by another one.
+    """
     before = build("first").key
     assert build("second").key == before
-    assert build("first", None).key != before
-    (sources / "python/pkg/__init__.py").write_text("NAMES = {}\n")
+    assert build("first", find_interpreter("3.99")).key == build("first", None).key != before
+    (build("first").package / "__init__.py").write_text("NAMES = {}\n")
     assert build("first").key != before
-
-
-def test_the_suite_is_tried_on_the_functions_python():
-    """The Makefile names the version that is deployed by default."""
-    makefile = (ROOT / "Makefile").read_text()
-    assert f"FUNCTIONS_PYTHON := {TESTED_PYTHON}\n" in makefile
-    assert {DEV.target.python_version, PROD.target.python_version} == {TESTED_PYTHON}
 
 
 RUN = """
@@ -260,8 +225,7 @@ root = sys.argv[2]
 files = [getattr(module, "__file__", None) or "" for module in list(sys.modules.values())]
 print(json.dumps({
     "outcome": outcome,
-    "has_boto3": "boto3" in sys.modules,
-    "sources": sorted(file[len(root) + 1:] for file in files if file.startswith(root) and file.endswith(".py")),
+    "sources": sorted(file for file in files if file.startswith(root) and file.endswith(".py")),
 }))
 """
 EVENTS = {
@@ -277,23 +241,15 @@ BOTO3 = {"boto3", "botocore", "jmespath", "python-dateutil", "s3transfer", "six"
 """What Lambda's own runtime has."""
 
 USE = """
+import sys
 import boto3
-from botocore.exceptions import EndpointConnectionError
 from hotpartition.table import ShardedTable, adaptive
 
 redis = {"registry_host": "127.0.0.1", "registry_port": 9, "registry_authentication": "iam", "registry_user": "u"}
 shards = adaptive(environ={}, journal_table_name="routes", registry_cache_name="c", **redis)
-plain = boto3.resource("dynamodb", endpoint_url="http://127.0.0.1:9").Table("readings")
-keys = {"readings": {"PK": "HASH", "SK": "RANGE"}, "routes": {"pk": "HASH"}}
-plain.meta.client.describe_table = lambda TableName: {"Table": {
-    "AttributeDefinitions": [{"AttributeName": name, "AttributeType": "S"} for name in keys[TableName]],
-    "KeySchema": [{"AttributeName": name, "KeyType": role} for name, role in keys[TableName].items()],
-}}
-table = ShardedTable(plain, shards=shards, append_only=True, budget_ms=1)
-try:
-    table.put_item(Item={"PK": "a", "SK": "b"})
-except EndpointConnectionError:
-    print("no response in DynamoDB's place")
+table = ShardedTable(boto3.resource("dynamodb", endpoint_url=sys.argv[1]).Table("readings"), shards=shards)
+table.put_item(Item={"PK": "a", "SK": "b"})
+print(table.get_item(Key={"PK": "a", "SK": "b"})["Item"])
 """
 
 CREDENTIALS = {
@@ -312,49 +268,42 @@ def start(code, *arguments, **environ):
     return done.stdout.strip().splitlines()[-1]
 
 
-@pytest.fixture(scope="module")
-def layers():
-    return build_layers()
-
-
-def run(function, layers, root, **settings):
+@pytest.mark.slow
+@pytest.mark.parametrize(("client", "function"), [*(("curl", name) for name in EVENTS), ("boto3", "read_messages")])
+def test_every_function_serves_from_the_layers(function, client):
+    """With either client, it does what it does without DynamoDB and Redis; all it imports is compiled."""
+    layers = [layer / "python" for layer in build_layers()]
+    event, outcome = EVENTS[function]
     environ = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": ":".join(str(folder) for folder in (find_function(function), *layers)),
         **CREDENTIALS,
         "AWS_ENDPOINT_URL_DYNAMODB": "http://127.0.0.1:9",
         "HOTPARTITION_TABLE_NAME": "t",
+        "HOTPARTITION_DYNAMODB_CLIENT": client,
         "HOTPARTITION_REGISTRY_HOST": "127.0.0.1",
         "HOTPARTITION_REGISTRY_PORT": "9",
         "HOTPARTITION_REGISTRY_TLS": "false",
         "POWERTOOLS_SERVICE_NAME": function,
         "POWERTOOLS_METRICS_NAMESPACE": "layered",
-        **settings,
     }
-    return json.loads(start(RUN, json.dumps(EVENTS[function][0]), str(layers[-1]), **environ))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("client", "function"), [*(("curl", name) for name in EVENTS), ("boto3", "read_messages")])
-def test_every_function_serves_from_the_layers(function, client, layers, root):
-    """With either client, it does what it does without DynamoDB and Redis; all it imports is compiled."""
-    folders = tuple(layer / "python" for layer in layers)
-    served = run(function, folders, root, HOTPARTITION_DYNAMODB_CLIENT=client)
-    outcome = EVENTS[function][1]
+    served = json.loads(start(RUN, json.dumps(event), str(layers[-1]), **environ))
     assert served["outcome"] == outcome if outcome else isinstance(served["outcome"], list)
-    assert served["has_boto3"] is (client == "boto3")
-    tag = sys.implementation.cache_tag
     assert len(served["sources"]) > 100
-    compiled = [f"{(folders[-1] / name).parent}/__pycache__/{Path(name).stem}.{tag}.pyc" for name in served["sources"]]
-    assert [file for file in compiled if not Path(file).is_file()] == []
+    assert [file for file in served["sources"] if not Path(cache_from_source(file)).is_file()] == []
 
 
-def test_an_adaptive_table_needs_nothing_but_its_own_layer(tmp_path, root):
-    """With boto3: up to a put that finds neither Redis nor DynamoDB, with authentication by IAM."""
+def test_an_adaptive_table_needs_nothing_but_its_own_layer(tmp_path, root, aws_environment):
+    """And boto3, with authentication by IAM: an item is stored and found, although Redis is away."""
     for name in CLIENT_PACKAGES | BOTO3:
         for file in distribution(name).files:
             if ".." not in file.parts and not (tmp_path / file.parts[0]).exists():
                 (tmp_path / file.parts[0]).symlink_to(distribution(name).locate_file(file.parts[0]))
     path = f"{root / 'layers/routing/python'}:{tmp_path}"
-    said = start(USE, PYTHONPATH=path, **CREDENTIALS, AWS_REGION="eu-central-1", AWS_MAX_ATTEMPTS="1")
-    assert said == "no response in DynamoDB's place"
+    with running(DynamoDBServer()) as address:
+        client = boto3.client("dynamodb", endpoint_url=address)
+        client.create_table(TableName="readings", **define_table("PK", "SK"))
+        client.create_table(TableName="routes", **define_table("pk"))
+        said = start(USE, address, PYTHONPATH=path, **CREDENTIALS, AWS_REGION="eu-central-1")
+        client.close()
+    assert said == "{'PK': 'a', 'SK': 'b'}"

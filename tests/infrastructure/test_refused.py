@@ -23,6 +23,7 @@ iam = Lazy("aws_cdk.aws_iam")
 IN_BAND = {"detection": "in-band"}
 TYPES = {"S": "STRING", "N": "NUMBER", "B": "BINARY"}
 TOKENS = {"jwt_issuer": "https://login.example.com/", "jwt_audience": ["chat"]}
+SCOPES = {"write_scopes": ["w"], "change_scopes": ["c"], "read_scopes": ["r"]}
 HOST = Host(python_version="3.11", machine="x86_64", system="Linux")
 
 
@@ -42,36 +43,21 @@ OPTIONS = [
     ({"log_retention_days": 8}, "option log_retention_days should be 1, 3, 5, 7, 14, 30, 60, 90, 120, "),
     ({"reader": {"timeout_seconds": 30}}, "option reader.timeout_seconds should be less than or equal to 29, not 30"),
     ({"consumer_concurrency": 3}, "option consumer_concurrency should be 0 or at least 4, not 3"),
-    (
-        {"table": {"max_write_units": 0}},
-        "option table.max_write_units should be greater than or equal to 1, not 0",
-    ),
+    ({"table": {"max_write_units": 0}}, "option table.max_write_units should be greater than or equal to 1, not 0"),
     ({"table": {"warm_write_units": 100}}, "option table.warm_write_units should be greater than or equal to 4000, n"),
-    (
-        {"api": {"cors_origins": ["a.example"]}},
-        "option api.cors_origins should match pattern '^(\\*|https?://[^/\\s]+)",
-    ),
+    ({"api": {"cors_origins": ["a.example"]}}, "option api.cors_origins should match pattern '^(\\*|https?://[^/"),
     ({"api": {**TOKENS, "jwt_issuer": "http://a"}}, "option api.jwt_issuer should match pattern '^https://\\S+$'"),
     ({"api": {"jwt_issuer": "https://a/"}}, "options api.jwt_issuer and api.jwt_audience are given together, or not"),
     ({"api": {**TOKENS, "authorizer_arn": AUTHORIZER}}, "options api.jwt_issuer and api.authorizer_arn exclude"),
     ({"api": {**TOKENS, "write_scopes": ["w"]}}, "options api.write_scopes, change_scopes and read_scopes are given"),
-    (
-        {"api": {"write_scopes": ["w"], "change_scopes": ["c"], "read_scopes": ["r"]}},
-        "options api.write_scopes, change_scopes and read_scopes need api.jwt_issuer, its tokens",
-    ),
-    (
-        {"api": {**TOKENS, "write_scopes": ["a b"]}},
-        "option api.write_scopes should match pattern '^[\\x21\\x23-\\x5b\\x5",
-    ),
+    ({"api": SCOPES}, "options api.write_scopes, change_scopes and read_scopes need api.jwt_issuer, its tokens"),
+    ({"api": {**TOKENS, "write_scopes": ["a b"]}}, "option api.write_scopes should match pattern '^[\\x21\\x23-"),
     ({"api": {"authorizer_cache_seconds": 1}}, "option api.authorizer_cache_seconds needs api.authorizer_arn"),
     ({"api": {"sender_claim": "sub"}}, "option api.sender_claim needs api.jwt_issuer or api.authorizer_arn, whose"),
     ({"api": {**TOKENS, "sender_claim": ""}}, "option api.sender_claim should match pattern '^[A-Za-z0-9_.:/-]{1,"),
     ({"api": {"authorizer_arn": "who"}}, "option api.authorizer_arn should match pattern '^arn:aws[a-z-]*:lambda:[a-"),
     ({"alarms": {"email": "a@b", "topic_arn": ONCALL}}, "option alarms.email is for a topic of the stack; give it or"),
-    (
-        {"registry": {"node_type": "m7g.large"}},
-        "option registry.node_type should match pattern '^cache\\.[a-z0-9]+\\.[a",
-    ),
+    ({"registry": {"node_type": "m7g.large"}}, "option registry.node_type should match pattern '^cache\\.[a-z0-"),
     ({"registry": {"replicas_per_shard": 0}}, "a registry over several zones (is_multi_az) needs a replica per shard"),
     ({"registry": {"is_encrypted_in_transit": False}}, "a registry with users (is_authenticated) needs is_encrypted"),
     ({"registry": {"node_type": "cache.t4g.micro"}}, "node type cache.t4g.micro cannot be durable; allowed families"),
@@ -80,10 +66,7 @@ OPTIONS = [
     ({"name_suffix": "Anna"}, "option name_suffix should match pattern '^[a-z0-9]+(-[a-z0-9]+)*$'"),
     ({"tags": {"aws:team": "chat"}}, "option tags should have names of 1 to 128 characters, not in aws:, not"),
     ({"tags": {"team": 1}}, "option tags.team should be a valid strin"),
-    (
-        {"permissions_boundary": "boundary"},
-        "option permissions_boundary should match pattern '^arn:aws[a-z-]*:iam::(\\",
-    ),
+    ({"permissions_boundary": "boundary"}, "option permissions_boundary should match pattern '^arn:aws[a-z-]*:iam::"),
     ({"kms_key_arn": "alias/mine"}, "option kms_key_arn should match pattern '^arn:aws[a-z-]*:kms:[a-z0-9-]+:\\d{12"),
     ({"network": {"availability_zones": ["eu-west-1"]}}, "option network.availability_zones should match pattern '^[a"),
     *(
@@ -150,11 +133,7 @@ def test_times_that_lambda_would_cut(name, most, reason):
         ("mine.json", "{", "config file mine.json is no JSON"),
         ("mine.json", "[]", "mine.json should be sections by name"),
         ("mine.toml", "[staging]", "section staging of mine.toml is not one of dev, prod"),
-        (
-            "mine.toml",
-            "[staging]\nbase = 'local'",
-            "section staging.base of mine.toml should be 'dev', 'prod' or 'lite'",
-        ),
+        ("mine.toml", "[staging]\nbase = 'local'", "section staging.base of mine.toml should be 'dev', 'prod' or 'l"),
         ("mine.toml", "['My Stage']\nbase = 'dev'", "section My Stage of mine.toml should be called by small letters"),
         ("mine.toml", "[prod]\nbase = 'dev'", "section prod of mine.toml has a base"),
         ("mine.toml", "prod = 1", "section prod of mine.toml should be a valid dictionary"),
@@ -252,37 +231,13 @@ CONSTRUCTS = [
     (lambda stack: {"table": make_table(stack, partition="N")}, "the partition key Id of Refused/Table is of type N"),
     (lambda stack: {"table": make_table(stack), "indexes": ["at"]}, "Refused/Table has no index at; it has none:"),
     (lambda stack: {"table": make_table(stack, replica="us-east-1")}, "Refused/Table has replicas in us-east-1,"),
-    (
-        lambda stack: {"table": make_table(stack, inverted="by-time"), **IN_BAND},
-        "the index by-time of Refused/Table has the table's sort key At as its partition key, and all routing items",
-    ),
+    (lambda stack: {"table": make_table(stack, inverted="at"), **IN_BAND}, "the index at of Refused/Table has the"),
     (lambda _: {"settings": {"is_closing": True}}, "Refused/Hot shall close keys (setting is_closing), which needs"),
-    *(
-        (
-            lambda stack, given=given, more=more: {"functions": [make_function(stack, "Ingest", **given())], **more},
-            f"Refused/Ingest {sentence}",
-        )
-        for more in ({"is_joining": True}, IN_BAND)
-        for given, sentence in (
-            (
-                lambda: {"runtime": lambda_.Runtime.PYTHON_3_10},
-                "runs on python3.10, and the library does on python3.11",
-            ),
-            (lambda: {"timeout": cdk.Duration.seconds(1)}, "is stopped after 1 s, and one call of"),
-            (
-                lambda: {"environment": {"LEVEL": "INFO", "HOTPARTITION_TABLE_NAME": "mine"}},
-                "has HOTPARTITION_TABLE_NAME in its environment already, which HotPartition sets:",
-            ),
-        )
-    ),
     # A text would be taken for a list of letters.
     (lambda _: {"table": "readings"}, "Refused/Hot is given 'readings' as table=: give an aws_dynamodb table"),
     (lambda _: {"indexes": "at"}, "Refused/Hot is given 'at' as indexes=: give a list, such as indexes=[...]"),
     (lambda _: {"functions": 3}, "Refused/Hot is given 3 as functions=: give a list"),
-    (
-        lambda stack: {"functions": [make_function(stack, "Ingest")]},
-        "Refused/Ingest runs in no VPC, and in that of",
-    ),
+    (lambda stack: {"functions": [make_function(stack, "Out")]}, "Refused/Out runs in no VPC, and in that of"),
     (lambda _: {"options": constructs.PRODUCTION}, "the alarms of Refused/Hot reach nobody: give option alarms.email"),
     # The zone's name is known to CloudFormation alone.
     (
@@ -297,6 +252,25 @@ def test_arguments_of_a_construct(stack, table, given, sentence):
     """Names, options, settings, tables, and things of another kind."""
     with refused(sentence):
         constructs.HotPartition(stack, "Hot", **({"table": table} | given(stack)))
+
+
+FUNCTIONS = [
+    (lambda: {"runtime": lambda_.Runtime.PYTHON_3_10}, "runs on python3.10, and the library does on python3.11"),
+    (lambda: {"timeout": cdk.Duration.seconds(1)}, "is stopped after 1 s, and one call of"),
+    (
+        lambda: {"environment": {"LEVEL": "INFO", "HOTPARTITION_TABLE_NAME": "mine"}},
+        "has HOTPARTITION_TABLE_NAME in its environment already, which HotPartition sets:",
+    ),
+]
+
+
+@pytest.mark.parametrize("way", [{"is_joining": True}, IN_BAND], ids=["consumer", "in band"])
+@pytest.mark.parametrize(("given", "sentence"), FUNCTIONS)
+def test_a_function_that_cannot_use_the_library(stack, table, way, given, sentence):
+    """With Redis and without."""
+    ingest = make_function(stack, "Ingest", **given())
+    with refused(f"Refused/Ingest {sentence}"):
+        constructs.HotPartition(stack, "Hot", table=table, functions=[ingest], **way)
 
 
 def test_a_function_that_does_not_fit(hot, stack):

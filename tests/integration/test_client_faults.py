@@ -204,19 +204,6 @@ def test_a_connection_that_was_idle_for_long_is_given_up(serve, connect):
     assert server.connections() == [0, 0, 1, 2]
 
 
-@only_curl
-def test_after_many_stale_connections_none_is_tried_again(serve, connect):
-    """Libcurl gives up after five; whoever repeats the request then meets new ones only."""
-    all_open = Barrier(13)
-    meet = steps(lambda peer: (all_open.wait(PATIENCE_SECONDS), peer.echo()), Peer.reset)
-    server = serve(*[meet] * 13, steps())
-    calls = connect(server.port, parallel=13)
-    assert ask_together(calls, range(13)) == [*range(13)]
-    assert_like(ask_together(calls, [20]), [NO_RESPONSE + "(Connection died|Recv failure)"])
-    assert ask_together(calls, [21]) == [21]
-    assert server.accepted == 14
-
-
 REASON = "TableWriteKeyRangeThroughputExceeded"
 REASONS = [{"reason": REASON, "resource": "arn:aws:dynamodb:eu-central-1:1:table/t"}]
 ITEM = {"pk": {"S": "c"}}

@@ -174,30 +174,29 @@ REGISTRY = [
 """Calls, one after the other, and what each returns."""
 
 
-@pytest.fixture(params=["simulated", "redis"])
-def server_of(request):
-    """Names the server: the simulator's is in memory, and the real one is needed by its name only."""
-    return request.param
+@pytest.fixture(params=["simulated", "real"])
+def is_real(request):
+    """Whether a real Redis holds what is kept, or the simulator's."""
+    return request.param == "real"
 
 
-def test_what_a_registry_keeps(server_of, request):
+def test_what_a_registry_keeps(is_real, registry):
     """A route only grows; what is read-hot is told with it; the empty name is a collection like the others."""
-    registry = Registry(FakeClock()) if server_of == "simulated" else request.getfixturevalue("registry")
-    returned = [(name, arguments, getattr(registry, name)(*arguments)) for name, arguments, _ in REGISTRY]
+    kept = registry if is_real else Registry(FakeClock())
+    returned = [(name, arguments, getattr(kept, name)(*arguments)) for name, arguments, _ in REGISTRY]
     assert returned == REGISTRY
 
 
-def test_a_registry_that_is_away_is_one_error(server_of, connect):
+def test_a_registry_that_is_away_is_one_error(connect):
     """Whatever is called; but nothing is sent for an addition of nothing."""
+    simulated = Registry(FakeClock())
+    simulated.is_down = True
     with closed_port() as port:
-        registry = RedisRegistry(connect(port), "t")
-        if server_of == "simulated":
-            registry = Registry(FakeClock())
-            registry.is_down = True
-        registry.add("c", [])
-        for name, arguments, _ in REGISTRY[1:]:
-            with pytest.raises(RegistryUnavailableError):
-                getattr(registry, name)(*arguments)
+        for registry in (simulated, RedisRegistry(connect(port), "t")):
+            registry.add("c", [])
+            for name, arguments, _ in REGISTRY[1:]:
+                with pytest.raises(RegistryUnavailableError):
+                    getattr(registry, name)(*arguments)
 
 
 class TestReports:
@@ -208,12 +207,10 @@ class TestReports:
         return partial(report_sink, connection, table_name, 1)
 
     @pytest.mark.parametrize("first", [Report("c", 0, "e", 1.0, 25_000, 0), Report("c", 0, "e", 1.0, pages=1.0)])
-    def test_reports_are_read_in_order_from_their_stream(self, server_of, request, table_name, first):
+    def test_reports_are_read_in_order_from_their_stream(self, is_real, connection, source, table_name, first):
         """After an id and up to a limit; each conversation in the one stream that its name gives."""
-        sink = source = Reports(FakeClock(), partitions=2)
-        if server_of == "redis":
-            source = request.getfixturevalue("source")
-            sink = report_sink(request.getfixturevalue("connection"), table_name, 2)
+        sink = report_sink(connection, table_name, 2) if is_real else Reports(FakeClock(), partitions=2)
+        source = source if is_real else sink
         sent = [first._replace(slot=slot) for slot in range(100, 105)]
         for each in sent:
             sink.send(each)
@@ -281,12 +278,10 @@ class TestPages:
     """Cached pages, and the leases to read them."""
 
     @pytest.fixture
-    def store_and_wait(self, server_of, request):
+    def store_and_wait(self, is_real, pages):
         """A page store, that of the unit tests as well, and a way to let time pass for it."""
-        if server_of == "simulated":
-            clock = FakeClock()
-            return FakePageStore(lambda: clock.now_ms), clock.sleep
-        return request.getfixturevalue("pages"), time.sleep
+        clock = FakeClock()
+        return (pages, time.sleep) if is_real else (FakePageStore(lambda: clock.now_ms), clock.sleep)
 
     def test_every_copy_expires_when_its_page_says(self, store_and_wait):
         """Its age is the time since the lease, whenever it arrived. Nothing is left of what another replaced."""
