@@ -8,6 +8,7 @@ from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.table import (
     ReadCache,
+    ShardedCounter,
     ShardedIndex,
     ShardedTable,
     TimeBuckets,
@@ -15,7 +16,9 @@ from hotpartition.table import (
     at_random,
     by_attribute,
     by_sort_key,
+    curl,
     fixed,
+    guard,
     in_band,
 )
 
@@ -41,12 +44,23 @@ CLOSING = in_band(closing=True)
         (lambda plain: ShardedTable(plain, shards=BY_HAND), TypeError, r"#SHARD#.*at_random\(\)"),
         (lambda plain: ShardedTable(plain, shards=FIXED, cache=5), TypeError, r"for instance ReadCache\("),
         (lambda plain: ShardedTable(plain, shards=FIXED, cache=ReadCache), TypeError, "cache=.*should be a ReadCache"),
+        (lambda plain: ShardedTable(plain, shards=FIXED, indexes=["by-owner"]), TypeError, "a list of ShardedIndex"),
+        (lambda plain: ShardedTable(plain, shards=FIXED, transport="curl"), TypeError, r"should be curl\(\)"),
+        (lambda plain: ShardedTable(plain, shards=FIXED, transport=curl), TypeError, r"should be curl\(\)"),
+        (lambda plain: ShardedTable(plain, shards=FIXED, budget_ms="1000"), TypeError, "should be milliseconds"),
+        (lambda plain: ShardedTable(plain, shards=FIXED, budget_ms=-1), TypeError, "at least 0"),
+        (lambda plain: ShardedCounter(plain, 4), TypeError, r"fixed\(4\), in_band\(\) or adaptive\(\)"),
+        (lambda plain: ShardedCounter(plain, FIXED, transport="curl"), TypeError, r"should be curl\(\)"),
+        (lambda plain: guard(plain.meta.client, plain), TypeError, "should be a ShardedTable"),
+        (lambda plain: guard(boto3.client("s3"), ShardedTable(plain, shards=FIXED)), TypeError, "dynamodb"),
         # What is no table: a name, a resource, a client; and a table that is sharded already.
         (lambda _: ShardedTable("readings", shards=FIXED), TypeError, r'\.Table\("readings"\)'),
         (lambda _: ShardedTable(boto3.resource("dynamodb"), shards=FIXED), TypeError, r'\.Table\("readings"\)'),
         (lambda _: ShardedTable(boto3.client("dynamodb"), shards=FIXED), TypeError, r"guard\(client, table\)"),
         (lambda plain: ShardedTable(ShardedTable(plain, shards=FIXED), shards=FIXED), TypeError, "is sharded already"),
         (lambda _: fixed(), ValueError, "needs the number"),
+        (lambda _: fixed("4"), ValueError, "'4' shards: should be a whole number from 0 to 1024"),
+        (lambda _: fixed(True), ValueError, "True shards"),
         (lambda _: fixed(-1), ValueError, "from 0 to 1024"),
         (lambda _: fixed(2000), ValueError, "from 0 to 1024"),
         (lambda _: fixed((4, 100)), ValueError, "from 0 to 1024"),
@@ -195,6 +209,9 @@ REFUSED = {
                 ("SET device = :old + :one", {":old": 1, ":one": 1}),
             )
         ),
+    ]),
+    "what is no position": ({"position": lambda _: 1.5}, TypeError, [
+        ("put_item", {"Item": KEY}, r"position\('0001'\) is 1\.5: should be a whole number, or None"),
     ]),
     "placeholders of the library": ({}, InvalidRequestError, [
         (method, {**request, parameter: f"{before}{name}", "ExpressionAttributeNames": {name: "colour"}}, name)

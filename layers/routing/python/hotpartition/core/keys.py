@@ -57,12 +57,13 @@ class KeyForm:
         """Return a collection's name, or refuse it.
 
         Raises:
-            InvalidCollectionError: it is empty, too long or no valid Unicode; or it ends as a shard key does: then it
-                would *be* a shard of another collection.
+            InvalidCollectionError: it is no text, empty, too long or no valid Unicode; or it ends as a shard key does:
+                then it would *be* a shard of another collection.
         """
         most = MAX_PARTITION_KEY_BYTES - self.longest_suffix_bytes
-        is_shard_key = self.separator in collection and self.parse(collection)[1] is not None
-        if is_shard_key or not 0 < _size_bytes(collection) <= most:
+        is_text = isinstance(collection, str)
+        is_shard_key = is_text and self.separator in collection and self.parse(collection)[1] is not None
+        if not is_text or is_shard_key or not 0 < _size_bytes(collection) <= most:
             rule = f"1 to {most} bytes of UTF-8 that do not end like a shard key, with {self.separator!r} and a number"
             raise InvalidCollectionError.of(self.label, f"should be {rule}")
         return collection

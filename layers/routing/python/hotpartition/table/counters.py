@@ -22,8 +22,8 @@ from hotpartition.dynamodb.python_values import PythonValuesCall, dump
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.counters import Adder, Summer
-from hotpartition.table.requests import Transport
-from hotpartition.table.routes import Shards, TableRoutes
+from hotpartition.table.requests import Transport, check_sending
+from hotpartition.table.routes import Shards, TableRoutes, check_shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharded_table import DEFAULT_BUDGET_MS, REAL_CLOCK, ShardedTable
 
@@ -93,8 +93,9 @@ class ShardedCounter:
         if isinstance(table, ShardedTable):
             table, its_shards, its_transport = table.unwrap()
             shards, transport = shards or its_shards, transport or its_transport
-        if shards is None:
-            raise TypeError("ShardedCounter(table, shards): shards should be fixed(n), in_band() or adaptive()")
+        check_shards(shards)
+        check_sending(transport, budget_ms)
+        assert shards is not None  # noqa: S101  as checked
         self._table = table
         self._shards = shards
         self._once = once

@@ -146,8 +146,8 @@ def fixed(
     if not shards:
         raise ValueError("fixed() needs the number of shards, for instance fixed(16)")
     for count in (*shards, readable):
-        if not isinstance(count, int) or not 0 <= count <= MAX_SHARD_COUNT:
-            raise ValueError(f"{count} shards: should be from 0 to {MAX_SHARD_COUNT}")
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= MAX_SHARD_COUNT:
+            raise ValueError(f"{count!r} shards: should be a whole number from 0 to {MAX_SHARD_COUNT}")
     check_choices(choices)
     if list(shards) != sorted(shards):
         raise ValueError(f"{shards}: numbers of shards are only raised. Name all that were used, the oldest first")

@@ -20,13 +20,16 @@ def guard(subject: Any, *tables: ShardedTable) -> Any:
         tables: the sharded tables. One client of several takes transactions over them all.
 
     Raises:
-        TypeError: it is neither; or a resource's own client, whose values are Python's.
+        TypeError: it is neither; or a resource's own client, whose values are Python's; or a table is not sharded.
 
     Example:
         >>> client = guard(boto3.client("dynamodb"), ShardedTable(table, shards=fixed(16)))
         >>> put = {"TableName": "readings", "Item": {"PK": {"S": "plant-1"}, "SK": {"S": "0001"}}}
         >>> client.transact_write_items(TransactItems=[{"Put": put}])
     """
+    for table in tables:
+        if not isinstance(table, ShardedTable):
+            raise TypeError(f"guard(…, {table!r}): should be a ShardedTable")
     guarded: list[Any] = [table.meta.client for table in tables]
     opens = {name: each.tables[name] for each in guarded for name in each.tables}
     if hasattr(subject, "Table"):
@@ -39,7 +42,8 @@ def guard(subject: Any, *tables: ShardedTable) -> Any:
             batch_write_item=client.batch_write_item,
             Table=lambda name: by_name.get(name) or subject.Table(name),
         )
-    is_client = hasattr(getattr(subject, "meta", None), "method_to_api_mapping")
+    service = getattr(getattr(subject, "meta", None), "service_model", None)
+    is_client = getattr(service, "service_name", None) == "dynamodb"
     if not is_client or not tables or any(each.is_of(subject) for each in guarded):
         raise TypeError(
             f'guard({subject!r}): should be boto3.resource("dynamodb") or boto3.client("dynamodb"), and sharded '

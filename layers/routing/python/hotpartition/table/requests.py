@@ -278,3 +278,15 @@ def curl() -> Transport:
     from hotpartition.runtime.environment import find_certificates  # noqa: PLC0415 - only libcurl takes them
 
     return lambda table, clock, budget_ms: CurlTable(table, clock, budget_ms, find_certificates({}))
+
+
+def check_sending(transport: Any, budget_ms: Any) -> None:
+    """Refuse arguments about how requests are sent.
+
+    Raises:
+        TypeError: saying what to write.
+    """
+    if transport is curl or not (transport is None or callable(transport)):
+        raise TypeError(f"transport={transport!r}: should be curl()")
+    if not isinstance(budget_ms, int | float) or not budget_ms >= 0:
+        raise TypeError(f"budget_ms={budget_ms!r}: should be milliseconds, at least 0")

@@ -108,6 +108,17 @@ class LoggedTelemetry:
         """Implement `Telemetry.flush`."""
 
 
+def check_shards(shards: Any) -> None:
+    """Refuse what does not say how many shards a key has.
+
+    Raises:
+        TypeError: saying what to write.
+    """
+    if not hasattr(shards, "build_routes"):
+        number = shards if isinstance(shards, int) else "n"
+        raise TypeError(f"shards={shards!r}: should be fixed({number}), in_band() or adaptive()")
+
+
 def check_choices(choices: int) -> None:
     """Refuse a number of shards that may take one item.
 

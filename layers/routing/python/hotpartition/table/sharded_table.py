@@ -29,8 +29,8 @@ from hotpartition.table.page_calls import PageCalls, read_pages
 from hotpartition.table.parts import Parts
 from hotpartition.table.plain_table import PlainTable
 from hotpartition.table.read_cache import ReadCache
-from hotpartition.table.requests import Boto3Table, Transport
-from hotpartition.table.routes import Shards
+from hotpartition.table.requests import Boto3Table, Transport, check_sending
+from hotpartition.table.routes import Shards, check_shards
 from hotpartition.table.schema import Schema
 from hotpartition.table.sharding import AtRandom, Hashing, Position, Sharding, by_sort_key
 
@@ -181,7 +181,8 @@ class ShardedTable(Described):
         Raises:
             TypeError: an argument is something else; the message says what to write.
         """
-        _check_arguments(table, shards, hashed, position, cache)
+        _check_arguments(table, shards, hashed, position, indexes, cache)
+        check_sending(transport, budget_ms)
         self._table = table
         self._shards = shards
         self._hashing = hashed or by_sort_key()
@@ -517,7 +518,7 @@ class ShardedTable(Described):
         return ThreadPoolExecutor(threads, thread_name_prefix="hotpartition-table")
 
 
-def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, cache: Any) -> None:
+def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, indexes: Any, cache: Any) -> None:
     """Refuse arguments of `ShardedTable` that are something else, and say what to write.
 
     Raises:
@@ -530,9 +531,7 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, cache:
             f'ShardedTable({table!r}, …): should be a boto3 Table. Write boto3.resource("dynamodb").Table("readings"); '
             "guard(client, table) leads a client through it"
         )
-    if not hasattr(shards, "build_routes"):
-        number = shards if isinstance(shards, int) else "n"
-        raise TypeError(f"shards={shards!r}: should be fixed({number}), in_band() or adaptive()")
+    check_shards(shards)
     if getattr(shards, "closing", False) and position is None:
         raise TypeError(
             "closing=True: keys are closed by the items' times. Write position=..., a function that returns the time of"
@@ -547,6 +546,8 @@ def _check_arguments(table: Any, shards: Any, hashed: Any, position: Any, cache:
             f"suffix={suffix!r}: by which text the shards were chosen is not known. Write hashed=at_random(), which "
             "looks on all of them"
         )
+    if not all(isinstance(index, ShardedIndex | TimeBuckets) for index in indexes):
+        raise TypeError(f"indexes={indexes!r}: should be a list of ShardedIndex and TimeBuckets")
     if cache is not None and (isinstance(cache, type) or not hasattr(cache, "view")):
         raise TypeError(f"cache={cache!r}: should be a ReadCache, for instance ReadCache(seconds=1)")
     if position is not None and not callable(position):

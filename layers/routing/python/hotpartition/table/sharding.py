@@ -289,8 +289,15 @@ class Sharding:
         return ItemKey(target.collection, sort_key, target.position, hashed)
 
     def position_of(self, sort_value: Any) -> int | None:
-        """Return the position of a sort key or bound; 0 where the table gives none, None where it is unknown."""
-        return 0 if self.position is None else self.position(sort_value)
+        """Return the position of a sort key or bound; 0 where the table gives none, None where it is unknown.
+
+        Raises:
+            TypeError: it is no whole number.
+        """
+        position = 0 if self.position is None else self.position(sort_value)
+        if position is not None and not isinstance(position, int):
+            raise TypeError(f"position({sort_value!r}) is {position!r}: should be a whole number, or None")
+        return position
 
     def _target(self, attributes: Mapping[str, Any], hashed: str | None) -> Target:
         for index in self.indexes:
