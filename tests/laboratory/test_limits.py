@@ -1,10 +1,8 @@
 """DynamoDB's limits, with numbers worked out by hand or taken from AWS's pages; and what holds for any traffic."""
 
-import ast
 import doctest
 import itertools
 import random
-import sys
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -225,17 +223,6 @@ def test_the_percentiles_are_those_of_the_profile(profile):
     draws = sorted(latency.draw() for _ in range(50_000))
     assert draws[25_000] == pytest.approx(profile[50] / 1000, rel=0.02)
     assert Latency({0: 1, 100: 100}, random.Random(1)).at(0.5) == pytest.approx(0.010)
-
-
-def test_it_imports_the_standard_library_and_itself_alone():
-    """Nothing else of the project, and no package that has to be installed."""
-    modules = list(FOLDER.glob("*.py"))
-    assert len(modules) > 5
-    for path in modules:
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            for name in [node.module] if isinstance(node, ast.ImportFrom) else names:
-                assert name.startswith("tools.limits") or name.partition(".")[0] in sys.stdlib_module_names, path
 
 
 def test_the_examples_of_its_documents_run():

@@ -7,19 +7,15 @@ import pytest
 from hotpartition.core.counter_items import Addition
 from hotpartition.core.errors import RegistryUnavailableError, StoreUnavailableError, ThrottledError
 from hotpartition.core.merge import KeyQuery
-from hotpartition.core.route import Generation, Route
-from hotpartition.core.route_history import Cause
+from hotpartition.core.route import Generation
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
-from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import describe_table
 from support.builders import message_id
 from tools.limits import Partitions, Table, TableConfig
-from tools.limits.request_tokens import RequestTokens
 from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
 from tools.world.meter import Meter
 from tools.world.network import Network, StoreFaults
@@ -126,8 +122,6 @@ class Rig:
         calls, table = ThreadedCalls(self.network.client("test").call), describe_table("t")
         counters = describe_counters("t", "c", journal=table.journal, keys=table.keys)
         self.messages = DynamoDBItemStore(calls, table, Message.from_item)
-        self.journal = DynamoDBJournal(calls, table.journal)
-        self.routing_items = DynamoDBRoutingItems(calls, table.journal)
         self.counters = DynamoDBCounterStore(calls, counters)
         self.cells = DynamoDBItemStore(calls, counters, decode_cell)
 
@@ -155,20 +149,6 @@ def rig(engine):
 
 
 class TestDynamoDB:
-    def test_routes_grow_and_are_listed(self, rig):
-        """An update adds to what is there, and the sparse index lists it a moment later; a run's raises are noted."""
-
-        def work():
-            rig.journal.add("c", [FIRST], cause=Cause("test"), now_ms=START)
-            entry = rig.journal.add("c", [SECOND], cause=Cause("test"), now_ms=START + 7)
-            rig.engine.sleep(5.0)
-            items, _ = rig.routing_items.page(None, 9)
-            return entry.route, [(item.collection, item.route) for item in items]
-
-        both = Route(frozenset({FIRST, SECOND}))
-        assert run(rig.engine, work) == (both, [("c", both)])
-        assert [(raised.conversation_id, raised.shard_count) for raised in rig.meter.raises] == [("c", 2), ("c", 4)]
-
     def test_eventual_reads_lag_and_strong_ones_do_not(self, rig):
         """Right after a write only a strongly consistent read is sure to see it, a moment later both do."""
         rig.network.faults = StoreFaults(long_lag=1.0, long_lag_seconds=0.3)
@@ -229,33 +209,6 @@ class TestDynamoDB:
             return before, rig.counted()
 
         assert run(rig.engine, work) == ({}, {"c#07": 1})
-
-    def test_a_token_lets_one_transaction_happen(self, rig):
-        """Its repetition changes nothing and takes no units; another one under it is refused."""
-        addition = Addition("t", "c#07", 40)
-
-        def work():
-            took = [rig.counters.add_once("counter", addition) for _ in range(2)]
-            took.append(rig.counters.add_once("counter", addition._replace(amount=41)))
-            took.append(rig.counters.add_once("other", addition))
-            return took, rig.network.counts["test"].wcu, rig.counted()
-
-        assert run(rig.engine, work) == ([True, True, False, False], 2.0, {"c#07": 40})
-
-    @pytest.mark.parametrize(("binds_cancelled", "elsewhere"), [(False, True), (True, False)])
-    def test_a_refused_transaction_may_bind_its_token(self, rig, binds_cancelled, elsewhere):
-        """By the reading that is asked for."""
-        rig.network.tokens = RequestTokens(lambda: rig.engine.now, binds_cancelled=binds_cancelled)
-        rig.limit(1.0)
-
-        def work():
-            rig.network.limits.write("counter", 1.0, rig.engine.now)
-            with pytest.raises(ThrottledError) as refused:
-                rig.counters.add_once("counter", Addition("t", "c#07", 1))
-            rig.network.limits = None
-            return refused.value.reasons, rig.counters.add_once("other", Addition("t", "c#07", 1))
-
-        assert run(rig.engine, work) == (("ThrottlingError",), elsewhere)
 
     def test_transactions_on_one_item_exclude_each_other(self, rig):
         """For some milliseconds; plain additions do not."""
