@@ -268,39 +268,6 @@ def test_what_has_expired_is_gone(clock_error, reads, fault):
     assert found == ({fault: 1} if fault else {})
 
 
-@st.composite
-def served_late(draw):
-    """A page as a cache serves it: the newest messages as they were at an instant, which is returned as well."""
-    numbers = draw(st.lists(st.integers(0, 99), unique=True, min_size=1, max_size=12))
-    moments = st.floats(1.0, 20.0)
-    instant, limit = draw(moments), draw(st.integers(1, 12))
-    records, state = [], {}
-    for number in numbers:
-        written = draw(moments)
-        done = written + draw(st.floats(0.0, 9.0))
-        steps = {
-            "written": (wrote(number, at=written), written, f"d{number}"),
-            "edited": (edited("edited", written, done, number), done, "edited"),
-            "deleted": (deleted(written, done, number), done, None),
-        }
-        for step in ("written", *draw(st.sampled_from([(), ("edited",), ("deleted",)]))):
-            record, moment, content = steps[step]
-            records.append(record)
-            if moment <= instant:
-                state[number] = content
-    held = sorted((number for number, content in state.items() if content), reverse=True)
-    shown = [seen(number, state[number]) for number in held[:limit]]
-    ended = {"ended_at": 99.0, "complete": len(held) <= limit}
-    return records, read(*shown, at=instant, order="newest", bound_seconds=5.0, **EVENTUAL, **ended), instant
-
-
-@given(served_late(), st.floats(0.0, 5.0))
-def test_a_page_within_its_bound_is_right(served, age):
-    """Whatever was written, edited or deleted since; here no strong read looks for the messages."""
-    records, page, instant = served
-    assert faults(history(*records, replace(page, started_at=instant + age))).keys() == {"unverified"}
-
-
 def page(*numbers, cursor, next_cursor, order="oldest"):
     shown = {"conversation_id": "c", "consistency": "strong", "messages": tuple(map(seen, numbers)), "order": order}
     return Page(

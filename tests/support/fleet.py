@@ -11,7 +11,7 @@ from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import LoadSampler
 from hotpartition.core.window import ReportWindow
-from support.builders import THRESHOLDS
+from support.builders import THRESHOLDS, World
 
 START_MS = 1_700_000_000_000
 TICK_MS = 100
@@ -66,6 +66,13 @@ class Fleet:
                     )
                     arrivals.append(Arrival(now_ms + self.delay_ms, report))
         return arrivals
+
+
+def send_load(world: World, collection: str, wcu: float, *, seed: int = 1, is_throttled: bool = False) -> None:
+    """Let a fleet write a key for the world's first six seconds."""
+    fleet = Fleet(seed=seed, is_throttled=lambda _: is_throttled)
+    for arrival in fleet.offer(lambda _: wcu, 6_000, collection):
+        world.reports.send(arrival.report)
 
 
 @dataclass

@@ -7,7 +7,9 @@ import pytest
 from moto import mock_aws
 
 from hotpartition_cli.callers import read_response
+from support.builders import World
 from support.events import load_handler
+from support.fleet import START_MS
 from support.tables import define_table
 
 
@@ -28,8 +30,17 @@ def client(aws_environment, monkeypatch):
 
 
 @pytest.fixture
+def world():
+    """One six seconds after the beginning of everything, in which a consumer runs."""
+    world = World()
+    world.clock.now_ms = START_MS + 6_000
+    world.reports.announce(world.clock.now_ms)
+    return world
+
+
+@pytest.fixture
 def connect(world):
-    """Connects to the operations function of the module's world: through JSON, as on the wire."""
+    """Connects to the operations function of the world: through JSON, as on the wire."""
 
     def call(command):
         event, operations = json.loads(json.dumps(command)), world.operations(is_closing=True)

@@ -13,9 +13,8 @@ from hotpartition.core.times import format_time
 from hotpartition_cli.errors import Status
 from hotpartition_cli.heat import MOST_KEYS, PAGE, WINDOW_SECONDS, Heat, Server, describe_route, say_state
 from hotpartition_cli.main import run
-from support.builders import World
 from support.fakes import KEY_RANGE_THROTTLE
-from support.fleet import START_MS, Fleet
+from support.fleet import START_MS, send_load
 
 LOOK = {"active": 1, "is_complete": True, "streams": 1, "streams_unavailable": 0, "gap": None, "seconds": 5.0}
 FIVE = ("a", 900, 0.0, 0), ("b", 900, 0.0, 0), ("c", 900, 0.0, 0), ("d", 900, 0.0, 0), ("e", 900, 0.0, 0)
@@ -83,17 +82,8 @@ def test_a_route_is_described_step_by_step():
 
 
 @pytest.fixture
-def world():
-    world = World()
-    world.clock.now_ms = START_MS + 6_000
-    world.reports.announce(world.clock.now_ms)
-    for arrival in Fleet().offer(lambda _: 2_000, 6_000, "<b>rush"):
-        world.reports.send(arrival.report)
-    return world
-
-
-@pytest.fixture
 def heat(connect, world):
+    send_load(world, "<b>rush", 2_000)
     return Heat.of(connect(None), now=lambda: datetime.fromtimestamp(world.clock.now_ms / 1000, UTC))
 
 

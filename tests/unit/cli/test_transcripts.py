@@ -26,7 +26,7 @@ from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_cli.main import connect as connect_really
 from hotpartition_cli.main import hotpartition, run
 from support.builders import World, route_of
-from support.fleet import START_MS, Fleet
+from support.fleet import START_MS, send_load
 from support.golden import assert_golden
 from support.tables import BESIDE
 
@@ -45,12 +45,6 @@ OPTIONS = {
 
 def set_away(world, *, is_away=True):
     world.registry.is_down = world.reports.is_down = is_away
-
-
-def write(world, rate, key, *, is_throttled=False, seed=1):
-    fleet = Fleet(seed=seed, is_throttled=lambda _: is_throttled)
-    for arrival in fleet.offer(lambda _: rate, 6_000, key):
-        world.reports.send(arrival.report)
 
 
 def raise_many(world):
@@ -108,8 +102,8 @@ def break_in(place):
 
 STEPS = {
     "a consumer starts": lambda world: world.reports.announce(world.clock.now_ms),
-    "a rush, throttled": lambda world: write(world, 2_000, "rush", is_throttled=True),
-    "a rush on [red]x[/red]": lambda world: write(world, 500, "[red]x[/red]", seed=2),
+    "a rush, throttled": lambda world: send_load(world, "rush", 2_000, is_throttled=True),
+    "a rush on [red]x[/red]": lambda world: send_load(world, "[red]x[/red]", 500, seed=2),
     "old was raised": lambda world: world.raise_to(4, START_MS - 60_000, conversation_id="old"),
     "old was raised anew": lambda world: world.raise_to(8, world.clock.now_ms, conversation_id="old"),
     "thirty raises that Redis does not know": raise_many,
