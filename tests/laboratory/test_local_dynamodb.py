@@ -24,6 +24,7 @@ ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
 INDEX_ARN = f"{ARN}/index/idx"
 TABLE = define_table("pk", "sk", indexes={"idx": ("g", "u")})
 WRITE_LIMIT, READ_LIMIT = 10.0, 20.0
+CREDENTIALS = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}
 
 
 class Local:
@@ -32,7 +33,16 @@ class Local:
     def __init__(self):
         self.now = 0.0
         self.meter = Meter(Timeline(), lambda: self.now, lambda: 1_000)
-        self.client = None
+        moto = Moto(PartitionModel(WRITE_LIMIT, READ_LIMIT))
+        moto.call("CreateTable", creation_request("t", TABLE))
+        self.runner = web.AppRunner(LocalDynamoDB(moto, self.meter, FaultPolicy(Random(1))).app())
+
+    async def serve(self):
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        place = {"endpoint_url": f"http://127.0.0.1:{self.runner.addresses[0][1]}", "region_name": "eu-central-1"}
+        once = Config(retries={"total_max_attempts": 1, "mode": "standard"})
+        self.client = boto3.client("dynamodb", **place, **CREDENTIALS, config=once)
 
     def ask(self, operation, **request):
         of_table = {} if operation.startswith(("batch", "transact")) else {"TableName": "t"}
@@ -50,37 +60,16 @@ class Local:
             self.ask("put_item", Item=item)
             self.now += 1_000.0
 
-    def row(self, key):
-        (row,) = [row for row in self.meter.timeline.rows_since(0) if row.key == key]
-        return row
-
 
 @pytest.fixture
 def local(loop, monkeypatch):
     monkeypatch.setattr(dynamodb_models, "Table", PartitionedTable)
     made = Local()
-    moto = Moto(PartitionModel(WRITE_LIMIT, READ_LIMIT))
-    moto.call("CreateTable", creation_request("t", TABLE))
-
-    async def start():
-        runner = web.AppRunner(LocalDynamoDB(moto, made.meter, FaultPolicy(Random(1))).app())
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        return runner
-
-    runner = loop.run(start())
-    made.client = boto3.client(
-        "dynamodb",
-        endpoint_url=f"http://127.0.0.1:{runner.addresses[0][1]}",
-        region_name="eu-central-1",
-        aws_access_key_id="a",
-        aws_secret_access_key="b",
-        config=Config(retries={"total_max_attempts": 1, "mode": "standard"}),
-    )
+    loop.run(made.serve())
     yield made
     made.client.delete_table(TableName="t")
     made.client.close()
-    loop.run(runner.cleanup())
+    loop.run(made.runner.cleanup())
 
 
 def item(pk, sk, size, **more):
@@ -228,24 +217,20 @@ def test_prices(local, stored, operation, request_, units, of_index):
     assert consumed["Table"] == {"CapacityUnits": units - (of_index or 0)}
 
 
-def test_a_failed_condition_costs_and_returns_the_blocking_item_only_when_asked(local):
-    """A refused put is charged for the larger item, although nothing was written."""
-    local.store(item("a", "0", 4000))
-    request = {"Item": item("a", "0", 100), "ConditionExpression": "attribute_not_exists(pk)"}
-    refused = local.refused("put_item", **request)
-    assert refused["Error"]["Code"] == "ConditionalCheckFailedException"
-    assert "Item" not in refused
-    blocked = local.refused("put_item", **request, ReturnValuesOnConditionCheckFailure="ALL_OLD")
-    assert blocked["Item"] == item("a", "0", 4000)
-    assert (local.row("a").writes, local.row("a").write_wcu) == (3, 12)
-
-
-def test_a_request_that_is_invalid_costs_nothing(local):
-    """The units taken on admission are given back."""
-    unused = {"ConditionExpression": "attribute_not_exists(pk)", "ExpressionAttributeNames": {"#unused": "x"}}
+def test_a_failed_condition_costs_and_an_invalid_request_does_not(local):
+    """A refused put is charged for the larger item, which is returned when asked; units of an invalid one go back."""
+    condition = {"ConditionExpression": "attribute_not_exists(pk)"}
+    unused = {**condition, "ExpressionAttributeNames": {"#unused": "x"}}
     bad = local.refused("put_item", Item=item("a", "0", 9_000), **unused)
     assert bad["Error"]["Code"] == "ValidationException"
-    local.ask("put_item", Item=item("a", "0", 9_000))
+    local.store(item("a", "0", 9_000))
+    refused = local.refused("put_item", Item=item("a", "0", 100), **condition)
+    assert (refused["Error"]["Code"], "Item" in refused) == ("ConditionalCheckFailedException", False)
+    local.now += 1_000.0
+    asked = {**condition, "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+    assert local.refused("put_item", Item=item("a", "0", 100), **asked)["Item"] == item("a", "0", 9_000)
+    (row,) = local.meter.timeline.rows_since(0)
+    assert (row.writes, row.write_wcu) == (3, 27)
 
 
 def test_a_transaction_costs_twice_and_with_a_token_is_written_once(spent):
@@ -282,18 +267,15 @@ def test_keys_share_a_given_number_of_partitions():
 def test_the_timeline_counts_by_slot_and_key_and_drops_its_oldest_slots():
     """Rows are aligned to 250 ms and filtered by their start; their number is bounded."""
     timeline = Timeline(max_rows=10)
-    for kind, key, units, at_ms, is_refused in (
-        (Kind.WRITE, "hot", 2, 1_000, False),
-        (Kind.WRITE, "hot", 1, 1_249, False),
-        (Kind.WRITE, "hot", 3, 1_250, True),
-        (Kind.READ, "cold", 0.5, 1_300, False),
-    ):
-        timeline.note(Demand(RESOURCE, kind, key, units), at_ms, is_refused=is_refused)
-    assert timeline.rows_since(1_250) == [
+    for units, at_ms, is_refused in ((2, 1_000, False), (1, 1_249, False), (3, 1_250, True)):
+        timeline.note(Demand(RESOURCE, Kind.WRITE, "hot", units), at_ms, is_refused=is_refused)
+    timeline.note(Demand(RESOURCE, Kind.READ, "cold", 0.5), 1_300)
+    second = [
         TimelineRow(1_250, "hot", table="t", throttled_writes=1, throttled_wcu=3),
         TimelineRow(1_250, "cold", table="t", reads=1, read_rcu=0.5),
     ]
-    assert timeline.rows_since(0)[0] == TimelineRow(1_000, "hot", table="t", writes=2, write_wcu=3)
+    assert timeline.rows_since(1_250) == second
+    assert timeline.rows_since(0) == [TimelineRow(1_000, "hot", table="t", writes=2, write_wcu=3), *second]
     for number in range(100):
         timeline.note(Demand(RESOURCE, Kind.WRITE, "hot", 1), number * 250)
     assert [row.at_ms // 250 for row in timeline.rows_since(0)] == list(range(90, 100))
@@ -349,29 +331,27 @@ def test_a_rule_that_would_do_nothing_is_refused(value, message):
         parse_rules(value)
 
 
+@pytest.mark.parametrize("target", ["Table", "Index"])
 @pytest.mark.parametrize(
-    ("asked", "status", "code", "member"),
+    ("limit", "code", "member"),
     [
-        (rule("error"), 500, "InternalServerError", None),
-        (rule("deny"), 400, "AccessDeniedException", None),
-        *(
-            (rule("throttle", reason=f"{target}Write{limit}"), 400, code, member)
-            for target in ("Table", "Index")
-            for limit, code, member in (
-                ("ProvisionedThroughputExceeded", "ProvisionedThroughputExceededException", "ThrottlingReasons"),
-                ("AccountLimitExceeded", "RequestLimitExceeded", "ThrottlingReasons"),
-                ("KeyRangeThroughputExceeded", "ThrottlingException", "throttlingReasons"),
-                ("MaxOnDemandThroughputExceeded", "ThrottlingException", "throttlingReasons"),
-            )
-        ),
+        ("ProvisionedThroughputExceeded", "ProvisionedThroughputExceededException", "ThrottlingReasons"),
+        ("AccountLimitExceeded", "RequestLimitExceeded", "ThrottlingReasons"),
+        ("KeyRangeThroughputExceeded", "ThrottlingException", "throttlingReasons"),
+        ("MaxOnDemandThroughputExceeded", "ThrottlingException", "throttlingReasons"),
     ],
 )
-def test_a_refusal_is_what_aws_sends(asked, status, code, member):
-    """The reason in the member that its exception spells; a denial names the right that is missing, and on what."""
-    (parsed,) = parse_rules([asked])
-    error = build_refusal(parsed, ARN)
-    assert (error.status, error.code) == (status, code)
-    if member:
-        assert error.body[member] == [{"reason": asked["reason"], "resource": ARN}]
-    if asked["fault"] == "deny":
-        assert f"dynamodb:PutItem on resource: {ARN}" in error.body["Message"]
+def test_a_throttle_is_what_aws_sends(target, limit, code, member):
+    """The reason in the member that its exception spells."""
+    reason = f"{target}Write{limit}"
+    error = build_refusal(*parse_rules([rule("throttle", reason=reason)]), ARN)
+    assert (error.status, error.code) == (400, code)
+    assert error.body[member] == [{"reason": reason, "resource": ARN}]
+
+
+def test_other_refusals_are_what_aws_sends():
+    """A denial names the right that is missing, and on what."""
+    failed, denied = (build_refusal(*parse_rules([rule(fault)]), ARN) for fault in ("error", "deny"))
+    assert (failed.status, failed.code) == (500, "InternalServerError")
+    assert (denied.status, denied.code) == (400, "AccessDeniedException")
+    assert f"dynamodb:PutItem on resource: {ARN}" in denied.body["Message"]
