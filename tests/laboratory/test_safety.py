@@ -15,7 +15,7 @@ from hotpartition.engine.read_cache import ReadCache
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table import item_calls
 from hotpartition.table.schema import CHANGES
-from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS
+from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS, TrustingRoutes
 from tools.history import Finding
 from tools.scenarios import counter_faults, message_faults, read_rush, table_faults
 from tools.scenarios.counter_faults import run_tokens
@@ -159,13 +159,6 @@ class UnverifiedRoutes(RegistryRoutes):
         return shown.route if hint is None else hint
 
 
-class InventedRoutes(RegistryRoutes):
-    """Takes Redis's word for a route when it writes: items go where no reader looks."""
-
-    def for_write(self, collection):
-        return self.for_read(collection).route
-
-
 class PlacesInTokens(Adder):
     """Makes DynamoDB's token of the place, too: a repetition elsewhere is another transaction."""
 
@@ -209,7 +202,7 @@ class OldPages(ReadCache):
 TABLES = partial(run_table, parts=TableParts(routes=UnverifiedRoutes), seconds=8.0)
 WRITTEN_ASTRAY = partial(
     run_table,
-    parts=TableParts(routes=InventedRoutes),
+    parts=TableParts(routes=TrustingRoutes),
     seconds=6.0,
     plan=build_fault_plan(redis_scribbles=4.0),
 )

@@ -35,11 +35,11 @@ What keeps the number of states small, and why nothing is lost by it:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, lru_cache
 from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from hotpartition.core.items import ItemKey
 from hotpartition.core.keys import KeyForm
@@ -55,14 +55,6 @@ from support.fakes import lies_within
 CONVERSATION = "c"
 
 
-class Candidates(Protocol):
-    """What `next_candidates` does."""
-
-    def __call__(
-        self, route: Route, key: ItemKey, form: KeyForm, *, asked: Collection[str], is_found: bool
-    ) -> tuple[str, ...]: ...
-
-
 @dataclass(frozen=True)
 class Variant:
     """The protocol as it is, or with something broken on purpose. What decides can be replaced."""
@@ -73,7 +65,7 @@ class Variant:
     merge_type: type[PageMerge] = PageMerge
     route_type: type[Route] = Route
     placements: Callable[[Route, ItemKey, KeyForm], tuple[Placement, ...]] = choose_placements
-    candidates: Candidates = next_candidates
+    candidates: Callable[..., tuple[str, ...]] = next_candidates
 
 
 @dataclass(frozen=True)
@@ -204,9 +196,6 @@ class ProtocolModel:
         self._readers: list[Reader] = []
         self._numbers: dict[tuple[type, Reader], int] = {}
         self._reads: list[tuple[tuple[KeyQuery, int], ...]] = []
-        self._begun: dict[tuple[int, int], tuple[tuple[Step, int], ...]] = {}
-        self._replies: dict[tuple[int, int, int], tuple[tuple[Step, int], ...]] = {}
-        self._journal_read: dict[tuple[int, int], int] = {}
         self.number_of(Idle())
 
     # What explore() needs.
@@ -286,18 +275,18 @@ class ProtocolModel:
 
     def _reader_steps(self, state: State, reader: Reader) -> Iterator[tuple[Step, State]]:
         if not isinstance(reader, Reading):
-            for step, number in self._beginnings(state):
+            for step, number in self._beginnings(state.reader, state.stored):
                 yield step, _with_reader(state, number)
             return
         if reader.wants_journal:
-            yield Step("read-journal"), _with_reader(state, self._read_journal(state))
+            yield Step("read-journal"), _with_reader(state, self._read_journal(state.reader, state.journal))
         for index in range(len(reader.pending)):
             yield from self._run_query(state, index)
 
     def _settled_read(self, state: State, reader: Reading) -> list[tuple[Step, State]]:
         """Return what a read finds that nothing which may still happen could change, if one is pending."""
         if reader.wants_journal and state.journal == self._all_raises:
-            return [(Step("read-journal"), _with_reader(state, self._read_journal(state)))]
+            return [(Step("read-journal"), _with_reader(state, self._read_journal(state.reader, state.journal)))]
         to_come = state.under_way | (self._all_places if state.unstarted_writers else 0)
         for index, (_, mask) in enumerate(self._reads[state.reader]):
             if not mask & to_come & ~state.stored:
@@ -308,17 +297,14 @@ class ProtocolModel:
     def _all_places(self) -> int:
         return (1 << len(self.places)) - 1
 
-    def _beginnings(self, state: State) -> tuple[tuple[Step, int], ...]:
-        key = (state.reader, state.stored)
-        if key not in self._begun:
-            reader = self._readers[state.reader]
-            acknowledged = frozenset(p.message_id for i, p in enumerate(self.places) if state.stored >> i & 1)
-            self._begun[key] = tuple(
-                (Step("begin", goal, hint), self.number_of(self.begin(goal, position, acknowledged, hint)))
-                for goal, position in self._goals(reader)
-                for hint in _subsets(self._anything)
-            )
-        return self._begun[key]
+    @cache  # noqa: B019 - a model lives as long as its test
+    def _beginnings(self, reader: int, stored: int) -> tuple[tuple[Step, int], ...]:
+        acknowledged = frozenset(p.message_id for i, p in enumerate(self.places) if stored >> i & 1)
+        return tuple(
+            (Step("begin", goal, hint), self.number_of(self.begin(goal, position, acknowledged, hint)))
+            for goal, position in self._goals(self._readers[reader])
+            for hint in _subsets(self._anything)
+        )
 
     def _goals(self, reader: Reader) -> Iterator[tuple[Goal, str | None]]:
         if isinstance(reader, Between):
@@ -368,17 +354,20 @@ class ProtocolModel:
         return merge
 
     def _run_query(self, state: State, index: int) -> list[tuple[Step, State]]:
-        query, mask = self._reads[state.reader][index]
-        key = (state.reader, index, state.stored & mask)
-        if key not in self._replies:
-            reading = self._readers[state.reader]
-            assert isinstance(reading, Reading)
-            pending = tuple(q for q in reading.pending if q != query)
-            self._replies[key] = tuple(
-                (Step("query", response), self.number_of(self._take(reading, pending, response)))
-                for response in self._responses(query, state.stored & mask)
-            )
-        return [(step, _with_reader(state, number)) for step, number in self._replies[key]]
+        _, mask = self._reads[state.reader][index]
+        replies = self._replies(state.reader, index, state.stored & mask)
+        return [(step, _with_reader(state, number)) for step, number in replies]
+
+    @cache  # noqa: B019 - a model lives as long as its test
+    def _replies(self, reader: int, index: int, stored: int) -> tuple[tuple[Step, int], ...]:
+        query, _ = self._reads[reader][index]
+        reading = self._readers[reader]
+        assert isinstance(reading, Reading)
+        pending = tuple(q for q in reading.pending if q != query)
+        return tuple(
+            (Step("query", response), self.number_of(self._take(reading, pending, response)))
+            for response in self._responses(query, stored)
+        )
 
     def _take(self, reading: Reading, pending: tuple[KeyQuery, ...], response: Response) -> Reader:
         responses = tuple(sorted((*reading.responses, response), key=lambda a: a.query.partition_key))
@@ -392,14 +381,11 @@ class ProtocolModel:
         if self.world.cuts:
             yield from (Response(query, taken[:size], is_exhausted=False) for size in range(1, len(taken) + 1))
 
-    def _read_journal(self, state: State) -> int:
-        key = (state.reader, state.journal)
-        if key not in self._journal_read:
-            reading = self._readers[state.reader]
-            assert isinstance(reading, Reading)
-            read = self._close_round(reading._replace(wants_journal=False, journal=state.journal))
-            self._journal_read[key] = self.number_of(read)
-        return self._journal_read[key]
+    @cache  # noqa: B019 - a model lives as long as its test
+    def _read_journal(self, reader: int, journal: int) -> int:
+        reading = self._readers[reader]
+        assert isinstance(reading, Reading)
+        return self.number_of(self._close_round(reading._replace(wants_journal=False, journal=journal)))
 
     def _close_round(self, reading: Reading) -> Reader:
         """Once everything of the round is there, take it in: what the journal says counts from the next round on."""
