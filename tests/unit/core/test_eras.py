@@ -148,14 +148,6 @@ def test_what_a_pending_close_would_undo_is_the_n_before_it():
     assert route_of((16, 50)).undone_after(60) is None
 
 
-def test_a_raise_without_later_closes_is_complete():
-    """A close at or before its beginning changes nothing."""
-    route = Route(frozenset(), frozenset({Close(10, True), Close(20, False)}))
-    assert route.complete_raise([Generation(20, 4)]) == frozenset()
-    assert route.complete_raise([Generation(15, 4)]) == {Generation(20, 4)}
-    assert route.complete_raise([Generation(5, 4)]) == {Generation(10, 4), Generation(20, 4)}
-
-
 def test_closes_are_a_storage_contract():
     """Stored journals hold these very texts; a version that knows no closes refuses them, so it does not go on."""
     assert Close(1_700_000_000_000, is_confirmed=False).encode() == "closing@1700000000000"

@@ -64,16 +64,6 @@ def test_the_hash_is_a_storage_contract():
     assert {text: stable_hash(text) for text in GOLDEN_HASHES} == GOLDEN_HASHES
 
 
-def test_placements_are_a_storage_contract():
-    """Whole placements of one message, under several shard counts."""
-    identifier = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
-    keys = {
-        n: choose_placement(route_of((n, 0)), build_key("room", identifier), KEY_FORM).partition_key
-        for n in (1, 2, 4, 8, 16, 128)
-    }
-    assert keys == {1: "room#0", 2: "room#1", 4: "room#1", 8: "room#5", 16: "room#5", 128: "room#101"}
-
-
 GOLDEN_CHOICES = {
     1: (0,),
     2: (1, 0),
