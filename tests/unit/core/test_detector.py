@@ -12,7 +12,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from hotpartition.core.detector import Decision, decide, size_route
+from hotpartition.core.detector import Decision, Reason, decide, size_route
 from hotpartition.core.read_heat import ReadReason, decide_reads, loud_rcu
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Route
@@ -234,6 +234,13 @@ def test_a_key_that_shares_its_partition_with_busy_ones_is_raised_at_half(refuse
     arrivals = fleet.offer(lambda _: 500, 9_000)
     assert bool(detect(arrivals, 9_000).raises) is is_raised
     assert detect(arrivals, 9_000, route=route_of((2, START_MS - 60_000))).raises == []
+
+
+def test_a_raise_under_a_pending_close_comes_first():
+    """It holds behind the close by itself."""
+    route = route_of((2, START_MS - 1)).union(Route.of([Close(START_MS + 600_000, is_confirmed=True)]))
+    detection = detect(Fleet().offer(lambda _: 8_000, 3_000, placed_under=2), 3_000, route=route)
+    assert {decision.reason for _, decision in detection.raises} == {Reason.RAISED}
 
 
 def test_the_window_holds_no_more_than_the_horizon():
