@@ -91,17 +91,14 @@ def test_the_more_a_page_costs_the_earlier_somebody_refreshes_it():
     assert freshness(cost_ms=60_000, random=iter([0.0, 0.9]).__next__).fresh_until_ms == 10_500
 
 
-def test_what_redis_gave_is_kept_for_a_quarter_of_the_ttl():
-    """However young it is, and however much of the bound is left: Redis's own part of the bound ends there."""
-    copied = freshness_of_copy(LIMITS, asked_at_ms=10_100, age_ms=100, cost_ms=0, random=lambda: 0.0)
-    assert copied == (10_000, 10_350, 10_350)
+@pytest.mark.parametrize(("age_ms", "kept"), [(100, (10_000, 10_350, 10_350)), (900, (9_200, 10_200, 10_350))])
+def test_what_redis_gave_is_kept_for_a_quarter_of_the_ttl(age_ms, kept):
+    """However young it is, and however much of the bound is left: Redis's own part of the bound ends there.
+
+    It is no longer fresh than its age allows, counted from when Redis was asked: it was no older then.
+    """
+    assert freshness_of_copy(LIMITS, asked_at_ms=10_100, age_ms=age_ms, cost_ms=0, random=lambda: 0.0) == kept
     assert LIMITS.keep_ms + LIMITS.l1_ms == LIMITS.bound_ms
-
-
-def test_a_page_from_redis_is_no_longer_fresh_than_its_age_allows():
-    """Its age is counted from when Redis was asked: it was no older then than Redis said later."""
-    copied = freshness_of_copy(LIMITS, asked_at_ms=10_100, age_ms=900, cost_ms=0, random=lambda: 0.0)
-    assert copied == (9_200, 10_200, 10_350)
 
 
 def test_a_lease_is_no_longer_than_the_ttl():

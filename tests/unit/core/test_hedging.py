@@ -1,5 +1,7 @@
 """Hedged requests, only the slow ones and only within the budget; and keys that refused of late."""
 
+from math import inf
+
 import pytest
 
 from hotpartition.core.errors import StoreUnavailableError
@@ -44,29 +46,18 @@ class Transport:
 
     def __init__(self, *script):
         self.script = [list(attempts) for attempts in script]
-        self.now = 0.0
-        self.started = []
-        self.under_way = {}
-        self.abandoned = []
-        self.most = 0
-
-    def timer(self):
-        return self.now
+        self.now, self.most = 0.0, 0
+        self.under_way, self.abandoned = {}, []
 
     def start(self, attempt):
         seconds, result = self.script[attempt.call].pop(0)
-        self.started.append(attempt)
         self.under_way[attempt] = (self.now + seconds, result)
         self.most = max(self.most, len(self.under_way))
 
     def wait(self, timeout_seconds):
-        until = float("inf") if timeout_seconds is None else self.now + timeout_seconds
-        first = min(ends_at for ends_at, _ in self.under_way.values())
-        if first > until:
-            self.now = until
-            return []
-        self.now = first
-        ended = [attempt for attempt, (ends_at, _) in self.under_way.items() if ends_at == first]
+        until = inf if timeout_seconds is None else self.now + timeout_seconds
+        self.now = min([until, *[ends_at for ends_at, _ in self.under_way.values()]])
+        ended = [attempt for attempt, (ends_at, _) in self.under_way.items() if ends_at <= self.now < until]
         results = [(attempt, self.under_way.pop(attempt)[1]) for attempt in ended]
         for _, result in results:
             if isinstance(result, ZeroDivisionError):
@@ -79,7 +70,7 @@ class Transport:
 
 
 def run(transport, *, parallel=9, subject=None):
-    return run_round(len(transport.script), transport, timer=transport.timer, parallel=parallel, policy=subject)
+    return run_round(len(transport.script), transport, timer=lambda: transport.now, parallel=parallel, policy=subject)
 
 
 class TestRunRound:
