@@ -9,7 +9,7 @@ import pytest
 
 from hotpartition.control import reconcile
 from hotpartition.control.ends import JournalEnds
-from hotpartition.control.hot_keys import NO_LOAD, Load, measure_writes
+from hotpartition.control.hot_keys import Load, measure_writes
 from hotpartition.control.reconcile import Agreement, Reconciler
 from hotpartition.core.closes import Refusal
 from hotpartition.core.errors import InvalidRequestError, ThrottledError
@@ -19,7 +19,7 @@ from hotpartition.core.route import Close, Route
 from hotpartition.core.window import ReportWindow
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
-from support.fleet import START_MS, Fleet
+from support.fleet import START_MS
 
 NOW_MS = START_MS + 6_000
 HOUR_MS, DAY_MS = 3_600_000, 24 * 3_600_000
@@ -264,16 +264,6 @@ class TestComparing:
         differences = {"malformed": Agreement.MALFORMED}
         counts = {Agreement.EQUAL: 7, Agreement.MALFORMED: 1}
         assert compare_all(check, budget_ms=budget_ms) == (counts, differences, 0, parts)
-
-
-def test_what_ended_is_forgotten_after_five_seconds():
-    """The mean falls with the slots that leave it, to nothing."""
-    window = ReportWindow()
-    for arrival in Fleet().offer(lambda _: 2_000, 5_000):
-        window.add(arrival.report, arrival.at_ms)
-    reports = window.as_mapping()["c"]
-    assert measure_writes(reports, START_MS + 7_600).wcu_per_second == pytest.approx(1_000, rel=0.15)
-    assert measure_writes(reports, START_MS + 10_500) == NO_LOAD
 
 
 def test_hand_worked():

@@ -1,8 +1,5 @@
 """Placement: keys of any table, generations, and the history of a route, with their stored forms."""
 
-from collections import Counter
-from itertools import permutations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -105,22 +102,6 @@ def test_the_first_of_all_placements_is_the_placement(route, identifier):
     assert placements[0] == choose_placement(route, build_key("c", identifier), KEY_FORM)
     assert {placed.shard_count for placed in placements} == {shard_count}
     assert len(placements) == min(MAX_CHOICES, max(shard_count, 1))
-
-
-@pytest.mark.parametrize("shard_count", [3, 4, 13, 32])
-def test_what_a_shard_refuses_spreads_over_all_others(shard_count):
-    """Each pair of first and second choice, and of second and third, is as frequent as any other: chi-squared.
-
-    The statistic's standard deviation is sqrt(2 x degrees of freedom); five of them are one run in millions.
-    """
-    count = 50 * shard_count**2
-    chosen = [choose_shards(message_id(1000 + i, i << 12), shard_count) for i in range(count)]
-    pairs = shard_count * (shard_count - 1)
-    for first, second in ((0, 1), (0, 2), (1, 2)):
-        found = Counter((shards[first], shards[second]) for shards in chosen)
-        expected = count / pairs
-        statistic = sum((found[pair] - expected) ** 2 / expected for pair in permutations(range(shard_count), 2))
-        assert abs(statistic - (pairs - 1)) < 5 * (2 * (pairs - 1)) ** 0.5
 
 
 def test_point_reads_look_under_every_generation():
