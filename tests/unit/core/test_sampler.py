@@ -2,6 +2,7 @@
 
 import tracemalloc
 from math import ceil
+from operator import itemgetter
 from random import Random
 
 import pytest
@@ -32,7 +33,7 @@ def test_crossings_are_those_of_the_definition(writes, z, seed):
     """
     subject, draws = counter(z, seed, 3), Random(seed)
     slot, counts, points, lone_writes = -1, {}, {}, 0
-    for conversation, wcu, now_ms in writes:
+    for conversation, wcu, now_ms in sorted(writes, key=itemgetter(2)):
         if slot_of(now_ms) != slot:
             slot, counts, points = slot_of(now_ms), {}, {}
         source, before = "e", counts.get(conversation, 0)
