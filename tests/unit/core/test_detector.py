@@ -209,33 +209,6 @@ def test_the_cap_holds_and_is_told():
     assert "at-cap" in detection.reasons
 
 
-def raise_times(wcu_per_second, seconds, seeds):
-    """When steady loads that begin anywhere in a slot are raised first, seconds after that; None: never."""
-    for seed in seeds:
-        onset_ms = Random(f"onset {seed}").randrange(250)
-        load = Fleet(environments=200, sampling_distance_wcu=5.0, seed=seed, delay_ms=40)
-        arrivals = load.offer(lambda at: wcu_per_second if at >= onset_ms else 0, seconds * 1_000)  # noqa: B023 - used here
-        raises = detect(arrivals, seconds * 1_000).raises
-        yield (raises[0][0] - onset_ms) / 1_000 if raises else None
-
-
-def test_loads_around_the_limits_are_raised_soon_or_not_at_all():
-    """1,200 WCU/s within 1.35 s in 19 of 20, 900 always, 700 never."""
-    assert sorted(raise_times(1_200, 3, range(20)))[18] <= 1.35
-    assert None not in set(raise_times(900, 9, range(20)))
-    assert set(raise_times(700, 20, range(6))) == {None}
-
-
-@pytest.mark.parametrize(("refused_share", "is_raised"), [(0.0, False), (0.02, False), (0.1, True)])
-def test_a_key_that_shares_its_partition_with_busy_ones_is_raised_at_half(refused_share, is_raised):
-    """Only where writes were refused; and only at the base key: more shards would not help those on shards."""
-    draw = Random(1)
-    fleet = Fleet(sampling_distance_wcu=5.0, is_throttled=lambda _: draw.random() < refused_share)
-    arrivals = fleet.offer(lambda _: 500, 9_000)
-    assert bool(detect(arrivals, 9_000).raises) is is_raised
-    assert detect(arrivals, 9_000, route=route_of((2, START_MS - 60_000))).raises == []
-
-
 def test_a_raise_under_a_pending_close_comes_first():
     """It holds behind the close by itself."""
     route = route_of((2, START_MS - 1)).union(Route.of([Close(START_MS + 600_000, is_confirmed=True)]))
