@@ -212,8 +212,11 @@ def test_the_cap_holds_and_is_told():
 def test_a_raise_under_a_pending_close_comes_first():
     """It holds behind the close by itself."""
     route = route_of((2, START_MS - 1)).union(Route.of([Close(START_MS + 600_000, is_confirmed=True)]))
-    detection = detect(Fleet().offer(lambda _: 8_000, 3_000, placed_under=2), 3_000, route=route)
-    assert {decision.reason for _, decision in detection.raises} == {Reason.RAISED}
+    reports = CollectionReports()
+    for arrival in Fleet().offer(lambda _: 8_000, 3_000, placed_under=2):
+        reports.add(*arrival.report[1:3], arrival.report[3:7])
+    (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 3_000)
+    assert (decision.reason, decision.keeps_n) == (Reason.RAISED, False)
 
 
 def test_the_window_holds_no_more_than_the_horizon():
