@@ -211,11 +211,10 @@ def test_the_cap_holds_and_is_told():
 
 def test_a_key_that_shares_its_partition_with_busy_ones_is_raised_at_half():
     """Only at the base key: more shards would not help those on shards."""
-    draw = Random(1)
+    draw, two = Random(1), route_of((2, START_MS - 60_000))
     fleet = Fleet(sampling_distance_wcu=5.0, is_throttled=lambda _: draw.random() < 0.1)
-    arrivals = fleet.offer(lambda _: 500, 9_000)
-    assert detect(arrivals, 9_000).raises
-    assert detect(arrivals, 9_000, route=route_of((2, START_MS - 60_000))).raises == []
+    assert detect(fleet.offer(lambda _: 500, 9_000), 9_000).raises
+    assert detect(fleet.offer(lambda _: 1_000, 9_000), 9_000, route=two).raises == []
 
 
 def test_a_raise_under_a_pending_close_comes_first():
