@@ -16,6 +16,7 @@ from hotpartition_messages import Message
 from hotpartition_messages.keys import describe_table
 from support.builders import message_id
 from tools.limits import Partitions, Table, TableConfig
+from tools.limits.request_tokens import RequestTokens
 from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
 from tools.world.meter import Meter
 from tools.world.network import Network, StoreFaults
@@ -209,6 +210,21 @@ class TestDynamoDB:
             return before, rig.counted()
 
         assert run(rig.engine, work) == ({}, {"c#07": 1})
+
+    @pytest.mark.parametrize(("binds_cancelled", "elsewhere"), [(False, True), (True, False)])
+    def test_a_refused_transaction_may_bind_its_token(self, rig, binds_cancelled, elsewhere):
+        """By the reading that is asked for."""
+        rig.network.tokens = RequestTokens(lambda: rig.engine.now, binds_cancelled=binds_cancelled)
+        rig.limit(1.0)
+
+        def work():
+            rig.network.limits.write("counter", 1.0, rig.engine.now)
+            with pytest.raises(ThrottledError) as refused:
+                rig.counters.add_once("counter", Addition("t", "c#07", 1))
+            rig.network.limits = None
+            return refused.value.reasons, rig.counters.add_once("other", Addition("t", "c#07", 1))
+
+        assert run(rig.engine, work) == (("ThrottlingError",), elsewhere)
 
     def test_transactions_on_one_item_exclude_each_other(self, rig):
         """For some milliseconds; plain additions do not."""
