@@ -14,6 +14,7 @@ from tools.scenarios.__main__ import load_studies
 from tools.scenarios.message_faults import HUNT
 from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
 from tools.world.run import simulate
+from tools.world.scenario import HOT, Readers
 from tools.world.strategies import ALARM_SECONDS, ours
 from tools.world.workload import ConversationFlow, Step, Workload
 
