@@ -133,6 +133,19 @@ def test_paginators_read_all_shards(table, boto3_client, twin, is_typed):
     assert sorted(client.get_paginator("list_tables").paginate().build_full_result()["TableNames"]) == [NAME, "twin"]
 
 
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [
+        ("execute_statement", {"Statement": 'SELECT * FROM "readings"."by-owner"'}),
+        ("batch_execute_statement", {"Statements": [{"Statement": "DELETE FROM READINGS WHERE PK = 'a'"}]}),
+        ("execute_transaction", {"TransactStatements": [{"Statement": 'SELECT * FROM "readings"'}]}),
+    ],
+)
+def test_statements_about_the_table_are_refused(client, method, request_):
+    with pytest.raises(NotImplementedError, match="readings: a PartiQL"):
+        getattr(client, method)(**request_)
+
+
 def test_everything_else_passes_through(client, twin):
     """Other tables, statements about them, and what is not about items."""
     twin.put_item(Item={"PK": "other", "SK": "1"})

@@ -185,17 +185,6 @@ REFUSED = {
     "more places than a transaction reads": ({"shards": fixed(60), "hashed": at_random()}, NotImplementedError, [
         ("client.transact_get_items", {"TransactItems": [GET, GET_ANOTHER]}, "122 places"),
     ]),
-    "PartiQL": ({}, NotImplementedError, [
-        ("client.execute_statement", {"Statement": 'SELECT * FROM "readings"."by-owner"'}, "readings: a PartiQL"),
-        (
-            "client.batch_execute_statement", {"Statements": [{"Statement": "DELETE FROM READINGS WHERE PK = 'a'"}]},
-            "readings: a PartiQL",
-        ),
-        (
-            "client.execute_transaction", {"TransactStatements": [{"Statement": 'SELECT * FROM "readings"'}]},
-            "readings: a PartiQL",
-        ),
-    ]),
     "what the shard is chosen by": ({"hashed": by_attribute("device")}, InvalidRequestError, [
         ("put_item", {"Item": KEY}, "device"),
         *(
