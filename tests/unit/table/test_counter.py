@@ -188,10 +188,8 @@ class Counted:
     """What is flushed, with a token's exactness; `fails` are raised by the next calls, after they counted or not."""
 
     def __init__(self):
-        self.calls = []
-        self.sums = {}
-        self.tokens = {}
-        self.fails = []
+        self.calls, self.fails = [], []
+        self.sums, self.tokens = {}, {}
 
     def add(self, key, amount=1, token=None):
         self.calls.append((key, amount, token))
@@ -204,7 +202,6 @@ class Counted:
 
 
 THROTTLED = (ThrottledError(), False)
-
 LOST = (StoreUnavailableError("no response"), True)
 
 
