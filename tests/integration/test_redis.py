@@ -30,10 +30,9 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import FIELD, MAX_WAITING, RedisReportSource
 from support.builders import route_of
 from support.fakes import FakeClock, FakeTelemetry
-from support.page_store import FakePageStore
 from support.redis_process import report_sink
 from support.servers import closed_port, full_port, scripted_port, silent_port
-from support.world import Registry, Reports
+from support.world import Pages, Registry, Reports
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
@@ -281,7 +280,7 @@ class TestPages:
     def store_and_wait(self, is_real, pages):
         """A page store, that of the unit tests as well, and a way to let time pass for it."""
         clock = FakeClock()
-        return (pages, time.sleep) if is_real else (FakePageStore(lambda: clock.now_ms), clock.sleep)
+        return (pages, time.sleep) if is_real else (Pages(clock), clock.sleep)
 
     def test_every_copy_expires_when_its_page_says(self, store_and_wait):
         """Its age is the time since the lease, whenever it arrived. Nothing is left of what another replaced."""

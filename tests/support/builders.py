@@ -29,8 +29,7 @@ from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import MessageSettings
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from support.fakes import FakeClock, FakeTelemetry, InlineBackground
-from support.page_store import FakePageStore
-from support.world import Registry, Reports, Table
+from support.world import Pages, Registry, Reports, Table
 
 THRESHOLDS = Thresholds(hot_at_once_wcu=1000, hot_sustained_wcu=800, target_shard_wcu=500, max_shard_count=128)
 
@@ -73,7 +72,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.registry, self.reports = Registry(self.clock), Reports(self.clock, self.partitions)
-        self.pages = FakePageStore(lambda: self.clock.now_ms)
+        self.pages = Pages(self.clock)
         self.table.now_ms = lambda: self.clock.now_ms
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
         self.journal, self.routing_items = self.table.journal, self.table.routing_items

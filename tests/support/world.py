@@ -27,11 +27,12 @@ from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.redis.cluster import closing_key, raises_key, read_hot_key, reports_key, route_key, warm_key
+from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
 from hotpartition_messages import Message
 from hotpartition_messages.keys import ROUTING_SORT_KEY
-from support.fakes import FakeClock, InlineBackground
+from support.fakes import FakeClock, FakeTelemetry, InlineBackground
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.dynamodb import DynamoDB, DynamoDBError
@@ -358,6 +359,19 @@ class Registry(OnItsOwn, RedisRegistry):
 
     def _write_warm(self, collection: str, until_ms: int | None) -> None:
         self._set(warm_key(TABLE_NAME, collection), until_ms and 1, "PXAT", until_ms or 0)
+
+
+class Pages(OnItsOwn, RedisPageStore):
+    """The cached pages on a Redis of their own."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._server, connection = _connect(clock)
+        super().__init__(connection, TABLE_NAME, FakeTelemetry(), lambda: clock.now_ms / 1000)
+
+    @property
+    def commands(self) -> int:
+        """How many were sent."""
+        return self._server.commands
 
 
 class Reports(OnItsOwn, RedisReportSource):
