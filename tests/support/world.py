@@ -43,25 +43,15 @@ ValueT = TypeVar("ValueT")
 
 
 class View(MutableMapping[KeyT, ValueT], Generic[KeyT, ValueT]):
-    """What is stored, as a mapping: `read` finds everything, `write` puts one value, or removes it (None).
-
-    `find` looks for one without reading everything.
-    """
+    """What is stored, as a mapping: `read` finds everything, `write` puts one value, or removes it (None)."""
 
     def __init__(
-        self,
-        read: Callable[[], Mapping[KeyT, ValueT]],
-        write: Callable[[KeyT, ValueT | None], None],
-        find: Callable[[KeyT], ValueT | None] | None = None,
+        self, read: Callable[[], Mapping[KeyT, ValueT]], write: Callable[[KeyT, ValueT | None], object]
     ) -> None:
         self._read, self._write = read, write
-        self._find = find or (lambda key: read().get(key))
 
     def __getitem__(self, key: KeyT) -> ValueT:
-        found = self._find(key)
-        if found is None:
-            raise KeyError(key)
-        return found
+        return self._read()[key]
 
     def __setitem__(self, key: KeyT, value: ValueT) -> None:
         self._write(key, value)
@@ -74,10 +64,6 @@ class View(MutableMapping[KeyT, ValueT], Generic[KeyT, ValueT]):
 
     def __len__(self) -> int:
         return len(self._read())
-
-    def clear(self) -> None:
-        for key in list(self):
-            self._write(key, None)
 
 
 class Table(DynamoDBItemStore[Message]):
@@ -111,7 +97,7 @@ class Table(DynamoDBItemStore[Message]):
         self.counters = DynamoDBCounterStore(calls, counters)
         self.cells = DynamoDBItemStore(calls, counters, decode_cell)
         self.loads = DynamoDBLoadItems(calls, TABLE.journal, StoreClock(), self._read_clock)
-        self.routes = View(self._read_routes, self._write_route, self._find_route)
+        self.routes = View(self._read_routes, self._write_route)
         self.items = View(self._read_items, self._write_item)
         self._tokens = RequestTokens(lambda: self.now_ms() / 1000, binds_cancelled=binds_cancelled)
 
@@ -182,18 +168,11 @@ class Table(DynamoDBItemStore[Message]):
                 routes[name] = read_entry(item)
         return routes
 
-    def _find_route(self, collection: str) -> JournalEntry | None:
-        item = self._find_routing_item(collection)
-        return item and read_entry(item)
-
-    def _find_routing_item(self, collection: str) -> Mapping[str, Any] | None:
-        request = {"TableName": TABLE_NAME, "Key": TABLE.journal.key_of(collection)}
-        return self.dynamodb.call("GetItem", request).get("Item")
-
     def _write_route(self, collection: str, entry: JournalEntry | None) -> None:
+        key = TABLE.journal.key_of(collection)
         item = _routing_item(collection, entry or JournalEntry())
-        old = self._find_routing_item(collection) or {}
-        self._put(TABLE.journal.key_of(collection), item and {**old, **item})
+        old = self.dynamodb.call("GetItem", {"TableName": TABLE_NAME, "Key": key}).get("Item", {})
+        self._put(key, item and {**old, **item})
 
     def _put(self, key: Mapping[str, Any], item: Mapping[str, Any] | None) -> None:
         if item is None:
@@ -288,9 +267,15 @@ class Registry(OnItsOwn, RedisRegistry):
         super().__init__(connection, TABLE_NAME)
         self._clock = clock
         self.reads = 0
-        self.routes = View(lambda: self._each(route_key, self._find_route), self._write_route, self._find_route)
-        self.copies = View(lambda: self._each(read_hot_key, self._find_copies), self._write_copies)
-        self.warm_until_ms = View(lambda: self._each(warm_key, self._find_warm), self._write_warm)
+        self.routes = View(lambda: self._each(route_key, self._find_route), self._write_route)
+        self.copies = View(
+            lambda: self._each(read_hot_key, self._find_copies),
+            lambda name, copies: self._set(read_hot_key(TABLE_NAME, name), copies),
+        )
+        self.warm_until_ms = View(
+            lambda: self._each(warm_key, self._find_warm),
+            lambda name, until_ms: self._set(warm_key(TABLE_NAME, name), until_ms and 1, "PXAT", until_ms or 0),
+        )
 
     @property
     def cursor(self) -> str | None:
@@ -327,7 +312,7 @@ class Registry(OnItsOwn, RedisRegistry):
         """Find everything under the keys of one kind."""
         before, after = key_of(TABLE_NAME, "\0").split("\0")
         keys = [key for key in self._server.named_keys() if key.startswith(before) and key.endswith(after)]
-        found = {name: find(name) for key in keys if (name := key[len(before) : len(key) - len(after)]) is not None}
+        found = {key[len(before) : len(key) - len(after)]: find(key) for key in keys}
         return {name: value for name, value in found.items() if value is not None}
 
     def _set(self, key: str, value: str | int | None, *options: str | int) -> None:
@@ -336,8 +321,8 @@ class Registry(OnItsOwn, RedisRegistry):
         else:
             self._server.do("SET", key, value, *options)
 
-    def _find_route(self, collection: str) -> Route | None:
-        members = self._server.do("SMEMBERS", route_key(TABLE_NAME, collection))
+    def _find_route(self, key: str) -> Route | None:
+        members = self._server.do("SMEMBERS", key)
         return Route.decode([member.decode() for member in members]) if members else None
 
     def _write_route(self, collection: str, route: Route | None) -> None:
@@ -346,19 +331,13 @@ class Registry(OnItsOwn, RedisRegistry):
         if route:
             self._server.do("SADD", key, *route.encode())
 
-    def _find_copies(self, collection: str) -> int | None:
-        found = self._server.do("GET", read_hot_key(TABLE_NAME, collection))
+    def _find_copies(self, key: str) -> int | None:
+        found = self._server.do("GET", key)
         return found and int(found)
 
-    def _write_copies(self, collection: str, copies: int | None) -> None:
-        self._set(read_hot_key(TABLE_NAME, collection), copies)
-
-    def _find_warm(self, collection: str) -> int | None:
-        left_ms = self._server.do("PTTL", warm_key(TABLE_NAME, collection))
+    def _find_warm(self, key: str) -> int | None:
+        left_ms = self._server.do("PTTL", key)
         return self._clock.now_ms + left_ms if left_ms > 0 else None
-
-    def _write_warm(self, collection: str, until_ms: int | None) -> None:
-        self._set(warm_key(TABLE_NAME, collection), until_ms and 1, "PXAT", until_ms or 0)
 
 
 class Pages(OnItsOwn, RedisPageStore):
