@@ -2,6 +2,7 @@
 
 import ast
 import random
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -20,23 +21,18 @@ from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, Message
 from support.builders import World
 from support.fakes import FakeClock, FakeTelemetry
 
+IAM, PASSWORD = {"REGISTRY_AUTHENTICATION": "iam"}, {"REGISTRY_AUTHENTICATION": "password"}
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
 ALL = (*FUNCTIONS, *IN_BAND_FUNCTIONS, "adaptive()", "in_band()")
 
 
 @pytest.mark.parametrize("function", ALL)
 def test_defaults_are_within_their_own_ranges(function):
-    """What is not set has a value that would be accepted if it were."""
-    settings = MessageSettings.from_env(REQUIRED, function)
+    """What is not set has a value that would be accepted if it were. Each is described, a number with both bounds."""
     declared = MessageSettings.declared(function)
     spelled = {variable_name(name): str(setting.default) for name, setting in declared.items()}
-    assert MessageSettings.from_env(spelled | REQUIRED, function) == settings
-
-
-@pytest.mark.parametrize("function", ALL)
-def test_every_setting_says_what_it_means_and_may_be(function):
-    """A sentence with its unit; a number has both bounds, so that a mistake can be answered with them."""
-    for setting in MessageSettings.declared(function).values():
+    assert MessageSettings.from_env(spelled | REQUIRED, function) == MessageSettings.from_env(REQUIRED, function)
+    for setting in declared.values():
         assert setting.description.endswith(".")
         assert "number" not in setting.allowed or "between" in setting.allowed
 
@@ -69,19 +65,32 @@ def test_a_mistake_is_one_sentence():
     )
 
 
-def test_every_wrong_variable_is_named():
+@pytest.mark.parametrize(
+    ("variables", "wrong"),
+    [
+        (
+            {"REGISTRY_PORT": "x", "REGISTRY_TLS": "yes", "MAX_SHARD_COUNT": "1", "HOT_AT_ONCE_WCU": "nan"},
+            {"REGISTRY_PORT", "REGISTRY_TLS", "MAX_SHARD_COUNT", "HOT_AT_ONCE_WCU"},
+        ),
+        ({"TABLE_NAME": "", "ROUTING_INDEX_NAME": ""}, {"TABLE_NAME", "ROUTING_INDEX_NAME"}),
+        # Authentication, and the least that each way needs.
+        ({"REGISTRY_AUTHENTICATION": "none", "REGISTRY_TLS": "false"}, set()),
+        ({**IAM, "REGISTRY_USER": "f", "REGISTRY_CACHE_NAME": "c"}, set()),
+        ({**PASSWORD, "REGISTRY_PASSWORD_FILE": "/p"}, set()),
+        (IAM, {"REGISTRY_CACHE_NAME", "REGISTRY_USER"}),
+        ({**IAM, "REGISTRY_USER": "f", "REGISTRY_CACHE_NAME": "c", "REGISTRY_TLS": "false"}, {"REGISTRY_TLS"}),
+        (PASSWORD, {"REGISTRY_PASSWORD_FILE"}),
+        ({**PASSWORD, "REGISTRY_PASSWORD_FILE": "/p", "REGISTRY_TLS": "false"}, {"REGISTRY_TLS"}),
+        ({"REGISTRY_AUTHENTICATION": "kerberos"}, {"REGISTRY_AUTHENTICATION"}),
+    ],
+)
+def test_every_wrong_variable_is_named(variables, wrong):
     """One failed start tells all that is wrong with the deployment."""
-    environ = {
-        "HOTPARTITION_REGISTRY_PORT": "x",
-        "HOTPARTITION_REGISTRY_TLS": "yes",
-        "HOTPARTITION_MAX_SHARD_COUNT": "1",
-        "HOTPARTITION_HOT_AT_ONCE_WCU": "nan",
-        "HOTPARTITION_ROUTING_INDEX_NAME": "",
-    }
-    with pytest.raises(SettingsError) as caught:
-        Settings.from_env(environ, "consumer")
-    names = [problem.split()[0] for problem in caught.value.problems]
-    assert sorted(names) == sorted([*environ, *REQUIRED])
+    environ = {f"HOTPARTITION_{name}": value for name, value in variables.items()}
+    with pytest.raises(SettingsError) if wrong else nullcontext() as caught:
+        Settings.from_env(REQUIRED | environ, "consumer")
+    problems = caught.value.problems if wrong else ()
+    assert {problem.split()[0] for problem in problems} == {f"HOTPARTITION_{name}" for name in wrong}
 
 
 def test_the_environment_is_built_from_the_same_names():
@@ -96,42 +105,6 @@ def test_building_refuses_missing_names():
     """A missing one fails the synthesis, not the function."""
     with pytest.raises(SettingsError, match="table_name is missing for write"):
         Settings.build_environment("write", {"registry_host": "h"})
-
-
-def authentication(**values):
-    return {**REQUIRED, **{f"HOTPARTITION_REGISTRY_{name.upper()}": value for name, value in values.items()}}
-
-
-@pytest.mark.parametrize("function", [name for name in ALL if "registry_host" in Settings.declared(name)])
-@pytest.mark.parametrize(
-    ("values", "missing"),
-    [
-        ({"authentication": "iam"}, {"REGISTRY_CACHE_NAME", "REGISTRY_USER"}),
-        ({"authentication": "iam", "user": "f", "cache_name": "c", "tls": "false"}, {"REGISTRY_TLS"}),
-        ({"authentication": "password"}, {"REGISTRY_PASSWORD_FILE"}),
-        ({"authentication": "password", "password_file": "/p", "tls": "false"}, {"REGISTRY_TLS"}),
-        ({"authentication": "kerberos"}, {"REGISTRY_AUTHENTICATION"}),
-    ],
-)
-def test_authentication_that_cannot_work_fails_the_start(function, values, missing):
-    """With one error that names each variable that is missing or wrong."""
-    with pytest.raises(SettingsError) as caught:
-        Settings.from_env(authentication(**values), function)
-    assert {problem.split()[0].removeprefix("HOTPARTITION_") for problem in caught.value.problems} == missing
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"authentication": "none", "tls": "false"},
-        {"authentication": "iam", "user": "f", "cache_name": "c"},
-        {"authentication": "password", "password_file": "/p"},
-    ],
-)
-def test_authentication_that_can_work_is_taken(values):
-    """Each way with the least it needs."""
-    settings = Settings.from_env(authentication(**values), "write")
-    assert settings.registry_authentication == values["authentication"]
 
 
 def test_values_are_checked_together():
@@ -165,18 +138,11 @@ def connect(telemetry=None, **values):
     return connect_redis(Settings.defaults("write", **HERE, **values), telemetry or FakeTelemetry(), "routes")
 
 
-@pytest.fixture
-def _own_credentials(monkeypatch):
-    """What Lambda hands a function."""
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ASIAOWN")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "own")
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "session")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-west-1")
-
-
-@pytest.mark.usefixtures("_own_credentials")
-def test_a_connection_says_who_it_is(tmp_path):
+def test_a_connection_says_who_it_is(monkeypatch, tmp_path):
     """By IAM for the named cache and user, with the function's own credentials; by a file; or not at all."""
+    own = {"ACCESS_KEY_ID": "ASIAOWN", "SECRET_ACCESS_KEY": "own", "SESSION_TOKEN": "session"}
+    for name, value in {**own, "DEFAULT_REGION": "eu-west-1"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
     connection = connect(registry_authentication="iam", registry_user="functions", registry_cache_name="Registry")
     provider = connection._options["credential_provider"]
     assert isinstance(provider, IamCredentials)
@@ -251,16 +217,8 @@ def test_writers_raise_in_band_only_where_the_settings_let_them(is_raising):
 
 
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
-ENGINE = {
-    "Gatherer",
-    "InBandCounting",
-    "JournalRoutes",
-    "Leases",
-    "ReadCache",
-    "RegistryRoutes",
-    "ReportedWrites",
-    "Writer",
-}
+ROUTES = {"JournalRoutes", "RegistryRoutes"}
+ENGINE = {"Gatherer", "InBandCounting", "Leases", "ReadCache", "ReportedWrites", "Writer", *ROUTES}
 
 
 def test_engines_are_built_in_one_place():
