@@ -31,7 +31,8 @@ def http_event(
     path_parameters: dict[str, str],
     *,
     query: dict[str, str] | None = None,
-    body: str | None = None,
+    body: object = None,
+    if_match: str | None = None,
     is_base64: bool = False,
     content_type: str | None = "application/json",
     authorizer: dict[str, Any] | None = None,
@@ -39,7 +40,8 @@ def http_event(
 ) -> dict[str, Any]:
     """Build an event; path and query parameters are given as the gateway hands them over, decoded.
 
-    `received_ms`: when the gateway got it, by its clock; None: it does not say.
+    `body` is text as sent, or what is to be sent as JSON. `received_ms`: when the gateway got it, by its clock; without
+    it the event does not say.
     """
     path = route.format(**{name: quote(value, safe="", errors="replace") for name, value in path_parameters.items()})
     headers = [("Host", "example.execute-api.eu-central-1.amazonaws.com"), ("User-Agent", "curl/8")]
@@ -56,39 +58,29 @@ def http_event(
     if query:
         event["queryStringParameters"] = query
     if body is not None:
-        event["body"] = body
+        event["body"] = body if isinstance(body, str) else json.dumps(body)
+    if if_match is not None:
+        event["headers"]["if-match"] = if_match
     return event
 
 
 def post_event(conversation_id: str, body: object, **options: Any) -> dict[str, Any]:
-    """Build a write; `body` is text as sent, or what is to be sent as JSON."""
-    return http_event("POST", COLLECTION, {"conversation_id": conversation_id}, body=_text_of(body), **options)
+    """Build a write."""
+    return http_event("POST", COLLECTION, {"conversation_id": conversation_id}, body=body, **options)
 
 
-def _text_of(body: object) -> str | None:
-    return body if isinstance(body, str) or body is None else json.dumps(body)
+def edit_event(conversation_id: str, message_id: str, body: object, **options: Any) -> dict[str, Any]:
+    """Build the request that edits a message."""
+    return http_event("PATCH", ELEMENT, _names(conversation_id, message_id), body=body, **options)
 
 
-def edit_event(
-    conversation_id: str, message_id: str, body: object, *, if_match: str | None = None, **options: Any
-) -> dict[str, Any]:
-    """Build the request that edits a message; `body` as that of `post_event`."""
-    parameters = {"conversation_id": conversation_id, "message_id": message_id}
-    return _matching(http_event("PATCH", ELEMENT, parameters, body=_text_of(body), **options), if_match)
-
-
-def delete_event(
-    conversation_id: str, message_id: str, *, if_match: str | None = None, **options: Any
-) -> dict[str, Any]:
+def delete_event(conversation_id: str, message_id: str, **options: Any) -> dict[str, Any]:
     """Build the request that deletes a message."""
-    parameters = {"conversation_id": conversation_id, "message_id": message_id}
-    return _matching(http_event("DELETE", ELEMENT, parameters, content_type=None, **options), if_match)
+    return http_event("DELETE", ELEMENT, _names(conversation_id, message_id), content_type=None, **options)
 
 
-def _matching(event: dict[str, Any], if_match: str | None) -> dict[str, Any]:
-    if if_match is not None:
-        event["headers"]["if-match"] = if_match
-    return event
+def _names(conversation_id: str, message_id: str) -> dict[str, str]:
+    return {"conversation_id": conversation_id, "message_id": message_id}
 
 
 def page_event(conversation_id: str, **query: Any) -> dict[str, Any]:
@@ -99,8 +91,7 @@ def page_event(conversation_id: str, **query: Any) -> dict[str, Any]:
 
 def message_event(conversation_id: str, message_id: str, **query: str) -> dict[str, Any]:
     """Build the request for one message."""
-    parameters = {"conversation_id": conversation_id, "message_id": message_id}
-    return http_event("GET", ELEMENT, parameters, query=query, content_type=None)
+    return http_event("GET", ELEMENT, _names(conversation_id, message_id), query=query, content_type=None)
 
 
 def find_function(function: str) -> Path:
