@@ -4,21 +4,19 @@ from random import Random
 
 import pytest
 
-from hotpartition.core.closes import CloseTimes
-from hotpartition.core.detector import Thresholds
 from hotpartition.core.errors import StoreRefusedError, StoreUnavailableError, ThrottledError
 from hotpartition.core.items import ItemKey
+from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import EMPTY_ROUTE
-from hotpartition.core.times import StoreClock
 from hotpartition.dynamodb.table import LOAD_PREFIX
-from hotpartition.engine.closing import Closer
-from hotpartition.engine.in_band import MARKED_MS, InBandCounting
-from hotpartition.engine.in_band_cooling import KEPT_BUCKETS, InBandCooling
-from hotpartition.engine.journal_routes import REFRESH_SECONDS, JournalRoutes
+from hotpartition.engine.in_band import MARKED_MS
+from hotpartition.engine.in_band_cooling import KEPT_BUCKETS
+from hotpartition.engine.journal_routes import REFRESH_SECONDS
 from hotpartition.engine.load_counting import Offer
-from hotpartition.engine.raising import Raiser
+from hotpartition.runtime.build import Ends, build_engine
+from hotpartition.runtime.settings import Settings
 from support.builders import route_of
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry
 from support.world import Table
@@ -26,11 +24,9 @@ from tools.scenarios.in_band import count_false_raises
 
 from .conftest import failing
 
-LIMITS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=1_000, target_shard_wcu=330, max_shard_count=128)
 AWAY = StoreUnavailableError("no response")
 BUCKET_MS = 600_000
 START_MS = 1_700_000_000_000 // BUCKET_MS * BUCKET_MS
-TIMES = CloseTimes(lease_ms=600_000, margin_ms=60_000, pause_ms=3_600_000)
 LOAD_OF_ROOM = f"{LOAD_PREFIX}0#room"
 
 
@@ -41,24 +37,12 @@ class Fleet:
         self.clock, self.table, self.telemetry = FakeClock(START_MS), Table(), FakeTelemetry()
         self.journal, self.loads = self.table.journal, self.table.loads
 
-    def routes(self, random=lambda: 0.0):
-        return JournalRoutes(
-            journal=self.journal, telemetry=self.telemetry, now_ms=lambda: self.clock.now_ms, random=random
-        )
-
-    def parts(self, seed=1):
-        """Build what a process's counting and cooling have in common."""
+    def process(self, seed=1, **settings):
+        """Build what counts a process's writes."""
         clock = self.clock.as_clock(Random(seed).random)
-        raiser = Raiser(journal=self.journal, registry=None, telemetry=self.telemetry, clock=clock, budget_ms=200)
-        common = {"loads": self.loads, "store_clock": StoreClock(), "telemetry": self.telemetry, "clock": clock}
-        return common, raiser
-
-    def process(self, *, is_raising=True):
-        common, raiser = self.parts()
-        routes = self.routes(common["clock"].random)
-        return InBandCounting(
-            **common, routes=routes, journal=self.journal, raiser=raiser, thresholds=LIMITS, is_raising=is_raising
-        )
+        ends = Ends(telemetry=self.telemetry, clock=clock, journal=self.journal, loads=self.loads)
+        settings = Settings.defaults("in_band()", close_after_seconds=BUCKET_MS / 1_000, **settings)
+        return build_engine(ends, settings, form=KeyForm()).writer._counting
 
     def offer(self, counting, wcu, seconds, *, error=KEY_RANGE_THROTTLE, shard_count=0):
         """Offer a load, all of which is refused at first."""
@@ -93,7 +77,9 @@ class TestCounting:
     def test_what_is_not_refused_is_neither_sampled_nor_looked_up(self, fleet):
         """Nor what is refused for another reason."""
         for error in (None, ThrottledError(["TableWriteAccountLimitExceeded"]), AWAY):
-            fleet.offer(fleet.process(), 5_000, 2, error=error)
+            counting = fleet.process()
+            fleet.offer(counting, 5_000, 2, error=error)
+            assert counting._routes.for_write("room") is EMPTY_ROUTE
         assert fleet.table.calls == []
 
     @pytest.mark.parametrize("is_raising", [True, False])
@@ -107,7 +93,7 @@ class TestCounting:
 
     @pytest.mark.parametrize("shard_count", [5, 13, 50])
     def test_a_load_that_fits_its_shards_has_as_many_samples_whatever_their_number(self, fleet, shard_count):
-        counting, wcu = fleet.process(), 330 * shard_count
+        counting, wcu = fleet.process(is_closing=False), 330 * shard_count
         fleet.offer(counting, wcu, 0.005, shard_count=shard_count)
         samples = fleet.samples
         fleet.offer(counting, wcu, 2, error=None, shard_count=shard_count)
@@ -201,22 +187,15 @@ class TestCounting:
 class TestRoutes:
     """What knows the routes where there is no Redis."""
 
-    def test_a_key_that_was_never_refused_is_never_asked_for(self, fleet):
-        routes = fleet.routes()
-        for _ in range(200):
-            fleet.clock.now_ms += 1_000
-            assert routes.for_write("room") is EMPTY_ROUTE
-        assert fleet.table.calls == []
-
     def test_look_ups_pause_longer_and_longer_while_they_show_nothing(self, fleet):
-        routes = fleet.routes()
+        routes = fleet.process()._routes
         for _ in range(10_000):
             fleet.clock.now_ms += 1
             routes.refused("room")
         assert 12 <= len(fleet.table.calls) <= 14
 
     def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet):
-        routes = fleet.routes()
+        routes = fleet.process()._routes
         fleet.offer(fleet.process(), 4_000, 2)
         route = routes.refused("room")
         assert route.max_shard_count > 0
@@ -240,10 +219,9 @@ class CoolingFleet(Fleet):
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
         self.table.routes["room"] = JournalEntry(route_of((8, START_MS - 60_000)), START_MS)
 
-    def process(self, seed=1):
-        common, raiser = self.parts(seed)
-        closer = Closer(journal=self.journal, raiser=raiser, telemetry=self.telemetry, times=TIMES)
-        return InBandCooling(**common, closer=closer, key_wcu=1_000.0, close_after_ms=BUCKET_MS)
+    def process(self, seed=1, **settings):
+        """Build what closes keys in a process."""
+        return super().process(seed, **settings)._cooling
 
     def write(self, processes, wcu_per_second, seconds, position=None):
         """Write items of ten WCU, by processes in turn."""
