@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 from random import Random
@@ -18,7 +18,7 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.runtime.build import Ends, Engine, build_engine
+from hotpartition.runtime.build import Ends, build_engine
 from hotpartition.runtime.build_control import build_operations
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages import Message, jobs
@@ -27,7 +27,7 @@ from hotpartition_messages.keys import KEY_FORM
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest
 from hotpartition_messages.settings import MessageSettings
-from hotpartition_messages.writing import MessageWriter, NewMessage, Written
+from hotpartition_messages.writing import MessageWriter, NewMessage
 from support.fakes import FakeClock, FakeTelemetry, InlineBackground
 from support.world import Pages, Registry, Reports, Table
 
@@ -77,31 +77,22 @@ class World:
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
         self.journal, self.routing_items = self.table.journal, self.table.routing_items
 
-    def ends(
-        self, environment: str | None = None, *, repairs: bool = True, random: Callable[[], float] = lambda: 0.5
-    ) -> Ends:
+    def ends(self, environment: str | None = None, random: Callable[[], float] = lambda: 0.5, **values: object) -> Ends:
         """Build what an engine stands on."""
+        usual = {"registry": self.registry, "repairs": self.registry, "reports": self.reports, "page_store": self.pages}
         return Ends(
-            registry=self.registry,
-            repairs=self.registry if repairs else None,
-            reports=self.reports,
             background=InlineBackground(),
             telemetry=self.telemetry,
             clock=self.clock.as_clock(random),
             timer=lambda: self.clock.now_ms / 1000,
-            page_store=self.pages,
             environment_id=environment or f"e{self.random.getrandbits(32)}",
+            **{**usual, **values},
         )
-
-    def engine(self, function: str, ends: Ends, **values: float) -> Engine:
-        """Build an engine; `values` are as `settings_of` takes them."""
-        return build_engine(ends, settings_of(function, **values), form=KEY_FORM)
 
     def write_jobs(self, **values: float) -> jobs.WriteJobs:
         """Build the write function's jobs; `values` are as `settings_of` takes them."""
         settings = settings_of("write", **{"sampling_distance_wcu": 1.0, **values})
-        ends = replace(self.ends(repairs=False), journal=self.journal)
-        engine = build_engine(ends, settings, form=KEY_FORM)
+        engine = build_engine(self.ends(repairs=None, journal=self.journal), settings, form=KEY_FORM)
         return jobs.build_writer(engine, self.table, settings, random_bits=self.random.getrandbits)
 
     def writer(self, **values: float) -> MessageWriter:
@@ -117,9 +108,8 @@ class World:
         settings = settings_of("read", **values)
         distance_rcu = sampling_distance_rcu or inf
         vars(settings).update(page_cache=bool(environment), read_sampling_distance_rcu=distance_rcu)
-        random = self.random.random if sampling_distance_rcu else lambda: 0.5
-        engine = build_engine(self.ends(environment, random=random), settings, form=KEY_FORM)
-        return jobs.build_reader(engine, self.table, settings)
+        ends = self.ends(environment, self.random.random if sampling_distance_rcu else lambda: 0.5)
+        return jobs.build_reader(build_engine(ends, settings, form=KEY_FORM), self.table, settings)
 
     def adder(self, *, budget_ms: float = 300) -> Adder:
         return Adder(
@@ -132,14 +122,12 @@ class World:
         )
 
     def summer(self) -> Summer:
-        ends = self.ends()
-        routes, budget_ms = self.reader().gatherer.routes, 300
         gatherer = Gatherer(
             store=self.table.cells,
-            routes=routes,
-            telemetry=ends.telemetry,
-            clock=ends.clock,
-            budget_ms=budget_ms,
+            routes=self.reader().gatherer.routes,
+            telemetry=self.telemetry,
+            clock=self.clock.as_clock(),
+            budget_ms=300,
             form=KEY_FORM,
         )
         return Summer(gatherer, is_alone=True, form=KEY_FORM)
@@ -217,7 +205,3 @@ def walk(read: Callable[[str | None], tuple[PageT, str | None]], cursor: str | N
         yield page
         if cursor is None:
             return
-
-
-def bodies(written: Iterable[Written]) -> list[str]:
-    return [w.message.body for w in written]
