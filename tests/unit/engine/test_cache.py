@@ -49,14 +49,22 @@ class Died(BaseException):
 
 
 class VirtualTime(Engine):
-    """The simulator's engine, with delays of Redis's that a test draws."""
+    """The simulator's engine. Requests to Redis take no time; with `random`, up to 60 ms there and back."""
 
-    def __init__(self, draw):
+    def __init__(self, random):
         super().__init__()
-        self.draw = draw
+        self._random = random
+
+    def draw(self, most_ms):
+        """Draw how long something takes, in seconds: now and then nothing, or the most."""
+        return self._random.choice((0, most_ms, self._random.randint(0, most_ms))) / 1_000
 
     def call(self, _, effect, __):
-        return super().call(self.draw(60) / 1_000, effect, self.draw(60) / 1_000)
+        out, back = (self.draw(60), self.draw(60)) if self._random else (0, 0)
+        return super().call(out, effect, back)
+
+    def delay(self, most_ms):
+        self.sleep(self.draw(most_ms) if self._random else most_ms / 1_000)
 
 
 class Pages(RedisPageStore):
@@ -68,7 +76,7 @@ class Pages(RedisPageStore):
         self._world = world
 
     def put(self, *page):
-        self._world.engine.sleep(self._world.engine.draw(self._world.put_ms) / 1_000)
+        self._world.engine.delay(self._world.put_ms)
         super().put(*page)
 
 
@@ -76,10 +84,7 @@ class World:
     """Processes around one Redis. A value's text is when its load began. Without `random` nothing is left to chance."""
 
     def __init__(self, random=None, *, gives_way=False, **values):
-        def draw(most_ms):
-            return random.choice((0, most_ms, random.randint(0, most_ms))) if random else most_ms * (most_ms != 60)
-
-        self.engine, self.telemetry = VirtualTime(draw), FakeTelemetry()
+        self.engine, self.telemetry = VirtualTime(random), FakeTelemetry()
         self.redis = RedisServer(self.engine, nodes=1, random=Random(1))
         self.load_ms, self.put_ms, self.size, self.loads = 20, 0, 0, 0
         self.is_refusing, self.refused_at_ms = False, -inf
