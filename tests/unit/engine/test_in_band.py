@@ -224,11 +224,11 @@ class CoolingFleet(Fleet):
         return super().process(seed, **settings)._cooling
 
     def write(self, processes, wcu_per_second, seconds, position=None):
-        """Write items of ten WCU, by processes in turn."""
-        for number in range(round(wcu_per_second * seconds / 10)):
+        """Write items of fifty WCU, by processes in turn."""
+        for number in range(round(wcu_per_second * seconds / 50)):
             item = ItemKey("room", "k", position or self.clock.now_ms, "k")
-            processes[number % len(processes)].count(item, 10.0, self.clock.now_ms)
-            if (number + 1) % round(wcu_per_second / 10) == 0:
+            processes[number % len(processes)].count(item, 50.0, self.clock.now_ms)
+            if (number + 1) % round(wcu_per_second / 50) == 0:
                 self.clock.now_ms += 1_000
 
     def renew(self, process, position=None):
