@@ -27,7 +27,7 @@ def step(after_wcu, before_wcu=100):
 def offer_backfill():
     """A hot conversation, and 9 s later clients that upload an old hour."""
     age = iter(range(2 * HOUR_MS, 0, -800))
-    old = Fleet(seed=18, message_age_ms=lambda _: next(age))
+    old = Fleet(seed=18, message_age_ms=lambda: next(age))
     return [*Fleet(seed=17).offer(step(2_000), 15_000, "room"), *old.offer(_later(3_000), 15_000, "room")]
 
 
