@@ -1,13 +1,11 @@
 """Who a function says it is, and to whom: credentials, tokens of Redis, addresses and certificates."""
 
-import json
 import random
 import ssl
 import string
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from threading import Thread
+from types import SimpleNamespace
 
 import botocore
 import pytest
@@ -23,55 +21,38 @@ from hotpartition.core.access import Certificates, Credentials
 from hotpartition.core.errors import CredentialsError, SettingsError, StoreUnavailableError
 from hotpartition.redis.logins import TOKEN_MARGIN_SECONDS, TOKEN_SECONDS, IamCredentials, PasswordFile, presign
 from hotpartition.runtime import environment as aws
+from support.servers import serving
 
 KEYS = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
 ADDRESS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 CONFIGURED = "https://dynamodb.cn-north-1.amazonaws.com.cn"
 
 
-class Endpoint:
-    """The endpoint beside a function that was started from a snapshot; what it answers is set."""
-
-    def __init__(self):
-        self.asked = []
-        self.name = "first"
-        self.status = 200
-
-
 @pytest.fixture
 def endpoint(monkeypatch):
-    """One that the variables name, as Lambda does; nothing else holds credentials."""
-    state = Endpoint()
+    """The endpoint beside a function that was started from a snapshot, which the variables name, as Lambda does.
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self):
-            state.asked.append((self.path, self.headers.get("Authorization")))
-            end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-            response = {"AccessKeyId": state.name, "SecretAccessKey": "s", "Token": "t", "Expiration": end}
-            body = json.dumps(response).encode()
-            self.send_response(state.status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    What it answers is set; nothing else holds credentials.
+    """
+    state = SimpleNamespace(asked=[], name="first", status=200)
 
-        def log_message(self, *_):
-            """Say nothing."""
+    def serve(peer):
+        peer.receive()
+        state.asked.append((peer.path, peer.headers.get("Authorization")))
+        end = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        held = {"AccessKeyId": state.name, "SecretAccessKey": "s", "Token": "t", "Expiration": end}
+        peer.reply(held, status=state.status)
 
-    http = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
     for name in (*KEYS, "AWS_SESSION_TOKEN", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, "/nonexistent")
     monkeypatch.setattr(ContainerMetadataFetcher, "SLEEP_TIME", 0)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{http.server_port}/v1/credentials?id=1")
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "secret")
-    yield state
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    with serving(serve) as server:
+        monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{server.port}/v1/credentials?id=1")
+        yield state
 
 
 def test_a_functions_variables_are_used_as_they_are():
