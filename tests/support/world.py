@@ -239,10 +239,11 @@ class Instant:
         effect()
 
 
-def _connect(clock: FakeClock) -> tuple[RedisServer, SimulatedConnection]:
+def connect(clock: FakeClock, *, nodes: int = 1, cooldown_ms: int = 0) -> tuple[RedisServer, SimulatedConnection]:
+    """Start a Redis, and connect to it."""
     engine: Any = Instant(clock)
-    server = RedisServer(engine, nodes=1, random=Random(1))
-    return server, SimulatedConnection(server, timeout_ms=60_000, cooldown_ms=0)
+    server = RedisServer(engine, nodes=nodes, random=Random(1))
+    return server, SimulatedConnection(server, timeout_ms=60_000, cooldown_ms=cooldown_ms)
 
 
 class OnItsOwn:
@@ -263,7 +264,7 @@ class Registry(OnItsOwn, RedisRegistry):
     """The registry on a Redis of its own; what it holds can be looked at, and changed."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self._server, connection = _connect(clock)
+        self._server, connection = connect(clock)
         super().__init__(connection, TABLE_NAME)
         self._clock = clock
         self.reads = 0
@@ -344,7 +345,7 @@ class Pages(OnItsOwn, RedisPageStore):
     """The cached pages on a Redis of their own."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self._server, connection = _connect(clock)
+        self._server, connection = connect(clock)
         super().__init__(connection, TABLE_NAME, FakeTelemetry(), lambda: clock.now_ms / 1000)
 
     @property
@@ -357,7 +358,7 @@ class Reports(OnItsOwn, RedisReportSource):
     """The report streams on a Redis of their own, both ends."""
 
     def __init__(self, clock: FakeClock, partitions: int = 2) -> None:
-        self._server, connection = _connect(clock)
+        self._server, connection = connect(clock)
         super().__init__(connection, TABLE_NAME)
         self.partitions = partitions
         self.sent: list[Report] = []

@@ -5,7 +5,6 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from redis.exceptions import ConnectionError as RedisConnectionError
 
 from hotpartition.core.access import Certificates
 from hotpartition.core.errors import (
@@ -17,9 +16,10 @@ from hotpartition.core.errors import (
 from hotpartition.dynamodb.calls import Call, build_error
 from hotpartition.dynamodb.curl import CurlCalls
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_calls
 from hotpartition.runtime.settings import Settings
+from support.fakes import FakeClock
+from support.world import connect
 
 HERE = {"table_name": "t", "registry_host": "h"}
 
@@ -93,36 +93,16 @@ def test_a_refused_call_is_freed_with_its_round():
     assert [error() for error in errors] == [None] * 4
 
 
-class Node:
-    def __init__(self, name):
-        self.name = name
-
-
-class TwoNodes:
-    """A cluster of two: keys that begin with `a` are on the first node, which is away."""
-
-    def __init__(self):
-        self.asked = []
-
-    def get_node_from_key(self, key):
-        return Node(key[0])
-
-    def get(self, key):
-        self.asked.append(key)
-        if key.startswith("a"):
-            raise RedisConnectionError("away")
-        return "value"
-
-
 def test_a_failed_node_rests_and_the_others_serve():
     """A consumer that polls four streams goes on with those of the healthy nodes, and tries after a cooldown."""
-    clock = [0.0]
-    times = {"connect_timeout_ms": 50, "command_timeout_ms": 30, "cooldown_ms": 1_000}
-    connection = RedisConnection(host="redis", port=6379, is_tls=False, **times, now_ms=lambda: clock[0])
-    connection._client = TwoNodes()
-    for now in (0, 999, 1_000, 1_500, 2_000):
-        clock[0] = now
+    clock = FakeClock(0)
+    server, connection = connect(clock, nodes=2, cooldown_ms=1_000)
+    away, well = (next(key for key in "abcd" if server.node_of(key) is node) for node in server.nodes)
+    server.nodes[0].is_down, sent = True, []
+    for clock.now_ms in (0, 999, 1_000, 1_500, 2_000):
+        before = server.commands
         with pytest.raises(RegistryUnavailableError):
-            connection.call("a1", lambda client: client.get("a1"))
-        assert connection.call("b1", lambda client: client.get("b1")) == "value"
-    assert connection._client.asked == ["a1", "b1", "b1", "a1", "b1", "b1", "a1", "b1"]
+            connection.call(away, lambda client: client.get(away))
+        sent.append(server.commands - before)
+        assert connection.call(well, lambda client: client.get(well)) is None
+    assert sent == [1, 0, 1, 0, 1]
