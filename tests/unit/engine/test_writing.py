@@ -70,64 +70,56 @@ def raised():
 
 
 @pytest.mark.parametrize(
-    ("fates", "calls", "waits"),
+    ("has_id", "stored", "fates", "calls", "status"),
     [
-        ([], "put 0", 0),
-        # At once, without a wait; nothing is looked for under an id that was just made.
-        ([REFUSED], "put 0, put 1", 0),
-        ([REFUSED] * 2, "put 0, put 1, put 2", 0),
-        ([REFUSED] * 3, "put 0, put 1, put 2, put 0", 1),
-        # What the repetition finds is this write's.
-        ([LOST], "put 0, put 0", 1),
-        ([LOST, REFUSED], "put 0, put 0, look", 1),
-    ],
-)
-def test_a_new_message_is_stored_once(raised, fates, calls, waits):
-    """Only what all choices refused is reported as throttled, and has the route looked up again."""
-    raised.put_fates(fates)
-    written = raised.writer(sampling_distance_wcu=0.5).write(new_message())
-    assert (raised.calls(written.message.message_id), len(raised.clock.slept)) == (calls, waits)
-    assert (written.is_replay, raised.stored_bodies()) == (False, [OURS])
-    is_refused_everywhere = fates == [REFUSED] * 3
-    assert any(report.is_throttled for report in raised.reports.sent) == is_refused_everywhere
-    assert raised.registry.reads == 1 + is_refused_everywhere
-    counts = raised.telemetry.counts
-    assert counts.get("WritesThrottled", 0) == fates.count(REFUSED)
-    assert counts.get("WritesRefusedEverywhere", 0) == is_refused_everywhere
-
-
-@pytest.mark.parametrize(
-    ("stored", "fates", "calls", "status"),
-    [
-        # It is looked for before it goes elsewhere.
-        ({}, [REFUSED], "put 0, look, put 1", 201),
-        ({}, [REFUSED] * 3, "put 0, look, put 1, put 2, put 0", 201),
+        (False, {}, [], "put 0", 201),
+        # Nothing is looked for under an id that was just made. What its repetition finds is this write's.
+        (False, {}, [REFUSED] * 2, "put 0, put 1, put 2", 201),
+        (False, {}, [REFUSED] * 3, "put 0, put 1, put 2, put 0", 201),
+        (False, {}, [LOST], "put 0, put 0", 201),
+        (False, {}, [LOST, REFUSED], "put 0, put 0, look", 201),
+        # One that a client made is looked for before it goes elsewhere.
+        (True, {}, [REFUSED], "put 0, look, put 1", 201),
+        (True, {}, [REFUSED] * 3, "put 0, look, put 1, put 2, put 0", 201),
         # The outcome is unknown, or another place would be refused as well.
-        ({}, [NO_RESPONSE] * 2, "put 0, put 0, put 0", 201),
-        ({}, [OF_THE_ACCOUNT] * 2, "put 0, put 0, put 0", 201),
-        ({}, [LOST], "put 0, put 0", 200),
+        (True, {}, [NO_RESPONSE] * 2, "put 0, put 0, put 0", 201),
+        (True, {}, [OF_THE_ACCOUNT] * 2, "put 0, put 0, put 0", 201),
+        (True, {}, [LOST], "put 0, put 0", 200),
         # A repetition, wherever among the choices the first one lies.
-        ({0: OURS}, [], "put 0", 200),
-        ({0: OURS}, [REFUSED], "put 0, look", 200),
-        ({1: OURS}, [REFUSED], "put 0, look", 200),
-        ({2: OURS}, [REFUSED], "put 0, look", 200),
+        (True, {0: OURS}, [], "put 0", 200),
+        (True, {0: OURS}, [REFUSED], "put 0, look", 200),
+        (True, {1: OURS}, [REFUSED], "put 0, look", 200),
+        (True, {2: OURS}, [REFUSED], "put 0, look", 200),
         # Other content under the id.
-        ({0: OTHERS}, [], "put 0", 409),
-        ({0: OTHERS}, [REFUSED], "put 0, look", 409),
-        ({2: OTHERS}, [REFUSED], "put 0, look", 409),
+        (True, {0: OTHERS}, [], "put 0", 409),
+        (True, {0: OTHERS}, [REFUSED], "put 0, look", 409),
+        (True, {2: OTHERS}, [REFUSED], "put 0, look", 409),
     ],
 )
-def test_a_message_with_an_id_is_stored_or_found(raised, stored, fates, calls, status):
+def test_a_message_is_stored_once_or_found(raised, has_id, stored, fates, calls, status):
+    identifier = raised.identifier if has_id else None
     for choice, body in stored.items():
         raised.store(Message("c", raised.identifier, "ann", body), raised.choices[choice])
     raised.put_fates(fates)
     try:
-        written = raised.writer().write(new_message(OURS, message_id=raised.identifier))
-        seen = 200 if written.is_replay else 201
+        written = raised.writer().write(new_message(OURS, message_id=identifier))
+        seen, identifier = 200 if written.is_replay else 201, written.message.message_id
     except MessageConflictError:
         seen = 409
-    assert (raised.calls(raised.identifier), seen) == (calls, status)
+    assert (raised.calls(identifier), seen) == (calls, status)
     assert raised.stored_bodies() == (list(stored.values()) or [OURS])
+
+
+@pytest.mark.parametrize(("refusals", "is_everywhere"), [(0, False), (2, False), (3, True)])
+def test_only_what_all_choices_refused_waits_and_is_reported(raised, refusals, is_everywhere):
+    """It has the route looked up again, too."""
+    raised.put_fates([REFUSED] * refusals)
+    raised.writer(sampling_distance_wcu=0.5).write(new_message())
+    counts = raised.telemetry.counts
+    assert (len(raised.clock.slept), raised.registry.reads) == (is_everywhere, 1 + is_everywhere)
+    assert any(report.is_throttled for report in raised.reports.sent) == is_everywhere
+    assert counts.get("WritesThrottled", 0) == refusals
+    assert counts.get("WritesRefusedEverywhere", 0) == is_everywhere
 
 
 def test_of_two_contents_at_two_choices_readers_show_one(raised):
