@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -26,22 +27,14 @@ LIMITS = CacheLimits(ttl_ms=1_000, bound_ms=3_000)
 KEY, OTHER = ("c", "newest"), ("other", "newest")
 
 
-class Text:
-    """Values that are lists of one text; a text with `!` cannot be read."""
+def decode(text):
+    if text.startswith("!"):
+        raise MalformedPageError(text)
+    return [text]
 
-    def encode(self, value):
-        return value[0]
 
-    def decode(self, text):
-        if text.startswith("!"):
-            raise MalformedPageError(text)
-        return [text]
-
-    def copy(self, value):
-        return list(value)
-
-    def size_bytes(self, value):
-        return len(value[0])
+TEXT = SimpleNamespace(encode=lambda value: value[0], decode=decode, copy=list, size_bytes=lambda value: len(value[0]))
+"""Values that are lists of one text; a text with `!` cannot be read."""
 
 
 class Died(BaseException):
@@ -99,9 +92,9 @@ class World:
         return self.processes[name]
 
     def start(self, name):
-        values = {"store": Pages(self), "environment_id": name, "new_event": lambda: Landing(self.engine)}
-        common = {"codec": Text(), "limits": LIMITS, "telemetry": self.telemetry, "clock": self.clock}
-        return ReadCache(**{**common, "timer": self.timer, **values, **self.values})
+        parts = {"codec": TEXT, "limits": LIMITS, "telemetry": self.telemetry, "clock": self.clock, "timer": self.timer}
+        parts |= {"store": Pages(self), "environment_id": name, "new_event": lambda: Landing(self.engine)}
+        return ReadCache(**{**parts, **self.values})
 
     def timer(self):
         if self.gives_way:
