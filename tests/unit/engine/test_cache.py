@@ -74,17 +74,19 @@ class Pages(RedisPageStore):
 
 
 class World:
-    """Processes around one Redis. A value's text is when its load began. Without `random` nothing is left to chance."""
+    """Processes around one Redis. A value's text is when its load began. Without `random` nothing is left to chance.
 
-    def __init__(self, random=None, *, gives_way=False, **values):
+    With it, a task gives way to others each time that it looks at the clock.
+    """
+
+    def __init__(self, random=None, **values):
         self.engine, self.telemetry = VirtualTime(random), FakeTelemetry()
         self.redis = RedisServer(self.engine, nodes=1, random=Random(1))
         self.load_ms, self.put_ms, self.size, self.loads = 20, 0, 0, 0
         self.is_refusing, self.refused_at_ms = False, -inf
         drawn = random.random if random else lambda: 0.0
         self.clock = Clock(now_ms=self.engine.now_ms, sleep=self.engine.sleep, random=drawn)
-        self.gives_way, self.values = gives_way, values
-        self.processes = {}
+        self.random, self.values, self.processes = random, values, {}
 
     def process(self, name):
         if name not in self.processes:
@@ -97,7 +99,7 @@ class World:
         return ReadCache(**{**parts, **self.values})
 
     def timer(self):
-        if self.gives_way:
+        if self.random:
             self.engine.sleep(0.0)
         return self.engine.now
 
@@ -395,7 +397,7 @@ class Rush(World):
     """Requests to five processes, of which any dies in the middle of a load, and what came of them."""
 
     def __init__(self, seed):
-        super().__init__(Random(seed), gives_way=True)
+        super().__init__(Random(seed))
         self.put_ms = 4_500
         self.ended, self.changed_at_ms, self.loading = 0, defaultdict(lambda: -inf), Counter()
 
