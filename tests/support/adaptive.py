@@ -6,15 +6,13 @@ from typing import Any
 
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.runtime.build import Ends
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.by_load import build_table_routes
 from hotpartition.table.routes import TableRoutes, open_calls
-from support.fakes import FakeClock, FakeTelemetry, InlineBackground
-from support.world import Registry, Reports
+from support.builders import World
 
 
-class AdaptiveShards:
+class AdaptiveShards(World):
     """What `ShardedTable` and `ShardedCounter` take as `shards`: by default no route is cached."""
 
     finds_read_heat = True
@@ -22,10 +20,9 @@ class AdaptiveShards:
     def __init__(
         self, place: JournalPlace, *, route_cache_seconds: float = 0.0, sampling_distance_wcu: float = 1.0
     ) -> None:
+        super().__init__()
         self.place = place
         self.route_cache_seconds, self.sampling_distance_wcu = route_cache_seconds, sampling_distance_wcu
-        self.clock, self.telemetry = FakeClock(), FakeTelemetry()
-        self.registry, self.reports = Registry(self.clock), Reports(self.clock)
 
     def build_routes(
         self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", page_store: Any = None
@@ -37,23 +34,7 @@ class AdaptiveShards:
             sampling_distance_wcu=self.sampling_distance_wcu,
             read_sampling_distance_rcu=0.5,
         )
-        ends = Ends(
-            registry=self.registry,
-            repairs=self.registry,
-            reports=self.reports,
-            background=InlineBackground(),
-            telemetry=self.telemetry,
-            clock=clock,
-            timer=lambda: clock.now_ms() / 1000,
-            page_store=page_store,
-            environment_id=process_id,
-            journal=DynamoDBJournal(open_calls(table), self.place),
-        )
-        return build_table_routes(
-            ends,
-            settings,
-            place=self.place,
-            schema=schema,
-            choices=3,
-            budget_ms=budget_ms,
-        )
+        journal = DynamoDBJournal(open_calls(table), self.place)
+        parts = {"clock": clock, "timer": lambda: clock.now_ms() / 1000, "page_store": page_store, "journal": journal}
+        ends = self.ends(process_id, **parts)
+        return build_table_routes(ends, settings, place=self.place, schema=schema, choices=3, budget_ms=budget_ms)

@@ -80,11 +80,10 @@ class World:
     def ends(self, environment: str | None = None, random: Callable[[], float] = lambda: 0.5, **values: object) -> Ends:
         """Build what an engine stands on."""
         usual = {"registry": self.registry, "repairs": self.registry, "reports": self.reports, "page_store": self.pages}
+        usual |= {"clock": self.clock.as_clock(random), "timer": lambda: self.clock.now_ms / 1000}
         return Ends(
             background=InlineBackground(),
             telemetry=self.telemetry,
-            clock=self.clock.as_clock(random),
-            timer=lambda: self.clock.now_ms / 1000,
             environment_id=environment or f"e{self.random.getrandbits(32)}",
             **{**usual, **values},
         )

@@ -20,7 +20,6 @@ from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, gua
 from hotpartition.table.cached_reads import ResponseCodec
 from hotpartition.table.cached_values import ValueCodec
 from support.adaptive import AdaptiveShards
-from support.world import Pages
 
 from .conftest import put_all, updating
 
@@ -48,7 +47,6 @@ class Fleet(AdaptiveShards):
     def __init__(self, plain):
         super().__init__(PLACE, route_cache_seconds=60.0, sampling_distance_wcu=1000.0)
         self.plain = plain
-        self.store = Pages(self.clock)
         self.ids = count()
 
     def process(self, **options):
@@ -56,7 +54,7 @@ class Fleet(AdaptiveShards):
 
     def build_routes(self, table, schema, clock, budget_ms):
         process_id = f"p{next(self.ids)}"
-        return super().build_routes(table, schema, clock, budget_ms, process_id=process_id, page_store=self.store)
+        return super().build_routes(table, schema, clock, budget_ms, process_id=process_id, page_store=self.pages)
 
 
 @pytest.fixture
@@ -315,7 +313,7 @@ def test_what_is_not_read_hot_is_counted_and_costs_no_request_to_redis(fleet, na
     reads = fleet.registry.reads
     for _ in range(4):
         POINTS[name](table)
-    assert (fleet.registry.reads, fleet.store.commands) == (reads, 0)
+    assert (fleet.registry.reads, fleet.pages.commands) == (reads, 0)
     assert {report.collection for report in fleet.reports.sent} == {"cold"}
     assert max(report.value for report in fleet.reports.sent) >= 2.0
 
@@ -336,7 +334,7 @@ def test_with_a_cache_of_its_own_an_adaptive_table_keeps_cold_keys_in_the_proces
         for table in (first, second, first, second):
             assert table.get_item(Key=key, cache=True)["Item"]["SK"] == key["SK"]
         assert watched.sent["BatchGetItem"] == batches
-        assert bool(fleet.store.commands) == (key == FOUR)
+        assert bool(fleet.pages.commands) == (key == FOUR)
 
 
 @pytest.mark.parametrize("name", ["an item", "the newest page"])
