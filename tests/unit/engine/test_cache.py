@@ -194,7 +194,8 @@ TIMETABLES = {
     """,
     "one process loads a stale value anew, the others get the last one meanwhile": """
         0 a: 0 from dynamodb, 20 ms old
-        1000 b: 1000 from dynamodb, 20 ms old
+        1000 a: 1000 from dynamodb, 20 ms old
+        1010 a: 0 from l1, 1010 ms old
         1010 c: 0 from redis, 1010 ms old
         1270 c: 1000 from redis, 270 ms old
     """,
