@@ -179,6 +179,7 @@ EVENTS = {
     "DynamoDB serves": lambda world: vars(world).update(is_refusing=False),
     "counted": lambda world, metric: f"{world.telemetry.counts[metric]:g}",
     "values have": lambda world, size, _: vars(world).update(size=int(size)),
+    "loads so far": lambda world: str(world.loads),
     "commands to Redis": lambda world: str(world.redis.commands),
 }
 TIMETABLES = {
@@ -297,10 +298,13 @@ TIMETABLES = {
         1 a within 200: 201 from dynamodb, 0 ms old
     """,
     "an error is that of all threads that wait; after a death one of them loads": """
+        0 Redis goes
         0 DynamoDB refuses
         0 a: ThrottledError
         5 a: ThrottledError
-        20 DynamoDB serves
+        30 DynamoDB serves
+        40 loads so far: 1
+        500 Redis comes
         1000 a dies
         1005 a: 1100 from dynamodb, 20 ms old
         1006 a: 1100 from l1, 20 ms old
