@@ -332,17 +332,18 @@ def test_what_each_request_gets(timetable):
 @pytest.mark.parametrize(
     ("sizes", "kept"),
     [
-        ({"a": 1, "b": 1, "c": 1}, "bc"),  # two values at the most: the least recently used one goes first
-        ({"a": 60, "b": 50}, "b"),  # 100 bytes at the most
-        ({"a": 60, "b": 101}, "a"),  # one that is larger than all of it is not kept, nor are others dropped for it
+        ([("a", 1), ("b", 1), ("a", 1), ("c", 1)], "ac"),  # two values at the most: the least recently used one goes
+        ([("a", 60), ("b", 50)], "b"),  # 100 bytes at the most
+        ([("a", 60), ("b", 101)], "a"),  # one that is larger than all of it is not kept, nor are others dropped for it
     ],
 )
 def test_memory_is_bounded(sizes, kept):
     process = World(store=None, max_entries=2, max_bytes=100).process("a")
-    for name, size in sizes.items():
+    for name, size in sizes:
         process.get((name, ""), lambda size=size: (["x" * size], 1.0))
-    found = {name: process.get((name, ""), lambda: (["new"], 1.0)).origin for name in reversed(sizes)}
-    assert {name for name, origin in found.items() if origin is Origin.L1} == set(kept)
+    assert {process.get((name, ""), lambda: (["new"], 1.0)).origin for name in kept} == {Origin.L1}
+    dropped = {name for name, _ in sizes} - set(kept)
+    assert {process.get((name, ""), lambda: (["new"], 1.0)).origin for name in dropped} == {Origin.LOADED}
 
 
 def test_a_caller_may_change_what_it_gets():
