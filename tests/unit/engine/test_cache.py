@@ -367,6 +367,22 @@ def test_a_caller_may_change_what_it_gets():
         found.append("changed")
 
 
+def test_an_error_that_is_excused_leaves_the_last_value_up_to_the_bound():
+    """Any error may be. None is kept."""
+    world = World(store=None, excused=(Exception,))
+    process = world.process("a")
+
+    def fail():
+        raise ZeroDivisionError
+
+    for pass_ms, load in ((0, lambda: (["value"], 1.0)), (2_000, fail)):
+        world.engine.now += pass_ms / 1_000
+        assert process.get(KEY, load).value == ["value"]
+    world.engine.now += 1.0
+    with pytest.raises(ZeroDivisionError):
+        process.get(KEY, fail)
+
+
 def test_what_passes_the_bound_while_others_are_loaded_is_loaded_too():
     """Several values are each as fresh as one, also where Redis has a stale one."""
     world, served = World(), []
