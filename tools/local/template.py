@@ -164,8 +164,11 @@ class _Template:
     What has no local counterpart gets a made-up name, but no made-up attribute.
     """
 
-    def __init__(self, stack_name: str, template: Mapping[str, Any], endpoints: Endpoints) -> None:
+    def __init__(
+        self, stack_name: str, template: Mapping[str, Any], assets: Mapping[str, Path], endpoints: Endpoints
+    ) -> None:
         self.stack_name = stack_name
+        self.assets = assets
         self.resources: Mapping[str, Any] = template["Resources"]
         self._endpoints = endpoints
         self._parameters = template.get("Parameters", {})
@@ -257,12 +260,6 @@ class _Template:
 class _Reader(_Template):
     """Reads what is started."""
 
-    def __init__(
-        self, stack_name: str, template: Mapping[str, Any], assets: Mapping[str, Path], endpoints: Endpoints
-    ) -> None:
-        super().__init__(stack_name, template, endpoints)
-        self._assets = assets
-
     def read(self) -> Stack:
         """Read the stack."""
         schedules = (self._schedule(*each) for each in self.of(SCHEDULE))
@@ -317,7 +314,7 @@ class _Reader(_Template):
 
     def _asset(self, logical_id: str, code: Mapping[str, Any]) -> Path:
         key = str(self.resolve(code.get("S3Key", ""))).rpartition("/")[2].removesuffix(".zip")
-        path = self._assets.get(key)
+        path = self.assets.get(key)
         if path is None or not path.is_dir():
             raise LocalRunError(f"the asset of {logical_id} ({key or 'inline code'}) is not in the cloud assembly")
         return path
