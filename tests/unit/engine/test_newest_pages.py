@@ -48,10 +48,10 @@ def test_a_cold_conversation_costs_what_it_costs_without_a_cache(world, is_down)
     world.registry.is_down = is_down
     costs = []
     for environment in (None, "e"):
-        world.table.calls, world.registry.reads = [], 0
+        world.table.calls, world.registry.reads, world.telemetry.counts = [], 0, {}
         reader = world.reader(environment=environment)
         assert [reader.read_page(NEWEST).age_ms for _ in range(3)] == [None] * 3
-        costs.append((world.table.calls, world.registry.reads))
+        costs.append((world.table.calls, world.registry.reads, world.telemetry.counts))
     assert (costs[0], world.pages.commands) == (costs[1], 0)
 
 
