@@ -54,4 +54,4 @@ class RedisProcess:
         self._server.pause()
 
     def resume(self) -> None:
-        self._server.resume()
+        self._server.pause(is_paused=False)
