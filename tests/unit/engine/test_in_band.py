@@ -258,6 +258,7 @@ class TestCooling:
             (2.0, 0, 0, True),
             (1.0, 400, 1_100, True),  # less than half of what one key serves
             (1.0, 600, 1_100, False),
+            (1.0, 900, 600, False),  # the whole bucket before was warm, the present one has begun
             (2.0, 900, 60, False),  # the whole bucket before was quiet, the present one is not
         ],
     )
