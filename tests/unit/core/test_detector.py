@@ -221,8 +221,9 @@ def test_a_raise_under_a_pending_close_comes_first():
     """It holds behind the close by itself."""
     route = route_of((2, START_MS - 1)).union(Route.of([Close(START_MS + 600_000, is_confirmed=True)]))
     reports = CollectionReports()
-    for arrival in Fleet().offer(lambda _: 8_000, 3_000, placed_under=2):
-        reports.add(*arrival.report[1:3], arrival.report[3:7])
+    for arrival in Fleet().offer(lambda _: 8_000, 3_000):
+        report = arrival.report._replace(shard_count=2)
+        reports.add(*report[1:3], report[3:7])
     (decision,) = decide("c", reports, route, THRESHOLDS, now_ms=START_MS + 3_000)
     assert (decision.reason, decision.keeps_n) == (Reason.RAISED, False)
 

@@ -374,8 +374,8 @@ class PageMerge(Generic[KeyT, ItemT]):
         paid = int(ceil(least * self.item_bytes / READ_UNIT_BYTES) * READ_UNIT_BYTES / self.item_bytes)
         most = min(most, max(least, paid)) if len(spread) > 1 else want
         at_first = MOST_PAGES * max(self.range.limit, SMALL_PAGE) - SECOND_ROUND_ITEMS * len(spread)
-        if paid <= least:
-            # Each item costs units: their sum is rounded, not the share of each key.
+        if self.item_bytes >= READ_UNIT_BYTES:
+            # Each item takes units of its own: their sum is rounded, not the share of each key.
             at_first = min(at_first, ceil(len(spread) * (fair + LEAST_SLACK * sqrt(fair))))
         each, left = divmod(max(0, int(at_first)), len(spread))
         if not each:
