@@ -4,6 +4,7 @@ import base64
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -97,17 +98,23 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
 @settings(max_examples=150)
 @given(events())
 def test_odd_events_get_described_responses(event):
-    """Odd ids, queries, headers, encodings and bodies, present, null or absent. What is acknowledged can be read.
-
-    Nothing is read or written for a conversation without a name.
-    """
+    """Odd ids, queries, headers, encodings and bodies, present, null or absent. What is acknowledged can be read."""
     api = Api()
     api.post(message_id=ID)
     response = api.call(event)
-    assert response.status in {400, 404} if event.get("pathParameters") is None else response.status != 500
+    assert response.status != 500
     if response.status == 201:
         stored = response.body
         assert api.call(message_event(stored["conversation_id"], stored["message_id"])).status == 200
+
+
+@pytest.mark.parametrize("present", [{"pathParameters": None}, {}])
+@pytest.mark.parametrize(("method", "route"), REQUESTS)
+def test_an_event_without_path_parameters_is_refused(method, route, present):
+    """Nothing is read or written for a conversation without a name."""
+    event = http_event(method.upper(), route, {"conversation_id": "c", "message_id": ID}, body='{"sender":"a"}')
+    del event["pathParameters"]
+    assert Api().call({**event, **present}).status in {400, 404}
 
 
 def operations():
