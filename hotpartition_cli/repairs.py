@@ -17,13 +17,12 @@ from hotpartition.dynamodb.python_values import load
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.runtime.clocks import system_clock
-from hotpartition.runtime.connect import build_journal_place
 from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from hotpartition.table.sharding import routing_value_of
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.outcomes import Outcome, Progress
 from hotpartition_cli.sdk import Subject, open_client, open_session, translated
-from hotpartition_cli.tables import read_settings
+from hotpartition_cli.tables import build_place, list_keys, read_settings
 from hotpartition_messages.keys import ROUTING_INDEX
 
 _RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
@@ -57,18 +56,14 @@ def open_table(
     client = open_client(open_session(region, profile), "dynamodb")
     subject, region = _subject(name), client.meta.region_name
     described = translated(lambda: client.describe_table(TableName=name), subject, region)["Table"]
-    keys = {key["KeyType"]: key["AttributeName"] for key in described["KeySchema"]}
-    types = {entry["AttributeName"]: entry["AttributeType"] for entry in described["AttributeDefinitions"]}
-    sort_key, settings = keys.get("RANGE", ""), read_settings(name, None, environ)
-    if types[keys["HASH"]] != "S":
-        raise UsageError(f"the partition key of {name} is no string, so there is nothing to shard in it")
-    place = build_journal_place(settings, keys["HASH"], sort_key, sort_type=types.get(sort_key, "S"))
+    keys = list_keys(described)
+    place = build_place(read_settings(name, None, environ), keys)
     return OwnTable(
         name,
         ThreadedCalls(Boto3Call(client)),
         replace(system_clock(), sleep=sleep),
-        keys["HASH"],
-        sort_key,
+        keys[0][0],
+        keys[1][0] if len(keys) > 1 else "",
         {
             index["IndexName"]: index["KeySchema"][0]["AttributeName"]
             for index in described.get("GlobalSecondaryIndexes", ())
@@ -152,7 +147,8 @@ def _copy_back(table: OwnTable, source: str, progress: Progress) -> Outcome:
 
 
 def _is_routing_item(table: OwnTable, item: Item) -> bool:
-    return not table.sort_key or load(item)[table.sort_key] == table.routing_sort_key
+    name = table.sort_key
+    return not name or load({name: item[name]})[name] == table.routing_sort_key
 
 
 def _has_sets(item: Item) -> bool:

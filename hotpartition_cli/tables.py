@@ -30,6 +30,8 @@ PARALLEL_READS = 8
 SAMPLED_ITEMS = 2_000
 """Items among which `verify` looks for such that no route names, and those of one request for all of them."""
 SCANNED_RCU_PER_SECOND = 500
+Keys = list[tuple[str, str]]
+"""Names and types of a table's keys, the partition key first."""
 _RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table, verify: Scan)"
 
 
@@ -171,17 +173,31 @@ def find_place(client: Any, settings: Settings) -> JournalPlace:
     keys = _read_keys(client, table)
     if len(keys) == 1:
         raise UsageError(f"{table} has no sort key, so there is nothing to shard in it: name another table")
-    (partition_key, kind), (sort_key, sort_type) = keys
+    return build_place(settings, keys)
+
+
+def build_place(settings: Settings, keys: Keys) -> JournalPlace:
+    """Build the place of a table's routing items from the table's keys.
+
+    Raises:
+        UsageError: its partition key is not a string.
+    """
+    (partition_key, kind), (sort_key, sort_type) = [*keys, ("", "S")][:2]
     if kind != "S":
-        raise UsageError(f"the partition key of {table} is no string, so there is nothing to shard in it")
+        name = settings.table_name
+        raise UsageError(f"the partition key of {name} is no string, so there is nothing to shard in it")
     return build_journal_place(settings, partition_key, sort_key, sort_type=sort_type)
 
 
-def _read_keys(client: Any, name: str) -> list[tuple[str, str]]:
-    """Read names and types of a table's keys, the partition key first."""
-    found = translated(lambda: client.describe_table(TableName=name), _subject(name), client.meta.region_name)["Table"]
-    types = {entry["AttributeName"]: entry["AttributeType"] for entry in found["AttributeDefinitions"]}
-    names = [key["AttributeName"] for key in sorted(found["KeySchema"], key=lambda key: key["KeyType"])]
+def _read_keys(client: Any, name: str) -> Keys:
+    found = translated(lambda: client.describe_table(TableName=name), _subject(name), client.meta.region_name)
+    return list_keys(found["Table"])
+
+
+def list_keys(described: Mapping[str, Any]) -> Keys:
+    """List the keys of a described table."""
+    types = {entry["AttributeName"]: entry["AttributeType"] for entry in described["AttributeDefinitions"]}
+    names = [key["AttributeName"] for key in sorted(described["KeySchema"], key=lambda key: key["KeyType"])]
     return [(name, types[name]) for name in names]
 
 

@@ -47,8 +47,8 @@ WAITING_MS = 2_000
 """How long before the window that decided a raise begins: writes refused since then find the new shards."""
 SAMPLE_WCU = 25.0
 SAMPLED_SHARDS = 5
-"""Up to so many shards, `SAMPLE_WCU` are between two samples. On more shards it is more WCU: a load that just fits its
-shards has as many samples a second, whatever their number."""
+"""On at most this number of shards, `SAMPLE_WCU` lie between two samples. On more shards it is more WCU: a load that
+just fits its shards has as many samples a second, whatever their number."""
 EVIDENCE_SLOTS = 2 * SLOTS_PER_SECOND
 EVIDENCE_MIN_SAMPLES = 4
 """Fewer are a few large items: two of those on one shard are too much for it, on any number."""
@@ -100,7 +100,7 @@ FleetLoad = Mapping[Cell, float]
 
 
 def widen(sample_wcu: float, shard_count: int) -> float:
-    """Return how many WCU are between two samples of writes placed under so many shards."""
+    """Return the WCU between two samples of writes that were placed under `shard_count` shards; 0: the base key."""
     return sample_wcu * max(SAMPLED_SHARDS, shard_count) / SAMPLED_SHARDS
 
 

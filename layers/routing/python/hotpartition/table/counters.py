@@ -93,11 +93,9 @@ class ShardedCounter:
         if isinstance(table, ShardedTable):
             table, its_shards, its_transport = table.unwrap()
             shards, transport = shards or its_shards, transport or its_transport
-        check_shards(shards)
         check_sending(transport, budget_ms)
-        assert shards is not None  # noqa: S101  as checked
         self._table = table
-        self._shards = shards
+        self._shards = check_shards(shards)
         self._once = once
         self._transport = transport
         self._name = name

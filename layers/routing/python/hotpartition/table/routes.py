@@ -108,8 +108,8 @@ class LoggedTelemetry:
         """Implement `Telemetry.flush`."""
 
 
-def check_shards(shards: Any) -> None:
-    """Refuse what does not say how many shards a key has.
+def check_shards(shards: Any) -> Shards:
+    """Return what says how many shards a key has, or refuse anything else.
 
     Raises:
         TypeError: saying what to write.
@@ -117,6 +117,8 @@ def check_shards(shards: Any) -> None:
     if not hasattr(shards, "build_routes"):
         number = shards if isinstance(shards, int) else "n"
         raise TypeError(f"shards={shards!r}: should be fixed({number}), in_band() or adaptive()")
+    checked: Shards = shards
+    return checked
 
 
 def check_choices(choices: int) -> None:
