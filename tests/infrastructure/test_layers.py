@@ -83,7 +83,7 @@ def content(folder):
 def test_keeps_what_functions_need(bundle):
     """Packages and their metadata, readable for everyone, of checked wheels for the functions' platform.
 
-    Where that is the host itself, uv is told of none.
+    Where that is the host itself, uv gets no platform.
     """
     uv = FakeUv()
     folder = bundle.build(uv)

@@ -114,7 +114,7 @@ FIRST_VERSION, SECOND_VERSION = None, {"N": "2"}
 RAISED_ONCE = JournalEntry(route_of((8, 9)), NOW_MS)
 RAISED_TWICE = JournalEntry(route_of((4, 5), (8, 9)), NOW_MS + 1)
 CALLS = [
-    # A message is stored once; whoever tries again is told what is there.
+    # A message is stored once; a repetition returns what is there.
     (create(ONE), None),
     (create(ONE), ONE),
     (create(build_message(1, body="another")), ONE),

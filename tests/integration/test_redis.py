@@ -179,7 +179,7 @@ def is_real(request):
 
 
 def test_what_a_registry_keeps(is_real, registry):
-    """A route only grows; what is read-hot is told with it; the empty name is a collection like the others."""
+    """A route only grows; a look-up returns the read-hot mark as well; an empty name is a collection, too."""
     kept = registry if is_real else Registry(FakeClock())
     returned = [(name, arguments, getattr(kept, name)(*arguments)) for name, arguments, _ in REGISTRY]
     assert returned == REGISTRY
@@ -516,7 +516,7 @@ class TestForeignData:
             assert source.latest_start_ms() is None
 
     def test_a_key_of_another_type_fails_alone(self, registry, source, pages, admin, table_name, telemetry):
-        """Named, so that an operator finds it. Nobody crashes, and the node is not left alone for it."""
+        """Named, so that an operator finds it. Nothing crashes, and the node is asked again."""
         page_at, lease_at = page_key(table_name, "c", "v", 0), lease_key(table_name, "c", "v")
         keys = [route_key(table_name, "c"), reports_key(table_name, 0), consumer_key(table_name), page_at, lease_at]
         for key in keys:

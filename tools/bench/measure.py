@@ -127,7 +127,7 @@ def compare(
     unit: float = MICROSECONDS,
     more: int = 1,
 ) -> Measured:
-    """Measure the mean of so many calls on both sides; ours makes `more` times as many."""
+    """Measure the mean of `count` calls on both sides; the library's side makes `more` times as many."""
     our_mean = mean_of(ours, count * more, spent=spent, unit=unit)
     rival_mean = mean_of(rival, count, spent=spent, unit=unit)
     is_wall = spent is wall_seconds

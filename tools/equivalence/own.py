@@ -45,7 +45,7 @@ class _Enough(BaseException):
 
 
 def record(play: Callable[[int], object], seed: int, most: int) -> list[tuple[str, Request]]:
-    """Play a scenario until it has sent so many requests, and return them."""
+    """Play a scenario until it has sent `most` requests, and return them."""
     requests: list[tuple[str, Request]] = []
     call = DynamoDB.call
 

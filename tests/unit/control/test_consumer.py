@@ -107,7 +107,7 @@ def test_a_hot_conversation_is_raised_whatever_befalls_it(hot, befalls, limit, r
 
 
 def test_the_journal_comes_before_redis(hot):
-    """Nobody can learn a generation that is not durable."""
+    """No process can learn a generation that is not durable."""
     order = []
     hot.table.on_call = lambda name: order.append((name, dict(hot.registry.routes)))
     hot.consumer().run(run_ms=500)

@@ -61,7 +61,7 @@ def decide(load, route=EMPTY_ROUTE, **more):
         (steady(1_250, slots=6), 0, {}, COLD, None),
         (steady(1_900, slots=3), 0, {}, COLD, None),
         (steady(4_000, slots=1), 0, {}, COLD, None),
-        # The last slot tells the size of a load that rises.
+        # The last slot gives the size of a load that rises.
         (steady(4_000, slots=1) | {Cell(NOW - 2, 0, False): 100.0}, 0, {}, HOT, 13),
         # A base key that refuses everything is raised once: another process may have done so a moment ago.
         ({}, 0, STUCK, UNLUCKY, 2),
@@ -85,7 +85,7 @@ def decide(load, route=EMPTY_ROUTE, **more):
     ],
 )
 def test_what_is_decided(load, n, more, reason, count):
-    """Under a route with so many shards: why, and how many there should be."""
+    """Under a route with `n` shards: why, and how many there should be."""
     decision = decide(load, route_to(n), **more)
     assert (decision.reason, decision.generation and decision.generation.shard_count) == (reason, count)
 

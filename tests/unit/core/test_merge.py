@@ -81,7 +81,7 @@ class Shelf:
 
 
 def walk(keys, *routes, newest_first, limit, first=None, last=None, after=None, most_pages=1_000, **how):
-    """Read page after page, so many at most."""
+    """Read page after page, at most `most_pages`."""
     shelves = []
     while not shelves or (shelves[-1].page.has_more and len(shelves) < most_pages):
         shelf = Shelf(PageRange("c", newest_first, limit, first, last, after), keys).read(*routes, **how)

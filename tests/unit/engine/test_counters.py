@@ -107,7 +107,7 @@ def test_a_raised_counter_spreads_at_random(world):
 
 
 def test_without_a_token_what_all_choices_refused_is_tried_at_others(world):
-    """After a pause: nobody has to find it again, so full shards need not be asked over and over."""
+    """After a pause: the caller has no use for its place, so full shards need not be asked over and over."""
     world.raise_key(64)
     world.table.cancels = giving(*[KEY_RANGE_THROTTLE] * 8)
     world.add(1, None)

@@ -265,7 +265,7 @@ class TestCooling:
     def test_a_key_is_closed_by_a_whole_bucket_since_its_raise_and_the_present_one(
         self, fleet, begins_at, wcu, seconds, is_closed
     ):
-        """Loads begin so many buckets after the raise."""
+        """Loads begin `begins_at` buckets after the raise."""
         process = fleet.process()
         fleet.clock.now_ms += round(begins_at * BUCKET_MS)
         fleet.write([process], wcu, seconds)

@@ -92,7 +92,7 @@ def test_one_failed_shard_is_asked_again(world):
 
 @pytest.mark.parametrize(("away", "request_"), [("query c#2", PageRequest("c")), ("get c", OLDEST_FIRST)])
 def test_a_page_is_complete_or_an_error(world, away, request_):
-    """Never silently partial, within the budget. Without the journal nobody knows where to look."""
+    """Never silently partial, within the budget. Without the journal a reader does not know where to look."""
     started_ms = world.clock.now_ms
     world.table.on_call = failing(away, always=KEY_RANGE_THROTTLE)
     with pytest.raises(ThrottledError):

@@ -112,7 +112,7 @@ class Watched:
         self.responds = lambda sent, body: left.pop()(body) if sent == operation and left else None
 
     def lose_response(self, operation: str) -> None:
-        """Carry out the first request of an operation, of which nobody learns."""
+        """Carry out the first request of an operation, whose response gets lost."""
 
         def lose(body: Body) -> Body:
             self.call(operation, body)

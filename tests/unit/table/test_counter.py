@@ -278,7 +278,7 @@ def test_what_is_flushed(coalesce, counted, clock, caplog, name):
 
 
 def test_a_thread_flushes_each_interval_until_the_end_of_a_with(coalesce, counted):
-    """100 ms by default; it is told the interval to wait for, and what came since is flushed at the end."""
+    """100 ms by default; the wait gets the interval, and what came since is flushed at the end."""
     waits, flushed = [], Event()
 
     def wait(event, seconds):

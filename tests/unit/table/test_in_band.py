@@ -108,7 +108,7 @@ class TestFinding:
     """A key is found hot, and raised."""
 
     def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(self, plain, twin, clock):
-        """To the byte: no look-up, no sample, no parameter of ours."""
+        """To the byte: no look-up, no sample, no parameter of the library's."""
         process, sent = Process(plain, clock), []
         process.table.get_item(Key={"PK": "other", "SK": "1"})  # looks at the table's keys
         events = plain.meta.client.meta.events
@@ -134,7 +134,7 @@ class TestFinding:
 
     @pytest.mark.parametrize("table", ["readings", "routes"], ids=["in the table", "in a table of their own"])
     def test_a_hot_key_is_raised_once_and_its_items_are_found(self, plain, create, watched, clock, table):
-        """Nobody sees what lies beside the items. Afterwards the route is looked up once a minute."""
+        """No call shows what lies beside the items. Afterwards the route is looked up once a minute."""
         create("routes", "collection")
         apart = {"journal_table_name": "routes", "journal_partition_key_name": "collection"}
         process = Process(plain, clock, settings=apart if table == "routes" else {})
