@@ -43,15 +43,25 @@ ValueT = TypeVar("ValueT")
 
 
 class View(MutableMapping[KeyT, ValueT], Generic[KeyT, ValueT]):
-    """What is stored, as a mapping: `read` finds everything, `write` puts one value, or removes it (None)."""
+    """What is stored, as a mapping: `read` finds everything, `write` puts one value, or removes it (None).
+
+    `find` looks for one without reading everything.
+    """
 
     def __init__(
-        self, read: Callable[[], Mapping[KeyT, ValueT]], write: Callable[[KeyT, ValueT | None], object]
+        self,
+        read: Callable[[], Mapping[KeyT, ValueT]],
+        write: Callable[[KeyT, ValueT | None], object],
+        find: Callable[[KeyT], ValueT | None] | None = None,
     ) -> None:
         self._read, self._write = read, write
+        self._find = find or (lambda key: read().get(key))
 
     def __getitem__(self, key: KeyT) -> ValueT:
-        return self._read()[key]
+        found = self._find(key)
+        if found is None:
+            raise KeyError(key)
+        return found
 
     def __setitem__(self, key: KeyT, value: ValueT) -> None:
         self._write(key, value)
@@ -97,7 +107,7 @@ class Table(DynamoDBItemStore[Message]):
         self.counters = DynamoDBCounterStore(calls, counters)
         self.cells = DynamoDBItemStore(calls, counters, decode_cell)
         self.loads = DynamoDBLoadItems(calls, TABLE.journal, StoreClock(), self._read_clock)
-        self.routes = View(self._read_routes, self._write_route)
+        self.routes = View(self._read_routes, self._write_route, self._find_route)
         self.items = View(self._read_items, self._write_item)
         self._tokens = RequestTokens(lambda: self.now_ms() / 1000, binds_cancelled=binds_cancelled)
 
@@ -168,11 +178,18 @@ class Table(DynamoDBItemStore[Message]):
                 routes[name] = read_entry(item)
         return routes
 
+    def _find_route(self, collection: str) -> JournalEntry | None:
+        item = self._find_routing_item(collection)
+        return item and read_entry(item)
+
+    def _find_routing_item(self, collection: str) -> Mapping[str, Any] | None:
+        request = {"TableName": TABLE_NAME, "Key": TABLE.journal.key_of(collection)}
+        return self.dynamodb.call("GetItem", request).get("Item")
+
     def _write_route(self, collection: str, entry: JournalEntry | None) -> None:
-        key = TABLE.journal.key_of(collection)
         item = _routing_item(collection, entry or JournalEntry())
-        old = self.dynamodb.call("GetItem", {"TableName": TABLE_NAME, "Key": key}).get("Item", {})
-        self._put(key, item and {**old, **item})
+        old = self._find_routing_item(collection) or {}
+        self._put(TABLE.journal.key_of(collection), item and {**old, **item})
 
     def _put(self, key: Mapping[str, Any], item: Mapping[str, Any] | None) -> None:
         if item is None:
