@@ -17,6 +17,7 @@ from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.connect import connect_redis, find_redis_certificates
 from hotpartition.runtime.declaring import variable_name
 from hotpartition.runtime.settings import Settings, is_in_band, name_of
+from hotpartition.table import in_band
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from support.builders import World
 from support.fakes import FakeClock, FakeTelemetry
@@ -52,6 +53,15 @@ def test_a_function_without_redis_is_in_band(environ, name):
     environ = environ | {"HOTPARTITION_TABLE_NAME": "t"}
     assert is_in_band(environ) == (name == "in-band write")
     assert name_of("write", environ) == name
+
+
+def test_a_mistake_in_code_is_named_as_it_was_written_and_at_once():
+    with pytest.raises(SettingsError) as caught:
+        in_band(max_shards=8, max_shard_count=1, is_raising=False)
+    unknown, out_of_range = caught.value.problems
+    assert unknown.startswith("max_shards is unknown; allowed are ")
+    assert unknown.endswith("Did you mean max_shard_count?")
+    assert out_of_range == "max_shard_count should be a whole number, between 2 and 1024, not 1"
 
 
 def test_a_mistake_is_one_sentence():

@@ -45,6 +45,13 @@ class Setting:
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
 
+    def take(self, given: object) -> object:
+        """Read a value, or raise `ValueError` with what it should be."""
+        try:
+            return self.read(given)
+        except (KeyError, OverflowError, TypeError, ValueError):
+            raise ValueError(f"should be {self.allowed}, not {given!r}") from None
+
     def __get__(self, settings: Declared | None, kind: type) -> Setting:
         """Return the declaration, from the class; an instance has values of its own for what its function uses."""
         if settings is None:
@@ -174,9 +181,9 @@ class Declared:
                 problems.append(f"{name_of(name)} is missing ({setting.description})")
                 continue
             try:
-                found[name] = setting.read(given)
-            except (KeyError, OverflowError, TypeError, ValueError):
-                problems.append(f"{name_of(name)} should be {setting.allowed}, not {given!r}")
+                found[name] = setting.take(given)
+            except ValueError as error:
+                problems.append(f"{name_of(name)} {error}")
         settings = cls(function, found)
         if not problems:
             problems.extend(settings.check(name_of))
@@ -189,11 +196,31 @@ class Declared:
         """Read a function's settings, once, at cold start; values given in code come first.
 
         Raises:
-            SettingsError: naming every variable that is missing, malformed or out of range.
+            SettingsError: naming every variable, and every given name, that is missing, malformed or out of range.
         """
         variables = {name: variable_name(name) for name in cls.declared(function)}
         found = {name: environ[variable] for name, variable in variables.items() if variable in environ}
-        return cls.read({**found, **given}, function)
+        return cls.read({**found, **given}, function, lambda name: name if name in given else variable_name(name))
+
+    @classmethod
+    def check_given(cls, function: str, given: Mapping[str, object]) -> None:
+        """Refuse values given in code before anything is read beside them.
+
+        Raises:
+            SettingsError: naming every one that is unknown, malformed or out of range.
+        """
+        known = cls.declared(function)
+        problems = []
+        for name, value in given.items():
+            try:
+                if name in known:
+                    known[name].take(value)
+                else:
+                    problems.append(unknown(name, known))
+            except ValueError as error:
+                problems.append(f"{name} {error}")
+        if problems:
+            raise SettingsError(problems)
 
     @classmethod
     def defaults(cls, function: str, name_of: Callable[[str], str] = variable_name, /, **values: Any) -> Self:

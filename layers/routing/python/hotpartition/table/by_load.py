@@ -124,6 +124,7 @@ def adaptive(
 
     Raises:
         ValueError: `choices` is out of range.
+        SettingsError: a setting given here is unknown, malformed or out of range.
         ImportError: redis-py is not installed.
 
     Example:
@@ -132,6 +133,7 @@ def adaptive(
     check_choices(choices)
     if find_spec("redis") is None:
         raise ImportError("adaptive() needs redis-py: pip install 'hotpartition[adaptive]'")
+    Settings.check_given("adaptive()", settings)
     return ByLoad("adaptive()", choices, telemetry, environ, settings, closing)
 
 
@@ -159,11 +161,13 @@ def in_band(
 
     Raises:
         ValueError: `choices` is out of range.
+        SettingsError: a setting given here is unknown, malformed or out of range.
 
     Example:
         >>> table = ShardedTable(boto3.resource("dynamodb").Table("readings"), shards=in_band())
     """
     check_choices(choices)
+    Settings.check_given("in_band()", settings)
     return ByLoad("in_band()", choices, telemetry, environ, settings, closing)
 
 
