@@ -13,10 +13,11 @@ from hotpartition.engine.read_cache import ReadCache
 from hotpartition.redis.pages import RedisPageStore
 from support.landing import Landing
 from support.tables import define_table
+from tools.limits import Partitions
 from tools.world.clock import Engine
 from tools.world.network import Observer
 from tools.world.product import SharedTelemetry, World
-from tools.world.scenario import Scenario, table_of
+from tools.world.scenario import Scenario
 
 pytestmark = pytest.mark.slow
 
@@ -36,7 +37,7 @@ class Shop:
 
     def __init__(self, *, has_redis):
         self.engine, self.has_redis = Engine(), has_redis
-        table = table_of(1, limit_rcu=3_000.0)
+        table = Partitions(count=1)
         scenario = Scenario(name="shop", seconds=4.0, onset=0, table=table)
         self.world = World(self.engine, 1, scenario, observer=Observer())
         self.random = self.world.random("shop")

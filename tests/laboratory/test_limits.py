@@ -1,217 +1,116 @@
-"""DynamoDB's limits, with numbers worked out by hand or taken from AWS's pages; and what holds for any traffic."""
+"""DynamoDB's limits beside plain buckets, and with AWS's numbers; and what a transaction's token lets happen."""
 
 import doctest
-import itertools
 import random
-from functools import partial
-from itertools import accumulate
+from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tools import limits
-from tools.limits import (
-    READ_PROFILE,
-    REASONS,
-    WRITE_PROFILE,
-    Demand,
-    Kind,
-    Latency,
-    OnDemand,
-    Partitions,
-    Resource,
-    Table,
-    TableConfig,
-    admit,
-)
+from tools.limits import READ_PROFILE, REASONS, WRITE_PROFILE, Demand, Kind, Latency, Partitions, Resource, admit
 from tools.limits.model import position_of
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 
-ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/t"
 FOLDER = Path(limits.__file__).parent
-KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
-UNLIMITED = OnDemand(quota_wcu=None, quota_rcu=None)
-LIMIT = 20.0
-FEW = Partitions(write_limit_wcu=LIMIT, read_limit_rcu=LIMIT, count=3)
-KEYS = [f"k{number}" for number in range(8)]
-REQUESTS = st.lists(
-    st.tuples(
-        st.floats(0, 1.5, allow_subnormal=False),
-        st.sampled_from(KEYS),
-        st.one_of(st.integers(1, 20), st.floats(0.5, 20)),
-    ),
-    min_size=1,
-    max_size=150,
-)
+LIMIT = 16
+"""A power of two, as times and units are multiples of one: sums are exact, and so are edges."""
 
 
-def build(**changes):
-    return Table(TableConfig(**{"arn": ARN, **changes}))
+class PlainBuckets:
+    """What is left of each partition of tables and indexes: at most a second's worth, filled as time goes."""
+
+    def __init__(self):
+        self.left, self.filled_at = {}, {}
+
+    def fill(self, bucket, now):
+        left = self.left.get(bucket, LIMIT) + LIMIT * (now - self.filled_at.get(bucket, now))
+        self.left[bucket], self.filled_at[bucket] = min(LIMIT, left), now
+        return self.left[bucket]
+
+    def ask(self, demands, now):
+        """Take everything, or nothing and return reason and ARN; a read goes while anything is left."""
+        wanted = Counter()
+        for each in demands:
+            wanted[each.resource.arn, each.kind, each.resource.partition_index(each.key)] += each.units
+        for (arn, kind, partition), units in wanted.items():
+            left = self.fill((arn, kind, partition), now)
+            if left <= 0 if kind is Kind.READ else left < min(units, LIMIT):
+                return f"{arn}{kind}KeyRangeThroughputExceeded", arn
+        self.left.update({bucket: self.left[bucket] - units for bucket, units in wanted.items()})
+        return None
+
+
+GAPS = st.sampled_from([0.0, 0.015625, 0.125, 0.5, 2.0])
+ARNS, KEYS, UNITS = ["Table", "Index"], "abcd", [1, 4, 12, 40]
+ASKED = st.tuples(st.sampled_from(ARNS), st.sampled_from(KEYS), st.sampled_from(UNITS))
+
+
+@given(st.lists(st.tuples(GAPS, st.sampled_from(Kind), st.lists(ASKED, min_size=1, max_size=3)), max_size=60))
+def test_requests_are_admitted_as_by_plain_buckets(steps):
+    """A write of several keys gets all or nothing, by their sum on each partition; a read may leave a debt."""
+    partitions = Partitions(write_limit_wcu=LIMIT, read_limit_rcu=LIMIT, count=3)
+    resources = {arn: Resource(arn, partitions, is_index=arn == "Index") for arn in ARNS}
+    plain, now = PlainBuckets(), 0.0
+    for gap, kind, asked in steps:
+        now += gap
+        demands = [Demand(resources[arn], kind, key, units) for arn, key, units in asked]
+        if kind is Kind.READ:
+            del demands[1:]
+            throttle = demands[0].resource.read(demands[0].key, demands[0].units, now)
+        else:
+            refusal = admit(demands, now)
+            throttle = refusal and refusal.throttle
+            assert refusal is None or refusal.demand.resource.arn == throttle.resource
+        assert (throttle and (throttle.reason, throttle.resource)) == plain.ask(demands, now)
+        assert throttle is None or throttle.reason in REASONS
 
 
 def test_one_key_takes_1000_wcu_and_3000_rcu_a_second():
-    """Ten seconds of twice the limits: ten seconds' worth, and the second's worth that was saved."""
-    table = build()
-    assert sum(table.write("hot", 1, number / 2000) is None for number in range(20_001)) == 11_000
-    assert sum(table.read("hot", 1, number / 6000) is None for number in range(60_001)) == 33_000
-
-
-def test_even_traffic_meets_the_accounts_quota():
-    """A table of 64 partitions takes 40,000 units a second, after one second's worth that was saved."""
-    table = build(throughput=OnDemand(warm_wcu=64_000))
-    assert table.write_evenly(64_000, 1.0, 1.0) == 64_000
-    taken = sum(table.write_evenly(64_000, second, 1.0) for second in range(2, 12))
-    assert taken == pytest.approx(40_000 * 10 + (80_000 - 64_000))
-
-
-@pytest.mark.parametrize("kind", Kind)
-@pytest.mark.parametrize("is_index", [False, True])
-@pytest.mark.parametrize(
-    ("limit", "throughput"),
-    [("AccountLimitExceeded", OnDemand(quota_wcu=10, quota_rcu=10)), ("KeyRangeThroughputExceeded", OnDemand())],
-)
-def test_each_reason_is_met(kind, is_index, limit, throughput):
-    """Table and index, reads and writes, both limits; the resource is an ARN and never the key."""
+    """Each by itself, after one second's worth that was saved; what was charged can be given back."""
+    table = Resource()
+    admitted = [table.write("hot", 1_000, at) is None for at in (0.0, 0.99, 1.0)]
+    assert admitted == [True, False, True]
+    assert [table.write("tenths", 0.1, 1.0) for _ in range(10_000)] == [None] * 10_000
+    table.charge(Kind.READ, "hot", 4_500, 1.0)
+    assert table.refuses(Kind.READ, "hot", 1.49)
+    assert table.refuses(Kind.READ, "hot", 1.51) is None
+    table.charge(Kind.READ, "hot", -4_500, 1.51)
+    assert table.read("hot", 3_000, 1.51) is None
+    assert table.refuses(Kind.READ, "hot", 1.51)
     assert len(REASONS) == 16
-    arn = f"{ARN}/index/i" if is_index else ARN
-    resource = Resource(arn, throughput, Partitions(count=1), is_index=is_index)
-    ask = partial(resource.read if kind is Kind.READ else resource.write, "secret", 1, 0.0)
-    throttle = next(response for response in iter(ask, "never") if response is not None)
-    assert throttle.reason == f"{'Index' if is_index else 'Table'}{kind}{limit}"
-    assert throttle.reason in REASONS
-    assert throttle.resource == arn
-    assert "secret" not in repr(throttle)
 
 
-def test_a_throttled_index_refuses_its_tables_write():
-    """Even keys, but an index keyed by one status: 1,000 writes, then the index's reason."""
-    table, index = build(), Resource(f"{ARN}/index/by-status", OnDemand(), Partitions(), is_index=True)
-    entry = Demand(index, Kind.WRITE, "open", 1)
-    refusals = [admit([Demand(table, Kind.WRITE, f"k{n}", 1), entry], 0.0) for n in range(1500)]
-    assert refusals.count(None) == 1000
-    assert refusals[-1].demand == entry
-    assert refusals[-1].throttle.resource == f"{ARN}/index/by-status"
-    assert index.throttled == {"IndexWriteKeyRangeThroughputExceeded": 500}
-
-
-def test_what_one_partition_is_asked_for_is_one_demand():
-    """600 units out of one key and 600 into another on the same partition are 1,200, which it does not have."""
-    table = build(partitions=Partitions(count=1))
-    moved = [Demand(table, Kind.WRITE, key, 600) for key in ("old", "new")]
-    assert admit(moved[:1], 0.0) is None
-    assert admit(moved, 0.0).throttle.reason == KEY_RANGE
-    assert admit(moved, 0.8) is None, "a full bucket admits a request of more than a second's worth"
-    assert admit(moved[:1], 1.5) is not None, "and is in debt then"
-
-
-def test_a_read_of_unknown_cost_is_admitted_while_anything_is_left():
-    """It leaves a debt, and what is given back is there again."""
-    table = build()
-    assert table.refuses(Kind.READ, "a", 0.0) is None
-    table.charge(Kind.READ, "a", 4500, 0.0)
-    assert table.refuses(Kind.READ, "a", 0.4).reason == "TableReadKeyRangeThroughputExceeded"
-    assert table.refuses(Kind.READ, "a", 0.51) is None
-    table.charge(Kind.READ, "a", -4500, 0.51)
-    assert table.read("a", 3000, 0.51) is None
+@pytest.mark.parametrize(("wcu", "taken"), [(3_000, 3_000 * 10), (8_000, 4_000 * 11)])
+def test_even_traffic_takes_what_all_partitions_have(wcu, taken):
+    """In ten seconds: all of what is less than they have, else that and a second's worth that they saved."""
+    table = Resource()
+    assert sum(table.write_evenly(wcu / 2, step / 2, 0.5) for step in range(1, 21)) == pytest.approx(taken)
 
 
 def test_where_keys_lie_is_pinned():
     """The same on every machine."""
     assert position_of("") == 0xE4A6A0577479B2B4
     assert position_of("room-1#0") == 0x43899AFC8DE3245C
-    assert [build().partition_index(f"party#{shard}") for shard in range(4)] == [0, 0, 3, 1]
-
-
-@pytest.mark.parametrize(
-    ("throughput", "partitions"),
-    [({}, 4), ({"warm_wcu": 32_000}, 32), ({"warm_rcu": 30_000}, 10), ({"warm_wcu": 4001}, 5)],
-)
-def test_throughput_decides_the_number_of_partitions(throughput, partitions):
-    """As many as carry the warm throughput; a table on demand starts with four."""
-    assert build(throughput=OnDemand(**throughput)).partition_count == partitions
+    assert [Resource().partition_index(f"party#{shard}") for shard in range(4)] == [0, 0, 3, 1]
 
 
 def test_keys_apart_have_each_a_partition():
     """The neighbour of a hot key notices nothing."""
-    table = build(partitions=Partitions(is_key_apart=True, write_limit_wcu=10), throughput=UNLIMITED)
-    assert table.write("hot", 10, 0.0) is None
-    assert table.write("hot", 1, 0.0).reason == KEY_RANGE
-    assert all(table.write(f"k{number}", 10, number * 0.01) is None for number in range(2_000))
-    assert table.partition_count == 2_001
+    table = Resource(partitions=Partitions(count=None, write_limit_wcu=10))
+    refused = [table.write(key, 10, 0.0) is not None for key in ("hot", "hot", "a", "b")]
+    assert refused == [False, True, False, False]
     with pytest.raises(ValueError, match="no share of the positions"):
         table.write_evenly(1, 300.0, 1.0)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: OnDemand(quota_wcu=0), "quota_wcu should be a number greater than 0, not 0"),
-        (lambda: OnDemand(warm_rcu=float("inf")), "warm_rcu should be a number greater than 0"),
-        (lambda: Partitions(count=0), "count should be a number greater than 0"),
-    ],
-)
-def test_a_wrong_configuration_is_refused_in_one_sentence(make, message):
+@pytest.mark.parametrize("wrong", [0, float("inf")])
+def test_a_wrong_configuration_is_refused_in_one_sentence(wrong):
     """Nothing is corrected silently."""
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def most_over_any_window(taken, limit):
-    """Return by how much the units of any window [a, b] exceed `limit` x (b - a + 1 s), at most."""
-    before = [0, *accumulate(units for _, units in taken)]
-    excess = [units - limit * at for (at, _), units in zip(taken, before, strict=False)]
-    ends = enumerate(before[1:])
-    return max(total - limit * taken[end][0] - min(excess[: end + 1]) - limit for end, total in ends)
-
-
-@given(REQUESTS, st.booleans())
-def test_no_partition_takes_more_than_its_limit_in_any_window(asked, reads):
-    """In any T seconds at most T + 1 seconds' worth, whatever came before; and the debt of one read."""
-    table = build(throughput=UNLIMITED, partitions=FEW)
-    now = 0.0
-    taken = {}
-    for gap, key, amount in asked:
-        now += gap
-        if (table.read if reads else table.write)(key, amount, now) is None:
-            taken.setdefault(table.partition_index(key), []).append((now, amount))
-    for each in taken.values():
-        debt = max(units for _, units in each) if reads else 0
-        assert most_over_any_window(each, LIMIT) <= debt + 1e-3
-
-
-@given(REQUESTS, st.lists(st.sampled_from(KEYS), min_size=1, max_size=3))
-def test_a_refusal_takes_nothing(asked, index_keys):
-    """Two tables, one of which is never asked what the other refuses: they end with the same levels."""
-    (table, index), spared = [
-        (build(throughput=UNLIMITED, partitions=FEW), Resource("index", UNLIMITED, FEW, is_index=True))
-        for _ in range(2)
-    ]
-    now = 0.0
-    for (gap, key, amount), index_key in zip(asked, itertools.cycle(index_keys), strict=False):
-        now += gap
-
-        def demand(on, key=key, index_key=index_key, amount=amount):
-            return [Demand(on[0], Kind.WRITE, key, amount), Demand(on[1], Kind.WRITE, index_key, amount)]
-
-        if admit(demand((table, index)), now) is None:
-            assert admit(demand(spared), now) is None
-    for key in KEYS:
-        for one, other in ((table, spared[0]), (index, spared[1])):
-            levels = [[bucket.level(now) for bucket in each.buckets(Kind.WRITE, key)] for each in (one, other)]
-            assert levels[0] == levels[1]
-
-
-@settings(max_examples=25)
-@given(st.floats(1, 200), st.sampled_from([0.1, 1.0, 2.5]))
-def test_evenly_spread_traffic_takes_what_its_partitions_have(demand, step):
-    """Three partitions of equal width: three times the limit at most, and all that is demanded below it."""
-    table = build(throughput=UNLIMITED, partitions=FEW)
-    steps = 20
-    taken = sum(table.write_evenly(demand * step, (n + 1) * step, step) for n in range(steps))
-    seconds = steps * step
-    assert taken == pytest.approx(min(demand * seconds, 3 * LIMIT * (seconds + 1)))
+    with pytest.raises(ValueError, match=f"count should be a number greater than 0, not {wrong}"):
+        Partitions(count=wrong)
 
 
 @pytest.mark.parametrize("profile", [WRITE_PROFILE, READ_PROFILE])
@@ -232,43 +131,45 @@ def test_the_examples_of_its_documents_run():
     assert results.attempted > 5
 
 
-MISMATCH, IN_PROGRESS = "IdempotentParameterMismatchException", "TransactionInProgressException"
 SUCCEEDED = [
     # While it is under way, neither it nor another is made; then it is not made again for ten minutes from its end on.
     (0.0, "a", True),
-    (0.0, "b", MISMATCH),
-    (0.0, "a", IN_PROGRESS),
+    (0.0, "b", "IdempotentParameterMismatchException"),
+    (0.0, "a", "TransactionInProgressException"),
     (0.0, "a", "ends"),
-    (599.9, "b", MISMATCH),
+    (599.9, "b", "IdempotentParameterMismatchException"),
     (599.9, "a", False),
     (600.0, "b", True),
 ]
 CANCELLED = [(0.0, "a", True), (0.0, "a", "is cancelled")]
-USED = [
-    *((binds_cancelled, SUCCEEDED) for binds_cancelled in (False, True)),
-    (False, [*CANCELLED, (0.0, "b", True)]),
-    (True, [*CANCELLED, (0.0, "b", MISMATCH), (0.0, "a", True)]),
-]
 
 
-def begin(tokens, request):
-    try:
-        return tokens.begin(request)
-    except RequestTokenError as error:
-        return error.code
-
-
-@pytest.mark.parametrize(("binds_cancelled", "steps"), USED)
+@pytest.mark.parametrize(
+    ("binds_cancelled", "steps"),
+    [
+        (False, SUCCEEDED),
+        (True, SUCCEEDED),
+        (False, [*CANCELLED, (0.0, "b", True)]),
+        (True, [*CANCELLED, (0.0, "b", "IdempotentParameterMismatchException"), (0.0, "a", True)]),
+    ],
+)
 def test_a_token_lets_one_transaction_happen(binds_cancelled, steps):
     """At each moment: whether a transaction of an item is made under one token, or what becomes of it."""
     now = 0.0
     tokens = RequestTokens(lambda: now, binds_cancelled=binds_cancelled)
+
+    def begin(request):
+        try:
+            return tokens.begin(request)
+        except RequestTokenError as error:
+            return error.code
+
     for now, item, expected in steps:  # noqa: B007 - the tokens' clock
         request = {"TransactItems": [item], "ClientRequestToken": "t"}
         if expected in ("ends", "is cancelled"):
             tokens.end(request, is_done=expected == "ends")
         else:
-            assert begin(tokens, request) == expected
+            assert begin(request) == expected
 
 
 def test_without_a_token_everything_is_made_and_old_tokens_are_forgotten():

@@ -15,7 +15,7 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition_messages import Message
 from hotpartition_messages.keys import describe_table
 from support.builders import message_id
-from tools.limits import Partitions, Table, TableConfig
+from tools.limits import Partitions, Resource
 from tools.limits.request_tokens import RequestTokens
 from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
 from tools.world.meter import Meter
@@ -141,7 +141,7 @@ class Rig:
 
     def limit(self, wcu):
         """Let the one partition take so much, all of which is left."""
-        self.network.limits = Table(TableConfig(partitions=Partitions(count=1, write_limit_wcu=wcu)))
+        self.network.limits = Resource(partitions=Partitions(count=1, write_limit_wcu=wcu))
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@ It holds no items: it is asked whether a request of so many units for a partitio
 deterministic, does no I/O, imports the standard library alone, and knows no time but what it is given. `README.md` says
 what is modelled, on what evidence, and what is not.
 
-    >>> from tools.limits import Table, TableConfig
-    >>> table = Table(TableConfig())      # a fresh table on demand
-    >>> table.partition_count
-    4
+    >>> from tools.limits import Resource
+    >>> table = Resource()                                    # a fresh table on demand
     >>> responses = [table.write("room-1", 1, now=0.0) for _ in range(1001)]
     >>> responses.count(None)                                 # one partition takes 1,000 units a second
     1000
@@ -15,9 +13,9 @@ what is modelled, on what evidence, and what is not.
     ('TableWriteKeyRangeThroughputExceeded', 'arn:aws:dynamodb:eu-central-1:123456789012:table/table')
 """
 
-from tools.limits.config import PARTITION_RCU, PARTITION_WCU, OnDemand, Partitions, TableConfig
+from tools.limits.config import PARTITION_RCU, PARTITION_WCU, Partitions
 from tools.limits.latency import READ_PROFILE, WRITE_PROFILE, Latency
-from tools.limits.model import Demand, Refusal, Resource, Table, admit
+from tools.limits.model import Demand, Refusal, Resource, admit
 from tools.limits.reasons import REASONS, Kind, Throttle
 
 __all__ = [
@@ -29,12 +27,9 @@ __all__ = [
     "Demand",
     "Kind",
     "Latency",
-    "OnDemand",
     "Partitions",
     "Refusal",
     "Resource",
-    "Table",
-    "TableConfig",
     "Throttle",
     "admit",
 ]

@@ -1,22 +1,15 @@
-"""A table or an index as far as throughput goes: its partitions and its own limits.
-
-A request passes two buckets: the gate of the whole resource (the account's quota), and then the bucket of the partition
-that holds the key. That is the order in which DynamoDB itself asks, at the request router first and at the storage node
-then (M. Elhemali and others, "Amazon DynamoDB: A Scalable, Predictably
-Performant, and Fully Managed NoSQL Database Service", USENIX ATC 2022, on global admission control).
-"""
+"""A table or an index as far as throughput goes: its partitions, each with a bucket for writes and one for reads."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import InitVar, dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from tools.limits.config import OnDemand, Partitions, TableConfig
+from tools.limits.config import EXAMPLE, FRESH, Partitions
 from tools.limits.reasons import Kind, Limit, Throttle
 
 SPAN: Final = 2**64
@@ -25,8 +18,8 @@ TOLERANCE_SECONDS: Final = 1e-6
 """How far a bucket may be overdrawn, so that sums of fractions do not refuse the last unit. At 1,000 units a second it
 is a thousandth of a unit."""
 WINDOW_SECONDS: Final = 1.0
-"""What a partition and a table on demand save up. Burst capacity does not lift a partition's limit (re:Post, "How does
-DynamoDB handle spiky workloads in short intervals")."""
+"""What a partition saves up. Burst capacity does not lift its limit (re:Post, "How does DynamoDB handle spiky workloads
+in short intervals")."""
 
 
 def position_of(key: str) -> int:
@@ -70,34 +63,22 @@ class Bucket:
     def take_over(self, units: float, now: float, seconds: float) -> float:
         """Take units that came in the course of `seconds` up to `now`, as far as there are any; return how many."""
         level = self.level(now - seconds)
-        taken = min(units, max(0.0, (now - level) / self.seconds_per_unit)) if self.seconds_per_unit else units
+        taken = min(units, max(0.0, (now - level) / self.seconds_per_unit))
         self.spent = level + taken * self.seconds_per_unit
         return taken
 
 
 class Resource:
-    """A table or index. Times are seconds of a clock that does not go back; start it near 0 (see `TOLERANCE_SECONDS`).
+    """A table or index. Times are seconds of a clock that never goes back; start near 0 (see `TOLERANCE_SECONDS`)."""
 
-    `throttled` counts the requests that each reason refused.
-    """
-
-    def __init__(self, arn: str, throughput: OnDemand, partitions: Partitions, *, is_index: bool = False) -> None:
+    def __init__(self, arn: str = EXAMPLE, partitions: Partitions = FRESH, *, is_index: bool = False) -> None:
         self.arn = arn
         self.is_index = is_index
-        self.throttled: Counter[str] = Counter()
         self._rates = {Kind.WRITE: partitions.write_limit_wcu, Kind.READ: partitions.read_limit_rcu}
-        self._is_apart = partitions.is_key_apart
-        quotas = {Kind.WRITE: throughput.quota_wcu, Kind.READ: throughput.quota_rcu}
-        self._gates = {kind: Bucket(quotas[kind] or math.inf, self._throttle(kind, Limit.ACCOUNT)) for kind in Kind}
         self._places: dict[Kind, dict[str, Bucket]] = {kind: {} for kind in Kind}
-        count = 0 if self._is_apart else partitions.count_for(throughput.warm_wcu, throughput.warm_rcu)
+        count = partitions.count or 0
         self._partitions = [self._partition() for _ in range(count)]
         self._lows = [index * SPAN // count for index in range(count)]
-
-    @property
-    def partition_count(self) -> int:
-        """Number of physical partitions; with keys that are partitions of their own, of those in use."""
-        return len(self._places[Kind.WRITE]) if self._is_apart else len(self._partitions)
 
     def partition_index(self, key: str) -> int:
         """Return the index, in the order of positions, of the partition that holds a key; not for keys apart."""
@@ -122,15 +103,12 @@ class Resource:
 
         Charge the cost afterwards; it may leave a debt.
         """
-        for bucket in self.buckets(kind, key):
-            if bucket.spent >= now - TOLERANCE_SECONDS:
-                return self.note_refusal(bucket)
-        return None
+        bucket = self.bucket(kind, key)
+        return bucket.throttle if bucket.spent >= now - TOLERANCE_SECONDS else None
 
     def charge(self, kind: Kind, key: str, units: float, now: float) -> None:
         """Take units without asking; negative ones give back."""
-        for bucket in self.buckets(kind, key):
-            bucket.take(units, now)
+        self.bucket(kind, key).take(units, now)
 
     def write_evenly(self, wcu: float, now: float, seconds: float) -> float:
         """Take as much as goes of `wcu` units that fall on all positions alike in the course of `seconds` up to `now`.
@@ -138,43 +116,27 @@ class Resource:
         For the other traffic of a table with very many keys, whose refusals do not count. Not for tables whose keys are
         kept apart. Against single writes within the interval it comes last.
         """
-        if self._is_apart:
+        if not self._partitions:
             raise ValueError("keys that are partitions of their own have no share of the positions")
-        share = self._gates[Kind.WRITE].take_over(wcu, now, seconds) / len(self._partitions)
+        share = wcu / len(self._partitions)
         return sum(partition[Kind.WRITE].take_over(share, now, seconds) for partition in self._partitions)
-
-    # For requests that touch several resources.
-
-    def buckets(self, kind: Kind, key: str) -> tuple[Bucket, Bucket]:
-        """Return the buckets that a request passes, in the order in which they are asked."""
-        return self._gates[kind], self._places[kind].get(key) or self._locate(kind, key)
-
-    def note_refusal(self, bucket: Bucket) -> Throttle:
-        """Count a refusal."""
-        self.throttled[bucket.throttle.reason] += 1
-        return bucket.throttle
-
-    def _throttle(self, kind: Kind, limit: Limit) -> Throttle:
-        return Throttle(f"{'Index' if self.is_index else 'Table'}{kind}{limit}", self.arn)
 
     # Partitions.
 
+    def bucket(self, kind: Kind, key: str) -> Bucket:
+        """Return the bucket that a request passes."""
+        return self._places[kind].get(key) or self._locate(kind, key)
+
     def _partition(self) -> dict[Kind, Bucket]:
-        return {kind: Bucket(rate, self._throttle(kind, Limit.KEY_RANGE)) for kind, rate in self._rates.items()}
+        target = "Index" if self.is_index else "Table"
+        throttles = {kind: Throttle(f"{target}{kind}{Limit.KEY_RANGE}", self.arn) for kind in Kind}
+        return {kind: Bucket(rate, throttles[kind]) for kind, rate in self._rates.items()}
 
     def _locate(self, kind: Kind, key: str) -> Bucket:
-        partition = self._partition() if self._is_apart else self._partitions[self.partition_index(key)]
+        partition = self._partitions[self.partition_index(key)] if self._partitions else self._partition()
         for each, bucket in partition.items():
             self._places[each][key] = bucket
         return partition[kind]
-
-
-class Table(Resource):
-    """A table: throughput of its own. See the package for what it models."""
-
-    def __init__(self, config: TableConfig) -> None:
-        super().__init__(config.arn, config.throughput, config.partitions)
-        self.config = config
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,12 +164,12 @@ def admit(demands: Sequence[Demand], now: float) -> Refusal | None:
     """
     wanted: dict[Bucket, tuple[float, Demand]] = {}
     for demand in demands:
-        for bucket in demand.resource.buckets(demand.kind, demand.key):
-            units, first = wanted.get(bucket, (0.0, demand))
-            wanted[bucket] = (units + demand.units, first)
+        bucket = demand.resource.bucket(demand.kind, demand.key)
+        units, first = wanted.get(bucket, (0.0, demand))
+        wanted[bucket] = (units + demand.units, first)
     for bucket, (units, demand) in wanted.items():
         if bucket.lacks(units, now):
-            return Refusal(demand, demand.resource.note_refusal(bucket))
+            return Refusal(demand, bucket.throttle)
     for bucket, (units, _) in wanted.items():
         bucket.take(units, now)
     return None

@@ -19,7 +19,6 @@ from tools.limits import (
     PARTITION_WCU,
     Demand,
     Kind,
-    OnDemand,
     Partitions,
     Refusal,
     Resource,
@@ -30,7 +29,6 @@ from tools.limits import (
 SLOT_MS: Final = 250
 """Length of the timeline's slots."""
 
-_UNLIMITED: Final = OnDemand(quota_wcu=None, quota_rcu=None)
 _NARROWING = ("ProjectionExpression", "FilterExpression")
 """Members of a read that leave out some of what was read."""
 
@@ -55,9 +53,8 @@ class PartitionModel:
                 write_limit_wcu=self.write_limit_wcu,
                 read_limit_rcu=self.read_limit_rcu,
                 count=self.partitions,
-                is_key_apart=self.partitions is None,
             )
-            self._resources[arn] = Resource(arn, _UNLIMITED, partitions, is_index=is_index)
+            self._resources[arn] = Resource(arn, partitions, is_index=is_index)
         return self._resources[arn]
 
 

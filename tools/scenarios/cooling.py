@@ -18,10 +18,11 @@ from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import Bar, at_most
+from tools.limits import Partitions
 from tools.world.functions import FunctionConfig
 from tools.world.run import MessageRun, Safety
 from tools.world.scaling import scale_thresholds
-from tools.world.scenario import HOT, NAMES, ProductSettings, Readers, Scenario, table_of
+from tools.world.scenario import HOT, NAMES, ProductSettings, Readers, Scenario
 from tools.world.strategies import ours
 from tools.world.workload import ConversationFlow, Workload, constant, name_for
 
@@ -84,7 +85,7 @@ def _scenario() -> Scenario:
         seconds=SECOND_ONSET + SECOND_RUSH_SECONDS,
         onset=ONSET,
         heat_end=RUSH_ENDS,
-        table=table_of(32, limit_wcu=1_000 * SCALE, limit_rcu=3_000 * SCALE),
+        table=Partitions(count=32, write_limit_wcu=1_000 * SCALE, read_limit_rcu=3_000 * SCALE),
         writers=functions,
         reading=functions,
         readers=Readers(per_second=0.2),

@@ -24,12 +24,13 @@ from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.figures import Bar, Latency, at_least, at_most
+from tools.limits import Partitions
 from tools.world.clock import EPOCH_MS
 from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.product import Parts
 from tools.world.run import MessageRun, Safety
 from tools.world.scaling import scale_reads
-from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario, table_of
+from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario
 from tools.world.strategies import ours
 from tools.world.workload import ConversationFlow, Workload, constant
 
@@ -106,7 +107,7 @@ class ReadRush:
             workload=Workload(flows),
             seconds=ONSET + self.seconds,
             onset=ONSET,
-            table=table_of(PARTITIONS, limit_wcu=1000.0 * limit, limit_rcu=3000.0 * limit),
+            table=Partitions(count=PARTITIONS, write_limit_wcu=1000.0 * limit, read_limit_rcu=3000.0 * limit),
             writers=environments,
             reading=environments,
             settings=ProductSettings(consumer=consumer),

@@ -14,10 +14,11 @@ from typing import Any
 
 from hotpartition.core.sampler import SLOT_MS
 from tools.figures import Bar, Distribution, at_least, at_most
+from tools.limits import Partitions
 from tools.scenarios.seeds import Part, Study, Verdict
 from tools.world.functions import FunctionConfig
 from tools.world.run import RunResult, simulate
-from tools.world.scenario import HOT, Clients, Readers, Scenario, table_of
+from tools.world.scenario import HOT, Clients, Readers, Scenario
 from tools.world.strategies import none, ours
 from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
 
@@ -62,7 +63,7 @@ def step(
         workload=Workload(flows),
         seconds=onset + heat_seconds,
         onset=onset,
-        table=table_of(partitions),
+        table=Partitions(count=partitions),
         other_wcu=10_000.0,
         writers=FunctionConfig(concurrency=1000, warm=1000, taken=60, other_requests_per_second=10.0),
         is_judged=False,

@@ -25,8 +25,7 @@ from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.core.route import Generation, decode_member
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.table import LOAD_PREFIX
-from tools.limits import READ_PROFILE, WRITE_PROFILE, Latency, Throttle
-from tools.limits import Table as Limits
+from tools.limits import READ_PROFILE, WRITE_PROFILE, Latency, Resource, Throttle
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.boto3_calls import take_calls
 from tools.world.clock import EPOCH_MS, Engine, Process
@@ -150,7 +149,7 @@ class Network(Gate):
         random: Random,
         observer: Observer,
         seed: str = "",
-        limits: Limits | None = None,
+        limits: Resource | None = None,
     ) -> None:
         self.engine = engine
         self.random = random

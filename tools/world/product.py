@@ -57,7 +57,7 @@ from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
-from tools.limits import Table
+from tools.limits import Resource
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import described
 from tools.world.network import GENERATIONS, READER, Network, Observer
@@ -112,7 +112,7 @@ class World:
         """The product's metrics, summed over all environments."""
         self.is_over = False
         """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
-        self.limits = None if scenario.table is None else Table(scenario.table)
+        self.limits = None if scenario.table is None else Resource(partitions=scenario.table)
         self.store = Network(
             engine, random=self.random(f"{seeds}store"), observer=observer, seed=str(seed), limits=self.limits
         )

@@ -9,7 +9,7 @@ from typing import Any
 from hotpartition.core.closes import TIMES, CloseTimes
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.settings import MessageSettings
-from tools.limits import OnDemand, Partitions, TableConfig
+from tools.limits import Partitions
 from tools.world.functions import FunctionConfig
 from tools.world.network import StoreFaults
 from tools.world.scaling import scale_thresholds
@@ -137,7 +137,7 @@ class Scenario:
     """How long clients may go on after the workload's end."""
     heat_end: float = float("inf")
     """When the heat ends, if not with the workload."""
-    table: TableConfig | None
+    table: Partitions | None
     """None: it takes as much as anybody asks for."""
     other_wcu: float = 0.0
     """Write load of other keys, evenly spread over the table, which is not simulated request by request."""
@@ -173,16 +173,6 @@ class Scenario:
         """List the conversations that a seed's run has by name, and not by popularity."""
         flows = self.workload.flows
         return [name_for(flow.conversation_id, seed) for flow in flows if isinstance(flow, ConversationFlow)]
-
-
-def table_of(partitions: int, *, limit_wcu: float = 1000.0, limit_rcu: float = 3000.0) -> TableConfig:
-    """Build a table of so many partitions, made warm for them, and with a quota that was raised out of the way."""
-    return TableConfig(
-        throughput=OnDemand(
-            warm_wcu=partitions * limit_wcu, warm_rcu=partitions * limit_rcu, quota_wcu=None, quota_rcu=None
-        ),
-        partitions=Partitions(count=partitions, write_limit_wcu=limit_wcu, read_limit_rcu=limit_rcu),
-    )
 
 
 SCALE = 0.02
@@ -252,7 +242,7 @@ def faulty(name: str, **others: Any) -> Scenario:
         "seconds": 24.0,
         "onset": 4.0,
         "drain_seconds": 14.0,
-        "table": table_of(24, limit_wcu=1000.0 * SCALE, limit_rcu=1500.0),
+        "table": Partitions(count=24, write_limit_wcu=1000.0 * SCALE, read_limit_rcu=1500.0),
         "writers": FunctionConfig(concurrency=60, warm=12, death=0.004),
         "reading": FunctionConfig(concurrency=60, warm=8, death=0.004),
         "clients": Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
