@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import boto3
 import pytest
+from redis import Redis
 
 from hotpartition.dynamodb.calls import DynamoDBCalls
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
@@ -109,6 +110,25 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProc
     """The server that all tests share which leave it running; each uses a table name of its own."""
     with RedisProcess(tmp_path_factory.mktemp("redis")) as server:
         yield server
+
+
+@pytest.fixture
+def admin(redis_server: RedisProcess) -> Iterator[Redis]:
+    """A client of the shared server that may do anything."""
+    with redis_server.admin as client:
+        yield client
+
+
+@pytest.fixture
+def calls_of(admin: Redis) -> Callable[[], dict[str, int]]:
+    """Counts how often each command was called since CONFIG RESETSTAT."""
+
+    def count() -> dict[str, int]:
+        stats: Any = admin.info("commandstats")
+        own = {"cmdstat_config|resetstat", "cmdstat_info"}
+        return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items() if name not in own}
+
+    return count
 
 
 @pytest.fixture

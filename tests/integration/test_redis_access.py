@@ -1,251 +1,296 @@
-"""A registry with TLS, users and passwords: the local run's, a real server behind its TLS front."""
+"""Connections to Redis: how one is opened, who is let in, and what it costs when Redis fails or refuses."""
 
 from __future__ import annotations
 
-import os
 import ssl
-import stat
 import sys
 import time
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
-from typing import Any, NamedTuple
+from functools import partial
 
 import pytest
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+import trustme
+from redis.connection import Connection
 
 from hotpartition.core.access import Certificates
 from hotpartition.core.errors import RegistryRefusedError, RegistryUnavailableError
-from hotpartition.core.ports import StoredPage
-from hotpartition.core.reports import Report
-from hotpartition.core.route import Generation
-from hotpartition.redis.acl import Role, build_rights
-from hotpartition.redis.cluster import _tls, _trust
+from hotpartition.core.ports import ReadRoute
+from hotpartition.core.route import EMPTY_ROUTE, Generation
+from hotpartition.redis.cluster import ACCESS, _tls, _trust
 from hotpartition.redis.logins import PasswordFile
-from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.redis.report_streams import STREAM_AGE_MS, RedisReportSink, RedisReportSource
-from support.fakes import FakeTelemetry
-from support.loop import Loop
-from support.redis_process import report_sink
-from tools.local.processes import free_port
-from tools.local.redis import FUNCTIONS_USER, RedisNodes, find_binary, write_secret
-
-pytestmark = pytest.mark.slow
+from support.builders import route_of
+from support.redis_process import Adapters
+from support.servers import closed_port, full_port, scripted_port, silent_port
 
 FOUR = Generation(since_ms=5, shard_count=4)
-NO_RETRY = Retry(NoBackoff(), 0)
+USER = "functions"
+CONNECT_MS = 50
+COMMAND_MS = 30
+"""As short as in production; where a server responds, the fixture `connect` gives it more time."""
+SLOTS = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" + b"a" * 40 + b"\r\n"
+"""What a server that has all slots tells of itself."""
+MEMBERS, MARK = b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\n4@5\r\n", b"$1\r\n3\r\n"
+"""Its responses to SSCAN and GETRANGE."""
 
 
-class Guarded(NamedTuple):
-    """A guarded registry, and how to reach it."""
-
-    folder: Path
-    facts: dict[str, Any]
-
-    def client(self, user: str, password: str) -> redis.Redis:
-        where = {"host": "127.0.0.1", "port": self.facts["port"], "retry": NO_RETRY, "protocol": 2}
-        return redis.Redis(**where, ssl=True, ssl_ca_certs=self.facts["ca_file"], username=user, password=password)
-
-    @property
-    def admin(self) -> redis.Redis:
-        return self.client(self.facts["admin_user"], Path(self.facts["admin_password_file"]).read_text())
-
-    @property
-    def password(self) -> str:
-        return Path(self.facts["password_file"]).read_text()
-
-    def provider(self, path: Path | None = None) -> PasswordFile:
-        return PasswordFile(user=FUNCTIONS_USER, path=path or Path(self.facts["password_file"]))
+def asks_for(data: bytes) -> str:
+    """Name the first command of what was sent."""
+    return data.split(b"\r\n")[2].decode()
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    """One in a thread of its own."""
-    loop, folder = Loop(), tmp_path_factory.mktemp("guarded")
-    nodes = RedisNodes(find_binary(os.environ), folder, free_port(), form="guarded")
-    loop.run(nodes.start())
-    yield Guarded(folder, nodes.describe())
-    loop.run(nodes.stop())
-    loop.close()
+def eventually(call):
+    """Repeat a call with tight limits until the busy machine lets it through; pytest's own limit is for the rest."""
+    while True:
+        try:
+            return call()
+        except RegistryUnavailableError:
+            time.sleep(0.01)
 
 
 @pytest.fixture
-def admin(guarded: Guarded) -> Iterator[redis.Redis]:
-    """The administrator; what a test did to the functions' user is undone."""
-    with guarded.admin as client:
-        (before,) = [line for line in client.acl_list() if line.startswith(f"user {FUNCTIONS_USER} ")]
-        yield client
-        client.execute_command("ACL", "SETUSER", FUNCTIONS_USER, "reset", *before.split()[2:])
+def attempts(monkeypatch):
+    """Each attempt to connect to Redis, as it is made."""
+    made = []
+
+    def noted(connection):
+        if connection._sock is None:  # each command calls it first
+            made.append(connection)
+        connect(connection)
+
+    connect = Connection.connect
+    monkeypatch.setattr(Connection, "connect", noted)
+    return made
 
 
 @pytest.fixture
-def refusals() -> list[str]:
-    """What a connection was told about why it is not let in."""
-    return []
+def password(admin, tmp_path):
+    """The file of the password of a user with the rights of all functions."""
+    path = tmp_path / "password"
+    path.write_text("right")
+    admin.execute_command("ACL", "SETUSER", USER, "reset", "on", ">right", *ACCESS.split())
+    return path
 
 
 @pytest.fixture
-def connect_guarded(guarded, connect, refusals):
-    def build(**options: Any):
-        ways = {
-            "is_tls": True,
-            "certificates": Certificates(guarded.facts["ca_file"]),
-            "credentials": guarded.provider(),
-        }
-        return connect(guarded.facts["port"], **{**ways, "on_refusal": refusals.append, **options})
-
-    return build
+def log_in(redis_server, connect, password):
+    """Connects as that user."""
+    return partial(connect, redis_server.port, credentials=PasswordFile(user=USER, path=password))
 
 
-def test_who_gets_in_may_do_nothing_else(guarded):
-    """Neither other commands nor other keys. The default user is off; without TLS not even a question is answered."""
-    others = ("FLUSHALL", "DEL hp:x", "CONFIG GET *", "KEYS *", "ACL LIST", "GET hp:x", "SET other:x 1", "PUBLISH a b")
-    with guarded.client(FUNCTIONS_USER, guarded.password) as client:
-        for command in others:
-            with pytest.raises(redis.exceptions.NoPermissionError):
-                client.execute_command(*command.split())
-    with guarded.client("default", "x") as client, pytest.raises(redis.exceptions.AuthenticationError):
-        client.ping()
-    plain = redis.Redis(port=guarded.facts["port"], protocol=2, retry=NO_RETRY)
-    with plain, pytest.raises(redis.exceptions.ConnectionError):
-        plain.ping()
+@pytest.fixture
+def secure(serve, connect, tmp_path):
+    """Connects to a server with a certificate, which is trusted unless told otherwise."""
+    authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+
+    def respond(peer):
+        while data := peer.sock.recv(65536):
+            responses = {"CLUSTER": SLOTS % server.port, "SSCAN": MEMBERS, "AUTH": b"+OK\r\n"}
+            peer.sock.sendall(responses[asks_for(data)])
+
+    server = serve(respond, tls=context)
+    trusted = Certificates(str(tmp_path / "ca.pem"))
+    return partial(connect, server.port, is_tls=True, certificates=trusted)
 
 
-class Adapters(NamedTuple):
-    """All that use Redis."""
-
-    registry: RedisRegistry
-    source: RedisReportSource
-    pages: RedisPageStore
-    sink: RedisReportSink
-
-    def send(self) -> None:
-        self.sink.send(REPORT)
-        if self.sink.take_dropped():
-            raise RegistryRefusedError
+@pytest.fixture(params=[RedisRegistry.get, lambda registry, name: registry.get_for_reading(name).route])
+def look_up(request):
+    """Both ways to ask for a route: as writers do, and as readers do."""
+    return request.param
 
 
-LOOKING, REPAIRING = {Role.READER, Role.CONSUMER, Role.OPERATOR}, {Role.CONSUMER, Role.OPERATOR}
-USES = {
-    "get": (set(Role), lambda at: at.registry.get("c")),
-    "get for reading": (LOOKING, lambda at: at.registry.get_for_reading("c")),
-    "add": (LOOKING, lambda at: at.registry.add("c", [FOUR])),
-    "mark read-hot": (REPAIRING, lambda at: at.registry.mark_read_hot("c")),
-    "count a raise": ({Role.CONSUMER}, lambda at: at.registry.count_raise()),
-    "mark warm": (REPAIRING, lambda at: at.registry.mark_warm("c", 1)),
-    "is warm": (REPAIRING, lambda at: at.registry.is_warm("c")),
-    "closing cursor": (LOOKING, lambda at: at.registry.closing_cursor()),
-    "keep the closing cursor": (REPAIRING, lambda at: at.registry.keep_closing_cursor("x")),
-    "send": ({Role.WRITER, Role.READER}, lambda at: at.send()),
-    "read": (REPAIRING, lambda at: at.source.read(0, "0-0", 1)),
-    "announce": ({Role.CONSUMER}, lambda at: at.source.announce(1)),
-    "latest start": (REPAIRING, lambda at: at.source.latest_start_ms()),
-    "get a page": ({Role.READER}, lambda at: at.pages.get("c", "v", 0)),
-    "put a page": ({Role.READER}, lambda at: at.pages.put("c", "v", StoredPage("", 1, 1, 1, 1.0))),
-    "take a lease": ({Role.READER}, lambda at: at.pages.take_lease("c", "v", 10)),
-}
-"""Which roles may do what adapters do."""
-SENT = {
-    "get": ["SSCAN route:{c} 0 COUNT 256"],
-    "get for reading": ["SSCAN route:{c} 0 COUNT 256", "GETRANGE reads:{c} 0 4"],
-    "add": ["SADD route:{c} 4@5"],
-    "mark read-hot": ["SET reads:{c} 3 PX 60000"],
-    "count a raise": ["INCR raises", "PEXPIRE raises 3600000 NX"],
-    "mark warm": ["SET warm:{c} 1 PX 1"],
-    "is warm": ["EXISTS warm:{c}"],
-    "closing cursor": ["GETRANGE closing 0 4096"],
-    "keep the closing cursor": ["SET closing x"],
-    "send": ["XADD reports:{0} MINID ~ 5 * r REPORT"],
-    "read": ["XREAD COUNT 1 STREAMS reports:{0} 0-0"],
-    "announce": ["ZADD consumer GT 1 latest"],
-    "latest start": ["ZSCORE consumer latest"],
-    "get a page": [
-        "HGET page:{c/0}:v page",
-        "HPTTL page:{c/0}:v FIELDS 1 page",
-        "HPEXPIRETIME page:{c/0}:v FIELDS 1 page",
-    ],
-    "put a page": [f"HSETEX page:{{c/{copy}}}:v PXAT 2 FIELDS 1 page 2 1 1 1 1.0 " for copy in range(3)],
-    "take a lease": ["HSETEX lease:{c}:v FNX PX 10 FIELDS 1 holder 1", "HPEXPIRETIME lease:{c}:v FIELDS 1 holder"],
-}
-"""The commands of each use, keys without what they all begin with."""
-REPORT = Report("c", 1, "e", 10.0, 250, 4)
+def test_opening_asks_only_for_the_slots(redis_server, connect, admin, calls_of):
+    """Once, without a handshake, and with one connection for the next call: each has to be authenticated.
+
+    Threads do not wait for each other. Later calls are one command each.
+    """
+    registry, source, *_ = Adapters.on(connect(redis_server.port))
+    with ThreadPoolExecutor(8) as threads:
+        admin.config_resetstat()
+        for call in (lambda: registry.get("c"), lambda: source.read(0, "0-0", 10)):
+            threads.submit(call).result()
+        assert admin.info("stats")["total_connections_received"] == 2
+        for future in [threads.submit(registry.get, "c") for _ in range(64)]:
+            future.result()
+    assert calls_of() == {"cluster|slots": 1, "sscan": 65, "xread": 1}
+    assert admin.info("stats")["total_connections_received"] <= 1 + 8
 
 
-@pytest.mark.parametrize("role", Role)
-def test_each_function_may_do_its_own_work_and_no_other(guarded, admin, connect_guarded, table_name, tmp_path, role):
-    """With the rights that ElastiCache's user of this function is given, on the keys of its own table."""
-    user, path = f"only-{role}", tmp_path / "password"
-    path.write_text("only")
-    rights = build_rights([role], table_name).split()
-    admin.execute_command("ACL", "SETUSER", user, "reset", "on", ">only", *rights)
-    connection = connect_guarded(credentials=PasswordFile(user=user, path=path))
-    assert allowed(connection, table_name) == {name for name, (roles, _) in USES.items() if role in roles}
-    assert allowed(connection, f"{table_name}-other") == set()
+def test_what_readers_ask_is_one_round_trip_and_follows_slots_that_moved(connect):
+    """Route and mark leave in one piece; one by one to a new node, and in one round trip again from then on."""
+    received = []
+
+    def new_node(data, port):
+        received.append(("new", data.count(b"SSCAN"), data.count(b"GETRANGE")))
+        return MEMBERS * (b"SSCAN" in data) + MARK * (b"GETRANGE" in data)
+
+    def old_node(data, port):
+        if asks_for(data) == "CLUSTER":
+            return SLOTS % port
+        received.append(("old", data.count(b"SSCAN"), data.count(b"GETRANGE")))
+        return b"-MOVED 7365 127.0.0.1:%d\r\n" % new_port * 2
+
+    with scripted_port(new_node) as new_port, scripted_port(old_node) as old_port:
+        registry = RedisRegistry(connect(old_port), "t")
+        for _ in range(2):
+            assert registry.get_for_reading("c") == ReadRoute(route_of((4, 5)), 3)
+    assert [each for each in received if each[0] == "new"] == [("new", 1, 0), ("new", 0, 1), ("new", 1, 1)]
+    assert received[0] == ("old", 1, 1)
 
 
-def adapters_of(connection, table_name):
-    return Adapters(
-        RedisRegistry(connection, table_name),
-        RedisReportSource(connection, table_name),
-        RedisPageStore(connection, table_name, FakeTelemetry(), time.monotonic),
-        report_sink(connection, table_name, 1, now_ms=lambda: STREAM_AGE_MS + 5),
-    )
+def test_a_connection_that_the_server_closed_is_replaced(look_up, log_in, admin, calls_of, table_name):
+    """Nobody notices, while the environment was frozen or after IAM's 12 hours; the next one authenticates anew."""
+    registry = RedisRegistry(log_in(), table_name)
+    registry.add("c", [FOUR])
+    admin.config_resetstat()
+    for _ in range(3):
+        admin.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert look_up(registry, "c").generations == {FOUR}
+    assert calls_of()["auth"] >= 3
 
 
-def allowed(connection, table_name):
-    """Try all uses; return those that are not refused."""
-    adapters, done = adapters_of(connection, table_name), set()
-    for name, (_, use) in USES.items():
-        with suppress(RegistryRefusedError):
-            use(adapters)
-            done.add(name)
-    return done
+def test_a_stopped_server_costs_two_command_timeouts(look_up, redis_server, connect, attempts):
+    """One for the command, one for asking where the slots are now; once it goes on, so do we."""
+    registry = RedisRegistry(connect(redis_server.port, command_timeout_ms=COMMAND_MS), "t")
+    patient = RedisRegistry(connect(redis_server.port), "t")
+    patient.add("c", [FOUR])
+    assert eventually(lambda: look_up(registry, "c")).generations == {FOUR}
+    redis_server.pause()
+    try:
+        for _ in range(3):
+            attempts.clear()
+            with pytest.raises(RegistryUnavailableError):
+                look_up(registry, "c")
+            assert len(attempts) <= 2
+    finally:
+        redis_server.pause(is_paused=False)
+    # The responses that came too late are not taken for those of later requests.
+    assert patient.get("c").generations == eventually(lambda: look_up(registry, "c")).generations == {FOUR}
+    assert patient.get("d") == eventually(lambda: registry.get("d")) == EMPTY_ROUTE
 
 
-def test_each_use_sends_these_commands(redis_server, connect, table_name):
-    """And nothing else: keys, limits and times are those that are documented."""
-    adapters, sent = adapters_of(connect(redis_server.port), table_name), {}
-    with redis_server.admin as admin:
-        admin.config_set("slowlog-log-slower-than", 0)
-        for name, (_, use) in USES.items():
-            admin.slowlog_reset()
-            use(adapters)
-            logged = [each["command"].decode() for each in reversed(admin.slowlog_get(20))]
-            sent[name] = [command for command in logged if "SLOWLOG" not in command and "CLUSTER" not in command]
-    shown = {f"hp:{table_name}:": "", REPORT.encode(): "REPORT"}
-    for text, short in shown.items():
-        sent = {name: [command.replace(text, short) for command in commands] for name, commands in sent.items()}
-    assert sent == SENT
+def test_a_killed_server_is_found_again_with_its_data(own_redis_server, connect):
+    """The same client works again."""
+    with own_redis_server.admin as admin:
+        # `everysec` may hold back what was acknowledged a moment ago.
+        admin.config_set("appendfsync", "always")
+    registry = RedisRegistry(connect(own_redis_server.port), "t")
+    registry.add("c", [FOUR])
+    own_redis_server.kill()
+    with pytest.raises(RegistryUnavailableError):
+        registry.get("c")
+    own_redis_server.start()
+    assert registry.get("c") == registry.get_for_reading("c").route == route_of((4, 5))
 
 
-def test_secrets_are_the_owners_alone(guarded):
-    """Passwords and users; the passwords stand nowhere else."""
-    names = ("password_file", "admin_password_file")
-    files = [Path(guarded.facts[name]) for name in names] + [guarded.folder / "access" / "users.acl"]
-    assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * 3
-    others = [path for path in guarded.folder.rglob("*") if path.is_file() and path not in files]
-    assert others
-    assert not [path for path in others if any(f.read_bytes() in path.read_bytes() for f in files[:2])]
+def test_threads_find_a_dead_server_once(connect, attempts):
+    """What waited while another tried finds the cooldown, and does not try as well."""
+    with silent_port() as port, ThreadPoolExecutor(8) as threads:
+        registry = RedisRegistry(connect(port, command_timeout_ms=COMMAND_MS, cooldown_ms=60_000), "t")
+        for future in [threads.submit(registry.get, "c") for _ in range(8)]:
+            assert isinstance(future.exception(), RegistryUnavailableError)
+    assert len(attempts) == 1
 
 
 @pytest.mark.parametrize(
-    ("wrong", "reason"),
+    ("refusal", "sent"),
     [
-        ({"certificates": Certificates()}, "certificate verify failed"),
-        ({"host": "127.1"}, "certificate"),
-        ({"credentials": None}, "Authentication required"),
+        # redis-py sleeps for 250 ms on CLUSTERDOWN; it does so once, and not for a second attempt.
+        (b"-CLUSTERDOWN The cluster is down\r\n", ["CLUSTER", "SSCAN", "CLUSTER"]),
+        (b"-ERR This instance has cluster support disabled\r\n", ["CLUSTER"]),
+        # The node is well, and is asked again.
+        (b"-OOM command not allowed\r\n", ["CLUSTER", "SSCAN", "SSCAN"]),
     ],
-    ids=["vouched for by others", "another host", "no credentials"],
 )
-def test_who_is_not_known_is_refused(connect_guarded, refusals, wrong, reason):
-    """A server with another certificate gets no password; without a password the server refuses."""
-    with pytest.raises(RegistryRefusedError, match=reason):
-        RedisRegistry(connect_guarded(**wrong), "t").get("c")
-    assert len(refusals) == 1
+def test_a_server_that_refuses_is_unavailable(connect, refusal, sent):
+    """Routes then come from the journal; a second call meets a node that is left alone."""
+    received = []
+
+    def response(data, port):
+        received.append(asks_for(data))
+        return SLOTS % port if received[-1] == "CLUSTER" and len(sent) > 1 else refusal
+
+    with scripted_port(response) as port:
+        registry = RedisRegistry(connect(port, cooldown_ms=60_000), "t")
+        for _ in range(2):
+            with pytest.raises(RegistryUnavailableError):
+                registry.get("c")
+    assert received == sent
+
+
+UNAVAILABLE, REFUSED = RegistryUnavailableError, RegistryRefusedError
+AWAY = {"refused": closed_port, "silent": silent_port, "blackholed": full_port}
+UNTRUSTED = {"vouched for by others": {"certificates": Certificates()}, "another host": {"host": "127.1"}}
+RIGHTS = ("sscan", "cluster|slots")
+
+
+@pytest.fixture(params=[*AWAY, *UNTRUSTED, *RIGHTS])
+def failing(request, connect, secure, log_in, admin):
+    """Connects to where every call fails; with which error, and why."""
+    if request.param in AWAY:
+        with AWAY[request.param]() as port:
+            limits = {"connect_timeout_ms": CONNECT_MS, "command_timeout_ms": COMMAND_MS}
+            yield partial(connect, port, **limits), UNAVAILABLE, "Redis failed: "
+    elif request.param in UNTRUSTED:
+        yield partial(secure, **UNTRUSTED[request.param]), REFUSED, "certificate"
+    else:
+        admin.execute_command("ACL", "SETUSER", USER, f"-{request.param}")
+        yield log_in, REFUSED, "no permissions"
+
+
+def test_a_failure_costs_one_attempt_in_each_cooldown(failing, look_up, attempts):
+    """Until the rest is over, calls fail at once and nothing is sent. Refusals are reported, once each."""
+    connect, kind, reason = failing
+    now_ms, refusals, tried = [0.0], [], []
+    connection = connect(cooldown_ms=1000, now_ms=lambda: now_ms[0], on_refusal=refusals.append)
+    registry = RedisRegistry(connection, "t")
+    for now_ms[0], is_asked in ((0.0, True), (0.0, False), (999.0, False), (1000.0, True), (1999.0, False)):
+        attempts.clear()
+        with pytest.raises(kind if is_asked else UNAVAILABLE, match=reason if is_asked else "left alone"):
+            look_up(registry, "c")
+        tried.append(len(attempts))
+    assert (tried[1:3], tried[4]) == ([0, 0], 0)
+    assert (tried[0], tried[3], refusals) == (1, 1, []) if kind is UNAVAILABLE else len(refusals) == 2
+
+
+def test_no_connection_stays_of_one_that_could_not_be_used(admin, log_in):
+    """The server would keep it for as long as the process lives."""
+    admin.execute_command("ACL", "SETUSER", USER, "-cluster|slots")
+    registry = RedisRegistry(log_in(), "t")
+    with pytest.raises(RegistryRefusedError):
+        registry.get("c")
+    while any(client["user"] == USER for client in admin.client_list()):
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_wrong_password_is_one_refusal_until_its_file_is_right(
+    admin, log_in, look_up, password, calls_of, table_name, is_open
+):
+    """For a client that is new, and for one whose connections the server ended. It stands in no reason."""
+    now_ms, refusals = [0.0], []
+    connection = log_in(cooldown_ms=1000, now_ms=lambda: now_ms[0], on_refusal=refusals.append)
+    registry = RedisRegistry(connection, table_name)
+    if is_open:
+        registry.add("c", [FOUR])
+    admin.execute_command("ACL", "SETUSER", USER, "resetpass", ">another")
+    admin.execute_command("CLIENT", "KILL", "USER", USER)
+    admin.config_resetstat()
+    for now_ms[0] in (0.0, 1000.0):
+        with pytest.raises(RegistryRefusedError, match="invalid username-password pair"):
+            look_up(registry, "c")
+        with pytest.raises(RegistryUnavailableError, match="left alone"):
+            look_up(registry, "c")
+    assert calls_of()["auth"] == len(refusals) == 2
+    assert not any("right" in reason for reason in refusals)
+    password.write_text("another")
+    now_ms[0] = 2000.0
+    registry.add("c", [FOUR])
+    assert look_up(registry, "c").generations == {FOUR}
 
 
 def test_a_certificate_that_only_the_strict_check_refuses_can_be_let_in():
@@ -258,100 +303,29 @@ def test_a_certificate_that_only_the_strict_check_refuses_can_be_let_in():
     assert lenient.check_hostname
 
 
-def test_certificates_are_read_once(connect_guarded):
+def test_certificates_are_read_once(secure):
     """Not for each connection: that would take 20 ms each time."""
     _trust.cache_clear()
     for _ in range(2):
-        RedisRegistry(connect_guarded(), "t").get("c")
+        assert RedisRegistry(secure(), "t").get("c").generations == {FOUR}
     assert _trust.cache_info().misses == 1
 
 
-@pytest.mark.parametrize(
-    ("is_open", "look_up"),
-    [(False, RedisRegistry.get), (True, RedisRegistry.get), (True, RedisRegistry.get_for_reading)],
-    ids=["new", "open", "open, for reading"],
-)
-def test_a_wrong_password_is_one_refusal_in_each_cooldown(
-    guarded, admin, connect_guarded, refusals, tmp_path, table_name, is_open, look_up
-):
-    """One attempt in each cooldown, whatever is asked meanwhile; a mended file is taken up by the next."""
-    path = tmp_path / "password"
-    path.write_text(guarded.password)
-    now_ms = [0.0]
-    connection = connect_guarded(credentials=guarded.provider(path), cooldown_ms=1000, now_ms=lambda: now_ms[0])
-    registry = RedisRegistry(connection, table_name)
-    if is_open:
-        registry.add("c", [FOUR])
-    admin.execute_command("ACL", "SETUSER", FUNCTIONS_USER, "resetpass", ">another")
-    admin.execute_command("CLIENT", "KILL", "USER", FUNCTIONS_USER)
-    admin.execute_command("CONFIG", "RESETSTAT")
-    for rest in range(3):
-        now_ms[0] = 1000.0 * rest
-        with pytest.raises(RegistryRefusedError, match="invalid username-password pair"):
-            look_up(registry, "c")
-        now_ms[0] += 999.0
-        for _ in range(10):
-            with pytest.raises(RegistryUnavailableError, match="left alone"):
-                look_up(registry, "c")
-        assert len(refusals) == rest + 1
-    # The administrator's own connection is open already.
-    assert admin.info("commandstats")["cmdstat_auth"]["failed_calls"] == 3
-    assert not any("another" in reason or guarded.password in reason for reason in refusals)
-    write_secret(path, "another")
-    now_ms[0] = 3000.0
-    registry.add("c", [FOUR])
-    assert registry.get("c").generations == {FOUR}
-
-
-@pytest.mark.parametrize("right", ["sscan", "cluster|slots"])
-def test_a_missing_right_is_a_refusal_that_rests(admin, connect_guarded, refusals, table_name, right):
-    """Refused commands are not sent with every request, nor those that open the client; no connection stays of it."""
-    admin.execute_command("ACL", "SETUSER", FUNCTIONS_USER, f"-{right}")
-    admin.execute_command("CLIENT", "KILL", "USER", FUNCTIONS_USER)
-    registry = RedisRegistry(connect_guarded(cooldown_ms=60_000), table_name)
-    with pytest.raises(RegistryRefusedError, match="no permissions"):
-        registry.get("c")
-    with pytest.raises(RegistryUnavailableError, match="left alone"):
-        registry.get("c")
-    assert len(refusals) == 1
-    while right != "sscan" and any(client["user"] == FUNCTIONS_USER for client in admin.client_list()):
-        time.sleep(0.01)
-
-
-class Watched(PasswordFile):
-    """Notes each time it is asked."""
-
-    def __init__(self, guarded, note) -> None:
-        super().__init__(user=FUNCTIONS_USER, path=Path(guarded.facts["password_file"]))
-        self.note = note
-
-    def get_credentials(self):
-        self.note()
-        return super().get_credentials()
-
-
-def test_a_connection_that_the_server_ended_authenticates_anew(guarded, admin, connect_guarded, table_name):
-    """As ElastiCache ends those of IAM after 12 hours: nobody notices, and the next one brings new credentials."""
-    asked = []
-    watched = Watched(guarded, lambda: asked.append(1))
-    registry = RedisRegistry(connect_guarded(credentials=watched), table_name)
-    registry.add("c", [FOUR])
-    before = len(asked)
-    admin.execute_command("CLIENT", "KILL", "USER", FUNCTIONS_USER)
-    assert registry.get("c").generations == {FOUR}
-    assert len(asked) > before
-
-
 @pytest.mark.parametrize(("at_login_ms", "left_seconds"), [(500_000, 100.0), (600_000, 0.001), (900_000, 0.001)])
-def test_a_login_has_what_tls_left_of_the_time(guarded, at_login_ms, left_seconds):
+def test_a_login_has_what_tls_left_of_the_time(secure, password, at_login_ms, left_seconds):
     """A millisecond at least: no time at all would mean a socket that never waits. Commands have their own limit."""
     times, left = iter([0, 100_000, at_login_ms]), []
-    secure = _tls(lambda: next(times), 600_000, Certificates(guarded.facts["ca_file"]), is_strict=True)
-    provider = Watched(guarded, lambda: left.append(connection._sock.gettimeout()))
-    as_a_cluster = {"port": guarded.facts["port"], "protocol": 2, "redis_connect_func": secure.on_connect}
-    connection = secure(
-        host="127.0.0.1", socket_connect_timeout=60, socket_timeout=30, credential_provider=provider, **as_a_cluster
-    )
+
+    class Watched(PasswordFile):
+        def get_credentials(self):
+            left.append(connection._sock.gettimeout())
+            return super().get_credentials()
+
+    open_tls = _tls(lambda: next(times), 600_000, secure.keywords["certificates"], is_strict=True)
+    as_a_cluster = {"port": secure.args[0], "protocol": 2, "redis_connect_func": open_tls.on_connect}
+    limits = {"socket_connect_timeout": 60, "socket_timeout": 30, "driver_info": None}
+    watched = Watched(user=USER, path=password)
+    connection = open_tls(host="127.0.0.1", credential_provider=watched, **limits, **as_a_cluster)
     with suppress(redis.exceptions.TimeoutError):  # within a millisecond
         connection.connect()
         assert connection._sock.gettimeout() == 30

@@ -1,26 +1,54 @@
-"""A real `redis-server` for tests that are not asynchronous: the local run's, with its own folder and port."""
+"""A real `redis-server` for tests that are not asynchronous: the local run's; and all adapters on one connection."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import redis
 
 from hotpartition.redis.cluster import RedisConnection
-from hotpartition.redis.report_streams import RedisReportSink
-from support.fakes import InlineBackground
+from hotpartition.redis.pages import RedisPageStore
+from hotpartition.redis.registry import RedisRegistry
+from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
+from support.fakes import FakeTelemetry, InlineBackground
 from tools.local.processes import free_port
 from tools.local.redis import RedisServer, find_binary
 
 
-def report_sink(connection: RedisConnection, table_name: str, partitions: int, **options: Any) -> RedisReportSink:
-    """Build a sink that sends at once, by the wall clock, unless told otherwise."""
-    usual = {"background": InlineBackground(), "now_ms": lambda: time.time_ns() // 1_000_000}
-    return RedisReportSink(connection, table_name, partitions=partitions, **{**usual, **options})
+class Adapters(NamedTuple):
+    """All that use Redis."""
+
+    registry: RedisRegistry
+    source: RedisReportSource
+    pages: RedisPageStore
+    sink: RedisReportSink
+    telemetry: FakeTelemetry
+    """What they report of foreign data."""
+
+    @classmethod
+    def on(
+        cls,
+        connection: RedisConnection,
+        table_name: str = "t",
+        *,
+        timer: Callable[[], float] = time.monotonic,
+        **sending: Any,
+    ) -> Adapters:
+        """Put them on a connection; reports are sent at once, by the wall clock, unless told otherwise."""
+        telemetry = FakeTelemetry()
+        usual = {"partitions": 1, "background": InlineBackground(), "now_ms": lambda: time.time_ns() // 1_000_000}
+        return cls(
+            RedisRegistry(connection, table_name, telemetry),
+            RedisReportSource(connection, table_name, telemetry),
+            RedisPageStore(connection, table_name, telemetry, timer),
+            RedisReportSink(connection, table_name, **usual | sending),
+            telemetry,
+        )
 
 
 class RedisProcess:
@@ -50,8 +78,5 @@ class RedisProcess:
     def kill(self) -> None:
         self._runner.run(self._server.kill())
 
-    def pause(self) -> None:
-        self._server.pause()
-
-    def resume(self) -> None:
-        self._server.pause(is_paused=False)
+    def pause(self, *, is_paused: bool = True) -> None:
+        self._server.pause(is_paused=is_paused)
