@@ -5,7 +5,7 @@ What is stored and read holds over both clients, and for the simulator's DynamoD
 
 from __future__ import annotations
 
-import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -14,13 +14,11 @@ from hotpartition.core.errors import (
     InvalidRequestError,
     ItemTooLargeError,
     MalformedGenerationError,
-    StoreRefusedError,
-    StoreUnavailableError,
     ThrottledError,
 )
 from hotpartition.core.merge import KeyQuery
 from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, RoutingItem
-from hotpartition.core.route import Close, Generation, Route
+from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, Replacement
 from hotpartition.dynamodb.journal import MAX_GENERATIONS, DynamoDBJournal
@@ -50,27 +48,6 @@ def query(key="c", limit=2, *, first=None, last=None, newest_first=True):
 
 
 OLDEST = query(newest_first=False)
-
-
-def put(dynamodb, *messages, key="c"):
-    """Store messages under a partition key; what was asked for so far is forgotten."""
-    for message in messages:
-        dynamodb.store.create(message.to_item(key))
-    dynamodb.server.asked.clear()
-
-
-def put_routing_item(dynamodb, **attributes):
-    dynamodb.client.put_item(TableName=TABLE_NAME, Item={**ROUTING_KEY, **attributes})
-
-
-def routing_item(dynamodb):
-    return dynamodb.client.get_item(TableName=TABLE_NAME, Key=ROUTING_KEY)["Item"]
-
-
-def get(dynamodb, *keys):
-    """Look for message 7 under some keys, and for the route."""
-    places = [(key, build_message(7).sort_key) for key in keys]
-    return dynamodb.store.get(places, is_strong=True, journals_of=["c"])
 
 
 def create(message, key="c"):
@@ -191,44 +168,48 @@ def test_the_journal_rides_along_with_the_newest_page(
     assert hedged == [may_be_hedged]
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        {},
-        {"generations": {"S": "4@5"}},
-        {"generations": {"SS": ["4@5", "many@6"]}, "updated_at": {"S": "2026-01-01T00:00:00Z"}},
-    ],
-    ids=["missing", "no set", "unreadable"],
-)
-def test_a_route_that_cannot_be_read_fails_closed(dynamodb, attributes):
-    """A page that might lack shards is no page; every way to read the route says so."""
-    put_routing_item(dynamodb, **attributes)
+UNREADABLE = {
+    "missing": {},
+    "no set": {"generations": {"S": "4@5"}},
+    "no generation": {"generations": {"SS": ["4@5", "many@6"]}, "updated_at": {"S": "2026-01-01T00:00:00Z"}},
+}
+READABLE = {
+    "without a time": {"generations": {"SS": ["4@5"]}},
+    "no time": {"generations": {"SS": ["4@5"]}, "updated_at": {"S": "yesterday"}},
+    "no text": {"generations": {"SS": ["4@5"]}, "updated_at": {"N": "5"}},
+}
+
+
+@pytest.mark.parametrize("name", [*UNREADABLE, *READABLE])
+def test_a_route_that_cannot_be_read_fails_closed(dynamodb, name):
+    """A page that might lack shards is no page; operators are shown what stands there.
+
+    When a route last grew is not worth failing for: the item of an operator or of an older version still routes.
+    """
+    item = {**UNREADABLE, **READABLE}[name]
+    store, journal = dynamodb.store, dynamodb.journal
+    dynamodb.client.put_item(TableName=TABLE_NAME, Item={**ROUTING_KEY, **item})
     for read in (
-        lambda: dynamodb.store.fetch([query()], is_strong=True, journal_of="c"),
-        lambda: dynamodb.store.fetch([OLDEST], is_strong=True, journal_of="c"),
-        lambda: get(dynamodb, "c"),
-        lambda: dynamodb.journal.get("c", is_strong=True),
+        lambda: store.fetch([query()], is_strong=True, journal_of="c").journal,
+        lambda: store.fetch([OLDEST], is_strong=True, journal_of="c").journal,
+        lambda: look("c")(store, journal)[1]["c"],
+        lambda: journal.get("c", is_strong=True),
     ):
-        with pytest.raises(MalformedGenerationError):
-            read()
-
-
-@pytest.mark.parametrize("attributes", [{}, {"updated_at": {"S": "yesterday"}}, {"updated_at": {"N": "5"}}])
-def test_when_a_route_last_grew_is_not_worth_failing_for(dynamodb, attributes):
-    """The item of an operator or of an older version still routes, without `updated_at` and history."""
-    put_routing_item(dynamodb, generations={"SS": ["4@5"]}, **attributes)
-    assert dynamodb.journal.get("c", is_strong=True) == JournalEntry(route_of((4, 5)), None)
-    read = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c")
-    assert read == RoutingItem("c", route_of((4, 5)), ("4@5",))
+        with nullcontext() if name in READABLE else pytest.raises(MalformedGenerationError):
+            assert read() == JournalEntry(route_of((4, 5)))
+    shown = DynamoDBRoutingItems(dynamodb.calls, TABLE.journal).read("c")
+    assert shown.route == (route_of((4, 5)) if name in READABLE else None)
+    assert shown.members == tuple(item.get("generations", {}).get("SS", ()))
 
 
 @pytest.mark.parametrize("count", [99, 100, 1_024])
 def test_more_keys_than_a_request_takes_are_asked_for_in_parts(dynamodb, count):
     """BatchGetItem takes 100; the routing item is among them."""
     entry = dynamodb.journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
-    put(dynamodb, build_message(7), key=f"c#{count - 1}")
-    found = get(dynamodb, *(f"c#{index}" for index in range(count)))
-    assert found == ((Copy(f"c#{count - 1}", build_message(7)),), {"c": entry})
+    dynamodb.store.create(TWO.to_item(f"c#{count - 1}"))
+    dynamodb.server.asked.clear()
+    found = look(*(f"c#{index}" for index in range(count)))(dynamodb.store, None)
+    assert found == ((Copy(f"c#{count - 1}", TWO),), {"c": entry})
     parts = [len(request["RequestItems"][TABLE_NAME]["Keys"]) for _, request in dynamodb.server.asked]
     assert (max(parts), sum(parts)) == (100, count + 1)
 
@@ -237,50 +218,25 @@ def test_unprocessed_keys_are_asked_for_again(dynamodb):
     """Only those, until they are there, or until the whole call counts as throttled: never taken for absent."""
     left_out = {TABLE_NAME: {"Keys": [ROUTING_KEY], "ConsistentRead": True}}
     routing = {**ROUTING_KEY, "generations": {"SS": ["4@5"]}, "updated_at": {"S": "1970-01-01T00:00:01.500Z"}}
-    for found, unprocessed in (([build_message(7).to_item("c")], left_out), ([], left_out), ([routing], {})):
+    for found, unprocessed in (([TWO.to_item("c")], left_out), ([], left_out), ([routing], {})):
         response = {"Responses": {TABLE_NAME: found}, "UnprocessedKeys": unprocessed}
         dynamodb.server.script.append(Scripted(200, response))
-    assert get(dynamodb, "c") == ((Copy("c", build_message(7)),), {"c": JournalEntry(route_of((4, 5)), 1500)})
+    assert look("c")(dynamodb.store, None) == ((Copy("c", TWO),), {"c": JournalEntry(route_of((4, 5)), 1500)})
     assert [request["RequestItems"] for _, request in dynamodb.server.asked[1:]] == [left_out, left_out]
 
     dynamodb.server.asked.clear()
     dynamodb.server.intervene = lambda *_: Scripted(200, {"Responses": {}, "UnprocessedKeys": left_out})
     with pytest.raises(ThrottledError):
-        get(dynamodb, "c")
+        look("c")(dynamodb.store, None)
     assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
 
 
-TOO_LARGE = error("ValidationException", message="Item size has exceeded the maximum allowed size")
-
-
-@pytest.mark.parametrize(
-    ("refusal", "kind"),
-    [
-        (THROTTLED, ThrottledError),
-        (error("InternalServerError", 500), StoreUnavailableError),
-        (error("AccessDeniedException"), StoreRefusedError),
-    ],
-)
-def test_what_a_client_raises_reaches_the_caller_after_one_attempt(dynamodb, refusal, kind):
-    """Nothing here repeats, hides or renames it, in any operation; but an item's size, of which DynamoDB's count."""
-    store, journal, items = dynamodb.store, dynamodb.journal, DynamoDBRoutingItems(dynamodb.calls, TABLE.journal)
-    for operation, call in (
-        ("PutItem", lambda: store.create(ONE.to_item("c"))),
-        ("BatchGetItem", lambda: get(dynamodb, "c")),
-        ("GetItem", lambda: journal.get("c", is_strong=True)),
-        ("UpdateItem", lambda: journal.add("c", [FOUR], cause=RAISED, now_ms=1)),
-        ("GetItem", lambda: items.read("c")),
-        ("Query", lambda: items.page(None, 1)),
-        ("Query", lambda: items.newest(1)),
-    ):
-        dynamodb.server.asked.clear()
-        dynamodb.server.script.append(refusal)
-        with pytest.raises(kind):
-            call()
-        assert dynamodb.server.operations == {operation: 1}
-    dynamodb.server.script.append(TOO_LARGE)
+def test_of_an_items_size_dynamodbs_count_holds(dynamodb):
+    """Where ours was a little below it."""
+    explanation = "Item size has exceeded the maximum allowed size"
+    dynamodb.server.script.append(error("ValidationException", message=explanation))
     with pytest.raises(ItemTooLargeError):
-        store.create(ONE.to_item("c"))
+        dynamodb.store.create(ONE.to_item("c"))
 
 
 def respond_for(dynamodb, key, response):
@@ -295,7 +251,8 @@ def respond_for(dynamodb, key, response):
 
 def test_an_empty_part_of_a_response_is_not_its_end(dynamodb):
     """Queries without items go on from where they stopped, beside those that had some."""
-    put(dynamodb, ONE, key="c#1")
+    dynamodb.store.create(ONE.to_item("c#1"))
+    dynamodb.server.asked.clear()
     start = {"pk": {"S": "c"}, "sk": {"S": "m#5"}}
     respond_for(dynamodb, "c", Scripted(200, {"Items": [], "LastEvaluatedKey": start}))
     fetched = dynamodb.store.fetch([query("c"), query("c#1")], is_strong=True)
@@ -306,7 +263,7 @@ def test_an_empty_part_of_a_response_is_not_its_end(dynamodb):
 
 def test_failures_of_a_round_are_returned_beside_its_responses(dynamodb):
     """What was read is not thrown away; a journal whose carrier failed is an error, never an empty route."""
-    put(dynamodb, ONE)
+    dynamodb.store.create(ONE.to_item("c"))
     respond_for(dynamodb, "c#0", THROTTLED)
     fetched = dynamodb.store.fetch([query("c"), query("c#0")], is_strong=True, journal_of="c")
     assert fetched.responses[0] == QueryResponse((ONE,), True)
@@ -317,55 +274,25 @@ def test_failures_of_a_round_are_returned_beside_its_responses(dynamodb):
         assert isinstance(dynamodb.store.fetch([each], is_strong=True, journal_of="c").journal, ThrottledError)
 
 
-class TestStoredForm:
-    """A contract with operators and with other versions."""
-
-    def test_the_item_is_as_documented(self, dynamodb):
-        """A decision that is repeated within the second is recorded once."""
-        by_hand = Cause("by-hand by=a")
-        for now_ms, added, cause in ((500, [EIGHT, FOUR], RAISED), (0, [EIGHT, FOUR], RAISED), (0, [FOUR], by_hand)):
-            dynamodb.journal.add("c", added, cause=cause, now_ms=NOW_MS + now_ms)
-        item = routing_item(dynamodb)
-        assert set(item) == {"pk", "sk", *ROUTING_ATTRIBUTES}
-        assert sorted(item.pop("generations")["SS"]) == ["4@5", "8@9"]
-        assert sorted(item.pop("raises")["SS"]) == [
-            "4@5 1700000000 by-hand by=a",
-            "4@5 1700000000 raised",
-            "8@9 1700000000 raised",
-        ]
-        assert item == {
-            **ROUTING_KEY,
-            "updated_at": {"S": "2023-11-14T22:13:20.000Z"},
-            "reason": {"S": "by-hand by=a"},
-            "routing_partition": {"S": routing_partition_of("c")},
-        }
-
-    def test_a_close_is_added_unless_the_route_has_grown(self, dynamodb):
-        """Both steps lie beside the generations, and every response says when it was DynamoDB's."""
-        journal, cool = dynamodb.journal, Cause("cool")
-        announced, confirmed = Close(NOW_MS + 9, is_confirmed=False), Close(NOW_MS + 9, is_confirmed=True)
-        journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
-        seen = journal.get("c", is_strong=True)
-        first = journal.add_close("c", announced, cause=cool, now_ms=NOW_MS + 5, seen=seen)
-        assert journal.add_close("c", Close(5, False), cause=cool, now_ms=NOW_MS + 6, seen=seen) is None
-        journal.add("c", [Generation(8, 8)], cause=Cause("raised rate=900"), now_ms=NOW_MS + 8)
-        second = journal.add_close("c", confirmed, cause=cool, now_ms=NOW_MS + 7)
-        last = journal.get("c", is_strong=True)
-        for entry in (seen, first, second, last):
-            assert entry.date_ms is not None
-            assert abs(entry.date_ms - time.time() * 1000) < 3_600_000
-        assert first.updated_at_ms == NOW_MS + 5
-        assert last.route == Route(frozenset({FOUR, Generation(8, 8)}), frozenset({announced, confirmed}))
-        # A late confirmation does not hide the raise that came between.
-        assert (second, last) == (JournalEntry(last.route, NOW_MS + 8),) * 2
-        item = routing_item(dynamodb)
-        assert sorted(item["generations"]["SS"]) == ["4@5", "8@8", f"closed@{NOW_MS + 9}", f"closing@{NOW_MS + 9}"]
-        assert (item["reason"], len(item["raises"]["SS"])) == ({"S": "raised rate=900"}, 2)
-
-    def test_the_index_partition_is_spread_and_fixed(self):
-        """All 16 partitions are used, and one conversation keeps its own."""
-        assert {routing_partition_of(f"c{i}") for i in range(500)} == {f"{i:02d}" for i in range(ROUTING_PARTITIONS)}
-        assert routing_partition_of("room:1") == "14"
+def test_a_routing_item_is_as_documented(dynamodb):
+    """A contract with operators and other versions. A decision repeated within the second is recorded once."""
+    by_hand = Cause("by-hand by=a")
+    for now_ms, added, cause in ((500, [EIGHT, FOUR], RAISED), (0, [EIGHT, FOUR], RAISED), (0, [FOUR], by_hand)):
+        dynamodb.journal.add("room:1", added, cause=cause, now_ms=NOW_MS + now_ms)
+    item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=TABLE.journal.key_of("room:1"))["Item"]
+    sets = {name: sorted(value["SS"]) for name, value in item.items() if "SS" in value}
+    raises = ["4@5 1700000000 by-hand by=a", "4@5 1700000000 raised", "8@9 1700000000 raised"]
+    assert sets == {"generations": ["4@5", "8@9"], "raises": raises}
+    assert {name: value["S"] for name, value in item.items() if name not in sets} == {
+        "pk": "room:1",
+        "sk": "r#",
+        "updated_at": "2023-11-14T22:13:20.000Z",
+        "reason": "by-hand by=a",
+        "routing_partition": "14",
+    }
+    assert item.keys() == {"pk", "sk", *ROUTING_ATTRIBUTES}
+    # The index's partitions are all used.
+    assert {routing_partition_of(f"c{i}") for i in range(500)} == {f"{i:02d}" for i in range(ROUTING_PARTITIONS)}
 
 
 def in_collections(client):
@@ -389,86 +316,67 @@ def without_index(client):
 PLACES = {"in collections": in_collections, "apart": apart, "without index": without_index}
 
 
-class TestPlaces:
-    """Where routing items lie; held by the simulator's DynamoDB as well."""
-
-    @pytest.fixture(params=["simulated", *PLACES])
-    def found(self, request):
-        """A journal, and its routing items as operators look through them."""
-        if request.param == "simulated":
-            table = Table()
-            return table.journal, table.routing_items
-        dynamodb = request.getfixturevalue("dynamodb")
-        place = PLACES[request.param](dynamodb.client)
-        return DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
-
-    def test_an_item_tells_who_made_its_route(self, found):
-        """Nothing for what was never raised; every decision of what was, in its order."""
-        journal, items = found
-        assert items.read("room#1") is None
-        assert journal.get("room#1", is_strong=True) == JournalEntry()
-        journal.add("room#1", [FOUR], cause=Cause("raised", 900), now_ms=NOW_MS)
-        entry = journal.add("room#1", [EIGHT], cause=Cause("by-hand", by="ann"), now_ms=NOW_MS + 2_000)
-        assert journal.get("room#1", is_strong=False) == entry
-        assert items.read("room#1") == RoutingItem(
-            "room#1",
-            route_of((4, 5), (8, 9)),
-            ("4@5", "8@9"),
-            NOW_MS + 2_000,
-            "by-hand by=ann",
-            (Raise(FOUR, NOW_MS, Cause("raised", 900)), Raise(EIGHT, NOW_MS + 2_000, Cause("by-hand", by="ann"))),
-        )
-
-    def test_pages_hold_every_item_once(self, found):
-        """Whatever their size, none is larger than asked for; the newest are those that grew last.
-
-        A cursor that is none is refused, rather than read from somewhere.
-        """
-        journal, items = found
-        names = [f"c{index}" for index in range(20)]
-        for index, name in enumerate([*names, "c7"]):
-            journal.add(name, [FOUR if index < 20 else EIGHT], cause=RAISED, now_ms=NOW_MS + index * 1_000)
-        for limit in (1, 7, 20, 100):
-            pages = list(walk(lambda cursor, limit=limit: items.page(cursor, limit)))
-            assert max(map(len, pages)) <= limit
-            found = {item.collection: item.route for page in pages for item in page}
-            assert found == dict.fromkeys(names, route_of((4, 5))) | {"c7": route_of((4, 5), (8, 9))}
-            assert sum(map(len, pages)) == len(names)
-        assert [item.collection for item in items.newest(3)] == ["c7", "c19", "c18"]
-        assert len(items.newest(100)) == 20
-        for cursor in ("", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[1, "a", "b", "c"]', '{"a": 1}'):
-            with pytest.raises(InvalidRequestError, match="cursor"):
-                items.page(cursor, 5)
-
-    @pytest.mark.parametrize("count", [4, MAX_GENERATIONS - 1, MAX_GENERATIONS])
-    def test_a_route_grows_after_a_pause_until_it_is_full(self, found, count):
-        """A raise that keeps a pause, as programs make it, finds it full; one by hand still goes through."""
-        journal, _ = found
-        known = [Generation(since_ms=since, shard_count=4) for since in range(count)]
-        first = journal.add("room", known, cause=RAISED, now_ms=NOW_MS, pause_ms=1_000)
-        assert len(first.route.generations) == count
-        is_full = count == MAX_GENERATIONS
-        later = journal.add("room", [EIGHT], cause=RAISED, now_ms=NOW_MS + 5_000, pause_ms=1_000)
-        assert (EIGHT in later.route.generations, later.updated_at_ms == NOW_MS) == (not is_full, is_full)
-        assert EIGHT in journal.add("room", [EIGHT], cause=Cause("by-hand"), now_ms=NOW_MS + 9_000).route.generations
+@pytest.fixture(params=["simulated", *PLACES])
+def routes(request):
+    """A journal, its routing items as operators look through them, and a way to put an item beside them."""
+    if request.param == "simulated":
+        table = Table()
+        put = lambda key: table.dynamodb.call("PutItem", {"TableName": TABLE_NAME, "Item": key(TABLE.journal)})  # noqa: E731
+        return table.journal, table.routing_items, put
+    dynamodb = request.getfixturevalue("dynamodb")
+    place = PLACES[request.param](dynamodb.client)
+    put = lambda key: dynamodb.client.put_item(TableName=place.table_name, Item=key(place))  # noqa: E731
+    return DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place), put
 
 
-@pytest.mark.parametrize("name", PLACES)
-def test_what_else_lies_there(dynamodb, name):
-    """Pages pass over load items, however many lie between. What cannot be read is shown to operators alone."""
-    place = PLACES[name](dynamodb.client)
-    journal, items = DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
-    names = [f"room {index}" for index in range(5)]
-    for each in names:
-        journal.add(each, [FOUR], cause=RAISED, now_ms=NOW_MS)
-        dynamodb.client.put_item(TableName=place.table_name, Item=place.load_key_of(each, 0))
-    unreadable = {"generations": {"SS": ["many"]}, "updated_at": {"S": "soon"}, "routing_partition": {"S": "03"}}
-    dynamodb.client.put_item(TableName=place.table_name, Item={**place.key_of("room 3"), **unreadable})
-    with pytest.raises(MalformedGenerationError):
-        journal.get("room 3", is_strong=True)
-    found = {item.collection: item for page in walk(lambda cursor: items.page(cursor, 1)) for item in page}
-    assert sorted(found) == names
-    assert (found["room 3"].route, found["room 3"].members) == (None, ("many",))
+def test_an_item_tells_who_made_its_route(routes):
+    """Nothing for what was never raised; every decision of what was, in its order."""
+    journal, items, _ = routes
+    assert items.read("room#1") is None
+    assert journal.get("room#1", is_strong=True) == JournalEntry()
+    first, second = Cause("raised", 900), Cause("by-hand", by="ann")
+    journal.add("room#1", [FOUR], cause=first, now_ms=NOW_MS)
+    entry = journal.add("room#1", [EIGHT], cause=second, now_ms=NOW_MS + 2_000)
+    assert journal.get("room#1", is_strong=False) == entry
+    route, raises = route_of((4, 5), (8, 9)), (Raise(FOUR, NOW_MS, first), Raise(EIGHT, NOW_MS + 2_000, second))
+    assert items.read("room#1") == RoutingItem(
+        "room#1", route, ("4@5", "8@9"), NOW_MS + 2_000, "by-hand by=ann", raises
+    )
+
+
+def test_pages_hold_every_item_once(routes):
+    """Whatever their size, none is larger than asked for; the newest are those that grew last.
+
+    Load items and what cannot be read lie between them. A cursor that is none is refused.
+    """
+    journal, items, put = routes
+    names = [f"c{index}" for index in range(20)]
+    for index, name in enumerate([*names, "c7"]):
+        journal.add(name, [FOUR if index < 20 else EIGHT], cause=RAISED, now_ms=NOW_MS + index * 1_000)
+        put(lambda place, name=name: place.load_key_of(name, 0))
+    for limit in (1, 7, 20, 100):
+        pages = list(walk(lambda cursor, limit=limit: items.page(cursor, limit)))
+        assert max(map(len, pages)) <= limit
+        found = {item.collection: item.route for page in pages for item in page}
+        assert found == dict.fromkeys(names, route_of((4, 5))) | {"c7": route_of((4, 5), (8, 9))}
+        assert sum(map(len, pages)) == len(names)
+    assert [item.collection for item in items.newest(3)] == ["c7", "c19", "c18"]
+    assert len(items.newest(100)) == 20
+    for cursor in ("", "nobody", "[]", "[16]", "[-1]", '["a"]', "[1, 2, 3]", '[1, "a", "b", "c"]', '{"a": 1}'):
+        with pytest.raises(InvalidRequestError, match="cursor"):
+            items.page(cursor, 5)
+
+
+@pytest.mark.parametrize("count", [MAX_GENERATIONS - 1, MAX_GENERATIONS])
+def test_a_route_grows_until_it_is_full(routes, count):
+    """A raise that keeps a pause, as programs make it, finds it full; one by hand still goes through."""
+    journal, _, _ = routes
+    known = [Generation(since_ms=since, shard_count=4) for since in range(count)]
+    journal.add("room", known, cause=RAISED, now_ms=NOW_MS, pause_ms=1_000)
+    later = journal.add("room", [EIGHT], cause=RAISED, now_ms=NOW_MS + 5_000, pause_ms=1_000)
+    is_full = count == MAX_GENERATIONS
+    assert (EIGHT in later.route.generations, later.updated_at_ms == NOW_MS) == (not is_full, is_full)
+    assert EIGHT in journal.add("room", [EIGHT], cause=Cause("by-hand"), now_ms=NOW_MS + 9_000).route.generations
 
 
 @pytest.mark.parametrize(
