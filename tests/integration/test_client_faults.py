@@ -18,7 +18,6 @@ import trustme
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SdkCredentials
-from botocore.exceptions import ParamValidationError
 
 from hotpartition.core.access import Certificates, Credentials
 from hotpartition.core.errors import (
@@ -105,29 +104,7 @@ def send(content: bytes) -> Callable[[Peer], None]:
     return step
 
 
-CONNECTIONS = {
-    "kept": (BOTH, [steps()], [0, 1, 2], [0, 0, 0]),
-    "closed before its first response": (BOTH, [steps(Peer.close)], [CLOSED], [0]),
-    "closed meanwhile": (CURL, [steps(Peer.echo, Peer.close)], [0, 1], [0, 0, 1]),
-    "reset meanwhile": (CURL, [steps(Peer.echo, Peer.reset)], [0, 1], [0, 0, 1]),
-    "closed, and the next one too": (CURL, [steps(Peer.echo, Peer.close), steps(Peer.close)], [0, CLOSED], [0, 0, 1]),
-}
-
-
-@pytest.mark.parametrize(
-    ("client_name", "connections", "outcomes", "came_by"),
-    [(client, *facts) for clients, *facts in CONNECTIONS.values() for client in clients],
-    ids=[f"{name}-{client}" for name, (clients, *_) in CONNECTIONS.items() for client in clients],
-)
-def test_a_connection_is(serve, connect, connections, outcomes, came_by):
-    """Where one that had served closes without a line of a response, the request goes again, once, on a new one."""
-    server = serve(*connections, steps())
-    calls = connect(server.port)
-    assert_like([ask(calls, number) for number in range(len(outcomes))], outcomes)
-    assert server.connections() == came_by
-
-
-NO_RESPONSES = {
+UNUSABLE = {
     "half a head": (b"HTTP/1.1 200 OK\r\nContent-Le", "DynamoDB"),
     "half a body": (whole({"a": 1})[:-1], NO_RESPONSE),
     "other protocol": (b"SSH-2.0-OpenSSH_9\r\n", NO_RESPONSE),
@@ -141,29 +118,33 @@ NO_RESPONSES = {
     "too deep": (whole(b"[" * 100_000), ".* is not JSON"),
     "too long a number": (whole(b"1" * 10_000), ".* is not JSON"),
 }
+"""What is no response, and what is said of it. The request has arrived: it is not sent again by itself."""
+CONNECTIONS = {
+    "kept": (BOTH, [steps()], [0, 1, 2], [0, 0, 0]),
+    "closed before its first response": (BOTH, [steps(Peer.close)], [CLOSED], [0]),
+    "closed meanwhile": (CURL, [steps(Peer.echo, Peer.close)], [0, 1], [0, 0, 1]),
+    "reset meanwhile": (CURL, [steps(Peer.echo, Peer.reset)], [0, 1], [0, 0, 1]),
+    "closed, and the next one too": (CURL, [steps(Peer.echo, Peer.close), steps(Peer.close)], [0, CLOSED], [0, 0, 1]),
+    **{name: (CURL, [steps(send(sent))], [failure, 1], [0, 1]) for name, (sent, failure) in UNUSABLE.items()},
+    **{
+        f"{name} later": (CURL, [steps(Peer.echo, send(sent))], [0, failure, 2], [0, 0, 1])
+        for name, (sent, failure) in UNUSABLE.items()
+    },
+}
+"""Clients; what a server does with its first connections; what comes of requests, and by which connection."""
 
 
-@only_curl
-@pytest.mark.parametrize("served_before", [0, 1])
-@pytest.mark.parametrize(("content", "failure"), NO_RESPONSES.values(), ids=NO_RESPONSES)
-def test_what_is_no_response_is_a_failure(serve, connect, content, failure, served_before):
-    """The request has arrived: it is not sent again behind its caller's back. The next one finds all in order."""
-    server = serve(steps(*[Peer.echo] * served_before, send(content)), steps())
+@pytest.mark.parametrize(
+    ("client_name", "connections", "outcomes", "came_by"),
+    [(client, *facts) for clients, *facts in CONNECTIONS.values() for client in clients],
+    ids=[f"{name}-{client}" for name, (clients, *_) in CONNECTIONS.items() for client in clients],
+)
+def test_what_becomes_of_a_connection(serve, connect, connections, outcomes, came_by):
+    """Where one that had served closes without a line of a response, the request goes again, once, on a new one."""
+    server = serve(*connections, steps())
     calls = connect(server.port)
-    assert_like([ask(calls, number) for number in range(served_before + 1)], [0, failure][-served_before - 1 :])
-    assert server.connections() == [0] * (served_before + 1)
-    assert ask(calls, 2) == 2
-
-
-def test_a_request_that_is_no_json_is_never_sent(serve, connect):
-    """Its connection is kept."""
-    server = serve(steps())
-    calls = connect(server.port)
-    ask(calls)
-    with pytest.raises((TypeError, ParamValidationError)):
-        calls.call("Query", {"TableName": "n1", "Limit": object()})
-    assert ask(calls, 2) == 2
-    assert server.log == [(0, 0), (0, 2)]
+    assert_like([ask(calls, number) for number in range(len(outcomes))], outcomes)
+    assert server.connections() == came_by
 
 
 @pytest.mark.parametrize("served_before", [0, 1])
@@ -251,17 +232,16 @@ def test_a_refusal_is_told_by_its_kind(serve, connect, client_name, response, ki
     """After one attempt, of a call and of a round; with DynamoDB's words, and what else it brings."""
     status, content = response
     server = serve(by_number({}, lambda peer: peer.reply(content, status=status)))
-    calls, forgotten = connect(server.port), []
+    calls, forgotten, (request,) = connect(server.port), [], queries([1])
     if client_name == "curl":  # boto3 asks for new credentials by itself
         calls._credentials = FixedCredentials(Credentials("A", "S"))
         calls._credentials.forget = lambda: forgotten.append(True)
-    raised = []
-    for send_one in (lambda call: calls.call(*call), lambda call: raise_it(calls.call_many([call], is_hedged=False))):
-        with pytest.raises(HotPartitionError) as caught:
-            send_one(*queries([1]))
-        raised.append(caught.value)
-    assert [type(each) for each in raised] == [kind, kind]
-    match raised[0]:
+    with pytest.raises(HotPartitionError) as raised:
+        calls.call(*request)
+    with pytest.raises(kind):
+        raise calls.call_many([request], is_hedged=False).outcomes[0]
+    assert type(raised.value) is kind
+    match raised.value:
         case ThrottledError(reasons=reasons):
             assert reasons == fact
         case ConditionFailedError(item=item):
@@ -270,11 +250,6 @@ def test_a_refusal_is_told_by_its_kind(serve, connect, client_name, response, ki
             assert fact in str(other)
     assert len(server.log) == 2
     assert bool(forgotten) == (kind is StaleSignatureError and client_name == "curl")
-
-
-def raise_it(round_):
-    (outcome,) = round_.outcomes
-    raise outcome
 
 
 def test_missing_credentials_are_a_wrong_deployment(connect, monkeypatch):
@@ -372,16 +347,6 @@ def test_secure_connections_are_opened_at_the_same_time(secure):
     for _ in range(2):
         assert ask_together(calls, range(4)) == [0, 1, 2, 3]
     assert server.accepted == 4
-
-
-def test_failures_stay_with_their_requests(serve, connect):
-    """The others' responses are all there."""
-
-    def fail(peer):
-        peer.reply({"__type": "#InternalServerError"}, status=500)
-
-    calls = connect(serve(by_number({1: Peer.close, 2: fail})).port, parallel=4)
-    assert_like(ask_together(calls, range(4)), [0, NO_RESPONSE, "DynamoDB responded with InternalServerError", 3])
 
 
 def test_a_refusal_is_raised_and_the_others_are_left_in_order(serve, connect):
@@ -484,6 +449,8 @@ def test_responses_are_never_mixed_up(serve, connect):
         thread.start()
     for thread in threads:
         thread.join()
+    failed = [response for _, response in came if not isinstance(response, int)]
+    assert_like(failed, [f"{NO_RESPONSE}|DynamoDB responded with InternalServerError"] * len(failed))
     responded = [(number, response) for number, response in came if isinstance(response, int)]
     assert [each for each in responded if each[0] != each[1]] == []
     assert sum(hedges) > 0
