@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import wraps
 from itertools import count
 from pathlib import Path
@@ -49,15 +48,7 @@ MOST_ATTEMPTS = 10
 ROOT = Path(__file__).resolve().parents[2]
 TIMED = {"onset to raise", "throttles fall", "newest page of what has cooled"}
 
-
-@dataclass(frozen=True)
-class Response:
-    """One HTTP response."""
-
-    status: int
-    content_type: str
-    headers: dict[str, str]
-    body: Any
+Response = urllib3.BaseHTTPResponse
 
 
 class Stack:
@@ -77,17 +68,10 @@ class Stack:
         return [line for line in lines if line.get("message") == message]
 
     def request(self, method: str, url: str, body: Any = None, headers: dict[str, str] | None = None) -> Response:
-        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        data = None if body is None else json.dumps(body).encode()
         response = self._http.request(method, url, body=data, headers=headers or {})
         self.late += response.status >= 500
-        content_type = response.headers.get("content-type", "")
-        is_json = "json" in content_type
-        return Response(
-            response.status,
-            content_type,
-            {k.lower(): v for k, v in response.headers.items()},
-            json.loads(response.data) if is_json and response.data else response.data,
-        )
+        return response
 
     def write(self, conversation: str, body: Any) -> Response:
         return self.request("POST", self.api_url + messages_path(conversation), body)
@@ -104,36 +88,36 @@ class Stack:
         return self.request(method, self.api_url + message_path(conversation, message_id), body, named)
 
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
-        """Read every page."""
-        return [message for page in self.pages(conversation, query) for message in page["messages"]]
-
-    def pages(self, conversation: str, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Read page by page; what is throttled is asked for again."""
-        cursor: str | None = None
-        is_first = True
-        while is_first or cursor is not None:
-            response = self.read(conversation, **query, **({"cursor": cursor} if cursor else {}))
+        messages: list[dict[str, Any]] = []
+        while query.get("cursor", "") is not None:
+            response = self.read(conversation, **query)
             if response.status == 503:
                 time.sleep(0.2)
                 continue
-            assert response.status == 200, response
-            yield response.body
-            cursor, is_first = response.body["next_cursor"], False
+            assert response.status == 200, response.data
+            page = response.json()
+            messages += page["messages"]
+            query["cursor"] = page["next_cursor"]
+        return messages
 
-    def status(self) -> dict[str, Any]:
-        return self.request("GET", f"{self.control_url}/status").body
+    def status(self) -> Any:
+        return self._look("/status")
 
-    def timeline(self) -> list[dict[str, Any]]:
-        return self.request("GET", f"{self.control_url}/dynamodb/timeline").body["buckets"]
+    def timeline(self) -> Any:
+        return self._look("/dynamodb/timeline")["buckets"]
 
     def shard_buckets(self, conversation: str) -> list[dict[str, Any]]:
         """What DynamoDB saw at a conversation's shards."""
         return [bucket for bucket in self.timeline() if bucket["key"].startswith(f"{conversation}#")]
 
-    def control(self, path: str, body: Any = None) -> Response:
+    def _look(self, path: str) -> Any:
+        return self.request("GET", self.control_url + path).json()
+
+    def control(self, path: str, body: Any = None) -> Any:
         response = self.request("POST", f"{self.control_url}{path}", body)
-        assert response.status == 200, response
-        return response
+        assert response.status == 200, response.data
+        return response.json()
 
     def set_faults(self, *rules: dict[str, Any]) -> None:
         """Replace the faults that DynamoDB shows; none ends them."""
@@ -141,7 +125,7 @@ class Stack:
 
     def injected(self) -> Counter[str]:
         """How often each fault was chosen since the start."""
-        return Counter(self.request("GET", f"{self.control_url}/dynamodb/faults").body["injected"])
+        return Counter(self._look("/dynamodb/faults")["injected"])
 
     def routing_item(self, conversation: str) -> dict[str, Any] | None:
         """The journal's item of a conversation, from the local DynamoDB itself."""
@@ -149,14 +133,12 @@ class Stack:
         headers = {"X-Amz-Target": "DynamoDB_20120810.GetItem", "Content-Type": "application/x-amz-json-1.0"}
         key = {"pk": {"S": conversation}, "sk": {"S": "r#"}}
         body = {"TableName": facts["table"], "Key": key, "ConsistentRead": True}
-        response = self._http.request("POST", facts["endpoint"], body=json.dumps(body).encode(), headers=headers)
-        assert response.status == 200, response.data
-        item: dict[str, Any] | None = json.loads(response.data).get("Item")
+        item: dict[str, Any] | None = self.request("POST", facts["endpoint"], body, headers).json().get("Item")
         return item
 
     def kill(self, function: str) -> None:
         """Kill an environment of a function, a busy one if there is any."""
-        assert wait_for(lambda: self.control(f"/functions/{function}/kill").body["pid"])
+        assert wait_for(lambda: self.control(f"/functions/{function}/kill")["pid"])
 
     def invoke_and_leave(self, function: str, event: Any = None) -> None:
         """Start a function that takes long, and do not wait for it."""

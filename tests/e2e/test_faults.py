@@ -3,17 +3,9 @@
 The short form of each fault; docs/operations.md, "When a part is down", says what clients and operators see.
 """
 
-import asyncio
-import random
-import time
-import uuid
-from contextlib import suppress
-
 import pytest
 import redis
 
-from hotpartition.core.read_heat import PAGE_COPIES
-from hotpartition.redis.cluster import read_hot_key
 from stack import (
     HOT_WCU,
     WRITE_LIMIT_WCU,
@@ -25,10 +17,7 @@ from stack import (
     wait_for,
 )
 from tools.play.client import mint_message_id
-from tools.play.read import LEARNT_SECONDS, judge, kill_holders, prepare, summarize
 from tools.play.soak import GATEWAY_FAILURE
-from tools.play.trials import open_rig
-from tools.play.watch import ControlError
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -204,52 +193,7 @@ def test_a_promoted_replica_that_missed_a_raise_loses_nothing(replicated_stack, 
     assert known == set()
     assert_read_back(stack, conversation, load)
     wait_for(lambda: route_in_redis(stack, registry, conversation) == route_in_journal(stack, conversation))
-    status = stack.control("/redis/start").body
+    status = stack.control("/redis/start")
     assert status["running"]
     wait_for(lambda: registry.info("replication")["connected_slaves"] == 1)
     registry.close()
-
-
-KILLS = 2
-"""Killed holders are asked for; up to three kills try."""
-FIRST = 20
-
-
-@pytest.fixture
-def run(stack):
-    """Some holders killed in a rush on a conversation that somebody has marked read-hot."""
-    return asyncio.run(_kill_in_a_rush(stack, f"rush-{uuid.uuid4().hex[:12]}"))
-
-
-async def _kill_in_a_rush(stack, conversation):
-    async with open_rig(stack.api_url, stack.control_url, connections=8) as rig:
-        raised = {"command": "raise", "conversation_id": conversation, "shard_count": 3}
-        for _ in range(3):  # its first environment starts slowly beside others' load
-            with suppress(ControlError):
-                await rig.control.post("/functions/operate/invoke", raised)
-                break
-        else:
-            pytest.fail("three times the conversation could not be raised")
-        rig.redis.set(read_hot_key(rig.table, conversation), PAGE_COPIES, px=600_000)
-        run = prepare(rig, conversation, random.Random(1))
-        run.began = run.found = time.time() - LEARNT_SECONDS
-        for _ in range(FIRST):
-            await run.write()
-        rush = asyncio.create_task(run.go_on())
-        try:
-            await kill_holders(rig, run, KILLS, random.Random(1))
-        finally:
-            rush.cancel()
-            await rig.control.post("/dynamodb/faults", [])
-        await run.end()
-        return run
-
-
-def test_no_request_fails_for_a_holder_that_dies(run):
-    """But its own, which succeeds when it is repeated; and nothing served is older than the bound, or wrong."""
-    assert [bar for bar in judge(run, 0) if not bar.holds] == []
-    summary = summarize(run)
-    assert summary["served"] > 0
-    assert summary["history"]["stale"] == 0
-    if not run.holders_killed:
-        pytest.skip("not judged: every kill came too late for this machine")

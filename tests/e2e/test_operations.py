@@ -12,7 +12,7 @@ import pytest
 from hotpartition.core.route import stable_hash
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import MESSAGE_WCU
-from stack import WRITE_LIMIT_WCU, route_in_journal, route_in_redis, route_key, undisturbed, wait_for
+from stack import WRITE_LIMIT_WCU, undisturbed, wait_for
 from tools.play.client import mint_message_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -66,22 +66,6 @@ def test_a_conversation_raised_before_its_rush_is_not_throttled_in_it(stack, too
     assert (status, route["agreement"], len(route["generations"])) == (0, "equal", 1)
     (decision,) = route["generations"][0]["raises"]
     assert (decision["reason"], decision["by"]) == ("by-hand", "ann")
-
-
-def test_differences_are_found_and_repaired(stack, tool, registry, conversation):
-    """A route that Redis lost is named and repaired; one that only Redis has is shown to whom asks for it."""
-    wait_for(lambda: tool("raise", conversation, "--n", "4")[0] == 0)
-    registry.delete(route_key(stack, conversation))
-    _, found = wait_for(lambda: (done := tool("verify"))[0] == 1 and done)
-    differences = {d["conversation_id"]: d["agreement"] for d in found["differences"]}
-    assert differences[conversation] == "missing-in-registry"
-    assert tool("route", conversation)[0] == 1
-    wait_for(lambda: tool("verify", "--mend")[0] == 0)
-    assert route_in_redis(stack, registry, conversation) == route_in_journal(stack, conversation)
-    wait_for(lambda: tool("verify")[0] == 0)
-    invented = f"{conversation}:invented"
-    registry.sadd(route_key(stack, invented), "2@1700000000000")
-    assert tool("route", invented)[1]["agreement"] == "ahead-of-journal"
 
 
 def test_a_rush_makes_a_conversation_hot(stack, conversation):

@@ -97,7 +97,7 @@ USES = [
     Use(READING, lambda at: at.pages.put("c", "v", StoredPage("", 1, 1, 1, 1.0)), COPIES),
     Use(READING, lambda at: at.pages.take_lease("c", "v", 10), LEASE),
 ]
-OTHERS = ("FLUSHALL", "DEL hp:x", "CONFIG GET *", "KEYS *", "ACL LIST", "GET hp:x", "SET other:x 1", "PUBLISH a b")
+OTHERS = ("FLUSHALL", "DEL {}", "CONFIG GET *", "KEYS *", "ACL LIST", "GET {}", "SMEMBERS {}", "PUBLISH a b")
 """Commands that no function may send."""
 
 
@@ -132,7 +132,7 @@ def test_each_function_may_do_its_own_work_and_no_other(admin, redis_server, con
     admin.auth("secret", role)
     for command in OTHERS:
         with pytest.raises(NoPermissionError):
-            admin.execute_command(*command.split())
+            admin.execute_command(*command.format(route_key(table_name, "c")).split())
 
 
 @pytest.fixture(params=["simulated", "real"])
@@ -304,10 +304,10 @@ class TestPages:
         pages.put("c", "v", page_of(pages.take_lease("c", "v", 300)))
         admin.config_resetstat()
         ages = []
-        for now_ms[0] in (0.0, 1_000.0, 9_999.0, 10_000.0, 10_500.0):
+        for now_ms[0] in (0.0, 1_000.0, 9_999.0, 10_000.0):
             ages.append(pages.get("c", "v", 0)[1])
         calls = calls_of()
-        assert (calls["hget"], calls["hpttl"]) == (5, 2)
+        assert (calls["hget"], calls["hpttl"]) == (4, 2)
         first, second, third, *_ = ages
         assert (second - first, third - first) == (pytest.approx(1_001, abs=1), pytest.approx(10_009, abs=1))
 
