@@ -48,13 +48,12 @@ class App:
         return Template.read(self.outdir)
 
 
-def make_function(stack, name, **properties):
-    usual = {
-        "code": lambda_.Code.from_inline("def handler(event, context): pass"),
-        "handler": "index.handler",
-        "runtime": lambda_.Runtime.PYTHON_3_13,
-    }
-    return lambda_.Function(stack, name, **(usual | properties))
+def make_function(stack, name, *, runtime="PYTHON_3_13", timeout=None, **properties):
+    """Make a function of a team's own; the runtime is the name of CDK's constant, the timeout in seconds."""
+    usual = {"code": lambda_.Code.from_inline("def handler(event, context): pass"), "handler": "index.handler"}
+    seconds = None if timeout is None else cdk.Duration.seconds(timeout)
+    named = {"runtime": getattr(lambda_.Runtime, runtime), "timeout": seconds}
+    return lambda_.Function(stack, name, **(usual | named | properties))
 
 
 def imported_table(stack, name="readings", **attributes):

@@ -94,8 +94,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """One environment's template, the very text of its file, and the folder of its assembly."""
+    """A stack's name, its template, the very text of its file, and the folder of its assembly."""
 
+    name: str
     body: dict[str, Any]
     text: str
     folder: Path
@@ -105,7 +106,7 @@ class Template:
         """Read the one template of an assembly."""
         (file,) = folder.glob("*.template.json")
         text = file.read_text()
-        return cls(json.loads(text), text, folder)
+        return cls(file.name.removesuffix(".template.json"), json.loads(text), text, folder)
 
     def of_type(self, type_: str) -> dict[str, dict[str, Any]]:
         """Find all resources of a type, by logical id."""

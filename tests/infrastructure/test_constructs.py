@@ -1,4 +1,4 @@
-"""`HotPartition` beside tables of anybody's: environments that parse, sharing, moving, and the reference's examples.
+"""`HotPartition` beside tables of anybody's: sharing, moving, and the reference's examples.
 
 What one app of five lines gets is in `templates/five.txt`, and in band in `templates/in_band.txt`.
 """
@@ -15,27 +15,11 @@ from pathlib import Path
 import pytest
 
 import hotpartition_cdk
-from hotpartition.runtime.settings import Settings
 from infrastructure.apps import App, cdk, constructs, dynamodb, ec2, ecr, imported_table, kms, lambda_, make_function
 from infrastructure.template import Template, short_name
 from support.documents import run_examples
 
 READS = {f"dynamodb:{name}" for name in ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")}
-
-
-@pytest.mark.parametrize(
-    ("app", "name", "known_as"),
-    [
-        ("five", "ingest", "adaptive()"),
-        ("five", "consume_reports", "consumer"),
-        ("five", "operate", "operate"),
-        *(("in_band", name, "in_band()") for name in ("ingest", "show", "collect", "look")),
-    ],
-)
-def test_environments_parse(request, app, name, known_as):
-    """Each function's settings read what it is given, and know all of it; the values are in the templates' texts."""
-    settings = request.getfixturevalue(app).settings(name, known_as, Settings)
-    assert settings.table_name == ("events" if name in {"collect", "look"} else "readings")
 
 
 def add_table(stack):
@@ -64,7 +48,7 @@ def shared(tmp_path_factory):
         stack,
         "Readings",
         table=imported_table(stack, encryption_key=key, table_stream_arn=stream),
-        functions=[make_function(stack, "Ingest", vpc=vpc, runtime=lambda_.Runtime.PYTHON_3_12)],
+        functions=[make_function(stack, "Ingest", vpc=vpc, runtime="PYTHON_3_12")],
         readers=[make_function(stack, "Show", vpc=vpc, architecture=arm, handler="show.handler")],
         indexes=["by-time"],
         vpc=vpc,
@@ -74,7 +58,7 @@ def shared(tmp_path_factory):
     image = make_function(
         stack,
         "Image",
-        runtime=lambda_.Runtime.FROM_IMAGE,
+        runtime="FROM_IMAGE",
         handler=lambda_.Handler.FROM_IMAGE,
         code=lambda_.Code.from_ecr_image(ecr.Repository.from_repository_name(stack, "Repository", "images")),
     )
@@ -84,25 +68,34 @@ def shared(tmp_path_factory):
     return app.template()
 
 
+def events_of(template):
+    """The logical id of the table that is made here."""
+    (id_,) = [id_ for id_ in template.of_type("AWS::DynamoDB::Table") if id_.startswith("Events")]
+    return id_
+
+
+def registry_user(function):
+    return function.get("Environment", {}).get("Variables", {}).get("HOTPARTITION_REGISTRY_USER", "")
+
+
 def test_one_registry_serves_two_tables(shared):
     """Each table has users of its own, who change one after another; the nodes are watched once."""
     assert len(shared.of_type("AWS::ElastiCache::ReplicationGroup")) == 1
     users = shared.of_type("AWS::ElastiCache::User")
     assert sum("DependsOn" in user for user in users.values()) == len(users) - 1 == 7
     assert len(shared.only("AWS::ElastiCache::UserGroup")["UserIds"]) == 8
-    names = [alarm["AlarmName"].rpartition("-") for alarm in shared.all("AWS::CloudWatch::Alarm")]
+    names = [alarm["AlarmName"] for alarm in shared.all("AWS::CloudWatch::Alarm")]
     assert len(names) == len(set(names))
-    alarms = [name for _, _, name in names]
-    assert (alarms.count("RegistryMemory"), alarms.count("ConsumerMissing")) == (1, 2)
+    counts = [sum(name.endswith(kind) for name in names) for kind in ("RegistryMemory", "ConsumerMissing")]
+    assert counts == [1, 2]
     keys = {short_name(user["Properties"]["AccessString"]).split()[1] for user in users.values()}
-    (events,) = [id_ for id_ in shared.of_type("AWS::DynamoDB::Table") if id_.startswith("Events")]
-    assert keys == {"~hp:readings:*", f"~hp:${{{events}}}:*"}
+    assert keys == {"~hp:readings:*", f"~hp:${{{events_of(shared)}}}:*"}
 
 
 def test_a_given_vpc_gets_nothing_but_groups(shared):
     """No endpoint and no flow log; each function keeps its own group, which the registry lets in."""
-    assert len(shared.of_type("AWS::EC2::VPC")) == 1
-    assert not {**shared.of_type("AWS::EC2::VPCEndpoint"), **shared.of_type("AWS::EC2::FlowLog")}
+    made = [len(shared.of_type(f"AWS::EC2::{kind}")) for kind in ("VPC", "VPCEndpoint", "FlowLog")]
+    assert made == [1, 0, 0]
     assert [rule["FromPort"] for rule in shared.all("AWS::EC2::SecurityGroupIngress")] == [6379] * 4
 
 
@@ -110,13 +103,11 @@ def test_layers_are_those_of_each_functions_python_and_processor(shared):
     """One pair for each; the construct's own have theirs, once for each table. A container image gets none."""
     layers = shared.all("AWS::Lambda::LayerVersion")
     kinds = [(layer["CompatibleRuntimes"][0], layer["CompatibleArchitectures"][0]) for layer in layers]
-    assert sorted(kinds) == sorted(
-        [("python3.12", "x86_64"), ("python3.13", "x86_64"), *[("python3.13", "arm64")] * 3] * 2
-    )
+    pairs = [("python3.12", "x86_64"), ("python3.13", "x86_64"), *[("python3.13", "arm64")] * 3]
+    assert sorted(kinds) == sorted(pairs * 2)
     (image,) = [each for each in shared.all("AWS::Lambda::Function") if each.get("PackageType") == "Image"]
     assert "Layers" not in image
     assert image["Environment"]["Variables"]["HOTPARTITION_REGISTRY_USER"].endswith("-table")
-    assert len(image["VpcConfig"]["SubnetIds"]) == 2
 
 
 def test_a_reader_writes_nothing(shared):
@@ -130,23 +121,17 @@ def test_a_reader_writes_nothing(shared):
     assert any("reader" in resource for action, resource, _ in rights if action == "elasticache:Connect")
 
 
-def test_settings_reach_the_functions_of_their_table(shared):
-    """The second has its own consumer, with defaults."""
-    functions = [each for each in shared.all("AWS::Lambda::Function") if each.get("Handler") == "handler.handler"]
-    variables = [each["Environment"]["Variables"] for each in functions]
-    names = ("POWERTOOLS_SERVICE_NAME", "HOTPARTITION_HAS_POSITIONS", "HOTPARTITION_MAX_SHARD_COUNT")
-    given = {tuple(each.get(name) for name in names) for each in variables}
-    assert given >= {("consume_reports", "true", "16"), ("consume_reports", "false", None)}
+def test_each_table_has_its_settings_and_its_journal(shared):
+    """The second has its own consumer, with defaults. A journal goes when its table does; an imported one stays."""
+    consumers = [each for each in shared.all("AWS::Lambda::Function") if "consumer" in registry_user(each)]
+    variables = [each["Environment"]["Variables"] for each in consumers]
+    names = ("HOTPARTITION_HAS_POSITIONS", "HOTPARTITION_MAX_SHARD_COUNT")
+    assert {tuple(each.get(name) for name in names) for each in variables} == {("true", "16"), ("false", None)}
     assert len(shared.of_type("AWS::Scheduler::Schedule")) == 2
-
-
-def test_the_journal_goes_when_its_table_does(shared):
-    """That of the imported table stays; that of the one which is deleted with the stack is deleted, too."""
-    tables = shared.of_type("AWS::DynamoDB::Table")
-    (events,) = [id_ for id_ in tables if id_.startswith("Events")]
-    policies = {short_name(each["Properties"].get("TableName")): each["DeletionPolicy"] for each in tables.values()}
+    tables = shared.of_type("AWS::DynamoDB::Table").values()
+    policies = {short_name(each["Properties"].get("TableName")): each["DeletionPolicy"] for each in tables}
     del policies["None"]
-    assert policies == {"hp-routes-readings": "RetainExceptOnCreate", f"hp-routes-${{{events}}}": "Delete"}
+    assert policies == {"hp-routes-readings": "RetainExceptOnCreate", f"hp-routes-${{{events_of(shared)}}}": "Delete"}
 
 
 @pytest.mark.slow
@@ -170,13 +155,15 @@ NAMED = {
 }
 """What has a name that is unique in account and region."""
 
+KEPT = {"AWS::DynamoDB::Table", "AWS::ElastiCache::User"}
 CHANGES = {
-    "before": {},
-    "renamed and wrapped": {"is_moved": True},
-    "sharing": {"is_sharing": True},
-    "moved, without a name": {"is_moved": True, "is_named": False},
-    "away": {"has_events": False},
+    "renamed and wrapped": ({"is_moved": True}, KEPT),
+    # Users of another registry are made beside. The journal is the truth about where items lie.
+    "sharing": ({"is_sharing": True}, {"AWS::DynamoDB::Table"}),
+    "moved, without a name": ({"is_moved": True, "is_named": False}, {"AWS::DynamoDB::Table"}),
+    "away": ({"has_events": False}, set()),
 }
+"""A change, and what of the second table's keeps its name."""
 
 
 def build_two(folder, *, is_moved=False, is_sharing=False, has_events=True, is_named=True):
@@ -194,7 +181,7 @@ def build_two(folder, *, is_moved=False, is_sharing=False, has_events=True, is_n
             name="events" if is_named else None,
             is_joining=True,
         )
-    return made.template()
+    return names(made.template())
 
 
 def names(template: Template) -> dict[tuple[str, str], str]:
@@ -208,29 +195,18 @@ def names(template: Template) -> dict[tuple[str, str], str]:
 
 
 @pytest.fixture(scope="module")
-def moved(tmp_path_factory):
-    """The names of an app as it was, and with each change."""
-    return {name: names(build_two(tmp_path_factory.mktemp("app"), **change)) for name, change in CHANGES.items()}
+def before(tmp_path_factory):
+    return build_two(tmp_path_factory.mktemp("before"))
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_no_name_is_taken_by_another_resource(moved, change):
+def test_no_name_is_taken_by_another_resource(before, tmp_path, change):
     """CloudFormation creates before it deletes: a name that stays has the logical id that it had, both ways."""
-    old, new = moved["before"], moved[change]
-    assert {key: id_ for key, id_ in new.items() if key in old} == {key: id_ for key, id_ in old.items() if key in new}
-
-
-def test_a_journal_stays_and_users_of_another_registry_do_not(moved):
-    """Under the table's name and its logical id: it is the truth about where items lie. Users are made beside."""
-
-    def of(change, type_, start):
-        return {name: id_ for (kind, name), id_ in moved[change].items() if kind == type_ and name.startswith(start)}
-
-    before = of("before", "AWS::DynamoDB::Table", "hp-routes-")
-    assert len(before) == 2
-    assert all(of(change, "AWS::DynamoDB::Table", "hp-routes-") == before for change in CHANGES if change != "away")
-    old, new = (of(change, "AWS::ElastiCache::User", "events").keys() for change in ("before", "sharing"))
-    assert (len(old), len(new), old & new) == (4, 4, set())
+    how, kept = CHANGES[change]
+    after = build_two(tmp_path, **how)
+    same = before.keys() & after.keys()
+    assert {name: before[name] for name in same} == {name: after[name] for name in same}
+    assert {kind for kind, name in same if "vents" in name} & KEPT == kept
 
 
 @pytest.fixture

@@ -1,7 +1,4 @@
-"""Who may do what, whatever the templates' texts say: no outsider, and what functions send passes its rights.
-
-The texts in `templates` list every statement of every role.
-"""
+"""Rights beside what uses them: documented policies, and what functions send; `templates` list every statement."""
 
 from __future__ import annotations
 
@@ -22,39 +19,6 @@ from hotpartition.dynamodb.stored_route import ROUTING_ATTRIBUTES
 from hotpartition.dynamodb.table import LOAD_PREFIX, JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages.keys import parse_conversation_id
-from infrastructure.template import FUNCTIONS, short_name
-
-WITHOUT_A_NAME = {"ec2", "xray"}
-"""Services of the actions whose resource has no name yet: Lambda's way into the VPC, and traces."""
-
-
-def test_every_right_names_what_it_is_for(any_template):
-    """Allowed to roles alone, by actions without wildcards, on the stack's own resources."""
-    ids = any_template.body["Resources"].keys()
-    for policy in any_template.all("AWS::IAM::Policy"):
-        assert {role["Ref"] for role in policy["Roles"]} <= ids
-        assert not {"Users", "Groups"} & policy.keys()
-    kinds = {resource["Type"] for resource in any_template.body["Resources"].values()}
-    assert {kind for kind in kinds if kind.startswith("AWS::IAM::")} == {"AWS::IAM::Policy", "AWS::IAM::Role"}
-    for folder in FUNCTIONS.keys() - any_template.missing:
-        rights = any_template.rights(any_template.function(folder))
-        assert not [action for action, _, _ in rights if "*" in action]
-        assert {action.partition(":")[0] for action, resource, _ in rights if resource == "*"} <= WITHOUT_A_NAME
-
-
-def test_only_services_get_in(any_template):
-    """Roles are for services, and the API's own routes alone invoke a function from outside of the account."""
-    services = set()
-    for role in any_template.all("AWS::IAM::Role"):
-        (statement,) = role["AssumeRolePolicyDocument"]["Statement"]
-        services |= {(name, *statement.get("Condition", ())) for name in statement["Principal"].values()}
-    lambda_alone = {("lambda.amazonaws.com",)}
-    scheduled = {("scheduler.amazonaws.com", "StringEquals"), ("vpc-flow-logs.amazonaws.com",)}
-    assert services == lambda_alone | (set() if any_template.missing else scheduled)
-    (api,) = any_template.of_type("AWS::ApiGatewayV2::Api")
-    for permission in any_template.all("AWS::Lambda::Permission"):
-        assert permission["Principal"] == "apigateway.amazonaws.com"
-        assert f":${{{api}}}/" in short_name(permission["SourceArn"])
 
 
 def policy_of(page, heading=""):

@@ -1,4 +1,7 @@
-"""The templates as text that a reviewer reads as a diff, and what holds whatever the diff says."""
+"""The templates as text that a reviewer reads as a diff: rights, encryption, identities, alarms, whatever they say.
+
+What no text shows is below: what else of this project a template has to agree with.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from hotpartition.runtime.settings import Settings
 from hotpartition_messages.settings import MessageSettings
 from infrastructure.apps import findings
 from infrastructure.short_form import write_difference, write_short_form
@@ -18,80 +22,63 @@ from support.golden import assert_all_tested, assert_golden
 from support.tables import TABLE_SCHEMA
 
 PINNED = Path(__file__).parent / "templates"
-WHOLE = ("prod", "lite", "five", "in_band")
-
-KEPT = {
-    "Table": "DynamoDB::Table",
-    "Registry": "ElastiCache::ReplicationGroup",
-    "ApiHttpApi4C294DC0": "ApiGatewayV2::Api",
-}
-"""What a moved construct would replace: data, and the address that clients have. All other ids are in `prod.txt`."""
-
-STORES = ("AWS::S3", "AWS::RDS", "AWS::EFS", "AWS::Kinesis", "AWS::SecretsManager", "AWS::DynamoDB", "AWS::SSM")
-WAYS_OUT = ("InternetGateway", "NatGateway", "EgressOnlyInternetGateway", "VPCGatewayAttachment", "EIP", "Route")
+WHOLE = ("prod", "five", "in_band")
+DIFFERING = ("changed", "lite")
 
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_short_form(request, name):
-    """Of `prod`, `lite`, the document's app in five lines, and functions that find hot keys in band."""
+    """Of `prod`, the document's app in five lines, and functions that find hot keys in band."""
     assert_golden(PINNED / f"{name}.txt", write_short_form(request.getfixturevalue(name)))
 
 
-def test_what_options_change(prod, changed):
-    """The lines in which `prod` with other options differs."""
-    assert_golden(PINNED / "changed.txt", write_difference(prod, changed))
+@pytest.mark.parametrize("name", DIFFERING)
+def test_what_differs_from_prod(request, prod, name):
+    """The lines of `prod` with other options, and of `lite`."""
+    assert_golden(PINNED / f"{name}.txt", write_difference(prod, request.getfixturevalue(name)))
 
 
 def test_every_text_has_its_template():
     """And there is one for each."""
-    assert_all_tested(PINNED, [f"{name}.txt" for name in (*WHOLE, "changed")])
+    assert_all_tested(PINNED, [f"{name}.txt" for name in (*WHOLE, *DIFFERING)])
 
 
-@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("name", [*WHOLE, "lite"])
 def test_nothing_is_found(request, name):
     """By cdk-nag, errors and warnings alike; what is meant is acknowledged beside its resource."""
     assert findings(request.getfixturevalue(name)) == []
 
 
-def test_has_no_way_out(any_template):
-    """Nothing in the VPC reaches the internet or is reached from there, and no function has an address of its own.
-
-    The access log names a route, and no conversation.
-    """
-    made = {resource["Type"] for resource in any_template.body["Resources"].values()}
-    assert not made & {*(f"AWS::EC2::{way}" for way in WAYS_OUT), "AWS::Lambda::Url"}
-    assert not any(subnet["MapPublicIpOnLaunch"] for subnet in any_template.all("AWS::EC2::Subnet"))
-    assert "$context.path" not in any_template.only("AWS::ApiGatewayV2::Stage")["AccessLogSettings"]["Format"]
-
-
-def test_what_holds_something_stays_where_it_is(any_template):
-    """Whatever the code is cut into. A store that is added needs its identity pinned above."""
-    resources = any_template.body["Resources"]
-    expected = {id_: f"AWS::{type_}" for id_, type_ in KEPT.items() if id_ != "Registry" or not any_template.missing}
-    assert {id_: resources[id_]["Type"] for id_ in expected} == expected
-    assert [each["Type"] for each in resources.values() if each["Type"].startswith(STORES)] == ["AWS::DynamoDB::Table"]
-
-
 def test_the_table_is_that_of_the_adapters_tests(any_template):
-    """On demand, with their keys and index; restored to any second."""
+    """On demand, with their keys and index."""
     table = any_template.only("AWS::DynamoDB::Table")
     for index in (indexes := [dict(index) for index in table["GlobalSecondaryIndexes"]]):
         # What is watched has no part in how a table behaves.
         index.pop("ContributorInsightsSpecification", None)
     assert {name: table[name] for name in TABLE_SCHEMA} | {"GlobalSecondaryIndexes": indexes} == TABLE_SCHEMA
-    assert table["PointInTimeRecoverySpecification"] == {"PointInTimeRecoveryEnabled": True}
 
 
 @pytest.mark.parametrize("folder", FUNCTIONS)
 def test_a_functions_environment_parses(any_template, folder):
     """What is synthesized is what the function's own settings read, without surplus variables."""
-    is_in_band = bool(any_template.missing)
-    if folder in any_template.missing:
-        return
-    known_as = f"in-band {FUNCTIONS[folder]}" if is_in_band else FUNCTIONS[folder]
-    assert any_template.settings(folder, known_as, MessageSettings).table_name == "Table"
-    variables = any_template.variables(folder)
-    assert any("REGISTRY" in name for name in variables) is not is_in_band
+    if folder not in any_template.missing:
+        known_as = f"in-band {FUNCTIONS[folder]}" if any_template.missing else FUNCTIONS[folder]
+        assert any_template.settings(folder, known_as, MessageSettings).table_name == "Table"
+
+
+@pytest.mark.parametrize(
+    ("app", "name", "known_as"),
+    [
+        ("five", "ingest", "adaptive()"),
+        ("five", "consume_reports", "consumer"),
+        ("five", "operate", "operate"),
+        *(("in_band", name, "in_band()") for name in ("ingest", "show", "collect", "look")),
+    ],
+)
+def test_so_does_that_of_another_teams_function(request, app, name, known_as):
+    """And that of the functions which are made for its table."""
+    settings = request.getfixturevalue(app).settings(name, known_as, Settings)
+    assert settings.table_name == ("events" if name in {"collect", "look"} else "readings")
 
 
 def test_local_is_dev_on_this_machine(dev, local):
@@ -104,10 +91,8 @@ def test_local_is_dev_on_this_machine(dev, local):
     )
     assert ids == others
     architecture = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64"}[platform.machine()]
-    functions = local.all("AWS::Lambda::Function")
-    assert {(f["Runtime"], *f["Architectures"]) for f in functions} == {
-        (f"python3.{sys.version_info.minor}", architecture)
-    }
+    kinds = {(each["Runtime"], *each["Architectures"]) for each in local.all("AWS::Lambda::Function")}
+    assert kinds == {(f"python3.{sys.version_info.minor}", architecture)}
     assert {local.variables(folder)["HOTPARTITION_REGISTRY_TLS"] for folder in FUNCTIONS} == {"false"}
     assert local.of_type("AWS::ElastiCache::User") == {}
 

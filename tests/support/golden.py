@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 
@@ -22,3 +22,16 @@ def assert_golden(path: Path, text: str) -> None:
 def assert_all_tested(folder: Path, names: Iterable[str]) -> None:
     """Check that a folder of pinned texts holds one for each name and no other."""
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
+
+
+def assert_answers(path: Path, answer: Callable[[str], Iterable[str]]) -> None:
+    """Compare what is answered to each request of a file: a request is a line, indented lines below it are the answer.
+
+    Lines that begin with `#` say what follows.
+    """
+    lines = []
+    for line in path.read_text().splitlines():
+        if not line.startswith("    "):
+            lines.append(line)
+            lines += [f"    {said}" for said in answer(line)] if line and not line.startswith("#") else []
+    assert_golden(path, "\n".join(lines))
