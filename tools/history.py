@@ -119,38 +119,24 @@ def everything(message_id: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Look:
-    """What was asked of a conversation, from its newest or its oldest end, and the messages that came."""
-
-    conversation_id: str
-    order: Order
-    consistency: Consistency
-    started_at: float
-    messages: tuple[Seen, ...]
-    ended_at: float = inf
-    bound_seconds: float | None = None
-    """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).
-    """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Page(_Look):
-    """One page as the API returned it: `cursor` is what was asked with, `next_cursor` what came back."""
-
-    cursor: str | None
-    next_cursor: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Read(_Look):
-    """One read of a conversation.
+class Read:
+    """One read of a conversation, from its newest or its oldest end: what was asked, and the messages that came.
 
     A complete read went to the other end. A bounded one stopped early: it covers the messages between the end it
     began at and its last message. A gathered one holds what many reads found one after another, of which this was the
     last: of what changed meanwhile it says nothing.
     """
 
+    conversation_id: str
+    order: Order
+    consistency: Consistency
+    started_at: float
+    messages: tuple[Seen, ...]
     complete: bool
+    ended_at: float = inf
+    bound_seconds: float | None = None
+    """How old what it shows may be; None where nothing is promised (an eventual read) or nothing may be (a strong one).
+    """
     is_gathered: bool = False
     covers: Callable[[str], bool] = everything
     """Of a read of a part of a conversation: says of a message id whether it lies in that part."""
@@ -213,31 +199,6 @@ def content_digest(conversation_id: str, sender: str, body: str, attributes: Map
     """Build the digest by which a message read is compared with the message written."""
     canonical = json.dumps([conversation_id, sender, body, attributes or {}], sort_keys=True, separators=(",", ":"))
     return hashlib.blake2b(canonical.encode(), digest_size=12).hexdigest()
-
-
-def join_pages(pages: Iterable[Page]) -> Read:
-    """Join the pages of one read, which began when its first page was asked for; a gap is an error."""
-    given = tuple(pages)
-    if not given:
-        raise ValueError("a read has at least one page")
-    first, last = given[0], given[-1]
-    if first.cursor is not None:
-        raise ValueError("the first page of a read is asked for without a cursor")
-    for page, following in pairwise(given):
-        if page.next_cursor is None or page.next_cursor != following.cursor:
-            raise ValueError("each page of a read is asked for with the cursor of the one before it")
-    if any(_read_of(page) != _read_of(first) for page in given):
-        raise ValueError("the pages belong to different reads")
-    return Read(
-        conversation_id=first.conversation_id,
-        order=first.order,
-        consistency=first.consistency,
-        started_at=first.started_at,
-        messages=tuple(seen for page in given for seen in page.messages),
-        complete=last.next_cursor is None,
-        ended_at=last.ended_at,
-        bound_seconds=first.bound_seconds,
-    )
 
 
 def check_history(history: History) -> Verdict:
@@ -336,10 +297,6 @@ class _Index:
         """List what has expired before a read began."""
         expiries = self.expiries.get(read.conversation_id, {}).items()
         return {message_id for message_id, at in expiries if at + self.clock_error < read.started_at}
-
-
-def _read_of(page: Page) -> tuple[str, Order, Consistency, float | None]:
-    return page.conversation_id, page.order, page.consistency, page.bound_seconds
 
 
 def _say(read: Read) -> str:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -58,22 +58,14 @@ class WrongError(Exception):
 
 
 @dataclass(slots=True)
-class Staying:
-    """A command that goes on, and the file with what it printed."""
-
-    step: Step
-    process: subprocess.Popen[bytes]
-    log: Path
-
-
-@dataclass(slots=True)
 class Reader:
     """Does what the README says, in a clone of its own."""
 
     folder: Path
     environment: dict[str, str]
     ports: Mapping[str, str]
-    staying: list[Staying] = field(default_factory=list)
+    staying: subprocess.Popen[bytes] | None = None
+    """The command that goes on."""
     message_id: str = ""
 
     def follow(self, step: Step) -> None:
@@ -89,61 +81,54 @@ class Reader:
             name, _, value = command.removeprefix("export ").partition("=")
             self.environment[name] = value
         elif does(command, STAYING):
-            self._begin(Step(command, step.shown))
+            self._begin(command)
         else:
-            done = subprocess.run(
-                ["bash", "-c", command],
-                cwd=self.folder,
-                env=self.environment,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            if done.returncode:
-                raise WrongError(f"it ended with status {done.returncode}:\n{(done.stdout + done.stderr)[-4_000:]}")
-            self._compare(step, done.stdout)
+            self._call(command, step)
 
-    def _begin(self, step: Step) -> None:
-        log = self.folder.parent / f"staying-{len(self.staying)}.log"
-        with log.open("wb") as out:
-            process = subprocess.Popen(
-                shlex.split(step.command),
+    def _call(self, command: str, step: Step) -> None:
+        shell = ["bash", "-c", command]
+        done = subprocess.run(shell, cwd=self.folder, env=self.environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise WrongError(f"it ended with status {done.returncode}:\n{(done.stdout + done.stderr)[-4_000:]}")
+        if found := re.search(r'"message_id": ?"(\w{26})"', done.stdout):
+            self.message_id = found[1]
+        wanted = pattern_of(step.shown) if step.shown else check_of(step.command)
+        text = re.sub(r"\s+", "", done.stdout) if step.shown else done.stdout
+        if not re.search(wanted, text):
+            raise WrongError(f"{command}: it should print {step.shown or wanted!r}, not:\n{done.stdout[-4_000:]}")
+
+    def _begin(self, command: str) -> None:
+        path = self.folder.parent / "staying.log"
+        with path.open("wb") as log:
+            self.staying = subprocess.Popen(
+                shlex.split(command),
                 cwd=self.folder,
                 env=self.environment,
-                stdout=out,
+                stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        self.staying.append(Staying(step, process, log))
         until = time.monotonic() + START_SECONDS
-        while time.monotonic() < until and not re.search(CHECKS["make up"], log.read_text(errors="replace")):
-            if process.poll() is not None:
-                raise WrongError(f"it ended by itself:\n{log.read_text(errors='replace')[-4_000:]}")
+        while not re.search(check_of(command), path.read_text(errors="replace")):
+            if self.staying.poll() is not None or time.monotonic() > until:
+                raise WrongError(f"{command}: it does not serve:\n{path.read_text(errors='replace')[-4_000:]}")
             time.sleep(0.5)
 
-    def end(self) -> None:
-        """Press Ctrl-C on what still goes on, the newest first, and check it.
+    def end(self, number: signal.Signals = signal.SIGINT) -> None:
+        """Press Ctrl-C on what still goes on.
 
         Raises:
-            WrongError: it did not end, or has not printed what it should.
+            WrongError: that did not end it.
         """
-        while self.staying:
-            one = self.staying.pop()
-            os.killpg(one.process.pid, signal.SIGINT)
-            try:
-                one.process.wait(ENDING_SECONDS)
-            except subprocess.TimeoutExpired as error:
-                os.killpg(one.process.pid, signal.SIGKILL)
-                raise WrongError(f"{one.step.command}: Ctrl-C did not end it") from error
-            self._compare(one.step, one.log.read_text(errors="replace"))
-
-    def _compare(self, step: Step, printed: str) -> None:
-        if found := re.search(r'"message_id": ?"(\w{26})"', printed):
-            self.message_id = found[1]
-        wanted = pattern_of(step.shown) if step.shown else check_of(step.command)
-        text = re.sub(r"\s+", "", printed) if step.shown else printed
-        if not re.search(wanted, text):
-            raise WrongError(f"{step.command}: it should print {step.shown or wanted!r}, not:\n{printed[-4_000:]}")
+        staying, self.staying = self.staying, None
+        if staying is None:
+            return
+        os.killpg(staying.pid, number)
+        try:
+            staying.wait(ENDING_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            os.killpg(staying.pid, signal.SIGKILL)
+            raise WrongError("Ctrl-C did not end what goes on") from error
 
 
 def does(command: str, beginnings: Sequence[str]) -> bool:
@@ -230,8 +215,7 @@ def main() -> int:
             print(f"the README is wrong: {error}", file=sys.stderr)
             return 1
         finally:
-            for one in reader.staying:
-                os.killpg(one.process.pid, signal.SIGKILL)
+            reader.end(signal.SIGKILL)
     print(f"the README is right, after {time.monotonic() - began:.0f} s")
     return 0
 

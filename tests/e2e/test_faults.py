@@ -122,10 +122,10 @@ def test_writes_go_on_while_redis_is_paused(stack, conversation):
     load = Recorder()
 
     def pause():
-        wait_for(lambda: load.counts.acknowledged >= HOT_WCU)
+        wait_for(lambda: load.counts["acknowledged"] >= HOT_WCU)
         stack.control("/redis/pause")
-        before = load.counts.acknowledged
-        wait_for(lambda: load.counts.acknowledged >= before + 1.5 * HOT_WCU)
+        before = load.counts["acknowledged"]
+        wait_for(lambda: load.counts["acknowledged"] >= before + 1.5 * HOT_WCU)
         stack.control("/redis/continue")
 
     stack.offer(conversation, rate=HOT_WCU, seconds=5, during=pause, load=load)
@@ -138,7 +138,7 @@ def test_write_environments_killed_in_mid_request_lose_nothing(stack, conversati
 
     def kill():
         for number in range(1, 5):
-            wait_for(lambda number=number: load.counts.acknowledged >= number * HOT_WCU / 2)
+            wait_for(lambda number=number: load.counts["acknowledged"] >= number * HOT_WCU / 2)
             stack.kill("write_message")
 
     def mint(_, now, rng):

@@ -15,14 +15,12 @@ from tools.history import (
     Deleted,
     Edited,
     History,
-    Page,
     Read,
     Seen,
     Unresolved,
     check_history,
     content_digest,
     find_breaches,
-    join_pages,
 )
 
 
@@ -266,38 +264,6 @@ def test_what_has_expired_is_gone(clock_error, reads, fault):
     """To within what the clocks are off."""
     found = faults(history(wrote(expires_at=5.0), *reads, clock_error=clock_error))
     assert found == ({fault: 1} if fault else {})
-
-
-def page(*numbers, cursor, next_cursor, order="oldest"):
-    shown = {"conversation_id": "c", "consistency": "strong", "messages": tuple(map(seen, numbers)), "order": order}
-    return Page(
-        **shown, started_at=float(numbers[0]), ended_at=numbers[0] + 0.5, cursor=cursor, next_cursor=next_cursor
-    )
-
-
-FIRST, LAST = page(1, 2, cursor=None, next_cursor="x"), page(3, cursor="x", next_cursor=None)
-
-
-def test_pages_are_joined_along_their_cursors():
-    """The read began with its first page and is complete if its last page has no cursor."""
-    assert join_pages([FIRST, LAST]) == read(1, 2, 3, at=1.0, ended_at=3.5)
-    assert join_pages([FIRST]) == read(1, 2, at=1.0, complete=False)
-
-
-@pytest.mark.parametrize(
-    ("pages", "words"),
-    [
-        ([], "at least one"),
-        ([LAST], "without a cursor"),
-        ([page(1, cursor=None, next_cursor="y"), LAST], "the one before it"),
-        ([page(1, cursor=None, next_cursor=None), page(2, cursor=None, next_cursor=None)], "the one before it"),
-        ([FIRST, replace(LAST, order="newest")], "different reads"),
-    ],
-)
-def test_pages_that_do_not_belong_together_are_refused(pages, words):
-    """A wrong joining would hide faults, so it is an error."""
-    with pytest.raises(ValueError, match=words):
-        join_pages(pages)
 
 
 def test_the_digest_tells_contents_apart():

@@ -12,11 +12,11 @@ from tools.figures import at_most
 from tools.history import Read, Seen, Verdict
 from tools.local.metering import TimelineRow
 from tools.play import detect, read, soak
-from tools.play.client import Recorder
+from tools.play.client import Client, Recorder
 from tools.play.detect import Heat
-from tools.play.example import DEVICES, HOT_SITE, EveryView
+from tools.play.example import DEVICES, HOT_SITE, judge_views
 from tools.play.faults import KINDS, FaultInjector
-from tools.play.readers import Asked, ReadRush
+from tools.play.readers import Asked
 from tools.play.scale import choose_scale
 from tools.play.verdict import (
     Hot,
@@ -113,7 +113,7 @@ def test_a_machine_keeps_up_while_few_messages_wait_for_it(queued_long, late, ke
     waits = [0.05] * (100 - queued_long) + [0.2] * queued_long
     machine = measure_machine(waits, [0.25] * (100 - late) + [0.3] * late)
     assert machine.kept_up is kept_up
-    assert f"{queued_long} of 100 write requests" in machine.describe()
+    assert f"{queued_long} of 100 write requests" in machine.description
 
 
 def test_throttles_are_counted_by_when_and_where_they_were():
@@ -200,7 +200,7 @@ def test_detection_is_judged_over_all_trials(odd, found):
         ({"spread": 14}, "conversations spread"),
         ({"not_injected": "redis-paused"}, "every kind of fault injected"),
         ({"not_met": "dynamodb-slow"}, "every fault of DynamoDB met by requests"),
-        ({"killed_in_request": 3}, "only killed environments failed"),
+        ({"failed": 3}, "only killed environments failed"),
     ],
 )
 def test_a_soak_fails_for_each_bar_alone(changes, name):
@@ -210,31 +210,28 @@ def test_a_soak_fails_for_each_bar_alone(changes, name):
 
 
 def soaked(changes):
-    injector = FaultInjector()
+    injector = FaultInjector(seed=1, seconds=600.0)
     for kind in KINDS:
         injector.injected[kind.name] = 0 if kind.name == changes.get("not_injected") else 1
         injector.met[kind.name] = 0 if kind.name == changes.get("not_met") else 5
-    counts = {"acknowledged": 50_000, "spread": 15, "killed_in_request": 2, "promise": 0, **changes}
-    variant = soak.Soak(
+    counts = {"acknowledged": 50_000, "spread": 15, "failed": 2, "promise": 0, **changes}
+    judgement = soak.judge(
+        promise=[at_most("no message missing", counts["promise"], 0, "")],
         injector=injector,
         needed=50_000,
-        seed=1,
-        history=soak.SoakRecorder(killed_in_request=counts["killed_in_request"]),
-        spread=counts["spread"],
+        rushes=30,
+        killed=2,
+        kept_up=True,
+        **{name: counts[name] for name in ("acknowledged", "spread", "failed")},
     )
-    promise = [at_most("no message missing", counts["promise"], 0, "")]
-    return missed(
-        variant.conclude(promise=promise, acknowledged=counts["acknowledged"], kept_up=True, rushes=30, killed=2).bars
-    )
+    return missed(judgement.bars)
 
 
-def test_a_soak_counts_what_was_spread_and_what_a_kill_excuses():
-    """Base keys are no shards, two shards are one conversation; of failures only the gateway's own are excused."""
-    assert soak.count_spread(["rush-001", "rush-002#0", "rush-002#11", "rush-002", "room-001"]) == 1
-    recorder = soak.SoakRecorder()
-    recorder.note(f"write to c {soak.GATEWAY_FAILURE}")
-    recorder.note("read of c answered 500: {'type': 'urn:hotpartition:unreadable-route'}")
-    assert (recorder.killed_in_request, len(recorder.notes)) == (1, 1)
+def test_a_soak_counts_what_was_spread():
+    """Base keys are no shards, and two shards are one conversation."""
+    keys = ["rush-001", "rush-002#0", "rush-002#11", "rush-002", "room-001"]
+    read_only = TimelineRow(0, "rush-003#1", reads=1)
+    assert soak.count_spread([*(TimelineRow(0, key, writes=1) for key in keys), read_only]) == 1
 
 
 FOUND, LATER = 100.0, 110.0
@@ -274,8 +271,9 @@ def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, change
     recorder = Recorder(reads=[SEEN])
     recorder.note_acknowledged("c", MESSAGE, "d", 1.0)
     run = read.Run(
-        rush=ReadRush(api=None, recorder=recorder, conversation_id="c", now=None, asked=list(asked)),
-        client=None,
+        client=Client(api=None, recorder=recorder, rng=None, now=None),
+        conversation_id="c",
+        asked=list(asked),
         began=FOUND - 1.0,
         found=FOUND,
         kills=[read.Kill(LATER, 0.05, hit_holder=hit) for hit in kills],
@@ -291,16 +289,18 @@ def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, change
 )
 def test_every_view_of_the_example_is_judged(lost, words):
     """A reading that a device's view, or the hourly one, does not show is missed; so is a view that was not read."""
-    variant = EveryView([HOT_SITE])
-    ids = [f"2027-01-15T08:00:00.250Z#dev-{number:02}" for number in range(DEVICES)]
+    recorder, reads = Recorder(), []
+    ids = [f"2027-01-15T08:00:00.250Z#{device}" for device in DEVICES]
     for id_ in ids:
-        variant.recorder().note_acknowledged(HOT_SITE, id_, "d", 1.0)
-    devices = [f"{HOT_SITE}/devices/dev-{number:02}" for number in range(DEVICES)]
+        recorder.note_acknowledged(HOT_SITE, id_, "d", 1.0)
+    devices = [f"{HOT_SITE}/devices/{device}" for device in DEVICES]
     for view in [f"{HOT_SITE}/hourly", *devices]:
         shown = tuple(Seen(id_, "d") for id_ in ids if view.endswith(("/hourly", id_.partition("#")[2])))
         shown = () if view == devices[3] and lost == "a reading" else shown
         if view != devices[3] or lost != "a view":
-            variant._read.reads.append(replace(SEEN, conversation_id=view, order="oldest", messages=shown))
-    hourly, of_device = (variant.judge_views(kind, views) for kind, views in variant._views.items())
+            reads.append(replace(SEEN, conversation_id=view, order="oldest", messages=shown))
+    hourly, of_device = (
+        judge_views("views", views, recorder.history(), reads) for views in ([f"{HOT_SITE}/hourly"], devices)
+    )
     assert (hourly.holds, of_device.holds) == (True, lost == "nothing")
     assert of_device.unit.endswith(words)

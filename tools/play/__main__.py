@@ -2,20 +2,103 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
+import signal
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
+from typing import Any
 
-PLAYS = ("demo", "example", "soak", "detect", "read", "acceptance")
+from tools.play.scale import WorkloadError
+from tools.play.stack import StackError
+from tools.play.watch import ControlError
+from tools.play.workload import DEFAULT_DURATION_SECONDS
+
+BROKEN, INTERRUPTED = 2, 130
+"""Exit statuses when there was no run to judge, and when it was stopped."""
+LONGEST_SECONDS = 86_400
+OUT = {
+    "demo": "out/demo",
+    "example": "out/example",
+    "soak": "out/soak",
+    "detect": "out/detect",
+    "read": "out/read-trials",
+    "acceptance": "out/check",
+}
+"""Each command, and where its results go; a module of its name runs it."""
 
 
-def main(arguments: list[str]) -> int:
-    """Run one of them, with its own arguments."""
-    if not arguments or arguments[0] not in PLAYS:
-        sys.stderr.write(f"usage: python -m tools.play {' | '.join(PLAYS)}\n")
-        return 2
-    name, *own = arguments
-    status: int = import_module(f"tools.play.{name}").main(own)
+def positive(text: str) -> float:
+    """Parse a number that is more than 0, and at most the seconds of a day."""
+    value = float(text)
+    if not 0 < value <= LONGEST_SECONDS:
+        raise argparse.ArgumentTypeError(f"should be more than 0 and at most {LONGEST_SECONDS}")
+    return value
+
+
+DURATION = {"type": positive, "default": DEFAULT_DURATION_SECONDS, "help": "how long messages are written"}
+SEED = {"type": int, "default": 1, "help": "of the workload and the clients (1)"}
+OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "demo": {
+        "environment": {"choices": ("dev", "lite"), "default": "dev", "help": "which one is shown (dev)"},
+        "duration": DURATION,
+        "seed": SEED,
+    },
+    "example": {
+        "wheel": {"type": Path, "required": True, "help": "hotpartition, as it is installed"},
+        "duration": DURATION,
+        "seed": SEED,
+    },
+    "soak": {
+        "seconds": {**DURATION, "default": 600.0},
+        "seed": {"type": int, "help": "of load and faults; by default a new one"},
+    },
+    "detect": {"trials": {"type": int, "default": 20}, "seed": SEED},
+    "read": {"trials": {"type": int, "default": 50}, "seed": SEED},
+    "acceptance": {},
+}
+
+
+def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(prog="python -m tools.play", description=__doc__)
+    commands = parser.add_subparsers(dest="name", required=True)
+    for name, out in OUT.items():
+        own = commands.add_parser(name)
+        own.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"where the results go ({out})")
+        for option, how in OPTIONS[name].items():
+            own.add_argument(f"--{option}", **how)
+    return parser.parse_args(arguments)
+
+
+async def run(options: argparse.Namespace) -> int:
+    """Run a command; Ctrl-C, SIGTERM and a closed terminal all stop everything, in the background as well."""
+    task = asyncio.ensure_future(import_module(f"tools.play.{options.name}").run(options))
+    for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(ending, task.cancel)
+    status: int = await task
     return status
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one of them, and give the exit status."""
+    options = parse_arguments(arguments)
+    try:
+        status = asyncio.run(run(options))
+    except* (WorkloadError, StackError, ControlError) as group:
+        print(f"{options.name}: {_first(group)}", file=sys.stderr)
+        status = BROKEN
+    except* (KeyboardInterrupt, asyncio.CancelledError):
+        print(f"{options.name}: interrupted, everything was stopped", file=sys.stderr)
+        status = INTERRUPTED
+    return status
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    inner = group.exceptions[0]
+    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 if __name__ == "__main__":

@@ -60,14 +60,12 @@ class Page:
                     result: Mapping[str, Any] = message["result"]
                     return result
 
-    async def open(self, url: str, *, width: int = 1280, height: int = 800, is_dark: bool = False) -> None:
+    async def open(self, url: str, *, width: int = 1280) -> None:
         """Open a page, as wide as a screen or, below 600, as a phone shows it."""
         is_phone = width < 600
-        size = {"width": width, "height": height, "deviceScaleFactor": 2, "mobile": is_phone}
+        size = {"width": width, "height": 800, "deviceScaleFactor": 2, "mobile": is_phone}
         await self.send("Emulation.setDeviceMetricsOverride", **size)
         await self.send("Emulation.setTouchEmulationEnabled", enabled=is_phone)
-        theme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
-        await self.send("Emulation.setEmulatedMedia", features=[theme])
         await self.send("Page.navigate", url=url)
         await self.wait("document.readyState === 'complete'")
 
@@ -85,10 +83,6 @@ class Page:
                     return value
                 await asyncio.sleep(POLL_SECONDS)
 
-    async def move(self, x: float, y: float) -> None:
-        """Move the pointer."""
-        await self.send("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-
     async def press(self, key: str) -> None:
         """Press a key."""
         # A button takes Enter by its text.
@@ -96,9 +90,9 @@ class Page:
         for kind in ("keyDown", "keyUp"):
             await self.send("Input.dispatchKeyEvent", type=kind, key=key, code=key, **text)
 
-    async def shoot(self, *, is_whole: bool = False) -> bytes:
-        """Take a picture as PNG, of what is seen or of the whole page."""
-        shot = await self.send("Page.captureScreenshot", captureBeyondViewport=is_whole)
+    async def shoot(self) -> bytes:
+        """Take a picture of the whole page, as PNG."""
+        shot = await self.send("Page.captureScreenshot", captureBeyondViewport=True)
         return b64decode(shot["data"])
 
 
@@ -154,7 +148,7 @@ async def take_pictures(page_file: Path) -> None:
     async with open_browser() as page:
         for name, width in (("", 1280), ("-phone", 390)):
             await page.open(url, width=width)
-            taken = await page.shoot(is_whole=True)
+            taken = await page.shoot()
             await asyncio.to_thread(page_file.with_name(f"{page_file.stem}{name}.png").write_bytes, taken)
 
 

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
-from types import SimpleNamespace
-from typing import Any
+from math import inf
+from typing import Any, get_args
 
 import aiohttp
 
 from hotpartition_messages.message_ids import mint_message_id as mint_id
-from tools.history import Consistency, Order, Page, Read, Seen, content_digest, join_pages
+from tools.history import Consistency, Order, Seen, content_digest
 from tools.play.workload import Offer, Workload
 from tools.world.record import Record
 
@@ -33,11 +35,11 @@ CLIENT_MINTED_SHARE = 0.5
 REPLAY_SHARE = 0.02
 REPLAY_DELAY_SECONDS = 0.5
 PAGE_LIMIT = 100
-ORDERS: tuple[Order, Order] = ("oldest", "newest")
-MOST_NOTES = 20
 
 Mint = Callable[[Offer, float, random.Random], str | None]
 """Mints an item's id from the time and randomness; None leaves that to the server."""
+Due = Iterable[tuple[float, Callable[[], Coroutine[Any, Any, object]]]]
+"""Pieces of work, each with the time at which it begins."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ NO_RESPONSE = Response(0)
 
 
 class HttpApi:
-    """What is under load, by default the messages API, over HTTP; the session bounds the connections.
+    """What is under load, by default the messages API, over HTTP with this many connections.
 
     Another application says how its clients speak to it, what its functions are called, and its words for what has one
     partition key (`collection`) and for what is written (`item`).
@@ -67,9 +69,10 @@ class HttpApi:
     collection = "conversation"
     item = "message"
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, url: str, *, connections: int) -> None:
         self._session = session
         self._url = url.rstrip("/")
+        self._free = asyncio.Semaphore(connections)
 
     def mint(self, offer: Offer, now: float, rng: random.Random) -> str | None:
         """Mint the ids of half of all messages; the server mints the others'."""
@@ -85,13 +88,16 @@ class HttpApi:
         return await self.request("GET", f"/conversations/{conversation_id}/messages", params=parameters)
 
     async def request(self, method: str, path: str, **arguments: Any) -> Response:
-        """Send one request."""
-        queue = SimpleNamespace(seconds=0.0)
-        try:
-            async with self._session.request(method, self._url + path, trace_request_ctx=queue, **arguments) as found:
-                return await _read_response(found, queue.seconds)
-        except (aiohttp.ClientError, TimeoutError):
-            return NO_RESPONSE
+        """Send one request, as soon as a connection is free."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        async with self._free:
+            queued_seconds = clock() - began
+            try:
+                async with self._session.request(method, self._url + path, **arguments) as found:
+                    return await _read_response(found, queued_seconds)
+            except (aiohttp.ClientError, TimeoutError):
+                return NO_RESPONSE
 
 
 async def _read_response(found: aiohttp.ClientResponse, queued_seconds: float) -> Response:
@@ -116,62 +122,28 @@ def mint_message_id(*, now: float, rng: random.Random) -> str:
     return mint_id(int(now * 1000), rng.getrandbits)
 
 
-def open_session(*, connections: int) -> aiohttp.ClientSession:
-    """Open a session with that many connections; waiting for a free one does not count as the request's time."""
+def open_session() -> aiohttp.ClientSession:
+    """Open what requests are sent through; how many at once, each API says."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=connections),
+        connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=None, sock_read=REQUEST_TIMEOUT_SECONDS),
-        trace_configs=[_queue_clock()],
     )
-
-
-def _queue_clock() -> aiohttp.TraceConfig:
-    """Build a trace that adds a request's wait for a free connection to its context's `seconds`."""
-
-    async def begin(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
-        trace.queued_at = asyncio.get_running_loop().time()
-
-    async def end(_session: aiohttp.ClientSession, trace: SimpleNamespace, _: Any) -> None:
-        trace.trace_request_ctx.seconds += asyncio.get_running_loop().time() - trace.queued_at
-
-    clock = aiohttp.TraceConfig()
-    clock.on_connection_queued_start.append(begin)
-    clock.on_connection_queued_end.append(end)
-    return clock
-
-
-@dataclass(slots=True)
-class Counts:
-    """What the clients saw, as totals since the start."""
-
-    offered: int = 0
-    acknowledged: int = 0
-    replays: int = 0
-    throttled: int = 0
-    rejected: int = 0
-    unresolved: int = 0
-    pages: int = 0
-    left_out: int = 0
 
 
 @dataclass(slots=True)
 class Recorder(Record):
-    """The record of one run, as in the simulator, and what the clients counted.
+    """The record of one run, as in the simulator, and what the clients counted since its start.
 
-    `notes` are responses that the API should not have given.
+    `counts` are of messages that were offered, throttled, acknowledged and, of those, replays; of pages, and of what
+    was left out. `notes` are responses that the API should not have given.
     """
 
-    counts: Counts = field(default_factory=Counts)
+    counts: Counter[str] = field(default_factory=Counter)
     offered_at: list[tuple[float, str]] = field(default_factory=list)
     queued_seconds: list[float] = field(default_factory=list)
     """How long each write request waited for one of as many connections as there are environments: for this machine."""
     late_seconds: list[float] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-
-    def note(self, text: str) -> None:
-        """Keep a remark about an unexpected response; the first few say enough."""
-        if len(self.notes) < MOST_NOTES:
-            self.notes.append(text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,92 +167,81 @@ class Client:
         """Write one message, again with the same id while it is refused, and record the outcome."""
         recorder, conversation_id = self.recorder, offer.conversation_id
         message: dict[str, Any] = {"sender": offer.sender, "body": offer.body}
-        message_id = (self.mint or self.api.mint)(offer, self.now(), self.rng)
         digest = content_digest(conversation_id, offer.sender, offer.body)
+        message_id = (self.mint or self.api.mint)(offer, self.now(), self.rng)
         if message_id is not None:
             message["message_id"] = message_id
             recorder.note_offer(conversation_id, message_id, digest, offered_at=self.now())
-        recorder.counts.offered += 1
+        recorder.counts["offered"] += 1
         recorder.offered_at.append((self.now(), conversation_id))
         if not await self._store(conversation_id, message, digest):
-            recorder.counts.unresolved += 1
             if "message_id" not in message:
                 recorder.note_nameless(conversation_id, digest)
         elif self.rng.random() < self.replay_share:
             await asyncio.sleep(REPLAY_DELAY_SECONDS)
-            recorder.counts.replays += await self._store(conversation_id, message, digest)
+            recorder.counts["replays"] += await self._store(conversation_id, message, digest)
 
     async def read(
-        self, conversation_id: str, *, order: Order, consistency: Consistency, limit: int, most_pages: int | None = None
-    ) -> Read | None:
-        """Read a conversation, or its first `most_pages`, and record what was read.
-
-        Returns:
-            The read; None when not even its first page was answered within the time to give up.
-        """
-        pages: list[Page] = []
-        cursor: str | None = None
-        while not pages or (cursor and (most_pages is None or len(pages) < most_pages)):
-            page = await self._read_page(conversation_id, order, consistency, limit, cursor)
-            if page is None:
+        self, conversation_id: str, *, order: Order, consistency: Consistency, limit: int, most_pages: float = inf
+    ) -> bool:
+        """Read a conversation, or its first pages, and record it; say whether that was all of it."""
+        parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
+        found: list[Seen] = []
+        began, cursor = None, None
+        for number in count(1):
+            asked_at, response = await self._ask(conversation_id, parameters | ({"cursor": cursor} if cursor else {}))
+            if response.status not in OK:
                 break
-            pages.append(page)
-            cursor = page.next_cursor
-        if not pages:
-            return None
-        read = join_pages(pages)
-        self.recorder.reads.append(read)
-        return read
+            began = began or asked_at
+            found += see_messages(response)
+            cursor = response.body["next_cursor"]
+            if cursor is None or number >= most_pages:
+                break
+        if began is None:
+            return False
+        is_all = cursor is None
+        is_strong, newest_first = consistency == "strong", order == "newest"
+        self.recorder.note_whole_read(
+            conversation_id, found, began, inf, is_strong=is_strong, newest_first=newest_first, complete=is_all
+        )
+        return is_all
 
     async def _store(self, conversation_id: str, message: dict[str, Any], digest: str) -> bool:
         """Offer a message until it is stored or given up; learns the message's id if the server mints it."""
-        counts = self.recorder.counts
-        what = f"write to {conversation_id}"
+        recorder, what = self.recorder, f"write to {conversation_id}"
         async for _, response in self._attempts(what, lambda: self.api.write(conversation_id, message)):
             if response is not NO_RESPONSE:
-                self.recorder.queued_seconds.append(response.queued_seconds)
+                recorder.queued_seconds.append(response.queued_seconds)
             if response.status in OK:
                 self._acknowledge(conversation_id, message, response, digest)
                 return True
             if response.status in REFUSED:
-                counts.throttled += 1
+                recorder.counts["throttled"] += 1
                 if "message_id" in response.body and "message_id" not in message:
                     message["message_id"] = response.body["message_id"]
-                    self.recorder.note_offer(conversation_id, message["message_id"], digest)
+                    recorder.note_offer(conversation_id, message["message_id"], digest)
             if "message_id" not in message:
                 # The outcome is unknown and there is no id to repeat it with: a repetition could store it twice.
                 return False
-        counts.rejected += 1
+        recorder.counts["rejected"] += 1
         return False
 
     def _acknowledge(self, conversation_id: str, message: dict[str, Any], response: Response, digest: str) -> None:
         returned_id = str(response.body.get("message_id"))
         message_id = message.setdefault("message_id", returned_id)
         if message_id != returned_id:
-            self.recorder.note(f"a write with message id {message_id} was acknowledged as {returned_id}")
-        self.recorder.counts.acknowledged += 1
+            self.recorder.notes.append(f"a write with message id {message_id} was acknowledged as {returned_id}")
+        self.recorder.counts["acknowledged"] += 1
         self.recorder.note_acknowledged(conversation_id, message_id, digest, self.now())
 
-    async def _read_page(
-        self, conversation_id: str, order: Order, consistency: Consistency, limit: int, cursor: str | None
-    ) -> Page | None:
-        parameters = {"order": order, "consistency": consistency, "limit": str(limit)}
-        if cursor is not None:
-            parameters["cursor"] = cursor
+    async def _ask(self, conversation_id: str, parameters: Mapping[str, str]) -> tuple[float, Response]:
+        """Ask for a page until it comes or is given up; return when it was last asked for, and the response."""
         what = f"read of {conversation_id}"
-        async for started_at, response in self._attempts(what, lambda: self.api.read(conversation_id, parameters)):
-            if response.status in OK:
-                self.recorder.counts.pages += 1
-                return Page(
-                    conversation_id=conversation_id,
-                    order=order,
-                    consistency=consistency,
-                    started_at=started_at,
-                    messages=tuple(seen_in(message) for message in response.body["messages"]),
-                    cursor=cursor,
-                    next_cursor=response.body["next_cursor"],
-                )
-        return None
+        async for attempt in self._attempts(what, lambda: self.api.read(conversation_id, parameters)):
+            if attempt[1].status in OK:
+                self.recorder.counts["pages"] += 1
+                break
+        return attempt
 
     async def _attempts(
         self, what: str, send: Callable[[], Awaitable[Response]]
@@ -290,7 +251,7 @@ class Client:
         for attempt in count():
             asked_at, response = self.now(), await send()
             if response.status not in {*OK, *REFUSED, NO_RESPONSE.status}:
-                self.recorder.note(f"{what} answered {response.status}: {response.body}")
+                self.recorder.notes.append(f"{what} answered {response.status}: {response.body}")
             yield asked_at, response
             pause = response.retry_after_seconds + self._spread(attempt)
             is_wrong = response.status // 100 == 4 and response.status not in REFUSED
@@ -304,31 +265,41 @@ class Client:
         return self.rng.uniform(spread / 2, spread)
 
 
-def seen_in(message: Mapping[str, Any]) -> Seen:
-    """Note a message as the API gave it."""
-    digest = content_digest(message["conversation_id"], message["sender"], message["body"], message.get("attributes"))
-    return Seen(message["message_id"], digest)
+def see_messages(response: Response) -> Iterator[Seen]:
+    """Yield the messages of a page as the API gave them."""
+    for message in response.body["messages"]:
+        content = message["conversation_id"], message["sender"], message["body"]
+        yield Seen(message["message_id"], content_digest(*content, message.get("attributes")))
+
+
+def every(seconds: float, work: Callable[[], Coroutine[Any, Any, object]]) -> Due:
+    """Lay work over time, evenly, without an end."""
+    return ((number * seconds, work) for number in count())
+
+
+async def begin_each(due: Due, late_seconds: list[float]) -> None:
+    """Begin each piece of work at its time, counted from now, whatever became of those before; wait for all of it."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    async with asyncio.TaskGroup() as tasks:
+        for at_seconds, work in due:
+            await asyncio.sleep(max(0.0, start + at_seconds - loop.time()))
+            late_seconds.append(loop.time() - start - at_seconds)
+            tasks.create_task(work())
 
 
 async def play(client: Client, offers: Iterable[Offer]) -> None:
-    """Offer every message at its time, counted from now; ends when each is stored or given up."""
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    async with asyncio.TaskGroup() as writes:
-        for offer in offers:
-            await asyncio.sleep(max(0.0, start + offer.at_seconds - loop.time()))
-            client.recorder.late_seconds.append(loop.time() - start - offer.at_seconds)
-            writes.create_task(client.write(offer))
+    """Offer every message at its time; ends when each is stored or given up."""
+    due = ((offer.at_seconds, partial(client.write, offer)) for offer in offers)
+    await begin_each(due, client.recorder.late_seconds)
 
 
 async def browse(client: Client, workload: Workload, *, pause_seconds: float, stopped: asyncio.Event) -> None:
     """Read like visitors do until stopped: mostly newest first, often the hot conversation, seldom all of it."""
-    others = workload.conversations
+    rng, others = client.rng, workload.conversations
     while not stopped.is_set():
-        rng = client.rng
-        conversation_id = workload.hot_conversation if rng.random() < 0.4 else rng.choice(others)
         await client.read(
-            conversation_id,
+            workload.hot_conversation if rng.random() < 0.4 else rng.choice(others),
             order="newest" if rng.random() < 0.6 else "oldest",
             consistency="strong" if rng.random() < 0.5 else "eventual",
             limit=rng.choice((10, 25, 50)),
@@ -339,7 +310,7 @@ async def browse(client: Client, workload: Workload, *, pause_seconds: float, st
 
 async def read_all(client: Client, names: Iterable[str], *, readers: int) -> None:
     """Read everything from both ends, strongly consistent, `readers` at a time."""
-    waiting = iter([(name, order) for name in names for order in ORDERS])
+    waiting = iter([(name, order) for name in names for order in get_args(Order)])
 
     async def work() -> None:
         for name, order in waiting:

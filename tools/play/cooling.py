@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tools.local.metering import SLOT_MS
@@ -16,7 +15,7 @@ from tools.play.watch import look_at_parts, read_route
 from tools.play.workload import Offer
 
 if TYPE_CHECKING:
-    from tools.play.run import Playing
+    from tools.play.run import Run
 
 MOST_SLOWNESS = 3.0
 LONGEST_SECONDS = 120.0
@@ -31,68 +30,47 @@ QUIET_SHARE, NEXT_SHARE = 0.1, 0.4
 SETTLE_SECONDS = 2 * SLOT_MS / 1000
 
 
-def close_settings(speed: float) -> Mapping[str, Any]:
-    """Build the settings of closes: seconds in place of minutes, more of them on a slow machine."""
+def choose_times(speed: float) -> tuple[Mapping[str, Any], Mapping[str, int]]:
+    """Choose the settings of closes, and their margin and pause, which are no settings; longer on a slow machine."""
     slowness = min(MOST_SLOWNESS, 1 / speed)
-    return {"is_closing": True, "close_after_seconds": 3.0 * slowness, "lease_seconds": 2.0 * slowness}
+    settings = {"is_closing": True, "close_after_seconds": 3.0 * slowness, "lease_seconds": 2.0 * slowness}
+    return settings, dict.fromkeys(("margin_ms", "pause_ms"), round(1_000 * slowness))
 
 
-def close_times(speed: float) -> Mapping[str, int]:
-    """Build the margin and the pause of closes, which are no settings."""
-    return dict.fromkeys(("margin_ms", "pause_ms"), round(1_000 * min(MOST_SLOWNESS, 1 / speed)))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cooled:
-    """How a conversation was closed: the time from which on it holds (seconds since the epoch), None: it was not.
-
-    `keys` is how many partition keys its newest page queried behind that.
-    """
-
-    closed_at: float | None = None
-    keys: int | None = None
-
-
-NOT_CLOSED = Cooled()
-
-
-async def cool_down(playing: Playing) -> Cooled:
+async def cool_down(run: Run) -> None:
     """Write a little until the hot conversation is closed, then a page more, and read that."""
-    limit_wcu = playing.plan.scale.partition_write_limit_wcu
-    deadline = playing.now() + LONGEST_SECONDS
-    closed_at: float | None = None
-    while closed_at is None or playing.now() <= closed_at:
-        if playing.now() > deadline:
-            return Cooled(closed_at=closed_at)
-        await _write(playing, min(QUIET_PER_SECOND, QUIET_SHARE * limit_wcu))
-        closed_at = closed_at or await _find_close(playing)
+    limit_wcu, deadline = run.plan.scale.partition_write_limit_wcu, run.now() + LONGEST_SECONDS
+    while run.closed_at is None or run.now() <= run.closed_at:
+        if run.now() > deadline:
+            return
+        await _write(run, min(QUIET_PER_SECOND, QUIET_SHARE * limit_wcu))
+        run.closed_at = run.closed_at or await _find_close(run)
     for _ in range(PAGE_LIMIT + MORE):
-        await _write(playing, min(NEXT_PER_SECOND, NEXT_SHARE * limit_wcu))
-    keys = await _count_keys(playing)
+        await _write(run, min(NEXT_PER_SECOND, NEXT_SHARE * limit_wcu))
     # Without Redis, an environment that has not read the conversation since learns of the close by its first page.
-    for _ in range(MOST_PAGES - 1):
-        keys = keys if keys == 1 else await _count_keys(playing)
-    return Cooled(closed_at=closed_at, keys=keys)
+    for _ in range(MOST_PAGES):
+        if run.keys_after_close != 1:
+            run.keys_after_close = await _count_keys(run)
 
 
-async def _write(playing: Playing, per_second: float) -> None:
-    await playing.writer.write(Offer(0.0, playing.hot_conversation, "ada", f"after the rush, {playing.now()}"))
+async def _write(run: Run, per_second: float) -> None:
+    await run.writer.write(Offer(0.0, run.name, "ada", f"after the rush, {run.now()}"))
     await asyncio.sleep(1 / per_second)
 
 
-async def _find_close(playing: Playing) -> float | None:
-    route = read_route(await playing.control.routing_item(playing.hot_conversation))
+async def _find_close(run: Run) -> float | None:
+    route = read_route(await run.control.routing_item(run.name))
     if route.shard_count_at(None):
         return None  # not closed, or raised since
     return max((close.at_ms / 1000 for close in route.closes if close.is_confirmed), default=None)
 
 
-async def _count_keys(playing: Playing) -> int:
+async def _count_keys(run: Run) -> int:
     """Read the newest page, strongly consistent so that no cache has it, and count the keys that were read."""
     await asyncio.sleep(SETTLE_SECONDS)
-    began_ms, name = playing.now() * 1000, playing.hot_conversation
-    await playing.reader.read(name, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1)
+    began_ms = run.now() * 1000
+    await run.reader.read(run.name, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1)
     await asyncio.sleep(SETTLE_SECONDS)
-    await look_at_parts(playing.control, playing.seen)
-    late = (row for row in playing.seen.timeline() if row.at_ms >= began_ms - SLOT_MS and row.reads)
-    return len({row.key for row in late if is_key_of(row.key, name)})
+    await look_at_parts(run.control, run.seen)
+    late = (row for row in run.seen.timeline() if row.at_ms >= began_ms - SLOT_MS and row.reads)
+    return len({row.key for row in late if is_key_of(row.key, run.name)})

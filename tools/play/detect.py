@@ -6,13 +6,13 @@ Writes `out/detect/summary.json`. Passes when at least 95 % of the trials are ra
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import random
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hotpartition.core.reports import Report, stream_partition_of
@@ -21,7 +21,7 @@ from hotpartition.redis.report_streams import FIELD
 from hotpartition.runtime.settings import Settings
 from tools.figures import Bar, at_least, at_most
 from tools.play.client import Client, Recorder, play
-from tools.play.trials import SETTINGS, Rig, perform, running_rig, trial_parser
+from tools.play.trials import SETTINGS, Rig, conclude, running_rig
 from tools.play.watch import Observations, watch_route
 from tools.play.workload import steady_load
 
@@ -36,7 +36,6 @@ LARGEST_SHARE = 0.10
 HOT_SECONDS = 4.0
 PATIENCE_SECONDS = 3.0
 PAUSE_SECONDS = 1.0
-POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +51,16 @@ class Heat:
     environments: int
     largest_share: float
 
+    @property
+    def is_in_time(self) -> bool:
+        """Whether it was raised in time."""
+        return self.raised_after_seconds is not None and self.raised_after_seconds <= DETECTED_WITHIN_SECONDS
 
-async def offer(rig: Rig, conversation_id: str, *, rate: float, seconds: float) -> None:
+
+async def offer(rig: Rig, conversation_id: str, *, rate: float) -> None:
     """Offer writes of one unit each, open-loop."""
     client = Client(api=rig.api, recorder=Recorder(), rng=random.Random(1), now=time.time, replay_share=0.0)
-    await play(client, steady_load(conversation_id, rate=rate, seconds=seconds))
+    await play(client, steady_load(conversation_id, rate=rate, seconds=HOT_SECONDS))
 
 
 async def heat(rig: Rig, conversation_id: str) -> Heat:
@@ -64,10 +68,8 @@ async def heat(rig: Rig, conversation_id: str) -> Heat:
     seen, stopped, onset = Observations(), asyncio.Event(), time.time()
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(watch_route(rig.control, conversation_id, seen, now=time.time, stopped=stopped))
-        await offer(rig, conversation_id, rate=OFFERED_WCU, seconds=HOT_SECONDS)
-        for _ in range(round(PATIENCE_SECONDS / POLL_SECONDS)):
-            if not seen.raises:
-                await asyncio.sleep(POLL_SECONDS)
+        await offer(rig, conversation_id, rate=OFFERED_WCU)
+        await asyncio.sleep(0 if seen.raises else PATIENCE_SECONDS)
         stopped.set()
     partition = stream_partition_of(conversation_id, Settings.defaults("write").stream_partitions)
     entries: Any = rig.redis.xrange(reports_key(rig.table, partition))
@@ -93,18 +95,12 @@ def offered_by_environment(reports: Iterable[Report]) -> dict[str, float]:
     return shares
 
 
-def count_detected(heats: Sequence[Heat]) -> int:
-    """Count those that were raised in time."""
-    times = (h.raised_after_seconds for h in heats)
-    return sum(seconds is not None and seconds <= DETECTED_WITHIN_SECONDS for seconds in times)
-
-
 def summarize(heats: Sequence[Heat]) -> dict[str, object]:
     """Build the summary of the trials."""
     times = [None if h.raised_after_seconds is None else round(h.raised_after_seconds, 3) for h in heats]
     return {
         "trials": len(heats),
-        "detected": count_detected(heats),
+        "detected": sum(h.is_in_time for h in heats),
         "environments": min(h.environments for h in heats),
         "onset_to_raise_seconds": times,
         "raises": [len(h.shard_counts) for h in heats],
@@ -115,32 +111,24 @@ def summarize(heats: Sequence[Heat]) -> dict[str, object]:
 
 def judge(heats: Sequence[Heat]) -> list[Bar]:
     """Hold all trials against the bars."""
-    count, one_raise = len(heats), sum(len(h.shard_counts) == 1 for h in heats)
-    within, share = f"raised within {DETECTED_WITHIN_SECONDS:g} s", "of the threshold"
+    detected, one_raise = sum(h.is_in_time for h in heats), sum(len(h.shard_counts) == 1 for h in heats)
+    within, unit = f"raised within {DETECTED_WITHIN_SECONDS:g} s", f"of {len(heats)} trials"
+    largest = max(h.largest_share for h in heats)
     return [
-        at_least(within, count_detected(heats), LEAST_DETECTED * count, f"of {count} trials"),
-        at_least("took one raise", one_raise, LEAST_ONE_RAISE * count, f"of {count} trials"),
-        at_most("offered by one environment", max(h.largest_share for h in heats), LARGEST_SHARE, share),
+        at_least(within, detected, LEAST_DETECTED * len(heats), unit),
+        at_least("took one raise", one_raise, LEAST_ONE_RAISE * len(heats), unit),
+        at_most("offered by one environment", largest, LARGEST_SHARE, "of the threshold"),
     ]
 
 
-async def run(trials: int, writers: int, seed: int, out_dir: Path) -> list[Heat]:
+async def run(options: argparse.Namespace) -> int:
     """Run the trials, a line for each."""
     heats: list[Heat] = []
-    async with running_rig(out_dir, writers=writers, seed=seed) as rig:
-        await offer(rig, "warm-up", rate=OFFERED_WCU / 4, seconds=4.0)
-        for trial in range(trials):
-            seen = await heat(rig, f"trial-{seed}-{trial}")
+    async with running_rig(options.out, writers=WRITERS, seed=options.seed) as rig:
+        await offer(rig, "warm-up", rate=OFFERED_WCU / 4)
+        for trial in range(options.trials):
+            seen = await heat(rig, f"trial-{options.seed}-{trial}")
             heats.append(seen)
             print(f"{trial + 1:3d}  {seen}", flush=True)
             await asyncio.sleep(PAUSE_SECONDS)
-    return heats
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command."""
-    parser = trial_parser("detect", __doc__, trials=20, out=Path("out/detect"))
-    parser.add_argument("--writers", type=int, default=WRITERS)
-    options = parser.parse_args(arguments)
-    trials = run(options.trials, options.writers, options.seed, options.out)
-    return perform(trials, options.out, lambda heats: (summarize(heats), judge(heats)))
+    return conclude(summarize(heats), judge(heats), options.out)

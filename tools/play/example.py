@@ -16,37 +16,34 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
-import aiohttp
-
 from hotpartition.core.times import format_time
 from tools.figures import Bar, at_most
-from tools.history import FAULTS, Acknowledged, History, Unresolved, check_history
+from tools.history import FAULTS, Acknowledged, History, Read, Unresolved, check_history
 from tools.play.client import Client, HttpApi, Recorder, Response, read_all
-from tools.play.demo import present
-from tools.play.report import Run
-from tools.play.run import CLOSING_READERS, Plan, Variant
-from tools.play.scale import Scale, choose_scale
+from tools.play.demo import present, usable_cores
+from tools.play.run import CLOSING_READERS, Plan, Run
+from tools.play.scale import Scale, choose_scale, measure_speed
 from tools.play.stack import StackError
 from tools.play.verdict import Judgement
-from tools.play.workload import DEFAULT_DURATION_SECONDS, Offer, Workload, generate_workload
+from tools.play.workload import Offer, Workload, generate_workload
 
-ROOT = Path(__file__).resolve().parents[2]
-APP = ROOT / "examples" / "sensors"
+APP = Path(__file__).resolve().parents[2] / "examples" / "sensors"
 
 WrittenT = TypeVar("WrittenT", Acknowledged, Unresolved)
-DEVICES = 20
+DEVICES = tuple(f"dev-{number:02}" for number in range(20))
 """Of each site."""
 HOT_SITE = "plant-hot"
 
 GATHERED_SECONDS = 0.1
 MOST_IN_BATCH = 100
 CLOCK_SLACK_SECONDS = 60.0
+SETTINGS = frozenset({"hot_at_once_wcu", "hot_sustained_wcu", "target_shard_wcu", "sampling_distance_wcu"})
+"""Those that the application's stack takes."""
 
 
 def generate_readings(*, seed: int, scale: Scale, duration_seconds: float) -> Workload:
@@ -56,17 +53,11 @@ def generate_readings(*, seed: int, scale: Scale, duration_seconds: float) -> Wo
         seed=seed, scale=scale, duration_seconds=duration_seconds, hot=HOT_SITE, prefix="plant"
     )
     offers = tuple(
-        replace(offer, sender=device_name(rng.randrange(DEVICES)), body=f"{rng.gauss(21.0, 3.0):.1f}")
-        for offer in workload.offers
+        replace(offer, sender=rng.choice(DEVICES), body=f"{rng.gauss(21.0, 3.0):.1f}") for offer in workload.offers
     )
     sites = len(workload.conversations)
-    described = f"generated with seed {seed}: {len(offers)} readings of {DEVICES} devices at each of {sites} sites"
+    described = f"generated with seed {seed}: {len(offers)} readings of {len(DEVICES)} devices at each of {sites} sites"
     return replace(workload, offers=offers, description=described)
-
-
-def device_name(number: int) -> str:
-    """Name a site's device."""
-    return f"dev-{number:02}"
 
 
 class DevicesApi(HttpApi):
@@ -80,10 +71,10 @@ class DevicesApi(HttpApi):
     collection = "site"
     item = "reading"
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        super().__init__(session, url)
+    def __init__(self, *arguments: Any, **more: Any) -> None:
+        super().__init__(*arguments, **more)
         self._latest_ms: dict[tuple[str, str], int] = {}
-        self._since = _format_time(time.time() - CLOCK_SLACK_SECONDS)
+        self._since = _time_in(-CLOCK_SLACK_SECONDS)
         self._gathered: dict[str, list[dict[str, Any]]] = {}
         self._batches: dict[str, asyncio.Task[Response]] = {}
 
@@ -98,7 +89,7 @@ class DevicesApi(HttpApi):
         """Send one reading, alone or with others."""
         taken_at, _, device = message["message_id"].partition("#")
         reading = {"device": device, "taken_at": taken_at, "celsius": float(message["body"])}
-        if is_behind_gateway(device):
+        if device in DEVICES[1::2]:
             response = await self._send_gathered(conversation_id, reading)
         else:
             response = await self.request("POST", f"/sites/{conversation_id}/readings", json=reading)
@@ -109,7 +100,7 @@ class DevicesApi(HttpApi):
     async def read(self, conversation_id: str, parameters: Mapping[str, str]) -> Response:
         """Get one page."""
         path = conversation_id if conversation_id.endswith("/hourly") else f"{conversation_id}/readings"
-        between = {"from": self._since, "to": _format_time(time.time() + CLOCK_SLACK_SECONDS)}
+        between = {"from": self._since, "to": _time_in(CLOCK_SLACK_SECONDS)}
         response = await self.request("GET", f"/sites/{path}", params={**parameters, **between})
         shown = [_show(one) for one in response.body.get("readings", ())]
         return replace(response, body={**response.body, "messages": shown})
@@ -130,11 +121,6 @@ class DevicesApi(HttpApi):
         return await self.request("POST", f"/sites/{site}/readings/batch", json={"readings": readings})
 
 
-def is_behind_gateway(device: str) -> bool:
-    """Say whether a device sends through its site's gateway."""
-    return device[-1] in "13579"
-
-
 def _show(reading: Mapping[str, Any]) -> dict[str, Any]:
     """Show a reading as a message."""
     return {
@@ -145,25 +131,23 @@ def _show(reading: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _format_time(seconds: float) -> str:
-    return format_time(int(seconds * 1000))
+def _time_in(seconds: float) -> str:
+    return format_time(int((time.time() + seconds) * 1000))
 
 
-class EveryView(Variant):
+@dataclass(slots=True, kw_only=True)
+class EveryView(Plan):
     """Reads the hourly view of all sites, and the hot site's devices one by one, and judges them like all else."""
 
-    def __init__(self, sites: Sequence[str]) -> None:
-        self._written = Recorder()
-        # A history of its own, beside the same counts: the progress shows these reads, too.
-        self._read = Recorder(counts=self._written.counts, notes=self._written.notes)
-        self._views = {
-            "hourly view": [f"{site}/hourly" for site in sites],
-            "readings of one device": [f"{HOT_SITE}/devices/{device_name(number)}" for number in range(DEVICES)],
-        }
+    read: list[Read] = field(default_factory=list)
+    """A history of its own."""
 
-    def recorder(self) -> Recorder:
-        """Give what keeps the history: what was written is looked for in every view."""
-        return self._written
+    def list_views(self) -> Mapping[str, Sequence[str]]:
+        """List the views of each kind."""
+        return {
+            "hourly view": [f"{site}/hourly" for site in self.workload.conversations],
+            "readings of one device": [f"{HOT_SITE}/devices/{device}" for device in DEVICES],
+        }
 
     async def read_more(self, reader: Client) -> None:
         """Read the views to their ends.
@@ -171,29 +155,31 @@ class EveryView(Variant):
         The index is eventually consistent, and filled by now: the last reading was written long before. So all that was
         acknowledged is looked for in it as well.
         """
-        reader = replace(reader, recorder=self._read)
-        await read_all(reader, chain.from_iterable(self._views.values()), readers=CLOSING_READERS)
+        # The progress shows these reads, too.
+        recorder = Recorder(reads=self.read, counts=reader.recorder.counts, notes=reader.recorder.notes)
+        views = chain.from_iterable(self.list_views().values())
+        await read_all(replace(reader, recorder=recorder), views, readers=CLOSING_READERS)
 
     def judge(self, run: Run) -> Judgement:
         """Judge as the demonstration is judged, and every kind of view by the same promise."""
-        judgement = super().judge(run)
-        views = (self.judge_views(kind, views) for kind, views in self._views.items())
+        judgement, written = Plan.judge(self, run), run.recorder.history()
+        views = (judge_views(kind, views, written, self.read) for kind, views in self.list_views().items())
         return replace(judgement, bars=(*judgement.bars, *views))
 
-    def judge_views(self, kind: str, views: Sequence[str]) -> Bar:
-        """Hold that the views of a kind show all that was written; one that was not read shows too little."""
-        written = self._written.history()
-        verdict = check_history(
-            History(
-                acknowledged=_put_into(views, written.acknowledged),
-                unresolved=_put_into(views, written.unresolved),
-                reads=tuple(read for read in self._read.reads if read.conversation_id in views),
-            )
+
+def judge_views(kind: str, views: Sequence[str], written: History, reads: Sequence[Read]) -> Bar:
+    """Hold that the views of a kind show all that was written; one that was not read shows too little."""
+    verdict = check_history(
+        History(
+            acknowledged=_put_into(views, written.acknowledged),
+            unresolved=_put_into(views, written.unresolved),
+            reads=tuple(read for read in reads if read.conversation_id in views),
         )
-        found = {fault: getattr(verdict, fault) for fault in FAULTS}
-        faults = ", ".join(f"{count} {fault}" for fault, count in found.items() if count) or "each of them once"
-        shown = f"faults; {verdict.acknowledged} readings in {verdict.reads} reads of {len(views)} views: {faults}"
-        return at_most(f"{kind} complete", sum(found.values()), 0, shown)
+    )
+    found = {fault: getattr(verdict, fault) for fault in FAULTS}
+    faults = ", ".join(f"{count} {fault}" for fault, count in found.items() if count) or "each of them once"
+    shown = f"faults; {verdict.acknowledged} readings in {verdict.reads} reads of {len(views)} views: {faults}"
+    return at_most(f"{kind} complete", sum(found.values()), 0, shown)
 
 
 def _put_into(views: Sequence[str], written: Sequence[WrittenT]) -> tuple[WrittenT, ...]:
@@ -246,39 +232,22 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
         raise StackError(f"{' '.join(command)} failed:\n{done.stdout[-2_000:]}{done.stderr[-2_000:]}")
 
 
-SETTINGS = frozenset({"hot_at_once_wcu", "hot_sustained_wcu", "target_shard_wcu", "sampling_distance_wcu"})
-
-
-def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parse the command line."""
-    parser = argparse.ArgumentParser(prog="make example", description="Show a site's rush being spread.")
-    parser.add_argument("--wheel", type=Path, required=True, metavar="FILE", help="hotpartition, as it is installed")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the readings (1)")
-    parser.add_argument("--duration", type=float, default=DEFAULT_DURATION_SECONDS, metavar="SECONDS")
-    parser.add_argument("--out", type=Path, default=Path("out/example"), metavar="DIR", help="where the results go")
-    return parser.parse_args(arguments)
-
-
-def build_plan(options: argparse.Namespace, cores: int, speed: float) -> Plan:
-    """Install the wheel, synthesize the app at a scale that this machine can run, and plan the rush."""
+async def run(options: argparse.Namespace) -> int:
+    """Install the wheel, synthesize the app at a scale that this machine can run, and play the rush."""
+    cores = usable_cores()
+    speed = measure_speed(cores)
     scale = choose_scale(cores=cores, speed=speed)
-    workload = generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration)
     environment = install(options.wheel, options.out / "packages")
     settings = {name: value for name, value in scale.settings().items() if name in SETTINGS}
     assembly = synthesize(options.out / "assembly", environment, settings=settings)
-    return Plan(
-        workload=workload,
+    plan = EveryView(
+        workload=generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration),
         scale=scale,
         seed=options.seed,
         cores=cores,
         speed=speed,
         out_dir=options.out,
         up_options=("--assembly", str(assembly)),
-        variant=EveryView(workload.conversations),
         application=DevicesApi,
     )
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the rush and give the exit status."""
-    return present(partial(build_plan, parse_arguments(arguments)), name="example")
+    return await present(plan)

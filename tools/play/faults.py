@@ -7,11 +7,11 @@ overlap. What strangers write into Redis is the simulator's business.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 from tools.local.faults import READ_REASONS, WRITE_REASONS
@@ -20,6 +20,8 @@ from tools.play.watch import Control, ControlError, stopped_within
 Rule = Mapping[str, Any]
 
 CONSUMER = "consume_reports"
+REST_SECONDS = 5.0
+"""How long a part is left in peace between two of its faults, unless the run is too short for that."""
 SHARE_OF_SLOT = 0.6
 """Of the time between the beginnings of two faults of a part, the first lasts at most this share."""
 POLL_SECONDS = 0.1
@@ -34,12 +36,11 @@ _REQUESTS = (*_WRITES, *_READS, "BatchGetItem")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultKind:
-    """One kind of fault.
+    """One kind of fault, which lasts `seconds` at most.
 
     `begin` and `end` are orders to the local run's control API, given in this order; `rules` are faults of DynamoDB
-    that hold meanwhile. It lasts `seconds` at most, and the part is left in peace for `rest_seconds` after it, unless
-    the run is too short for that. `meets_requests`: usual load meets it at once, so that it is not over before a
-    request did, and a run in which none did has not tried it.
+    that hold meanwhile. `meets_requests`: usual load meets it at once, so that it is not over before a request did, and
+    a run in which none did has not tried it.
     """
 
     name: str
@@ -48,17 +49,11 @@ class FaultKind:
     end: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     seconds: float = 5.0
-    rest_seconds: float = 3.0
     meets_requests: bool = False
 
-    @property
-    def slot_seconds(self) -> float:
-        """How long no other fault of its part begins."""
-        return max(self.seconds + self.rest_seconds, self.seconds / SHARE_OF_SLOT)
 
-
-def _redis(name: str, begin: str, *end: str, seconds: float = 5.0, rest_seconds: float = 6.0) -> FaultKind:
-    return FaultKind(name=name, part="redis", begin=(begin,), end=end, seconds=seconds, rest_seconds=rest_seconds)
+def _redis(name: str, begin: str, *end: str, seconds: float = 5.0) -> FaultKind:
+    return FaultKind(name=name, part="redis", begin=(begin,), end=end, seconds=seconds)
 
 
 def _killed(name: str, function: str, seconds: float) -> FaultKind:
@@ -81,8 +76,8 @@ def _throttled(reason: str) -> FaultKind:
 
 KINDS: tuple[FaultKind, ...] = (
     _redis("redis-killed", "/redis/kill", "/redis/start"),
-    _redis("redis-emptied", "/redis/kill", "/redis/start?fresh=1", rest_seconds=8.0),
-    _redis("redis-paused", "/redis/pause", "/redis/continue", seconds=3.0, rest_seconds=3.0),
+    _redis("redis-emptied", "/redis/kill", "/redis/start?fresh=1"),
+    _redis("redis-paused", "/redis/pause", "/redis/continue", seconds=3.0),
     # The replica misses what is written in between, and is promoted.
     _redis("redis-failed-over", "/redis/cut-replica", "/redis/fail-over", "/redis/start"),
     _killed("writer-killed", "write_message", 1.0),
@@ -111,6 +106,7 @@ KINDS: tuple[FaultKind, ...] = (
 PARTS = tuple(dict.fromkeys(kind.part for kind in KINDS))
 
 
+@dataclass(slots=True, kw_only=True)
 class FaultInjector:
     """Breaks every part through the local run's control API for `seconds`, and counts.
 
@@ -119,62 +115,58 @@ class FaultInjector:
     DynamoDB that met one.
     """
 
-    def __init__(self, *, seed: int = 0, seconds: float = 0.0) -> None:
-        self._seed = seed
-        self._seconds = seconds
-        self.injected: Counter[str] = Counter({kind.name: 0 for kind in KINDS})
-        self.met: Counter[str] = Counter({kind.name: 0 for kind in KINDS if kind.rules})
-        self._rules: dict[str, tuple[Rule, ...]] = {}
-        self._consumers: set[asyncio.Task[None]] = set()
+    seed: int
+    seconds: float
+    injected: Counter[str] = field(default_factory=Counter)
+    met: Counter[str] = field(default_factory=Counter)
+    _rules: dict[str, tuple[Rule, ...]] = field(default_factory=dict)
+    _consumers: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def run(self, control: Control, *, say: Callable[[str], None], stopped: asyncio.Event) -> None:
         """Inject the faults until all are over or `stopped`; nothing stays broken."""
-        try:
-            async with asyncio.TaskGroup() as parts:
-                for part in PARTS:
-                    parts.create_task(self._break(part, control, say, stopped))
-        finally:
-            for task in self._consumers:
-                task.cancel()
+        async with asyncio.TaskGroup() as parts:
+            for part in PARTS:
+                parts.create_task(self._break(part, control, say, stopped))
+        for task in self._consumers:
+            task.cancel()
 
     async def _break(self, part: str, control: Control, say: Callable[[str], None], stopped: asyncio.Event) -> None:
-        loop, rng = asyncio.get_running_loop(), random.Random(f"{self._seed}/{part}")
+        clock, rng = asyncio.get_running_loop().time, random.Random(f"{self.seed}/{part}")
         kinds = [kind for kind in KINDS if kind.part == part]
-        settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * self._seconds)
-        room, needed = self._seconds - 2 * settling, sum(kind.slot_seconds for kind in kinds)
-        at = loop.time() + settling
+        settling = min(LONGEST_SETTLING_SECONDS, SETTLING_SHARE * self.seconds)
+        room, needed = self.seconds - 2 * settling, sum(kind.seconds + REST_SECONDS for kind in kinds)
+        at = clock() + settling
         for _ in range(max(1, int(room / needed))):
             for kind in rng.sample(kinds, len(kinds)):
-                slot = min(1.0, room / needed) * kind.slot_seconds
+                slot = min(1.0, room / needed) * (kind.seconds + REST_SECONDS)
                 lasts = min(kind.seconds, SHARE_OF_SLOT * slot) * rng.uniform(0.6, 1.0)
-                if await stopped_within(stopped, at + rng.uniform(0.0, slot - lasts) - loop.time()):
+                if await stopped_within(stopped, at + rng.uniform(0.0, slot - lasts) - clock()):
                     return
                 say(f"fault: {kind.name} for {lasts:.1f} s")
                 await self._inject(kind, lasts, control, stopped)
                 at += slot
 
     async def _inject(self, kind: FaultKind, seconds: float, control: Control, stopped: asyncio.Event) -> None:
-        before = await self._met(control, kind)
-        async with contextlib.AsyncExitStack() as repairs:
-            repairs.push_async_callback(self._set_rules, control, kind.name, ())
-            for order in reversed(kind.end):
-                repairs.push_async_callback(control.post, order)
-            await self._set_rules(control, kind.name, kind.rules)
-            for order in kind.begin:
-                await control.post(order)
-            self.injected[kind.name] += 1
-            await stopped_within(stopped, seconds)
-            for _ in range(MOST_POLLS if kind.meets_requests else 0):
-                if await self._met(control, kind) > before or await stopped_within(stopped, POLL_SECONDS):
-                    break
+        before = await self._count_met(control, kind)
+        await self._set_rules(control, kind.name, kind.rules)
+        for order in kind.begin:
+            await control.post(order)
+        self.injected[kind.name] += 1
+        await stopped_within(stopped, seconds)
+        for _ in range(MOST_POLLS if kind.meets_requests else 0):
+            if await self._count_met(control, kind) > before or await stopped_within(stopped, POLL_SECONDS):
+                break
+        for order in kind.end:
+            await control.post(order)
+        await self._set_rules(control, kind.name, ())
         if kind.rules:
-            self.met[kind.name] += await self._met(control, kind) - before
+            self.met[kind.name] += await self._count_met(control, kind) - before
         if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
-            self._consumers.add(asyncio.create_task(self._consume(control)))
+            self._consumers.append(asyncio.create_task(self._consume(control)))
 
     async def _consume(self, control: Control) -> None:
         """Start a consumer as the schedule would within the minute; it returns when it ends."""
-        with contextlib.suppress(ControlError):
+        with suppress(ControlError):
             await control.post(f"/functions/{CONSUMER}/invoke")
 
     async def _set_rules(self, control: Control, name: str, rules: tuple[Rule, ...]) -> None:
@@ -183,8 +175,6 @@ class FaultInjector:
             self._rules[name] = rules
             await control.post("/dynamodb/faults", [rule for own in self._rules.values() for rule in own])
 
-    async def _met(self, control: Control, kind: FaultKind) -> int:
-        if not kind.rules:
-            return 0
+    async def _count_met(self, control: Control, kind: FaultKind) -> int:
         injected = (await control.get("/dynamodb/faults"))["injected"]
         return sum(injected.get(fault, 0) for fault in {rule["fault"] for rule in kind.rules})

@@ -10,6 +10,7 @@ when the history checker finds nothing wrong with any page.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import os
@@ -17,9 +18,11 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import takewhile
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +32,10 @@ from hotpartition.core.freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.figures import Bar, at_least, at_most
-from tools.play.client import OK, REFUSED, Client, Recorder
-from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, quantile_ms
+from tools.play.client import OK, REFUSED, Client, Recorder, begin_each, every
+from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, list_ages_ms, quantile_ms
 from tools.play.stack import StackError, environment_options
-from tools.play.trials import SETTINGS, Rig, perform, running_rig, trial_parser
+from tools.play.trials import SETTINGS, Rig, conclude, running_rig
 from tools.play.workload import Offer
 from tools.world.scaling import scale_reads
 
@@ -78,66 +81,66 @@ class Kill:
 
 
 @dataclass(slots=True, kw_only=True)
-class Run:
+class Run(ReadRush):
     """Those who read one conversation and those who write to it, open-loop, and what became of them.
 
-    `found` is when the conversation was found read-hot.
+    `found` is when the conversation was found read-hot; the clocks of the functions may be wrong.
     """
 
-    rush: ReadRush
-    client: Client
+    has_skew: bool = True
     began: float = 0.0
     found: float | None = None
     copies: int = 0
     kills: list[Kill] = field(default_factory=list)
     origins: Counter[str] = field(default_factory=Counter)
-    _written: int = 0
 
     @property
     def cached_since(self) -> float:
         """From when on all environments know that the conversation is read-hot."""
-        return float("inf") if self.found is None else self.found + LEARNT_SECONDS
+        return inf if self.found is None else self.found + LEARNT_SECONDS
+
+    @property
+    def found_after(self) -> float | None:
+        """How long it took until the conversation was found read-hot."""
+        return None if self.found is None else round(self.found - self.began, 3)
 
     @property
     def holders_killed(self) -> int:
         """How many of those killed had the lease."""
         return sum(kill.hit_holder for kill in self.kills)
 
-    @property
-    def died(self) -> int:
-        """How many requests ended with the process that served them."""
-        return sum(asked.status not in OK | REFUSED for asked in self.since())
-
-    def before(self) -> list[Asked]:
-        """List the requests that were over when the conversation was found read-hot."""
-        return [asked for asked in self.rush.asked if asked.ended < (self.found or float("inf"))]
-
     def since(self) -> list[Asked]:
-        """List those that began when everybody knew of it."""
-        return [asked for asked in self.rush.asked if asked.began >= self.cached_since]
+        """List the requests that began when everybody knew of it."""
+        return [asked for asked in self.asked if asked.began >= self.cached_since]
 
-    async def go_on(self) -> None:
-        """Read and write until this is cancelled."""
-        async with asyncio.TaskGroup() as offers:
-            offers.create_task(self.rush.go_on(PAGES_PER_SECOND))
-            offers.create_task(self.rush.go_on(WRITES_PER_SECOND, self.write))
+    def died(self) -> int:
+        """Count those of them that ended with the process that served them."""
+        return sum(asked.status not in OK | REFUSED for asked in self.since())
 
     async def write(self) -> None:
         """Write one message, again while it is refused."""
-        self._written += 1
-        await self.client.write(Offer(0.0, self.rush.conversation_id, "trial", f"{self._written} {BODY}"))
+        body = f"{self.client.recorder.counts['offered']} {BODY}"
+        await self.client.write(Offer(0.0, self.conversation_id, "trial", body))
 
-    async def end(self) -> None:
-        """Wait for what is under way, and read everything once, strongly consistent."""
-        await self.rush.settle()
-        await self.client.read(self.rush.conversation_id, order="newest", consistency="strong", limit=200)
+    @asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        """Read and write beside a block; then wait for what is under way, and read everything, strongly consistent."""
+        is_over = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            for work, per_second in ((self.ask, PAGES_PER_SECOND), (self.write, WRITES_PER_SECOND)):
+                due = takewhile(lambda _: not is_over.is_set(), every(1 / per_second, work))
+                tasks.create_task(begin_each(due, []))
+            try:
+                yield
+            finally:
+                is_over.set()
+        await self.client.read(self.conversation_id, order="newest", consistency="strong", limit=200)
 
 
 def prepare(rig: Rig, conversation_id: str, rng: random.Random) -> Run:
-    """Prepare a run; the clocks of the functions may be wrong."""
-    recorder = Recorder()
-    rush = ReadRush(api=rig.api, recorder=recorder, conversation_id=conversation_id, now=time.time, has_skew=True)
-    return Run(rush=rush, client=Client(api=rig.api, recorder=recorder, rng=rng, now=time.time))
+    """Prepare a run."""
+    client = Client(api=rig.api, recorder=Recorder(), rng=rng, now=time.time)
+    return Run(client=client, conversation_id=conversation_id)
 
 
 async def kill_holders(rig: Rig, run: Run, trials: int, rng: random.Random) -> None:
@@ -151,7 +154,7 @@ async def kill_holders(rig: Rig, run: Run, trials: int, rng: random.Random) -> N
 
 async def kill_holder(rig: Rig, run: Run, rng: random.Random) -> None:
     """Wait for the process that takes the next lease, kill it, and see whether its read was ever stored."""
-    place = rig.table, run.rush.conversation_id, VARIANT
+    place = rig.table, run.conversation_id, VARIANT
     lease, page = lease_key(*place), page_key(*place, 0)
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
     port = rig.control.status["redis"]["port"]
@@ -202,8 +205,55 @@ def find_processes(redis_port: int) -> dict[int, int]:
     return found
 
 
-async def run_trials(trials: int, seed: int, out_dir: Path) -> Run:
+def summarize(run: Run) -> dict[str, object]:
+    """Build the summary of the trials."""
+    before = [asked for asked in run.asked if asked.ended < (run.found or inf)]
+    since, verdict = run.since(), run.client.recorder.judge()
+    ages = list_ages_ms(since)
+    quantiles = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
+    return {
+        "pages_per_second": PAGES_PER_SECOND,
+        "shard_count": SHARDS,
+        "copies": run.copies,
+        "found_after_seconds": run.found_after,
+        "before": {"asked": len(before), "refused": sum(asked.status not in OK for asked in before)},
+        "asked": len(since),
+        "served": len(ages),
+        "refused": sum(asked.status in REFUSED for asked in since),
+        "died_with_their_process": run.died(),
+        "pages": {name: run.origins[name] for name in ORIGINS if name != "fills"},
+        "fills": run.origins["fills"],
+        "staleness_ms": {name: quantile_ms(ages, share) for name, share in quantiles.items()},
+        "bound_ms": READING.page_staleness_seconds * 1000,
+        "kills": [asdict(kill) for kill in run.kills],
+        "holders_killed": run.holders_killed,
+        "history": {name: value for name, value in asdict(verdict).items() if name != "examples"},
+        "examples": [asdict(finding) for finding in verdict.examples],
+        "notes": run.client.recorder.notes,
+    }
+
+
+def judge(run: Run, trials: int) -> list[Bar]:
+    """Hold what came from when the conversation was found read-hot against the bars."""
+    since, recorder = run.since(), run.client.recorder
+    refused = [asked for asked in since if asked.status in REFUSED and NO_RESPONSE not in asked.refusal]
+    # From when it was asked for: what the response took on its way here is the machine's.
+    oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
+    breaches = [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in recorder.judge().examples]
+    return [
+        at_most("found read-hot", run.found_after, FOUND_SECONDS, "s"),
+        at_least("holders killed", run.holders_killed, trials, f"of {len(run.kills)} kills"),
+        # Else the machine was behind with asking, and refusals are not judged.
+        *([] if recorder.counts["left_out"] else [at_most("pages refused", len(refused), 0, f"pages {refused[:1]}")]),
+        at_most("requests that died", run.died(), len(run.kills), "processes that were killed with one each"),
+        at_most("the oldest page", oldest, READING.page_staleness_seconds, "s"),
+        at_most("breaches of the promise", len(breaches), 0, f"breaches {breaches}"),
+    ]
+
+
+async def run(options: argparse.Namespace) -> int:
     """Run the rush and the trials in it, a line for each."""
+    trials, seed, out_dir = options.trials, options.seed, options.out
     rng, conversation = random.Random(seed), f"read-{seed}"
     more = (
         *("--settings", json.dumps(SETTINGS | scale_reads(SCALE)), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
@@ -212,82 +262,23 @@ async def run_trials(trials: int, seed: int, out_dir: Path) -> Run:
         *("--more", json.dumps({"clock_skews_ms": {READER: CLOCK_SKEWS_MS}})),
     )
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
-        run, flag = prepare(rig, conversation, rng), read_hot_key(rig.table, conversation)
+        rush, flag = prepare(rig, conversation, rng), read_hot_key(rig.table, conversation)
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
         await rig.control.post("/functions/operate/invoke", raise_)
         for _ in range(WRITTEN_FIRST):
-            await run.write()
-        run.began = time.time()
-        rush = asyncio.create_task(run.go_on())
-        while run.found is None and time.time() < run.began + FOUND_SECONDS:
-            await asyncio.sleep(LOOK_SECONDS)
-            run.found = None if rig.redis.get(flag) is None else time.time()
-        print("never read-hot" if run.found is None else f"read-hot after {run.found - run.began:.2f} s", flush=True)
-        await asyncio.sleep(LEARNT_SECONDS)
-        await kill_holders(rig, run, trials, rng)
-        run.copies = int(str(rig.redis.get(flag) or 0))
-        rush.cancel()
-        await run.end()
-        run.origins = count_origins(out_dir / "local", run.cached_since)
-    return run
-
-
-def summarize(run: Run) -> dict[str, object]:
-    """Build the summary of the trials."""
-    before, since = run.before(), run.since()
-    ages = [asked.age_ms for asked in since if asked.is_served]
-    verdict = run.rush.recorder.judge()
-    return {
-        "pages_per_second": PAGES_PER_SECOND,
-        "shard_count": SHARDS,
-        "copies": run.copies,
-        "found_after_seconds": None if run.found is None else round(run.found - run.began, 3),
-        "before": {"asked": len(before), "refused": sum(asked.status not in OK for asked in before)},
-        "asked": len(since),
-        "served": len(ages),
-        "refused": sum(asked.status in REFUSED for asked in since),
-        "died_with_their_process": run.died,
-        "pages": {name: run.origins[name] for name in ORIGINS if name != "fills"},
-        "fills": run.origins["fills"],
-        "staleness_ms": {
-            name: quantile_ms(ages, share) for name, share in (("p50", 0.5), ("p99", 0.99), ("longest", 1.0))
-        },
-        "bound_ms": READING.page_staleness_seconds * 1000,
-        "kills": [asdict(kill) for kill in run.kills],
-        "holders_killed": run.holders_killed,
-        "history": {name: value for name, value in asdict(verdict).items() if name != "examples"},
-        "examples": [asdict(finding) for finding in verdict.examples],
-        "notes": run.rush.recorder.notes,
-    }
-
-
-def judge(run: Run, trials: int) -> list[Bar]:
-    """Hold what came from when the conversation was found read-hot against the bars."""
-    found = None if run.found is None else round(run.found - run.began, 3)
-    since, counts, verdict = run.since(), run.rush.recorder.counts, run.rush.recorder.judge()
-    refused = [asked for asked in since if asked.status in REFUSED and NO_RESPONSE not in asked.refusal]
-    # From when it was asked for: what the response took on its way here is the machine's.
-    oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
-    breaches = [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in verdict.examples]
-    return [
-        at_most("found read-hot", found, FOUND_SECONDS, "s"),
-        at_least("holders killed", run.holders_killed, trials, f"of {len(run.kills)} kills"),
-        # Else the machine was behind with asking, and refusals are not judged.
-        *([] if counts.left_out else [at_most("pages refused", len(refused), 0, f"pages {refused[:1]}")]),
-        at_most("requests that died", run.died, len(run.kills), "processes that were killed with one each"),
-        at_most("the oldest page", oldest, READING.page_staleness_seconds, "s"),
-        at_most("breaches of the promise", len(breaches), 0, f"breaches {breaches}"),
-    ]
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Run the command."""
-    options = trial_parser("read", __doc__, trials=50, out=Path("out/read-trials")).parse_args(arguments)
-
-    def conclude(run: Run) -> tuple[dict[str, object], list[Bar]]:
-        bars = judge(run, options.trials)
-        faults = [bar.name for bar in bars if not bar.holds]
-        asked = {"trials": options.trials, "seed": options.seed}
-        return {**asked, **summarize(run), "faults": faults, "verdict": "fail" if faults else "pass"}, bars
-
-    return perform(run_trials(options.trials, options.seed, options.out), options.out, conclude)
+            await rush.write()
+        rush.began = time.time()
+        async with rush.going_on():
+            while rush.found is None and time.time() < rush.began + FOUND_SECONDS:
+                await asyncio.sleep(LOOK_SECONDS)
+                rush.found = None if rig.redis.get(flag) is None else time.time()
+            print(f"read-hot after {rush.found_after} s" if rush.found else "never read-hot", flush=True)
+            await asyncio.sleep(LEARNT_SECONDS)
+            await kill_holders(rig, rush, trials, rng)
+            rush.copies = int(str(rig.redis.get(flag) or 0))
+        rush.origins = count_origins(out_dir / "local", rush.cached_since)
+    bars = judge(rush, trials)
+    faults = [bar.name for bar in bars if not bar.holds]
+    asked = {"trials": trials, "seed": seed}
+    verdict = {"faults": faults, "verdict": "fail" if faults else "pass"}
+    return conclude(asked | summarize(rush) | verdict, bars, out_dir)

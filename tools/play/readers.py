@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -16,10 +14,8 @@ from typing import Any
 from hotpartition.core.metrics import MetricName
 from hotpartition_messages.settings import MessageSettings
 from tools.figures import nearest_rank
-from tools.history import Page, join_pages
-from tools.play.client import NO_RESPONSE, OK, REFUSED, HttpApi, Recorder, Response, seen_in
+from tools.play.client import NO_RESPONSE, OK, REFUSED, Client, Response, see_messages
 
-PATIENCE_SECONDS = 4.0
 MOST_UNDER_WAY = 100
 """What a machine is behind with beyond this is not asked for: it would be asked for still when all else is over."""
 READER = "read_messages"
@@ -46,20 +42,78 @@ class Asked:
     read_at: float | None = None
     refusal: str = ""
 
-    @property
-    def is_served(self) -> bool:
-        """Whether a page came."""
-        return self.read_at is not None
 
-    @property
-    def age_ms(self) -> float:
-        """How old the page was when it came; 0 where none did."""
-        return 0.0 if self.read_at is None else 1000 * (self.ended - self.read_at)
+@dataclass(slots=True, kw_only=True)
+class ReadRush:
+    """Readers who ask for the newest page of one conversation. What they got is judged with their history.
+
+    Their history judges each `Age` as well: whatever was acknowledged that long before a page was asked for is on it.
+    `has_skew`: the clocks of the functions may be wrong, so ages are taken from `Age`, in whole seconds.
+    """
+
+    client: Client
+    conversation_id: str
+    has_skew: bool = False
+    asked: list[Asked] = field(default_factory=list)
+    _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_UNDER_WAY))
+
+    async def ask(self) -> None:
+        """Ask for the newest page, and once more if the process that served it died."""
+        if self._free.locked():
+            self.client.recorder.counts["left_out"] += 1
+            return
+        async with self._free:
+            if await self._ask_once() not in OK | REFUSED:
+                await self._ask_once()
+
+    async def _ask_once(self) -> int:
+        """Ask; a request that is cancelled got no response."""
+        began, response = self.client.now(), NO_RESPONSE
+        try:
+            response = await self.client.api.read(self.conversation_id, {})
+        finally:
+            self.asked.append(self._note(response, began, self.client.now()))
+        return response.status
+
+    def _note(self, response: Response, began: float, ended: float) -> Asked:
+        if response.status not in OK:
+            return Asked(began, ended, response.status, None, str(response.body) if response.body else "")
+        bound_seconds = READING.page_staleness_seconds
+        self.client.recorder.counts["pages"] += 1
+        self.client.recorder.note_whole_read(
+            self.conversation_id,
+            see_messages(response),
+            began,
+            ended,
+            is_strong=False,
+            newest_first=True,
+            complete=response.body["next_cursor"] is None,
+            bound_seconds=bound_seconds if response.age_seconds is None else min(bound_seconds, response.age_seconds),
+        )
+        return Asked(began, ended, response.status, self._read_at(response, began, ended))
+
+    def _read_at(self, response: Response, began: float, ended: float) -> float:
+        """Tell when a page was read, at the earliest."""
+        if self.has_skew:
+            return began if response.age_seconds is None else ended - response.age_seconds
+        # What is settled counts from when a page was read.
+        return datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
 
 
-def describe_rush(asked: Sequence[Asked], origins: Counter[str]) -> dict[str, Any]:
+def list_ages_ms(asked: Sequence[Asked]) -> list[float]:
+    """List how old each page was when it came."""
+    return [1000 * (one.ended - one.read_at) for one in asked if one.read_at is not None]
+
+
+def quantile_ms(values: list[float], share: float) -> float | None:
+    """Return a quantile to a tenth, None where there are no values."""
+    return round(nearest_rank(sorted(values), share), 1) if values else None
+
+
+def describe_rush(asked: Sequence[Asked], work_dir: Path) -> dict[str, Any]:
     """Build the figures of a rush of readers: what they asked for, and where the product says its pages came from."""
-    ages = [one.age_ms for one in asked if one.is_served]
+    ages = list_ages_ms(asked)
+    origins = count_origins(work_dir, asked[0].began) if asked else Counter()
     return {
         "rush_pages": len(asked),
         "rush_refused": len(asked) - len(ages),
@@ -70,98 +124,6 @@ def describe_rush(asked: Sequence[Asked], origins: Counter[str]) -> dict[str, An
         "rush_age_p99_ms": quantile_ms(ages, 0.99),
         "rush_oldest_ms": quantile_ms(ages, 1.0),
     }
-
-
-def quantile_ms(values: list[float], share: float) -> float | None:
-    """Return a quantile to a tenth, None where there are no values."""
-    return round(nearest_rank(sorted(values), share), 1) if values else None
-
-
-@dataclass(slots=True, kw_only=True)
-class ReadRush:
-    """Readers who ask for the newest page of one conversation, open-loop. What they got is judged with their history.
-
-    Their history judges each `Age` as well: whatever was acknowledged that long before a page was asked for is on it.
-    `now` is the wall clock in seconds since the epoch; `has_skew`: those of the functions may be wrong, so ages are
-    taken from `Age`, in whole seconds.
-    """
-
-    api: HttpApi
-    recorder: Recorder
-    conversation_id: str
-    now: Callable[[], float]
-    has_skew: bool = False
-    asked: list[Asked] = field(default_factory=list)
-    _running: set[asyncio.Task[object]] = field(default_factory=set)
-
-    async def go_on(self, per_second: float, work: Callable[[], Awaitable[object]] | None = None) -> None:
-        """Begin to ask (or some other work) so often, until this is cancelled."""
-        started = time.monotonic()
-        for index in range(1_000_000):
-            await asyncio.sleep(max(0.0, started + index / per_second - time.monotonic()))
-            if len(self._running) >= MOST_UNDER_WAY:
-                self.recorder.counts.left_out += 1
-                continue
-            task: asyncio.Task[object] = asyncio.ensure_future((work or self.ask)())
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
-
-    async def last(self, seconds: float, per_second: float) -> None:
-        """Ask at a rate for a time, and wait a while for the responses; a request without one was not served."""
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self.go_on(per_second), seconds)
-        if self._running:
-            _, late = await asyncio.wait(self._running, timeout=PATIENCE_SECONDS)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
-
-    async def settle(self) -> None:
-        """Wait for what is under way."""
-        await asyncio.gather(*self._running)
-
-    async def ask(self) -> None:
-        """Ask for the newest page, and once more if the process that served it died."""
-        if await self._ask_once() not in OK | REFUSED:
-            await self._ask_once()
-
-    async def _ask_once(self) -> int:
-        began = self.now()
-        try:
-            response = await self.api.read(self.conversation_id, {})
-        except asyncio.CancelledError:
-            self.asked.append(Asked(began, self.now(), NO_RESPONSE.status))
-            raise
-        ended, read_at = self.now(), None
-        if response.status in OK:
-            read_at = self._read_at(response, began, ended)
-            self._note(response, began, ended)
-        refusal = str(response.body) if response.status in REFUSED else ""
-        self.asked.append(Asked(began, ended, response.status, read_at, refusal))
-        return response.status
-
-    def _read_at(self, response: Response, began: float, ended: float) -> float:
-        """Tell when a page was read, at the earliest."""
-        if self.has_skew:
-            return began if response.age_seconds is None else ended - response.age_seconds
-        # What is settled counts from when a page was read.
-        return datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
-
-    def _note(self, response: Response, began: float, ended: float) -> None:
-        bound_seconds = READING.page_staleness_seconds
-        page = Page(
-            conversation_id=self.conversation_id,
-            order="newest",
-            consistency="eventual",
-            started_at=began,
-            messages=tuple(seen_in(message) for message in response.body["messages"]),
-            cursor=None,
-            next_cursor=response.body["next_cursor"],
-            ended_at=ended,
-            bound_seconds=bound_seconds if response.age_seconds is None else min(bound_seconds, response.age_seconds),
-        )
-        self.recorder.reads.append(join_pages([page]))
-        self.recorder.counts.pages += 1
 
 
 def count_origins(work_dir: Path, since: float) -> Counter[str]:

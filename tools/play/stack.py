@@ -14,8 +14,6 @@ from tools.local.processes import LocalRunError, kill, send_signal, start_proces
 
 STOP_SECONDS = 60.0
 POLL_SECONDS = 0.1
-BROKEN = 2
-"""Exit status when there was no run to judge."""
 
 
 class StackError(Exception):

@@ -1,26 +1,20 @@
-"""What trials share: a stack with many writers, the ways to look into it, the command line, and how they conclude."""
+"""What trials share: a stack with many writers, the ways to look into it, and how they conclude."""
 
 from __future__ import annotations
 
-import argparse
-import asyncio
 import json
-import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
 from redis.cluster import RedisCluster
 
 from tools.figures import MISSED, Bar, say_bars
 from tools.play.client import HttpApi, open_session
-from tools.play.stack import BROKEN, Stack, StackError, environment_options
-from tools.play.watch import Control, ControlError, open_control
+from tools.play.stack import Stack, environment_options
+from tools.play.watch import Control, open_control
 from tools.world.scaling import scale_thresholds
-
-ResultT = TypeVar("ResultT")
 
 SETTINGS = scale_thresholds(0.05)
 
@@ -61,34 +55,15 @@ async def running_rig(out_dir: Path, *, writers: int, seed: int, more: Sequence[
 @asynccontextmanager
 async def open_rig(api_url: str, control_url: str, *, connections: int) -> AsyncIterator[Rig]:
     """Open the ways to look into a running stack."""
-    async with open_session(connections=connections) as writing, open_control(control_url) as control:
+    async with open_session() as session, open_control(control_url) as control:
         redis = RedisCluster(host="127.0.0.1", port=control.status["redis"]["port"], decode_responses=True)
-        yield Rig(api=HttpApi(writing, api_url), control=control, redis=redis)
+        yield Rig(api=HttpApi(session, api_url, connections=connections), control=control, redis=redis)
 
 
-def trial_parser(name: str, description: str | None, *, trials: int, out: Path) -> argparse.ArgumentParser:
-    """Build the command line that all trials have."""
-    parser = argparse.ArgumentParser(prog=f"python -m tools.play {name}", description=description)
-    parser.add_argument("--trials", type=int, default=trials)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=out)
-    return parser
-
-
-def perform(
-    trials: Coroutine[Any, Any, ResultT],
-    out_dir: Path,
-    conclude: Callable[[ResultT], tuple[Mapping[str, object], Sequence[Bar]]],
-) -> int:
-    """Run trials, write the summary that `conclude` gives, say its bars, and return the exit status."""
-    out_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        summary, bars = conclude(asyncio.run(trials))
-    except (StackError, ControlError) as error:
-        print(f"the trials could not be run: {error}", file=sys.stderr)
-        return BROKEN
-    (out_dir / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+def conclude(summary: Mapping[str, object], bars: Sequence[Bar], out_dir: Path) -> int:
+    """Write the summary of trials, say their bars, and return the exit status."""
+    file, passed = out_dir / "summary.json", all(bar.holds for bar in bars)
+    file.write_text(json.dumps(summary, indent=2) + "\n")
     say_bars(bars)
-    passed = all(bar.holds for bar in bars)
-    print(f"verdict: {'pass' if passed else 'fail'}; {out_dir / 'summary.json'}")
+    print(f"verdict: {'pass' if passed else 'fail'}; {file}")
     return 0 if passed else MISSED

@@ -43,36 +43,15 @@ class Throttles:
     in_last_third: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Machine:
-    """How well this machine kept up: how late it offered messages, and what they waited for an execution environment.
+    """Whether this machine kept up, and by how much it did not, in one sentence.
 
-    Lambda would have started another environment. So these waits are the machine's, not DynamoDB's or the product's.
+    If the load was not offered in time, latencies and the time to the raise are the machine's.
     """
 
-    requests: int
-    queued_long: int
-    queued_p99_ms: float
-    offered: int
-    offered_late: int
-
-    @property
-    def kept_up(self) -> bool:
-        """Say whether the load was offered in time; else latencies and the time to the raise are the machine's."""
-        is_late = self.offered_late > MOST_BEHIND_SHARE * self.offered
-        return not is_late and self.queued_long <= MOST_BEHIND_SHARE * self.requests
-
-    def describe(self) -> str:
-        """Say in one sentence how well it kept up, and by how much it did not."""
-        figures = (
-            f"{self.queued_long:,} of {self.requests:,} write requests waited more than "
-            f"{1000 * LONG_QUEUE_SECONDS:g} ms for a free execution environment of this machine "
-            f"(p99 of that wait: {self.queued_p99_ms:,.0f} ms), and "
-            f"{self.offered_late:,} of {self.offered:,} came more than {1000 * LATE_SECONDS:g} ms late"
-        )
-        if self.kept_up:
-            return f"The machine kept up: {figures}."
-        return f"The machine could not keep up: {figures}. What depends on time is not judged: run it on a quiet one."
+    kept_up: bool
+    description: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +99,24 @@ def count_throttles(
 
 
 def measure_machine(queued_seconds: Sequence[float], late_seconds: Sequence[float]) -> Machine:
-    """Measure how well the machine kept up by what each write request waited, and how late each message was offered."""
-    return Machine(
-        requests=len(queued_seconds),
-        queued_long=sum(seconds > LONG_QUEUE_SECONDS for seconds in queued_seconds),
-        queued_p99_ms=1000 * nearest_rank(sorted(queued_seconds), 0.99) if queued_seconds else 0.0,
-        offered=len(late_seconds),
-        offered_late=sum(seconds > LATE_SECONDS for seconds in late_seconds),
+    """Measure how well the machine kept up by what each write request waited, and how late each message was offered.
+
+    A request waits for an execution environment, where Lambda would have started another one.
+    """
+    waits = sorted(queued_seconds)
+    queued = sum(seconds > LONG_QUEUE_SECONDS for seconds in waits)
+    late = sum(seconds > LATE_SECONDS for seconds in late_seconds)
+    kept_up = queued <= MOST_BEHIND_SHARE * len(waits) and late <= MOST_BEHIND_SHARE * len(late_seconds)
+    figures = (
+        f"{queued:,} of {len(waits):,} write requests waited more than {1000 * LONG_QUEUE_SECONDS:g} ms for a free "
+        f"execution environment of this machine (p99 of that wait: "
+        f"{1000 * nearest_rank(waits or [0.0], 0.99):,.0f} ms), and "
+        f"{late:,} of {len(late_seconds):,} came more than {1000 * LATE_SECONDS:g} ms late"
     )
+    if kept_up:
+        return Machine(kept_up, f"The machine kept up: {figures}.")
+    advice = "What depends on time is not judged: run it on a quiet one."
+    return Machine(kept_up, f"The machine could not keep up: {figures}. {advice}")
 
 
 def first_raise_after(raises: Sequence[Raise], moment: float) -> Raise | None:

@@ -30,44 +30,14 @@ class ControlError(Exception):
     """The local run's control API did not do what it was asked."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Raise:
-    """A generation that appeared in the journal: `seen_at` is when, in seconds since the epoch."""
-
-    seen_at: float
-    shard_count: int
-    since_ms: int
-
-
 @dataclass(slots=True)
-class Observations:
-    """What was seen so far."""
-
-    raises: list[Raise] = field(default_factory=list)
-    closes: dict[Close, float] = field(default_factory=dict)
-    """The closes in the journal, each with when it was first seen, in seconds since the epoch."""
-    buckets: dict[tuple[int, str, str], TimelineRow] = field(default_factory=dict)
-    status: Mapping[str, Any] = field(default_factory=dict)
-    most_environments: int = 0
-
-    @property
-    def shard_count(self) -> int:
-        """The largest N that the journal holds; 0 before the first raise."""
-        return max((raised.shard_count for raised in self.raises), default=0)
-
-    def timeline(self) -> tuple[TimelineRow, ...]:
-        """List all loads by time and key."""
-        return tuple(self.buckets[key] for key in sorted(self.buckets))
-
-
 class Control:
     """The local run's control API, and its DynamoDB behind the functions' back."""
 
-    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
-        self.status: Mapping[str, Any] = {}
-        """As it was at the last look."""
-        self._session = session
-        self._url = url.rstrip("/")
+    session: aiohttp.ClientSession
+    url: str
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """As it was at the last look."""
 
     async def get(self, path: str) -> Any:
         """Get a document, or raise `ControlError`."""
@@ -93,14 +63,14 @@ class Control:
         # DynamoDB asks for a signature as well; the local run checks none.
         headers = {"X-Amz-Target": f"DynamoDB_20120810.{operation}", "Content-Type": "application/x-amz-json-1.0"}
         with suppress(aiohttp.ClientError, TimeoutError):
-            async with self._session.post(dynamodb["endpoint"], data=json.dumps(request), headers=headers) as response:
+            async with self.session.post(dynamodb["endpoint"], data=json.dumps(request), headers=headers) as response:
                 found = await response.json(content_type=None) if response.status == 200 else {}
                 return found.get("Item", {})  # type: ignore[no-any-return]
         return {}
 
     async def _request(self, method: str, path: str, body: Any = None) -> Any:
         try:
-            async with self._session.request(method, self._url + path, json=body) as response:
+            async with self.session.request(method, self.url.rstrip("/") + path, json=body) as response:
                 text = await response.text()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ControlError(f"the local run does not respond {method} {path}: {error}") from error
@@ -118,6 +88,36 @@ async def open_control(url: str) -> AsyncIterator[Control]:
         yield control
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class Raise:
+    """A generation that appeared in the journal: `seen_at` is when, in seconds since the epoch."""
+
+    seen_at: float
+    shard_count: int
+    since_ms: int
+
+
+@dataclass(slots=True)
+class Observations:
+    """What was seen so far of one conversation's route, and of all parts."""
+
+    raises: list[Raise] = field(default_factory=list)
+    closes: dict[Close, float] = field(default_factory=dict)
+    """The closes in the journal, each with when it was first seen, in seconds since the epoch."""
+    buckets: dict[tuple[int, str, str], TimelineRow] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
+    most_environments: int = 0
+
+    @property
+    def shard_count(self) -> int:
+        """The largest N that the journal holds; 0 before the first raise."""
+        return max((raised.shard_count for raised in self.raises), default=0)
+
+    def timeline(self) -> tuple[TimelineRow, ...]:
+        """List all loads by time and key."""
+        return tuple(self.buckets[key] for key in sorted(self.buckets))
+
+
 def read_route(item: Mapping[str, Any]) -> Route:
     """Read the route out of a routing item."""
     return Route.decode(item.get("generations", {}).get("SS", ()))
@@ -126,27 +126,24 @@ def read_route(item: Mapping[str, Any]) -> Route:
 async def watch_route(
     control: Control, conversation_id: str, seen: Observations, *, now: Callable[[], float], stopped: asyncio.Event
 ) -> None:
-    """Look at a conversation's routing item until stopped and record every raise and close."""
+    """Look at a conversation's routing item until stopped and record every raise and close.
+
+    A raise came at the item's `updated_at` if that lies between two looks, else now.
+    """
     previous = now()
     while not stopped.is_set():
         asked_at = now()
         item = await control.routing_item(conversation_id)
-        route = read_route(item)
-        seen_at = _raised_at(item, previous, now())
+        route, seen_at = read_route(item), now()
+        with suppress(KeyError, ValueError):
+            updated_at = datetime.fromisoformat(item["updated_at"]["S"]).timestamp()
+            seen_at = updated_at if previous <= updated_at <= seen_at else seen_at
         known = {Generation(since_ms=raised.since_ms, shard_count=raised.shard_count) for raised in seen.raises}
         seen.raises += sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in route.generations - known)
         for close in route.closes:
             seen.closes.setdefault(close, now())
         previous = asked_at if item else previous
         await asyncio.sleep(ROUTE_POLL_SECONDS)
-
-
-def _raised_at(item: Mapping[str, Any], previous: float, now: float) -> float:
-    """Tell when an item's new generations came: at its `updated_at` if that lies between two looks, else now."""
-    with suppress(KeyError, ValueError):
-        updated_at = datetime.fromisoformat(item["updated_at"]["S"]).timestamp()
-        return updated_at if previous <= updated_at <= now else now
-    return now
 
 
 async def watch_parts(control: Control, seen: Observations, *, stopped: asyncio.Event) -> None:

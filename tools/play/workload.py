@@ -119,17 +119,10 @@ def steady_load(
         yield Offer(index / rate, conversation_id, sender, f"message {first + index}")
 
 
-def _check_conversation_id(conversation_id: str) -> str:
-    try:
-        return parse_conversation_id(conversation_id)
-    except InvalidRequestError as error:
-        raise ValueError("; ".join(problem.message for problem in error.problems)) from error
-
-
 class ReplayedMessage(BaseModel):
     """One line of a file of messages, a JSON object."""
 
-    conversation_id: Annotated[str, AfterValidator(_check_conversation_id)]
+    conversation_id: Annotated[str, AfterValidator(parse_conversation_id)]
     time: AwareDatetime
     sender: str = Field(min_length=1, max_length=LONGEST_SENDER)
     text: str
@@ -153,7 +146,7 @@ def read_messages_file(path: Path) -> Conversations:
                 if line.strip():
                     message = ReplayedMessage.model_validate_json(line)
                     conversations[message.conversation_id].append(message)
-    except (OSError, EOFError, ValueError) as error:
+    except (OSError, EOFError, ValueError, InvalidRequestError) as error:
         raise WorkloadError(f"cannot read {path}, line {number}: {error}") from error
     if not conversations:
         raise WorkloadError(f"{path} holds no messages")
