@@ -123,7 +123,8 @@ class Reader:
         staying, self.staying = self.staying, None
         if staying is None:
             return
-        os.killpg(staying.pid, number)
+        with suppress(ProcessLookupError):
+            os.killpg(staying.pid, number)
         try:
             staying.wait(ENDING_SECONDS)
         except subprocess.TimeoutExpired as error:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,33 +36,29 @@ class Fresh:
     def install(self, extra: str, *packages: str) -> None:
         """Install the wheel with an extra, and what else is named."""
         wheel = f"{self._wheel}[{extra}]" if extra else str(self._wheel)
-        pip = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--constraint", str(self._constraints)]
-        self.run([*pip, wheel, *packages])
+        pip = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        self.run(*pip, "--constraint", str(self._constraints), wheel, *packages)
 
-    def run(self, arguments: Sequence[str]) -> str:
+    def run(self, *arguments: str) -> str:
         """Run the environment's Python; raises as `call` does."""
-        return self.call([str(self._folder / "venv" / "bin" / "python"), *arguments])
+        return self.call(str(self._folder / "venv" / "bin" / "python"), *arguments)
 
-    def call(self, command: Sequence[str]) -> str:
-        """Run a program outside of the checkout, with a cache of its own.
+    def call(self, *command: str) -> str:
+        """Run a program outside of the checkout, with a cache of its own, and return what it printed.
 
         Raises:
             subprocess.CalledProcessError: it failed; what it said is shown.
         """
-        kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
-        index = {name: value for name, value in os.environ.items() if name.startswith(("PIP_", "HTTP", "SSL_"))}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in {"PATH", "HOME"} or name.startswith(("PIP_", "HTTP", "SSL_"))
+        }
         # Warnings of Node.js's age are no findings.
         silent = {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20"}
-        cache = {"XDG_CACHE_HOME": str(self._folder / "cache")}
-        done = subprocess.run(
-            command,
-            cwd=self._folder,
-            env={**kept, **index, **silent, **cache},
-            stdout=subprocess.PIPE,
-            text=True,
-            check=True,
-        )
-        return done.stdout
+        environment = {**kept, **silent, "XDG_CACHE_HOME": str(self._folder / "cache")}
+        done = subprocess.run(command, cwd=self._folder, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        return done.stdout.strip()
 
 
 def read_codes(document: str) -> list[str]:
@@ -75,34 +70,28 @@ def check(wheel: Path, folder: Path) -> None:
     """Use the wheel as its documents say; raise at the first thing that does not work."""
     fresh = Fresh(folder, wheel)
     fresh.install("")
-    found = fresh.run(["-c", f"import hotpartition.table; {_PROBE}"]).strip()
+    found = fresh.run("-c", f"import hotpartition.table; {_PROBE}")
     if found != "[]":
         raise SystemExit(f"the library alone brings {found}, and should bring boto3 only")
     print("library: installed with boto3 alone")
     fresh.install("", "moto[dynamodb]")
-    print(f"fixed table ({FIXED}):", fresh.run(["-c", read_codes(FIXED)[0]]).strip().replace("\n", " · "))
+    print(f"fixed table ({FIXED}):", fresh.run("-c", read_codes(FIXED)[0]).replace("\n", " · "))
     fresh.install("adaptive")
-    fresh.run(["-c", "from hotpartition.table import adaptive; import hotpartition.redis.registry"])
+    fresh.run("-c", "from hotpartition.table import adaptive; import hotpartition.redis.registry")
     print("adaptive: its packages are there")
     fresh.install("cli")
-    print("command:", fresh.run(["-m", "hotpartition_cli", "--help"]).splitlines()[0])
+    print("command:", fresh.run("-m", "hotpartition_cli", "--help").splitlines()[0])
     fresh.install("cdk")
     (folder / "functions").mkdir()
     (folder / "functions" / "ingest.py").write_text("def handler(event, context): pass\n")
     in_band, _, with_redis, *_ = read_codes(CONSTRUCT)
     for code in (in_band, re.sub(r"^HotPartition\(.*\n", with_redis, in_band, flags=re.MULTILINE)):
         (folder / "app.py").write_text(code)
-        fresh.call([str(CDK), "synth", "--quiet", "--app", "venv/bin/python app.py"])
+        fresh.call(str(CDK), "synth", "--quiet", "--app", "venv/bin/python app.py")
     built = sorted(path.name for path in (folder / "cache" / "hotpartition" / "layers").iterdir())
     print(f"five lines ({CONSTRUCT}): synthesized in band and with Redis, layers", ", ".join(built))
 
 
-def main(arguments: Sequence[str]) -> None:
-    """Check one wheel."""
-    (wheel,) = arguments
-    with tempfile.TemporaryDirectory(prefix="hotpartition-wheel-") as folder:
-        check(Path(wheel).resolve(), Path(folder))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    with tempfile.TemporaryDirectory(prefix="hotpartition-wheel-") as work:
+        check(Path(sys.argv[1]).resolve(), Path(work))

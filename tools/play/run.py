@@ -30,7 +30,6 @@ from tools.play.verdict import (
     Judgement,
     Machine,
     Throttles,
-    count_busiest_second,
     count_taken_by_one_key,
     count_throttles,
     first_raise_after,
@@ -108,20 +107,7 @@ class Plan:
 
     def judge(self, run: Run) -> Judgement:
         """Judge a run."""
-        return judge(
-            figures=run.figures,
-            history=run.history,
-            throttles=run.throttles,
-            offered=len(self.workload.offers),
-            conversations=len(self.workload.conversations),
-            unexpected=run.recorder.notes,
-            kept_up=run.machine.kept_up,
-            busiest_second=count_busiest_second(run.timeline, run.name),
-            cools=self.cools,
-            closes_in_heat=sum(seen_at < run.hot.ends for seen_at in run.seen.closes.values()),
-            collection=self.application.collection,
-            item=self.application.item,
-        )
+        return judge(run)
 
     def describe_scale(self) -> str:
         """Say the scale in one line, and why it is smaller than usual if it is."""

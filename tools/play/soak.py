@@ -57,19 +57,24 @@ class Soak(Plan):
 
     def judge(self, run: Run) -> Judgement:
         """Judge by the promise, the number of messages, and whether everything was tried."""
-        notes, functions = run.recorder.notes, run.seen.status.get("functions", {})
-        unexpected = [note for note in notes if not note.endswith(GATEWAY_FAILURE)]
-        return judge(
-            promise=promise_bars(run.history, unexpected),
-            injector=self.injector,
-            needed=self.needed,
-            acknowledged=run.history.acknowledged,
-            rushes=sum(name.startswith(RUSH_PREFIX) for name in self.workload.conversations),
-            spread=count_spread(run.timeline),
-            failed=len(notes) - len(unexpected),
-            killed=sum(function.get("killed", 0) for function in functions.values()),
-            kept_up=run.machine.kept_up,
+        unexpected = [note for note in run.recorder.notes if not note.endswith(GATEWAY_FAILURE)]
+        failed = len(run.recorder.notes) - len(unexpected)
+        killed = sum(function.get("killed", 0) for function in run.control.status["functions"].values())
+        rushes = sum(name.startswith(RUSH_PREFIX) for name in self.workload.conversations)
+        spread, least = count_spread(run.timeline), round(LEAST_SPREAD * rushes)
+        timed = (
+            at_least("messages acknowledged", run.history.acknowledged, self.needed, "messages"),
+            at_least("conversations spread", spread, least, f"of {rushes} rushes"),
         )
+        meeting = [kind.name for kind in KINDS if kind.meets_requests]
+        bars = (
+            *promise_bars(run.history, unexpected),
+            *timed,
+            _all_of("every kind of fault injected", [kind.name for kind in KINDS], self.injector.injected),
+            _all_of("every fault of DynamoDB met by requests", meeting, self.injector.met),
+            at_most("only killed environments failed", failed, killed, "requests, one for each environment"),
+        )
+        return conclude(bars, timed={bar.name for bar in timed}, kept_up=run.machine.kept_up)
 
     def facts(self, run: Run) -> Mapping[str, Any]:
         """Give the faults and the seed."""
@@ -79,34 +84,6 @@ class Soak(Plan):
             "spread_conversations": count_spread(run.timeline),
             "seed": self.seed,
         }
-
-
-def judge(
-    *,
-    promise: Sequence[Bar],
-    injector: FaultInjector,
-    needed: int,
-    acknowledged: int,
-    rushes: int,
-    spread: int,
-    failed: int,
-    killed: int,
-    kept_up: bool,
-) -> Judgement:
-    """Hold what was counted against the bars."""
-    timed = (
-        at_least("messages acknowledged", acknowledged, needed, "messages"),
-        at_least("conversations spread", spread, round(LEAST_SPREAD * rushes), f"of {rushes} rushes"),
-    )
-    meeting = [kind.name for kind in KINDS if kind.meets_requests]
-    bars = (
-        *promise,
-        *timed,
-        _all_of("every kind of fault injected", [kind.name for kind in KINDS], injector.injected),
-        _all_of("every fault of DynamoDB met by requests", meeting, injector.met),
-        at_most("only killed environments failed", failed, killed, "requests, one for each environment"),
-    )
-    return conclude(bars, timed={bar.name for bar in timed}, kept_up=kept_up)
 
 
 def _all_of(bar: str, kinds: Sequence[str], counts: Mapping[str, int]) -> Bar:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from math import ceil, floor, inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tools.figures import Bar, at_least, at_most, nearest_rank
 from tools.local.metering import SLOT_MS, PartitionModel, TimelineRow
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from tools.history import Verdict
+    from tools.play.run import Run
     from tools.play.watch import Raise
 
 LONG_QUEUE_SECONDS = 0.05
@@ -139,50 +140,39 @@ def count_taken_by_one_key(offered_at: Iterable[float], limit_wcu: float) -> int
     return sum(table.write("hot", 1.0, at - moments[0]) is None for at in moments)
 
 
-def judge(
-    *,
-    figures: Mapping[str, Any],
-    history: Verdict,
-    throttles: Throttles,
-    offered: int,
-    conversations: int,
-    unexpected: Sequence[str] = (),
-    kept_up: bool = True,
-    busiest_second: int = 0,
-    cools: bool = False,
-    closes_in_heat: int = 0,
-    collection: str = "conversation",
-    item: str = "message",
-) -> Judgement:
-    """Judge a run that offered so much: bars in the order in which a reader cares, in the application's words.
+def judge(run: Run) -> Judgement:
+    """Judge a run: bars in the order in which a reader cares, in the application's words.
 
-    `unexpected` lists responses that the API promises not to give. The clients send only what is allowed, so a response
-    is good or says to come back later (429 and 503), also while Redis is dead or DynamoDB refuses: any other 4xx or 5xx
-    is a fault of the product, even if a repetition repaired it. A request without a response is not one: connections
-    break, and its message counts as unresolved in the history.
+    The clients send only what is allowed, so a response is good or says to come back later (429 and 503), also while
+    Redis is dead or DynamoDB refuses: any other 4xx or 5xx is a fault of the product, even if a repetition repaired it.
+    A request without a response is not one: connections break, and its message counts as unresolved in the history.
 
     On a machine that has not kept up, what depends on time is not judged, and N has to do for what DynamoDB saw in the
-    `busiest_second`. The promises are judged in any case, and so are closes while the heat lasted.
+    busiest second. The promises are judged in any case, and so are closes while the heat lasted.
     """
-    partitions = ceil(busiest_second / figures["partition_limit_wcu"])
-    least_n = LEAST_N if kept_up else min(LEAST_N, partitions if partitions > 1 else 0)
-    acknowledged = min(LEAST_ACKNOWLEDGED, round(LEAST_ACKNOWLEDGED_SHARE * offered))
-    first, last = throttles.in_first_second, throttles.in_last_third
+    figures, history, workload = run.figures, run.history, run.plan.workload
+    collection, item = run.plan.application.collection, run.plan.application.item
+    partitions = ceil(count_busiest_second(run.timeline, run.name) / figures["partition_limit_wcu"])
+    least_n = LEAST_N if run.machine.kept_up else min(LEAST_N, partitions if partitions > 1 else 0)
+    least_conversations = min(LEAST_CONVERSATIONS, len(workload.conversations))
+    acknowledged = min(LEAST_ACKNOWLEDGED, round(LEAST_ACKNOWLEDGED_SHARE * len(workload.offers)))
+    first, last = run.throttles.in_first_second, run.throttles.in_last_third
+    closes_in_heat = sum(seen_at < run.hot.ends for seen_at in run.seen.closes.values())
     timed = [
         at_least(f"{item}s acknowledged", history.acknowledged, acknowledged, f"{item}s"),
         at_most("onset to raise", figures["onset_to_raise_seconds"], RAISED_WITHIN_SECONDS, "s"),
         at_most("throttles fall", last, first - 1, "in the last third of the heat, fewer than in its first second"),
     ]
-    if cools:
+    if run.plan.cools:
         timed.append(at_most("newest page of what has cooled", figures["keys_after_close"] or None, 1, "keys queried"))
     bars = [
-        *promise_bars(history, unexpected, item=item),
-        at_least(f"{collection}s", history.conversations, min(LEAST_CONVERSATIONS, conversations), f"{collection}s"),
+        *promise_bars(history, run.recorder.notes, item=item),
+        at_least(f"{collection}s", history.conversations, least_conversations, f"{collection}s"),
         at_least("largest N", figures["max_n"], least_n, "shards"),
         at_most("not closed in the heat", closes_in_heat, 0, "closes"),
         *timed,
     ]
-    return conclude(bars, timed={bar.name for bar in timed}, kept_up=kept_up)
+    return conclude(bars, timed={bar.name for bar in timed}, kept_up=run.machine.kept_up)
 
 
 def promise_bars(history: Verdict, unexpected: Sequence[str], *, item: str = "message") -> list[Bar]:

@@ -105,7 +105,6 @@ class Observations:
     closes: dict[Close, float] = field(default_factory=dict)
     """The closes in the journal, each with when it was first seen, in seconds since the epoch."""
     buckets: dict[tuple[int, str, str], TimelineRow] = field(default_factory=dict)
-    status: Mapping[str, Any] = field(default_factory=dict)
     most_environments: int = 0
 
     @property
@@ -157,8 +156,8 @@ async def look_at_parts(control: Control, seen: Observations) -> None:
     """Look at the status and the timeline once."""
     latest = max((at_ms for at_ms, _, _ in seen.buckets), default=0)
     seen.buckets.update(key_loads(await control.get(f"/dynamodb/timeline?since_ms={max(0, latest - OPEN_MS)}")))
-    seen.status = await control.look()
-    environments = sum(int(function["environments"]) for function in seen.status["functions"].values())
+    status = await control.look()
+    environments = sum(int(function["environments"]) for function in status["functions"].values())
     seen.most_environments = max(seen.most_environments, environments)
 
 
