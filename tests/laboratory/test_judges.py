@@ -17,7 +17,6 @@ from tools.play.example import DEVICES, HOT_SITE, DevicesApi, judge_views
 from tools.play.faults import KINDS, FaultInjector
 from tools.play.readers import Asked
 from tools.play.run import Plan, Run
-from tools.play.scale import choose_scale
 from tools.play.verdict import (
     Hot,
     Machine,
@@ -28,7 +27,7 @@ from tools.play.verdict import (
     measure_machine,
 )
 from tools.play.watch import Control, Observations, Raise, watch_route
-from tools.play.workload import Offer, generate_workload
+from tools.play.workload import Offer, choose_scale, generate_workload
 
 GOOD = {"partition_limit_wcu": 20.0, "onset_to_raise_seconds": 3.0, "max_n": 4, "keys_after_close": None}
 NO_FAULTS = dict.fromkeys(("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified"), 0)

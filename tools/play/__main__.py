@@ -11,10 +11,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from tools.play.scale import WorkloadError
 from tools.play.stack import StackError
 from tools.play.watch import ControlError
-from tools.play.workload import DEFAULT_DURATION_SECONDS
+from tools.play.workload import DEFAULT_DURATION_SECONDS, WorkloadError
 
 BROKEN, INTERRUPTED = 2, 130
 """Exit statuses when there was no run to judge, and when it was stopped."""

@@ -15,8 +15,7 @@ from rich.console import Console
 
 from tools.figures import MISSED, say_bars
 from tools.play.run import Plan, carry_out
-from tools.play.scale import choose_scale, measure_speed
-from tools.play.workload import generate_workload, read_messages_file, replay_workload
+from tools.play.workload import choose_scale, generate_workload, measure_speed, read_messages_file, replay_workload
 
 READ_RUSH_SECONDS = 6.0
 MOST_NOTES = 20

@@ -27,10 +27,9 @@ from tools.history import FAULTS, Acknowledged, History, Read, Unresolved, check
 from tools.play.client import Client, HttpApi, Recorder, Response, read_all
 from tools.play.demo import present, usable_cores
 from tools.play.run import CLOSING_READERS, Plan, Run
-from tools.play.scale import Scale, choose_scale, measure_speed
 from tools.play.stack import StackError
 from tools.play.verdict import Judgement
-from tools.play.workload import Offer, Workload, generate_workload
+from tools.play.workload import Offer, Scale, Workload, choose_scale, generate_workload, measure_speed
 
 APP = Path(__file__).resolve().parents[2] / "examples" / "sensors"
 

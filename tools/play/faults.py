@@ -19,7 +19,7 @@ from tools.play.watch import Control, ControlError, stopped_within
 
 Rule = Mapping[str, Any]
 
-CONSUMER = "consume_reports"
+KILL_CONSUMER = "/functions/consume_reports/kill"
 REST_SECONDS = 5.0
 """How long a part is left in peace between two of its faults, unless the run is too short for that."""
 SHARE_OF_SLOT = 0.6
@@ -34,7 +34,7 @@ _WRITES = ("PutItem", "UpdateItem")
 _REQUESTS = (*_WRITES, *_READS, "BatchGetItem")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class FaultKind:
     """One kind of fault, which lasts `seconds` at most.
 
@@ -52,56 +52,43 @@ class FaultKind:
     meets_requests: bool = False
 
 
-def _redis(name: str, begin: str, *end: str, seconds: float = 5.0) -> FaultKind:
-    return FaultKind(name=name, part="redis", begin=(begin,), end=end, seconds=seconds)
-
-
-def _killed(name: str, function: str, seconds: float) -> FaultKind:
-    return FaultKind(name=name, part="functions", begin=(f"/functions/{function}/kill",), seconds=seconds)
-
-
-def _dynamodb(name: str, operations: Iterable[str], fault: str, probability: float, **more: Any) -> FaultKind:
-    rules = _on(operations, fault, probability, **more)
-    return FaultKind(name=name, part="dynamodb", rules=rules, meets_requests=True)
-
-
 def _on(operations: Iterable[str], fault: str, probability: float, **more: Any) -> tuple[Rule, ...]:
     return tuple({"operation": o, "fault": fault, "probability": probability, **more} for o in operations)
 
 
-def _throttled(reason: str) -> FaultKind:
-    operations, probability = (_READS, 0.3) if reason in READ_REASONS else (("PutItem",), 0.25)
-    return _dynamodb(f"throttled:{reason}", operations, "throttle", probability, reason=reason)
+def _met(name: str, *rule: Any, **more: Any) -> FaultKind:
+    return FaultKind(name, "dynamodb", rules=_on(*rule, **more), meets_requests=True)
 
 
 KINDS: tuple[FaultKind, ...] = (
-    _redis("redis-killed", "/redis/kill", "/redis/start"),
-    _redis("redis-emptied", "/redis/kill", "/redis/start?fresh=1"),
-    _redis("redis-paused", "/redis/pause", "/redis/continue", seconds=3.0),
+    FaultKind("redis-killed", "redis", begin=("/redis/kill",), end=("/redis/start",)),
+    FaultKind("redis-emptied", "redis", begin=("/redis/kill",), end=("/redis/start?fresh=1",)),
+    FaultKind("redis-paused", "redis", begin=("/redis/pause",), end=("/redis/continue",), seconds=3.0),
     # The replica misses what is written in between, and is promoted.
-    _redis("redis-failed-over", "/redis/cut-replica", "/redis/fail-over", "/redis/start"),
-    _killed("writer-killed", "write_message", 1.0),
-    _killed("reader-killed", "read_messages", 1.0),
-    _killed("consumer-killed", CONSUMER, 3.0),
+    FaultKind("redis-failed-over", "redis", begin=("/redis/cut-replica",), end=("/redis/fail-over", "/redis/start")),
+    FaultKind("writer-killed", "functions", begin=("/functions/write_message/kill",), seconds=1.0),
+    FaultKind("reader-killed", "functions", begin=("/functions/read_messages/kill",), seconds=1.0),
+    FaultKind("consumer-killed", "functions", begin=(KILL_CONSUMER,), seconds=3.0),
     FaultKind(
         # Between its two writes, if it raises meanwhile: the journal has the raise and the response is still to come.
-        name="consumer-killed-in-raise",
-        part="functions",
+        "consumer-killed-in-raise",
+        "functions",
         rules=_on(("UpdateItem",), "late_answer", 1.0, delay_ms=1_500),
-        end=(f"/functions/{CONSUMER}/kill",),
+        end=(KILL_CONSUMER,),
         seconds=6.0,
     ),
-    _dynamodb("dynamodb-slow", _REQUESTS, "delay", 0.3, delay_ms=150),
-    _dynamodb("dynamodb-failing", _REQUESTS, "error", 0.2),
-    _dynamodb("dynamodb-answer-lost", _WRITES, "lose_answer", 0.25),
-    _dynamodb("dynamodb-answer-late", _WRITES, "late_answer", 0.15, delay_ms=600),
+    _met("dynamodb-slow", _REQUESTS, "delay", 0.3, delay_ms=150),
+    _met("dynamodb-failing", _REQUESTS, "error", 0.2),
+    _met("dynamodb-answer-lost", _WRITES, "lose_answer", 0.25),
+    _met("dynamodb-answer-late", _WRITES, "late_answer", 0.15, delay_ms=600),
     FaultKind(
-        name="journal-throttled",
-        part="dynamodb",
+        "journal-throttled",
+        "dynamodb",
         rules=_on(("UpdateItem",), "throttle", 0.7, reason="TableWriteKeyRangeThroughputExceeded"),
         seconds=12.0,
     ),
-    *(_throttled(reason) for reason in sorted(WRITE_REASONS | READ_REASONS)),
+    *(_met(f"throttled:{r}", ("PutItem",), "throttle", 0.25, reason=r) for r in sorted(WRITE_REASONS)),
+    *(_met(f"throttled:{r}", _READS, "throttle", 0.3, reason=r) for r in sorted(READ_REASONS)),
 )
 PARTS = tuple(dict.fromkeys(kind.part for kind in KINDS))
 
@@ -161,13 +148,13 @@ class FaultInjector:
         await self._set_rules(control, kind.name, ())
         if kind.rules:
             self.met[kind.name] += await self._count_met(control, kind) - before
-        if any(CONSUMER in order for order in (*kind.begin, *kind.end)):
+        if KILL_CONSUMER in (*kind.begin, *kind.end):
             self._consumers.append(asyncio.create_task(self._consume(control)))
 
     async def _consume(self, control: Control) -> None:
         """Start a consumer as the schedule would within the minute; it returns when it ends."""
         with suppress(ControlError):
-            await control.post(f"/functions/{CONSUMER}/invoke")
+            await control.post("/functions/consume_reports/invoke")
 
     async def _set_rules(self, control: Control, name: str, rules: tuple[Rule, ...]) -> None:
         """Replace the rules of one kind; the control API takes those of all kinds at once."""

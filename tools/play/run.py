@@ -23,7 +23,6 @@ from tools.play.client import Client, HttpApi, Recorder, begin_each, browse, eve
 from tools.play.cooling import choose_times, cool_down
 from tools.play.readers import ReadRush, describe_rush
 from tools.play.report import build_report
-from tools.play.scale import Scale
 from tools.play.stack import Stack, environment_options
 from tools.play.verdict import (
     Hot,
@@ -46,7 +45,7 @@ from tools.play.watch import (
     watch_parts,
     watch_route,
 )
-from tools.play.workload import Workload
+from tools.play.workload import Scale, Workload
 
 READ_RUSH_PAGES_PER_SECOND_AND_CORE = 20.0
 PATIENCE_SECONDS = 4.0

@@ -21,9 +21,8 @@ from tools.local.metering import TimelineRow
 from tools.play.demo import present, usable_cores
 from tools.play.faults import KINDS, FaultInjector
 from tools.play.run import Plan, Run
-from tools.play.scale import scale_to
 from tools.play.verdict import Judgement, conclude, promise_bars
-from tools.play.workload import BODY_BYTES, Workload, generate_offers, quiet_flow
+from tools.play.workload import BODY_BYTES, Workload, generate_offers, quiet_flow, scale_to
 from tools.world.workload import ConversationFlow, constant
 
 WRITES_PER_SECOND = 95.0
