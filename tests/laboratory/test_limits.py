@@ -131,45 +131,39 @@ def test_the_examples_of_its_documents_run():
     assert results.attempted > 5
 
 
-SUCCEEDED = [
-    # While it is under way, neither it nor another is made; then it is not made again for ten minutes from its end on.
-    (0.0, "a", True),
-    (0.0, "b", "IdempotentParameterMismatchException"),
-    (0.0, "a", "TransactionInProgressException"),
-    (0.0, "a", "ends"),
-    (599.9, "b", "IdempotentParameterMismatchException"),
-    (599.9, "a", False),
-    (600.0, "b", True),
-]
-CANCELLED = [(0.0, "a", True), (0.0, "a", "is cancelled")]
+MISMATCH, IN_PROGRESS = "IdempotentParameterMismatchException", "TransactionInProgressException"
 
 
-@pytest.mark.parametrize(
-    ("binds_cancelled", "steps"),
-    [
-        (False, SUCCEEDED),
-        (True, SUCCEEDED),
-        (False, [*CANCELLED, (0.0, "b", True)]),
-        (True, [*CANCELLED, (0.0, "b", "IdempotentParameterMismatchException"), (0.0, "a", True)]),
-    ],
-)
-def test_a_token_lets_one_transaction_happen(binds_cancelled, steps):
-    """At each moment: whether a transaction of an item is made under one token, or what becomes of it."""
-    now = 0.0
+def use(tokens, item, act=lambda: "made"):
+    """Make a transaction of an item under one token; what became of it."""
+    try:
+        return tokens.once({"TransactItems": [item], "ClientRequestToken": "t"}, act)
+    except RequestTokenError as error:
+        return error.code
+
+
+def fail():
+    raise ZeroDivisionError
+
+
+@pytest.mark.parametrize("binds_cancelled", [False, True])
+def test_a_token_lets_one_transaction_happen(binds_cancelled):
+    """While it is under way, neither it nor another is made; then it is not made again for ten minutes from its end."""
+    now, meanwhile = 0.0, []
     tokens = RequestTokens(lambda: now, binds_cancelled=binds_cancelled)
+    assert use(tokens, "a", lambda: meanwhile.extend(use(tokens, item) for item in "ba") or "made") == "made"
+    assert meanwhile == [MISMATCH, IN_PROGRESS]
+    for now, item, expected in [(599.9, "b", MISMATCH), (599.9, "a", None), (600.0, "b", "made")]:  # noqa: B007
+        assert use(tokens, item) == expected
 
-    def begin(request):
-        try:
-            return tokens.begin(request)
-        except RequestTokenError as error:
-            return error.code
 
-    for now, item, expected in steps:  # noqa: B007 - the tokens' clock
-        request = {"TransactItems": [item], "ClientRequestToken": "t"}
-        if expected in ("ends", "is cancelled"):
-            tokens.end(request, is_done=expected == "ends")
-        else:
-            assert begin(request) == expected
+@pytest.mark.parametrize(("binds_cancelled", "outcomes"), [(False, ["made", MISMATCH]), (True, [MISMATCH, "made"])])
+def test_a_cancelled_transaction_may_bind_its_token(binds_cancelled, outcomes):
+    """Then only the same one can be made under it; otherwise any."""
+    tokens = RequestTokens(lambda: 0.0, binds_cancelled=binds_cancelled)
+    with pytest.raises(ZeroDivisionError):
+        use(tokens, "a", fail)
+    assert [use(tokens, item) for item in "ba"] == outcomes
 
 
 def test_without_a_token_everything_is_made_and_old_tokens_are_forgotten():
@@ -179,6 +173,5 @@ def test_without_a_token_everything_is_made_and_old_tokens_are_forgotten():
     for number in range(100):
         now = number * 60.0
         for request in ({"TransactItems": [], "ClientRequestToken": str(number)}, {"TransactItems": []}):
-            assert tokens.begin(request) is True
-            tokens.end(request, is_done=True)
+            assert tokens.once(request, lambda: "made") == "made"
     assert len(tokens._uses) <= 11

@@ -126,7 +126,7 @@ class Table(DynamoDBItemStore[Message]):
         self.on_call(words)
         _raise(self.failures.pop(0) if self.failures else None)
         try:
-            response = self._happen(operation, request, words)
+            response = self._tokens.once(request, lambda: self._happen(operation, request, words)) or {}
         except (DynamoDBError, RequestTokenError) as error:
             status, facts = getattr(error, "status", 400), getattr(error, "facts", {})
             raise build_error(error.code, status=status, explanation=str(error), facts=facts) from error
@@ -136,20 +136,11 @@ class Table(DynamoDBItemStore[Message]):
         return {**response, "ResponseMetadata": {"HTTPHeaders": headers}}
 
     def _happen(self, operation: str, request: Mapping[str, Any], words: str) -> Mapping[str, Any]:
-        if not self._tokens.begin(request):
-            return {}
-        is_done = False
-        try:
-            _raise(self.cancels(words))
-            lagging = self.lagging.get(words.removeprefix("get "))
-            if lagging is not None and not request.get("ConsistentRead"):
-                response = {"Item": item} if (item := _routing_item(words.removeprefix("get "), lagging)) else {}
-            else:
-                response = self.dynamodb.call(operation, request)
-            is_done = True
-            return response
-        finally:
-            self._tokens.end(request, is_done=is_done)
+        _raise(self.cancels(words))
+        lagging = self.lagging.get(words.removeprefix("get "))
+        if lagging is not None and not request.get("ConsistentRead"):
+            return {"Item": item} if (item := _routing_item(words.removeprefix("get "), lagging)) else {}
+        return self.dynamodb.call(operation, request)
 
     def _scan(self) -> Iterator[Mapping[str, Any]]:
         return self.dynamodb.tables[TABLE_NAME].items()

@@ -13,7 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from math import inf
+from typing import Any, TypeVar
+
+ResponseT = TypeVar("ResponseT")
 
 WINDOW_SECONDS = 600.0
 NOT_COMPARED = frozenset({"ClientRequestToken", "ReturnConsumedCapacity"})
@@ -30,10 +33,10 @@ class RequestTokenError(Exception):
 @dataclass(slots=True)
 class _Use:
     parameters: str
-    is_running: bool = True
+    is_running: bool = False
     is_done: bool = False
-    ends_at: float | None = None
-    """When the token is forgotten; None until its first request is completed."""
+    ends_at: float = inf
+    """When the token is forgotten: known once its first request is completed."""
 
 
 class RequestTokens:
@@ -45,46 +48,44 @@ class RequestTokens:
         self._binds_cancelled = binds_cancelled
         self._uses: dict[str, _Use] = {}
 
-    def begin(self, request: Mapping[str, Any]) -> bool:
-        """Say whether a transaction is to be made now; False: it was made before, and succeeds.
-
-        REQUIRES: after True, `end` is called with the same request.
+    def once(self, request: Mapping[str, Any], act: Callable[[], ResponseT]) -> ResponseT | None:
+        """Make a transaction, which is cancelled by what it raises; None: it was made before, and succeeds.
 
         Raises:
             RequestTokenError: the token is bound to other parameters, or its transaction is under way.
         """
         token = request.get("ClientRequestToken")
         if token is None:
-            return True
+            return act()
+        use = self._use(token, request)
+        if use.is_done:
+            return None
+        use.is_running = True
+        try:
+            response = act()
+            use.is_done = True
+        finally:
+            use.is_running = False
+            use.ends_at = min(use.ends_at, self._now() + WINDOW_SECONDS)
+            if not (use.is_done or self._binds_cancelled):
+                del self._uses[token]
+        return response
+
+    def _use(self, token: str, request: Mapping[str, Any]) -> _Use:
+        """Find what a token was used for, or note that it is used for a request."""
+        self._forget_oldest()
         parameters = json.dumps({name: value for name, value in request.items() if name not in NOT_COMPARED})
-        use = self._uses.get(token)
-        if use is None or (use.ends_at is not None and use.ends_at <= self._now()):
-            self._forget_oldest()
-            self._uses[token] = _Use(parameters)
-            return True
+        use = self._uses.setdefault(token, _Use(parameters))
         if use.parameters != parameters:
             raise RequestTokenError("IdempotentParameterMismatchException")
         if use.is_running:
             raise RequestTokenError("TransactionInProgressException")
-        use.is_running = not use.is_done
-        return use.is_running
-
-    def end(self, request: Mapping[str, Any], *, is_done: bool) -> None:
-        """Take in what became of a transaction: made, or cancelled."""
-        token = request.get("ClientRequestToken")
-        if token is None:
-            return
-        use = self._uses[token]
-        if not is_done and not self._binds_cancelled:
-            del self._uses[token]
-            return
-        use.is_running, use.is_done = False, is_done
-        use.ends_at = self._now() + WINDOW_SECONDS if use.ends_at is None else use.ends_at
+        return use
 
     def _forget_oldest(self) -> None:
         """Forget what has ended, as far as it was used first."""
         while self._uses:
             token, use = next(iter(self._uses.items()))
-            if use.ends_at is None or use.ends_at > self._now():
+            if use.ends_at > self._now():
                 return
             del self._uses[token]

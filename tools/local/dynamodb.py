@@ -310,24 +310,23 @@ class Operations:
     def transact_write_items(self, request: Request) -> Request:
         """Write a transaction at twice the cost, unless its token says that it was: then its items are only read."""
         actions = [next(iter(element.items())) for element in request["TransactItems"]]
-        try:
-            is_new = self._tokens.begin(request)
-        except RequestTokenError as error:
-            raise token_error(error.code) from error
-        if not is_new:
-            located = [self._plan(*action) for action in actions]
-            reads = [[self._read_demand(w.table, w.key, is_strong=True, factor=_TRANSACTION_FACTOR)] for w in located]
-            self.meter.settle([], [*chain.from_iterable(reads)])
-            return {"ConsumedCapacity": _describe_transaction("Read", located, reads)}
-        is_done = False
-        try:
+
+        def write() -> Request:
             writes = [self._plan(*action) for action in actions]
             known = [write.demands(_TRANSACTION_FACTOR) for write in writes]
             result, made = self._carry_out("TransactWriteItems", request, writes, known, factor=_TRANSACTION_FACTOR)
-            is_done = True
-        finally:
-            self._tokens.end(request, is_done=is_done)
-        return {**result, "ConsumedCapacity": _describe_transaction("Write", writes, made)}
+            return {**result, "ConsumedCapacity": _describe_transaction("Write", writes, made)}
+
+        try:
+            response = self._tokens.once(request, write)
+        except RequestTokenError as error:
+            raise token_error(error.code) from error
+        if response is not None:
+            return response
+        located = [self._plan(*action) for action in actions]
+        reads = [[self._read_demand(w.table, w.key, is_strong=True, factor=_TRANSACTION_FACTOR)] for w in located]
+        self.meter.settle([], [*chain.from_iterable(reads)])
+        return {"ConsumedCapacity": _describe_transaction("Read", located, reads)}
 
     def _plan(self, kind: str, action: Request) -> Write:
         """Say what one action does to its item; an update's outcome is not known, and taken for no change."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from concurrent.futures import FIRST_COMPLETED, Executor, Future
 from functools import partial
 from heapq import heappop, heappush
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]
 
@@ -253,27 +253,20 @@ class SimulatedFuture(Future[ResultT]):
             del self
 
 
-class WaitResult(NamedTuple):
-    """What `concurrent.futures.wait` returns. Lists: a set of futures would be ordered by their addresses."""
-
-    done: list[SimulatedFuture[Any]]
-    not_done: list[SimulatedFuture[Any]]
-
-
 def wait_for(
     engine: Engine,
     futures: Collection[SimulatedFuture[Any]],
     timeout: float | None = None,
     return_when: str = FIRST_COMPLETED,
-) -> WaitResult:
-    """Wait for the first of several futures, as `concurrent.futures.wait` does; for more it is a `ValueError`."""
+) -> tuple[list[SimulatedFuture[Any]], list[SimulatedFuture[Any]]]:
+    """Wait for the first of several futures, as `concurrent.futures.wait` does; for more it is a `ValueError`.
+
+    Lists: sets of futures would be ordered by their addresses.
+    """
     if return_when != FIRST_COMPLETED:
         raise ValueError("only the first one can be waited for")
     engine.wait(futures, timeout)
-    result = WaitResult([], [])
-    for future in futures:
-        result[not future.done()].append(future)
-    return result
+    return [each for each in futures if each.done()], [each for each in futures if not each.done()]
 
 
 class SimulatedExecutor(Executor):

@@ -6,8 +6,9 @@ Items keep their size and what they were: a reader sees each as it was at the in
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -17,6 +18,7 @@ from tools.world.expressions import (
     ExpressionError,
     Item,
     Names,
+    Term,
     parse_condition,
     parse_key_condition,
     parse_projection,
@@ -26,14 +28,15 @@ from tools.world.expressions import (
 
 Response = dict[str, Any]
 Request = Mapping[str, Any]
+Place = tuple[Any, Any]
+"""Where an item lies in its table: what its partition key and its sort key are compared by."""
 
 PAGE_BYTES = 1_000_000
-KEYS_PER_BATCH, ITEMS_PER_BATCH, ACTIONS_PER_TRANSACTION = 100, 25, 100
+KEYS_PER_BATCH, ITEMS_PER_BATCH = 100, 25
 TRANSACTION_FACTOR = 2
 THROTTLED = "ProvisionedThroughputExceededException"
 HISTORY_SECONDS = 10.0
 """How long an item remembers what it was: more than any lag."""
-_NO_SORT_KEY = ""
 
 
 class DynamoDBError(Exception):
@@ -44,20 +47,36 @@ class DynamoDBError(Exception):
         self.code, self.message, self.status, self.facts = code, message, status, facts
 
 
-class Version(NamedTuple):
-    """A state of an item, and the one that it took the place of; `item` None: there was none."""
+class Gate:
+    """Is asked before anything happens, and hears what was written. This one lets everything pass."""
 
-    item: Item | None
-    size_bytes: int
-    written_at: float
+    def refuse_write(self, partition_key: str, units: float) -> str | None:
+        """Return why a write is refused; None: it is admitted, and has taken its units."""
+
+    def refuse_read(self, partition_key: str, units: float, *, is_query: bool) -> str | None:
+        """Return why a read is refused; None: it is admitted, and has taken its units."""
+
+    def kept(self, table: Table, old: Item | None, new: Item | None, units: float) -> None:
+        """An item was written, for so many units (None: it is, or was, not there)."""
+
+
+class Version(NamedTuple):
+    """A state of an item, and the one that it took the place of; `item` None: it is not there."""
+
+    item: Item | None = None
+    size_bytes: int = 0
+    written_at: float = -inf
     before: Version | None = None
 
-    def seen(self, until: float) -> Version | None:
+    def seen(self, until: float) -> Version:
         """Return the state that a reader sees who sees what was written until then."""
-        state: Version | None = self
-        while state is not None and state.written_at > until:
-            state = state.before
-        return state if state is not None and state.item is not None else None
+        state = self
+        while state.written_at > until:
+            state = state.before or NOTHING
+        return state
+
+
+NOTHING = Version()
 
 
 @dataclass(slots=True)
@@ -68,21 +87,14 @@ class Collection:
     order: list[Any] = field(default_factory=list)
 
 
-class Gate:
-    """Is asked before anything happens, and hears what was written. This one lets everything pass."""
+class _Found(NamedTuple):
+    """What a query or a scan looks at: the places in order, what is there, and how a place is told by an item."""
 
-    def refuse_write(self, partition_key: str, units: float) -> str | None:
-        """Return why a write is refused; None: it is admitted, and has taken its units."""
-        del partition_key, units
-        return None
-
-    def refuse_read(self, partition_key: str, units: float, *, is_query: bool) -> str | None:
-        """Return why a read is refused; None: it is admitted, and has taken its units."""
-        del partition_key, units, is_query
-        return None
-
-    def kept(self, table: Table, old: Item | None, new: Item | None, units: float) -> None:
-        """An item was written, for so many units (None: it is, or was, not there)."""
+    order: Sequence[Any]
+    versions: Mapping[Any, Version]
+    place_of: Callable[[Item], Any]
+    key_names: Sequence[str]
+    """Of a page's last key."""
 
 
 class Table:
@@ -92,41 +104,38 @@ class Table:
         """Create it as `CreateTable` describes it."""
         self.description = description
         self.name: str = description["TableName"]
-        (self.partition_key,), sort = _keys_of(description)
-        self.sort_key = sort[0] if sort else _NO_SORT_KEY
-        self.key_names = (self.partition_key, *sort)
         listed = [*description.get("GlobalSecondaryIndexes", ()), *description.get("LocalSecondaryIndexes", ())]
-        self.indexes = {index["IndexName"]: _keys_of(index) for index in listed}
+        self.schemas = {each.get("IndexName"): _keys_of(each) for each in (description, *listed)}
+        """The names of partition keys and of sort keys: of each index, and under None the table's own."""
+        (self.partition_key,), sort_keys = self.schemas[None]
+        self.sort_key = sort_keys[0] if sort_keys else ""
+        self.key_names = (self.partition_key, *sort_keys)
         self.types = {each["AttributeName"]: each["AttributeType"] for each in description["AttributeDefinitions"]}
         self.collections: dict[Any, Collection] = {}
 
-    def place_of(self, item: Item) -> tuple[Any, Any]:
+    def place_of(self, item: Item) -> Place:
         """Return where an item lies.
 
         Raises:
             DynamoDBError: a key attribute is missing, empty or of another type.
         """
         for name in self.key_names:
-            value = item.get(name)
-            if value is None:
-                raise _invalid(f"One or more parameter values were invalid: Missing the key {name} in the item")
-            if self.types[name] not in value:
-                raise _invalid(f"One or more parameter values were invalid: Type mismatch for key {name}")
-            if value == {"S": ""}:
-                raise _invalid(f"One or more parameter values are not valid. {name} is an empty string value.")
-        return rank(item[self.partition_key]), rank(item[self.sort_key]) if self.sort_key else _NO_SORT_KEY
+            value = item.get(name, {})
+            if self.types[name] not in value or value == {"S": ""}:
+                raise _invalid(f"One or more parameter values are not valid: {name} is missing, empty or mistyped")
+        return rank(item[self.partition_key]), rank(item[self.sort_key]) if self.sort_key else ""
 
-    def key_of(self, item: Item) -> Response:
-        """Return the key attributes of an item."""
-        return {name: item[name] for name in self.key_names}
-
-    def latest(self, place: tuple[Any, Any]) -> Version | None:
-        """Return what is at a place now."""
+    def seen(self, place: Place, until: float = inf) -> Version:
+        """Return what is at a place, to a reader who sees what was written until then."""
         collection = self.collections.get(place[0])
-        version = None if collection is None else collection.versions.get(place[1])
-        return version if version is not None and version.item is not None else None
+        return NOTHING if collection is None else collection.versions.get(place[1], NOTHING).seen(until)
 
-    def keep(self, place: tuple[Any, Any], item: Item | None, now: float, size_bytes: int | None = None) -> None:
+    def latest(self, place: Place) -> Version | None:
+        """Return what is at a place now, if anything is."""
+        version = self.seen(place)
+        return None if version.item is None else version
+
+    def keep(self, place: Place, item: Item | None, now: float, size_bytes: int | None = None) -> None:
         """Put an item at its place, or take it away, and remember what was there for as long as it can be seen."""
         key, sort_key = place
         collection = self.collections.setdefault(key, Collection())
@@ -138,45 +147,46 @@ class Table:
                 collection.order.append(sort_key)
         elif known.before is not None and known.before.written_at < now - HISTORY_SECONDS:
             known = known._replace(before=None)
-        if size_bytes is None:
-            size_bytes = _size(item)
+        size_bytes = _size(item) if size_bytes is None else size_bytes
         collection.versions[sort_key] = Version(item, size_bytes, now, known)
 
-    def versions(self, until: float = inf) -> Iterator[Version]:
-        """Yield everything, in the order of a scan."""
+    def versions(self, until: float = inf) -> Iterator[tuple[Place, Version]]:
+        """Yield everything that is seen, with its place, in the order of a scan."""
         for key in sorted(self.collections):
             collection = self.collections[key]
             for sort_key in collection.order:
                 version = collection.versions[sort_key].seen(until)
-                if version is not None:
-                    yield version
+                if version.item is not None:
+                    yield (key, sort_key), version
 
     def items(self) -> Iterator[Item]:
         """Yield all items, in the order of a scan."""
-        return (version.item or {} for version in self.versions())
+        return (version.item or {} for _, version in self.versions())
 
 
 class _Change(NamedTuple):
-    """A write that is prepared: where, what was there, what is to be there, and what does not hold."""
+    """A write that is prepared; nothing is changed yet."""
 
     table: Table
-    place: tuple[Any, Any]
-    old: Version | None
+    place: Place
+    old: Version
     new: Item | None
+    """What is to be there; a check leaves what is there."""
     size_bytes: int
-    """Of what is to be there."""
     updated: tuple[str, ...]
+    """The attributes that an update names."""
     failure: Response | None
     """The error's facts, if the condition does not hold."""
-    is_check: bool
-
-    @property
-    def partition_key(self) -> str:
-        return str(self.place[0])
 
     @property
     def units(self) -> float:
-        return float(write_units(max(self.size_bytes, 0 if self.old is None else self.old.size_bytes)))
+        return float(write_units(max(self.size_bytes, self.old.size_bytes)))
+
+    def returned(self, kind: str) -> Response:
+        """Return what a write shows of the item, as it was or is: all of it, or what was updated."""
+        item = (self.old.item if kind.endswith("OLD") else self.new) or {}
+        names = item if kind.startswith("ALL") else self.updated
+        return {name: item[name] for name in names if name in item}
 
 
 class DynamoDB:
@@ -238,53 +248,39 @@ class DynamoDB:
 
     def _write(self, request: Request) -> Response:
         change = self._prepare(request)
-        self._admit(change)
+        _require(self.gate.refuse_write(str(change.place[0]), change.units))
         if change.failure is not None:
             raise DynamoDBError("ConditionalCheckFailedException", "The conditional request failed", **change.failure)
-        self._commit(change)
-        response = _consumed(request, change.units)
-        old = {} if change.old is None else change.old.item or {}
-        returned = {
-            "ALL_OLD": old,
-            "ALL_NEW": change.new or {},
-            "UPDATED_OLD": _part(old, change.updated),
-            "UPDATED_NEW": _part(change.new or {}, change.updated),
-        }.get(request.get("ReturnValues", "NONE"))
-        return {**response, "Attributes": dict(returned)} if returned else response
+        self._commit(change, change.units)
+        returned = change.returned(request["ReturnValues"]) if request.get("ReturnValues", "NONE") != "NONE" else {}
+        return {**_consumed(request, change.units), **({"Attributes": returned} if returned else {})}
 
     def _prepare(self, request: Request, *, is_check: bool = False) -> _Change:
-        """See what a write would do; nothing is changed yet."""
-        table, names, values = self.table(request), _names(request), request.get("ExpressionAttributeValues", {})
-        place = table.place_of(request.get("Item") or request["Key"])
-        old = table.latest(place)
-        known: Item = {} if old is None or old.item is None else old.item
+        """See what a write would do."""
+        table, values = self.table(request), request.get("ExpressionAttributeValues", {})
+        new: Item | None = dict(request["Item"]) if "Item" in request else None
+        place = table.place_of(new or request["Key"])
+        old = table.seen(place)
+        known, holds = old.item or {}, _condition(request, "ConditionExpression")
+        updated: tuple[str, ...] = ()
         failure: Response | None = None
-        condition = request.get("ConditionExpression")
-        if condition is not None and not parse_condition(condition, names)(known, values):
+        if holds is not None and not holds(known, values):
             is_shown = known and request.get("ReturnValuesOnConditionCheckFailure") == "ALL_OLD"
             failure = {"Item": dict(known)} if is_shown else {}
-        new: Item | None = request.get("Item")
-        updated: tuple[str, ...] = ()
         if "UpdateExpression" in request:
-            update = parse_update(request["UpdateExpression"], names)
+            update = parse_update(request["UpdateExpression"], _names(request))
             updated = update.names
             if not set(updated).isdisjoint(table.key_names):
                 raise _invalid("One or more parameter values were invalid: Cannot update attribute of the key")
-            new = update.apply(known or request["Key"], values) if failure is None else known or None
-        if is_check:
-            new = known or None
-        return _Change(table, place, old, new, _size(new), updated, failure, is_check)
+            new = update.apply(known or request["Key"], values) if failure is None else old.item
+        elif is_check:
+            new = old.item
+        return _Change(table, place, old, new, _size(new), updated, failure)
 
-    def _admit(self, change: _Change) -> None:
-        reason = self.gate.refuse_write(change.partition_key, change.units)
-        if reason is not None:
-            raise throttled(reason)
-
-    def _commit(self, change: _Change, factor: float = 1.0) -> None:
-        if change.is_check or (change.old is None and change.new is None):
-            return
-        change.table.keep(change.place, change.new, self._now, change.size_bytes)
-        self.gate.kept(change.table, None if change.old is None else change.old.item, change.new, factor * change.units)
+    def _commit(self, change: _Change, units: float) -> None:
+        if change.new is not change.old.item:
+            change.table.keep(change.place, change.new, self._now, change.size_bytes)
+            self.gate.kept(change.table, change.old.item, change.new, units)
 
     def _write_batch(self, request: Request) -> Response:
         if not 1 <= sum(map(len, request["RequestItems"].values())) <= ITEMS_PER_BATCH:
@@ -293,29 +289,22 @@ class DynamoDB:
         for name, actions in request["RequestItems"].items():
             for action in actions:
                 ((_, asked),) = action.items()
-                change = self._prepare({**asked, "TableName": name})
-                try:
-                    self._admit(change)
-                except DynamoDBError:
+                if _unless_throttled(self._write, {**asked, "TableName": name}) is None:
                     left.setdefault(name, []).append(action)
-                else:
-                    self._commit(change)
         return {"UnprocessedItems": left}
 
     def _write_together(self, request: Request) -> Response:
-        changes = []
-        for action in request["TransactItems"]:
-            ((kind, asked),) = action.items()
-            changes.append(self._prepare(asked, is_check=kind == "ConditionCheck"))
+        asked = [each for action in request["TransactItems"] for each in action.items()]
+        changes = [self._prepare(each, is_check=kind == "ConditionCheck") for kind, each in asked]
         if len({(change.table.name, change.place) for change in changes}) < len(changes):
             raise _invalid("Transaction request cannot include multiple operations on one item")
         for change in changes:
-            if self.gate.refuse_write(change.partition_key, TRANSACTION_FACTOR * change.units) is not None:
+            if self.gate.refuse_write(str(change.place[0]), TRANSACTION_FACTOR * change.units) is not None:
                 raise cancelled([{"Code": "ThrottlingError"}])
         if any(change.failure is not None for change in changes):
             raise cancelled([_reason(change.failure) for change in changes])
         for change in changes:
-            self._commit(change, TRANSACTION_FACTOR)
+            self._commit(change, TRANSACTION_FACTOR * change.units)
         return {}
 
     # Reads.
@@ -324,33 +313,16 @@ class DynamoDB:
         """Return up to when a read sees what was written."""
         return inf if request.get("ConsistentRead", False) else self._seen_until
 
-    def _get(self, request: Request) -> Response:
-        item, units = self._read_one(request)
-        response = _consumed(request, units)
-        return response if item is None else {"Item": item, **response}
-
-    def _read_one(self, request: Request, factor: float = 1.0) -> tuple[Response | None, float]:
-        """Read an item that is asked for; return it, and the units that were taken for it.
-
-        Raises:
-            DynamoDBError: there is no such key, or it is throttled.
-        """
+    def _get(self, request: Request, factor: float = 1.0) -> Response:
         table = self.table(request)
         if request["Key"].keys() != set(table.key_names):
             raise _invalid("The provided key element does not match the schema")
-        key, sort_key = table.place_of(request["Key"])
-        collection = table.collections.get(key)
-        version = None if collection is None else collection.versions.get(sort_key)
-        seen = None if version is None else version.seen(self._until(request))
-        size_bytes = 0 if seen is None else seen.size_bytes
-        units = factor * read_units(size_bytes, is_strong=request.get("ConsistentRead", False))
-        self._admit_read(str(key), units, is_query=False)
-        return None if seen is None else _shaped(request, seen.item or {}), units
-
-    def _admit_read(self, partition_key: str, units: float, *, is_query: bool) -> None:
-        reason = self.gate.refuse_read(partition_key, units, is_query=is_query)
-        if reason is not None:
-            raise throttled(reason)
+        place = table.place_of(request["Key"])
+        version = table.seen(place, self._until(request))
+        units = factor * read_units(version.size_bytes, is_strong=request.get("ConsistentRead", False))
+        _require(self.gate.refuse_read(str(place[0]), units, is_query=False))
+        found = {} if version.item is None else {"Item": _shaped(request, version.item)}
+        return {**found, **_consumed(request, units)}
 
     def _get_batch(self, request: Request) -> Response:
         if not 1 <= sum(len(asked["Keys"]) for asked in request["RequestItems"].values()) <= KEYS_PER_BATCH:
@@ -359,145 +331,135 @@ class DynamoDB:
         left: dict[str, Any] = {}
         consumed: list[Response] = []
         for name, asked in request["RequestItems"].items():
-            found[name] = []
-            total = 0.0
+            responses = []
             for key in asked["Keys"]:
-                try:
-                    item, units = self._read_one({**asked, "TableName": name, "Key": key})
-                except DynamoDBError as error:
-                    if error.code != THROTTLED:
-                        raise
+                response = _unless_throttled(self._get, {**request, **asked, "TableName": name, "Key": key})
+                if response is None:
                     left.setdefault(name, {**asked, "Keys": []})["Keys"].append(key)
-                    continue
-                total += units
-                if item is not None:
-                    found[name].append(item)
-            consumed += _consumed({**request, "TableName": name}, total).values()
-        response: Response = {"Responses": found, "UnprocessedKeys": left}
-        return {**response, "ConsumedCapacity": consumed} if consumed else response
+                else:
+                    responses.append(response)
+            found[name] = [response["Item"] for response in responses if "Item" in response]
+            consumed += [response["ConsumedCapacity"] for response in responses if "ConsumedCapacity" in response]
+        whole = {"Responses": found, "UnprocessedKeys": left}
+        return {**whole, "ConsumedCapacity": consumed} if consumed else whole
 
     def _get_together(self, request: Request) -> Response:
         responses = []
         for action in request["TransactItems"]:
-            try:
-                item, _ = self._read_one({**action["Get"], "ConsistentRead": True}, TRANSACTION_FACTOR)
-            except DynamoDBError as error:
-                if error.code != THROTTLED:
-                    raise
-                raise cancelled([{"Code": "ThrottlingError"}]) from error
-            responses.append({} if item is None else {"Item": item})
+            asked = {**action["Get"], "ConsistentRead": True}
+            response = _unless_throttled(lambda asked: self._get(asked, TRANSACTION_FACTOR), asked)
+            if response is None:
+                raise cancelled([{"Code": "ThrottlingError"}])
+            responses.append(response)
         return {"Responses": responses}
 
     def _query(self, request: Request) -> Response:
-        table, values = self.table(request), request.get("ExpressionAttributeValues", {})
-        if request.get("Limit", 1) < 1:
-            raise _invalid("Limit must be greater than or equal to 1")
+        table, index = self.table(request), request.get("IndexName")
+        if index not in table.schemas:
+            raise _invalid("The table does not have the specified index")
+        hashes, ranges = table.schemas[index]
         terms = parse_key_condition(request["KeyConditionExpression"], _names(request))
-        bounds = {name: (operator, [rank(each({}, values)) for each in given]) for name, operator, given in terms}
-        if "IndexName" in request:
-            return self._query_index(table, request, bounds)
-        operator, (key, *_) = bounds.pop(table.partition_key, ("", [None]))
-        if operator != "=" or bounds.keys() - {table.sort_key}:
+        has_partition = all(name in terms and terms[name].operator == "=" for name in hashes)
+        if not has_partition or terms.keys() - {*hashes, *ranges}:
             raise _invalid("Query condition missed key schema element or names another attribute")
-        collection = table.collections.get(key) or Collection()
-        first, last = _range(collection.order, *bounds.get(table.sort_key, ("", [])))
-        is_forward = request.get("ScanIndexForward", True)
-        if "ExclusiveStartKey" in request:
-            start = table.place_of(request["ExclusiveStartKey"])[1]
-            if is_forward:
-                first = max(first, bisect_right(collection.order, start))
-            else:
-                last = min(last, bisect_left(collection.order, start))
-        places, until = range(first, last) if is_forward else range(last - 1, first - 1, -1), self._until(request)
-        seen = (collection.versions[collection.order[place]].seen(until) for place in places)
-        response, units = _page(request, (version for version in seen if version is not None), table.key_names)
-        self._admit_read(str(key), units, is_query=True)
+        if index is not None:
+            return self._page(request, self._entries(request, table, (*ranges, *hashes), terms))[0]
+        values = request.get("ExpressionAttributeValues", {})
+        key = rank(terms[table.partition_key].operands[1]({}, values))
+        collection = table.collections.get(key, Collection())
+        order = _within(collection.order, terms.get(table.sort_key), values)
+        found = _Found(order, collection.versions, lambda item: table.place_of(item)[1], table.key_names)
+        response, units = self._page(request, found)
+        _require(self.gate.refuse_read(str(key), units, is_query=True))
         return response
 
-    def _query_index(self, table: Table, request: Request, bounds: Mapping[str, Any]) -> Response:
-        """Query an index: whatever has all its keys is in it."""
-        if request["IndexName"] not in table.indexes:
-            raise _invalid("The table does not have the specified index")
-        hashes, ranges = table.indexes[request["IndexName"]]
-        keys = (*hashes, *ranges)
-        if any(bounds.get(name, ("",))[0] != "=" for name in hashes) or bounds.keys() - set(keys):
-            raise _invalid("Query condition missed key schema element or names another attribute")
+    def _entries(self, request: Request, table: Table, keys: Sequence[str], terms: Mapping[str, Term]) -> _Found:
+        """Find the entries of an index: whatever has all its keys is in it."""
+        key_names = tuple(dict.fromkeys((*keys, *table.key_names)))
+        values, found = request.get("ExpressionAttributeValues", {}), {}
 
-        def place(item: Item | None) -> tuple[Any, ...]:
-            return tuple(rank((item or {})[name]) for name in (*ranges, *table.key_names))
+        def place_of(item: Item) -> tuple[Any, ...]:
+            return tuple(rank(item[name]) for name in key_names)
 
-        until, is_forward = self._until(request), request.get("ScanIndexForward", True)
-        items = ((version, version.item or {}) for version in table.versions(until))
-        found = [each for each, item in items if all(name in item for name in keys) and _is_within(item, bounds)]
-        found.sort(key=lambda version: place(version.item), reverse=not is_forward)
-        if "ExclusiveStartKey" in request:
-            start = place(request["ExclusiveStartKey"])
-            found = [each for each in found if (place(each.item) > start if is_forward else place(each.item) < start)]
-        return _page(request, found, tuple(dict.fromkeys((*table.key_names, *keys))))[0]
+        for _, version in table.versions(self._until(request)):
+            item = version.item or {}
+            if item.keys() >= {*keys} and all(term(item, values) for term in terms.values()):
+                found[place_of(item)] = version
+        return _Found(sorted(found), found, place_of, key_names)
 
     def _scan(self, request: Request) -> Response:
         table = self.table(request)
-        start = table.place_of(request["ExclusiveStartKey"]) if "ExclusiveStartKey" in request else None
         segment, total = request.get("Segment", 0), request.get("TotalSegments", 1)
+        versions = table.versions(self._until(request))
+        found = {place: each for place, each in versions if crc32(str(place[0]).encode()) % total == segment}
+        return self._page(request, _Found(list(found), found, table.place_of, table.key_names))[0]
 
-        def is_asked(version: Version) -> bool:
-            place = table.place_of(version.item or {})
-            return (start is None or place > start) and crc32(str(place[0]).encode()) % total == segment
+    def _page(self, request: Request, found: _Found) -> tuple[Response, float]:
+        """Take items up to the limit; return the response, and the units that are taken for it.
 
-        return _page(request, filter(is_asked, table.versions(self._until(request))), table.key_names)[0]
+        Like DynamoDB, a page that stops at its limit cannot know whether anything follows.
+        """
+        limit, values = request.get("Limit", inf), request.get("ExpressionAttributeValues", {})
+        if limit < 1:
+            raise _invalid("Limit must be greater than or equal to 1")
+        keeps = _condition(request, "FilterExpression")
+        items: list[Item] = []
+        last: Response = {}
+        size = evaluated = 0
+        for item, size_bytes in self._walk(request, found):
+            evaluated, size = evaluated + 1, size + size_bytes
+            if keeps is None or keeps(item, values):
+                items.append(item)
+            if evaluated >= limit or size >= PAGE_BYTES:
+                last = {"LastEvaluatedKey": {name: item[name] for name in found.key_names}}
+                break
+        units = read_units(size, is_strong=request.get("ConsistentRead", False))
+        shown = {} if request.get("Select") == "COUNT" else {"Items": [_shaped(request, item) for item in items]}
+        return {"Count": len(items), "ScannedCount": evaluated, **shown, **last, **_consumed(request, units)}, units
+
+    def _walk(self, request: Request, found: _Found) -> Iterator[tuple[Item, int]]:
+        """Yield items with their sizes, in the order that is asked for and from where the page starts."""
+        order, until, is_forward = found.order, self._until(request), request.get("ScanIndexForward", True)
+        if "ExclusiveStartKey" in request:
+            start = found.place_of(request["ExclusiveStartKey"])
+            order = order[bisect_right(order, start) :] if is_forward else order[: bisect_left(order, start)]
+        for place in order if is_forward else reversed(order):
+            version = found.versions[place].seen(until)
+            if version.item is not None:
+                yield version.item, version.size_bytes
 
 
-def _page(request: Request, versions: Iterable[Version], key_names: Sequence[str]) -> tuple[Response, float]:
-    """Take items up to the limit; return the response, and the units that were taken for it.
-
-    Like DynamoDB, a page that stops at its limit cannot know whether anything follows.
-    """
-    limit, size, evaluated = request.get("Limit", inf), 0, 0
-    items: list[Item] = []
-    last: Item | None = None
-    values = request.get("ExpressionAttributeValues", {})
-    text = request.get("FilterExpression")
-    keeps = None if text is None else parse_condition(text, _names(request))
-    for version in versions:
-        if evaluated >= limit or size >= PAGE_BYTES:
-            break
-        item = version.item or {}
-        evaluated, last = evaluated + 1, item
-        size += version.size_bytes
-        if keeps is None or keeps(item, values):
-            items.append(item)
-    units = read_units(size, is_strong=request.get("ConsistentRead", False))
-    response: Response = {"Count": len(items), "ScannedCount": evaluated, **_consumed(request, units)}
-    if request.get("Select") != "COUNT":
-        response["Items"] = [_shaped(request, item) for item in items]
-    if last is not None and (evaluated >= limit or size >= PAGE_BYTES):
-        response["LastEvaluatedKey"] = {name: last[name] for name in key_names}
-    return response, units
+def _require(reason: str | None) -> None:
+    """Raise what refuses a request, if anything does."""
+    if reason is not None:
+        raise throttled(reason)
 
 
-def _range(order: Sequence[Any], operator: str, values: Sequence[Any]) -> tuple[int, int]:
-    """Return from where to where sort keys satisfy a comparison."""
-    if not operator:
-        return 0, len(order)
-    first, last, end = bisect_left(order, values[0]), bisect_right(order, values[0]), len(order)
-    if operator == "begins_with":
-        return first, next((place for place in range(first, end) if not order[place].startswith(values[0])), end)
-    ranges = {
-        "=": (first, last),
-        "<": (0, first),
-        "<=": (0, last),
-        ">": (last, end),
-        ">=": (first, end),
-        "BETWEEN": (first, bisect_right(order, values[-1])),
+def _unless_throttled(do: Callable[[Request], Response], request: Request) -> Response | None:
+    """Do one of several things that a request asks for; None: it is throttled."""
+    try:
+        return do(request)
+    except DynamoDBError as error:
+        if error.code != THROTTLED:
+            raise
+        return None
+
+
+def _within(order: Sequence[Any], term: Term | None, values: Item) -> Sequence[Any]:
+    """Return the sort keys, which are in order, that satisfy a term of a key condition."""
+    if term is None:
+        return order
+    low, *more = [rank(operand({}, values)) for operand in term.operands[1:]]
+    first, last = bisect_left(order, low), bisect_right(order, more[0] if more else low)
+    if term.operator == "begins_with":
+        return list(takewhile(lambda key: key.startswith(low), order[first:]))
+    parts = {
+        "<": slice(first),
+        "<=": slice(last),
+        ">": slice(last, None),
+        ">=": slice(first, None),
     }
-    if operator not in ranges:
-        raise _invalid(f"Invalid operator used in KeyConditionExpression: {operator}")
-    return ranges[operator]
-
-
-def _is_within(item: Item, bounds: Mapping[str, tuple[str, Sequence[Any]]]) -> bool:
-    """Say whether the keys of an index satisfy a key condition."""
-    return all(_range([rank(item[name])], *bound) == (0, 1) for name, bound in bounds.items())
+    return order[parts.get(term.operator, slice(first, last))]
 
 
 def described(name: str, **keys: str) -> Response:
@@ -552,13 +514,14 @@ def _names(request: Request) -> Names:
     return tuple(names.items()) if names else ()
 
 
+def _condition(request: Request, parameter: str) -> Term | None:
+    text = request.get(parameter)
+    return None if text is None else parse_condition(text, _names(request))
+
+
 def _shaped(request: Request, item: Item) -> Response:
     projection = request.get("ProjectionExpression")
     return dict(item) if projection is None else parse_projection(projection, _names(request))(item)
-
-
-def _part(item: Item, names: Sequence[str]) -> Response:
-    return {name: item[name] for name in names if name in item}
 
 
 def _consumed(request: Request, units: float) -> Response:

@@ -1,5 +1,8 @@
 """DynamoDB's expressions, each parsed once into a function of an item. Pure; values are in the API's own form.
 
+All of them are made of terms: an operator or a function, and its operands. A key condition is one of terms that all
+hold, and an update a term for each path that it changes. Not understood: list elements in paths, and `attribute_type`.
+
 Source: DynamoDB Developer Guide, "Expressions in DynamoDB" and "Comparison operator and function reference".
 """
 
@@ -7,25 +10,25 @@ from __future__ import annotations
 
 import re
 from base64 import b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache, partial
-from itertools import pairwise
 from operator import ge, gt, le, lt
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
+PartT = TypeVar("PartT")
 Value = Mapping[str, Any]
 Item = Mapping[str, Value]
 Values = Mapping[str, Value]
 Names = tuple[tuple[str, str], ...]
-Path = tuple[str | int, ...]
-Operand = Callable[[Item, Values], Value | None]
-Condition = Callable[[Item, Values], bool]
+Path = tuple[str, ...]
+Operand = Callable[[Item, Values], Any]
 
-_TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),.\[\]+-]|[#:]?\w+)")
+_TOKEN = re.compile(r"\s*(<>|<=|>=|[=<>(),+-]|[#:]?\w+(?:\.#?\w+)*)")
+_COMPARISONS = ("=", "<>", "<", "<=", ">", ">=")
+_OF_KEYS = frozenset({"=", "<", "<=", ">", ">=", "BETWEEN", "begins_with"})
 _SETS = frozenset({"SS", "NS", "BS"})
-MISTYPED = "An operand in the update expression has an incorrect data type"
 
 
 class ExpressionError(Exception):
@@ -41,7 +44,10 @@ class Place:
     def __call__(self, item: Item, values: Values) -> Value | None:
         """Return what lies there."""
         del values
-        return _find(item, self.path)
+        value = item.get(self.path[0])
+        for name in self.path[1:]:
+            value = None if value is None else value.get("M", {}).get(name)
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,374 +66,261 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A comparison, or a function that says yes or no, of its operands."""
+    """An operator, or a function, of its operands: says yes or no, or makes a value."""
 
     operator: str
     operands: tuple[Operand, ...]
 
-    def __call__(self, item: Item, values: Values) -> bool:
-        """Say whether it holds for an item."""
-        return _TESTS[self.operator](*[operand(item, values) for operand in self.operands])
+    def __call__(self, item: Item, values: Values) -> Any:
+        """Return what comes of it for an item."""
+        return _MEANINGS[self.operator](*[operand(item, values) for operand in self.operands])
 
 
-class _Reader:
-    """The tokens of an expression, read one after the other."""
+# Reading.
+
+
+class _Tokens:
+    """The tokens of an expression, taken one after the other."""
 
     def __init__(self, text: str, names: Names) -> None:
-        self.tokens = _TOKEN.findall(text)
-        self.terms: list[Term] = []
-        self._names = dict(names)
-        self._at = 0
         unknown = _TOKEN.sub("", text).strip()
         if unknown:
             raise ExpressionError(f"syntax error at {unknown!r}")
+        self._left = _TOKEN.findall(text)[::-1]
+        self._names = dict(names)
 
-    def peek(self, ahead: int = 0) -> str:
-        place = self._at + ahead
-        return self.tokens[place] if place < len(self.tokens) else ""
+    def peek(self) -> str:
+        return self._left[-1] if self._left else ""
 
     def next(self) -> str:
-        token = self.peek()
-        if not token:
+        if not self._left:
             raise ExpressionError("unexpected end of the expression")
-        self._at += 1
+        token: str = self._left.pop()
         return token
 
-    def takes(self, token: str) -> bool:
-        """Take the next token if it is this one; keywords in either case."""
-        is_next = self.peek().upper() == token
-        self._at += is_next
-        return is_next
+    def takes(self, *wanted: str) -> str:
+        """Take the next token if it is one of these, keywords in either case, and return it."""
+        return self.next().upper() if self.peek().upper() in wanted else ""
 
     def expect(self, token: str) -> None:
         if not self.takes(token):
             raise ExpressionError(f"{token!r} should come before {self.peek()!r}")
 
-    def end(self) -> None:
-        if self.peek():
-            raise ExpressionError(f"unexpected {self.peek()!r}")
-
-    def path(self) -> Path:
-        steps: list[str | int] = [self._name()]
-        while True:
-            if self.takes("."):
-                steps.append(self._name())
-            elif self.takes("["):
-                steps.append(int(self.next()))
-                self.expect("]")
-            else:
-                return tuple(steps)
-
-    def _name(self) -> str:
-        token = self.next()
-        if not token.startswith("#"):
-            return token
-        if token not in self._names:
-            raise ExpressionError(f"{token} is not defined")
-        return self._names[token]
-
-    def condition(self) -> Condition:
-        return self._joined("OR", any, partial(self._joined, "AND", all, self._one))
-
-    def _joined(self, word: str, holds: Callable[[Iterator[bool]], bool], read: Callable[[], Condition]) -> Condition:
-        parts = [read()]
-        while self.takes(word):
-            parts.append(read())
-        return parts[0] if len(parts) == 1 else lambda item, values: holds(part(item, values) for part in parts)
-
-    def _one(self) -> Condition:
-        if self.takes("NOT"):
-            negated = self._one()
-            return lambda item, values: not negated(item, values)
-        if self.takes("("):
-            inner = self.condition()
-            self.expect(")")
-            return inner
-        return self._term()
-
-    def _term(self) -> Term:
-        if self.peek(1) == "(" and self.peek() in _TESTS:
-            term = Term(self.next(), tuple(self._listed()))
-        else:
-            left, operator = self.operand(), self.next().upper()
-            term = Term(operator, (left, *self._right(operator)))
-        if term.operator not in _TESTS:
-            raise ExpressionError(f"{term.operator!r} is not an operator")
-        self.terms.append(term)
-        return term
-
-    def _right(self, operator: str) -> Iterator[Operand]:
-        """Read what stands on the right of an operator."""
-        if operator == "IN":
-            yield from self._listed()
-            return
-        yield self.operand()
-        if operator == "BETWEEN":
-            self.expect("AND")
-            yield self.operand()
-
-    def _listed(self) -> Iterator[Operand]:
-        self.expect("(")
-        yield self.operand()
+    def listed(self, read: Callable[[_Tokens], PartT]) -> tuple[PartT, ...]:
+        """Read parts between commas."""
+        parts = [read(self)]
         while self.takes(","):
-            yield self.operand()
-        self.expect(")")
+            parts.append(read(self))
+        return tuple(parts)
 
-    def operand(self) -> Operand:
-        if self.peek().startswith(":"):
-            return Given(self.next())
-        if self.peek(1) == "(" and self.peek() in _MADE:
-            make, operands = _MADE[self.next()], tuple(self._listed())
-            return lambda item, values: make(*[operand(item, values) for operand in operands])
-        return Place(self.path())
+    def place(self) -> Place:
+        """Read a path, the steps of which are joined by dots."""
+        steps = self.next().split(".")
+        for step in steps:
+            if step.startswith("#") and step not in self._names:
+                raise ExpressionError(f"{step} is not defined")
+        return Place(tuple(self._names.get(step, step) for step in steps))
 
-    def sum(self) -> Operand:
-        """Read the right side of an assignment."""
-        left = self.operand()
-        if self.peek() not in {"+", "-"}:
-            return left
-        sign = 1 if self.next() == "+" else -1
-        right = self.operand()
-        return lambda item, values: _number(_decimal(left(item, values)) + sign * _decimal(right(item, values)))
+
+def _parse(read: Callable[[_Tokens], PartT], text: str, names: Names) -> PartT:
+    """Read a whole expression."""
+    tokens = _Tokens(text, names)
+    parsed = read(tokens)
+    if tokens.peek():
+        raise ExpressionError(f"unexpected {tokens.peek()!r}")
+    return parsed
+
+
+_STRENGTHS = {"OR": 1, "AND": 2, **dict.fromkeys([*_COMPARISONS, "BETWEEN", "IN"], 4), "+": 5, "-": 5}
+"""How strongly an operator between operands holds them."""
+_OF_NOT = 3
+
+
+def _operand(tokens: _Tokens, strength: int = 0) -> Operand:
+    """Read an operand, with all operators behind it that hold it more strongly than the one before it."""
+    operand = _first(tokens)
+    while _STRENGTHS.get(tokens.peek().upper(), 0) > strength:
+        operator = tokens.next().upper()
+        if operator == "IN":
+            operand = Term(operator, (operand, *_arguments(tokens)))
+            continue
+        right = [_operand(tokens, _STRENGTHS[operator])]
+        if operator == "BETWEEN":
+            tokens.expect("AND")
+            right.append(_operand(tokens, _STRENGTHS[operator]))
+        operand = Term(operator, (operand, *right))
+    return operand
+
+
+def _first(tokens: _Tokens) -> Operand:
+    """Read an operand that no operator stands behind."""
+    if tokens.takes("NOT"):
+        return Term("NOT", (_operand(tokens, _OF_NOT),))
+    if tokens.takes("("):
+        inner = _operand(tokens)
+        tokens.expect(")")
+        return inner
+    if tokens.peek() in _FUNCTIONS:
+        return Term(tokens.next(), _arguments(tokens))
+    return Given(tokens.next()) if tokens.peek().startswith(":") else tokens.place()
+
+
+def _arguments(tokens: _Tokens) -> tuple[Operand, ...]:
+    tokens.expect("(")
+    operands = tokens.listed(_operand)
+    tokens.expect(")")
+    return operands
+
+
+def _changes(tokens: _Tokens) -> list[tuple[Place, Term]]:
+    """Read the sections of an update."""
+    changes: list[tuple[Place, Term]] = []
+    while section := tokens.takes(*_SECTIONS):
+        changes += tokens.listed(partial(_change, section))
+    if not changes:
+        raise ExpressionError("the expression is empty")
+    return changes
+
+
+def _change(section: str, tokens: _Tokens) -> tuple[Place, Term]:
+    """Read one change: the place, and what the section makes of what lies there, and of its operand."""
+    place = tokens.place()
+    if section == "SET":
+        tokens.expect("=")
+    return place, Term(section, (place, place if section == "REMOVE" else _operand(tokens)))
+
+
+# What is parsed.
 
 
 @lru_cache(maxsize=4096)
-def parse_condition(text: str, names: Names = ()) -> Condition:
+def parse_condition(text: str, names: Names = ()) -> Term:
     """Parse a condition or a filter."""
-    reader = _Reader(text, names)
-    condition = reader.condition()
-    reader.end()
+    condition = _parse(_operand, text, names)
+    if not isinstance(condition, Term):
+        raise ExpressionError("an operand is not a condition")
     return condition
 
 
-KeyTerm = tuple[str, str, tuple[Given, ...]]
-"""One comparison of a key condition: an attribute, an operator, and the values given for it."""
-
-
 @lru_cache(maxsize=1024)
-def parse_key_condition(text: str, names: Names = ()) -> tuple[KeyTerm, ...]:
-    """Parse a key condition: comparisons, all of which are to hold."""
-    reader = _Reader(text, names)
-    reader.condition()
-    reader.end()
-    if not {"OR", "NOT"}.isdisjoint(token.upper() for token in reader.tokens):
-        raise ExpressionError("Invalid operator used in KeyConditionExpression")
-    terms: list[KeyTerm] = []
-    for term in reader.terms:
-        place, *given = term.operands
-        values = tuple(operand for operand in given if isinstance(operand, Given))
-        if not isinstance(place, Place) or len(values) < len(given):
-            raise ExpressionError("Invalid condition in KeyConditionExpression")
-        terms.append((str(place.path[0]), term.operator, values))
-    return tuple(terms)
+def parse_key_condition(text: str, names: Names = ()) -> Mapping[str, Term]:
+    """Parse a key condition into its terms, by their attributes; the other operands come with the request."""
+    terms: dict[str, Term] = {}
+    for term in _all_of(parse_condition(text, names)):
+        match term:
+            case Term(operator, (Place(path), *given)) if operator in _OF_KEYS and set(map(type, given)) == {Given}:
+                terms[path[0]] = term
+            case _:
+                raise ExpressionError("Invalid operator used in KeyConditionExpression")
+    return terms
 
 
-class Update(NamedTuple):
-    """An update: what it makes of an item, and which attributes it names."""
+def _all_of(condition: Operand) -> list[Any]:
+    """List the conditions that are joined by AND."""
+    match condition:
+        case Term("AND", (left, right)):
+            return _all_of(left) + _all_of(right)
+    return [condition]
 
-    apply: Callable[[Item, Values], dict[str, Value]]
-    names: tuple[str, ...]
 
+@dataclass(frozen=True, slots=True)
+class Update:
+    """An update: what it makes of each place that it changes."""
 
-class _Action(NamedTuple):
-    """Makes a new value of what lies at a path, and of an operand."""
+    changes: tuple[tuple[Place, Term], ...]
 
-    change: Callable[[Value | None, Any], Value | None]
-    path: Path
-    operand: Operand
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The attributes that it changes."""
+        return tuple(dict.fromkeys(place.path[0] for place, _ in self.changes))
+
+    def apply(self, item: Item, values: Values) -> dict[str, Value]:
+        """Return the item that comes of it. All operands see the item as it was."""
+        changed = dict(item)
+        for place, change in self.changes:
+            _put(changed, place.path, change(item, values))
+        return changed
 
 
 @lru_cache(maxsize=4096)
 def parse_update(text: str, names: Names = ()) -> Update:
-    """Parse an update. All its operands see the item as it was."""
-    actions = tuple(_actions(_Reader(text, names)))
-    if not actions:
-        raise ExpressionError("the expression is empty")
-
-    def apply(item: Item, values: Values) -> dict[str, Value]:
-        changed = dict(item)
-        for change, path, operand in actions:
-            _put(changed, path, change(_find(item, path), operand(item, values)))
-        return changed
-
-    return Update(apply, tuple(dict.fromkeys(str(action.path[0]) for action in actions)))
-
-
-def _actions(reader: _Reader) -> Iterator[_Action]:
-    while reader.peek():
-        section = reader.next().upper()
-        if section not in _SECTIONS:
-            raise ExpressionError(f"{section!r} is not a section of an update")
-        yield _action(reader, section)
-        while reader.takes(","):
-            yield _action(reader, section)
-
-
-def _action(reader: _Reader, section: str) -> _Action:
-    path = reader.path()
-    if section == "SET":
-        reader.expect("=")
-        return _Action(_set, path, reader.sum())
-    return _Action(_SECTIONS[section], path, Place(path) if section == "REMOVE" else reader.operand())
+    """Parse an update."""
+    return Update(tuple(_parse(_changes, text, names)))
 
 
 @lru_cache(maxsize=1024)
 def parse_projection(text: str, names: Names = ()) -> Callable[[Item], dict[str, Value]]:
     """Parse a projection."""
-    reader = _Reader(text, names)
-    paths = [reader.path()]
-    while reader.takes(","):
-        paths.append(reader.path())
-    reader.end()
+    places = _parse(lambda tokens: tokens.listed(_Tokens.place), text, names)
 
     def project(item: Item) -> dict[str, Value]:
         found: dict[str, Value] = {}
-        for path in paths:
-            value = _find(item, path)
+        for place in places:
+            value = place(item, {})
             if value is not None:
-                _place(found, path, value)
+                _put(found, place.path, value, makes_maps=True)
         return found
 
     return project
 
 
-def _place(found: dict[str, Value], path: Path, value: Value) -> None:
-    """Put a value at its path into what is made of the parts that a projection names."""
-    here: Any = found
-    for step, following in pairwise(path):
-        empty: Value = {"M": {}} if isinstance(following, str) else {"L": []}
-        if isinstance(step, str):
-            here = next(iter(here.setdefault(step, empty).values()))
-        else:
-            here.append(empty)
-            here = next(iter(empty.values()))
-    if isinstance(path[-1], str):
-        here[path[-1]] = value
+def _put(item: dict[str, Any], path: Path, value: Value | None, *, makes_maps: bool = False) -> None:
+    """Set, or remove, what is at a path; the maps on the way are copied, since older versions share them."""
+    *maps, last = path
+    for name in maps:
+        known = item.get(name, {"M": {}} if makes_maps else {})
+        if "M" not in known:
+            raise ExpressionError("The document path provided in the update expression is invalid for update")
+        inner = dict(known["M"])
+        item[name] = {"M": inner}
+        item = inner
+    if value is None:
+        item.pop(last, None)
     else:
-        here.append(value)
+        item[last] = value
+
+
+# What terms mean. An operand that the item does not have is None.
 
 
 def rank(value: Value) -> Any:
-    """Return what values of one type are ordered by: text, number or bytes."""
+    """Return what values of one type are compared by."""
     ((kind, content),) = value.items()
     if kind == "S":
         return content
     if kind == "N":
         return Decimal(content)
-    return b64decode(content) if isinstance(content, str) else bytes(content)
+    if kind == "B":
+        return b64decode(content) if isinstance(content, str) else bytes(content)
+    return frozenset(content) if kind in _SETS else content
 
 
-def _find(item: Item, path: Path) -> Value | None:
-    value = item.get(str(path[0]))
-    for step in path[1:]:
-        if value is None:
-            return None
-        if isinstance(step, str):
-            value = value.get("M", {}).get(step)
-        else:
-            listed = value.get("L", ())
-            value = listed[step] if step < len(listed) else None
-    return value
-
-
-def _put(item: dict[str, Value], path: Path, value: Value | None) -> None:
-    """Set, or remove, what is at a path; the containers on the way are copied, since older versions share them."""
-    here: Any = item
-    for step in path[:-1]:
-        known = here.get(step) if isinstance(here, dict) else here[int(step)] if int(step) < len(here) else None
-        if known is None or not known.keys() & {"M", "L"}:
-            raise ExpressionError("The document path provided in the update expression is invalid for update")
-        copied: Value = {"M": dict(known["M"])} if "M" in known else {"L": list(known["L"])}
-        here[step] = copied
-        here = next(iter(copied.values()))
-    last: Any = path[-1]
-    if isinstance(here, list):
-        here[last : last + 1] = [] if value is None else [value]
-    elif value is None:
-        here.pop(last, None)
-    else:
-        here[last] = value
-
-
-def _is_equal(one: Value | None, other: Value | None) -> bool:
-    if one is None or other is None:
-        return False
-    if one == other:
-        return True
-    ((kind, left),) = one.items()
-    if kind not in other:
-        return False
-    right = other[kind]
-    if kind == "N":
-        return Decimal(left) == Decimal(right)
-    if kind in _SETS:
-        return set(left) == set(right)
-    if kind == "L":
-        return len(left) == len(right) and all(map(_is_equal, left, right))
-    if kind == "M":
-        return left.keys() == right.keys() and all(_is_equal(left[name], right[name]) for name in left)
-    return False
-
-
-def _typed(kinds: str, test: Callable[[Any, Any], bool]) -> Callable[[Value | None, Value | None], bool]:
-    """Build the test of two values of one kind."""
+def _alike(test: Callable[[Any, Any], bool]) -> Callable[[Value | None, Value | None], bool]:
+    """Build the test of two values, which are of one type."""
 
     def holds(one: Value | None, other: Value | None) -> bool:
-        if one is None or other is None or one.keys() != other.keys() or next(iter(one)) not in kinds:
-            return False
-        return test(rank(one), rank(other))
+        return one is not None and other is not None and one.keys() == other.keys() and test(rank(one), rank(other))
 
     return holds
 
 
-def _contains(one: Value | None, other: Value | None) -> bool:
-    if one is None or other is None:
+def _contains(one: Value | None, sought: Value) -> bool:
+    if one is None:
         return False
-    ((kind, content),) = one.items()
-    if kind == "S":
-        return "S" in other and other["S"] in content
-    if kind in _SETS:
-        return kind[0] in other and other[kind[0]] in content
-    return kind == "L" and any(_is_equal(each, other) for each in content)
-
-
-_begins, _at_most = _typed("SB", lambda one, other: one.startswith(other)), _typed("SNB", le)
-_TESTS: Mapping[str, Callable[..., bool]] = {
-    "=": _is_equal,
-    "<>": lambda one, other: not _is_equal(one, other),
-    "<": _typed("SNB", lt),
-    "<=": _at_most,
-    ">": _typed("SNB", gt),
-    ">=": _typed("SNB", ge),
-    "BETWEEN": lambda one, low, high: _at_most(low, one) and _at_most(one, high),
-    "IN": lambda one, *others: any(_is_equal(one, other) for other in others),
-    "attribute_exists": lambda one: one is not None,
-    "attribute_not_exists": lambda one: one is None,
-    "attribute_type": lambda one, other: one is not None and other["S"] in one,
-    "begins_with": _begins,
-    "contains": _contains,
-}
-"""What says yes or no, of the values of its operands; None: the item has none."""
+    ((kind, content),), ((of, part),) = one.items(), sought.items()
+    return (kind in {"S", *_SETS} and kind[0] == of and part in content) or (kind == "L" and sought in content)
 
 
 def _size(value: Value | None) -> Value | None:
     if value is None:
         return None
-    ((kind, content),) = value.items()
-    length = len(content.encode()) if kind == "S" else len(rank(value)) if kind == "B" else len(content)
-    return {"N": str(length)}
-
-
-def _list(value: Value | None) -> list[Value]:
-    if value is None or "L" not in value:
-        raise ExpressionError(MISTYPED)
-    listed: list[Value] = value["L"]
-    return listed
+    content = rank(value)
+    return {"N": str(len(content.encode() if isinstance(content, str) else content))}
 
 
 def _decimal(value: Value | None) -> Decimal:
     if value is None or "N" not in value:
-        raise ExpressionError(MISTYPED)
+        raise _mistyped()
     return Decimal(value["N"])
 
 
@@ -435,16 +328,13 @@ def _number(value: Decimal) -> Value:
     return {"N": f"{value.normalize():f}"}
 
 
-_MADE: Mapping[str, Callable[..., Value | None]] = {
-    "size": _size,
-    "if_not_exists": lambda known, other: other if known is None else known,
-    "list_append": lambda first, second: {"L": [*_list(first), *_list(second)]},
-}
-"""What makes a value of the values of its operands."""
+def _list(value: Value | None) -> Any:
+    if value is None or "L" not in value:
+        raise _mistyped()
+    return value["L"]
 
 
-def _set(known: Value | None, value: Value | None) -> Value:
-    del known
+def _set(_: Value | None, value: Value | None) -> Value:
     if value is None:
         raise ExpressionError("The provided expression refers to an attribute that does not exist in the item")
     return value
@@ -452,27 +342,58 @@ def _set(known: Value | None, value: Value | None) -> Value:
 
 def _added(known: Value | None, value: Value) -> Value:
     if "N" in value:
-        return _number((Decimal(0) if known is None else _decimal(known)) + Decimal(value["N"]))
-    ((kind, members),) = value.items()
-    if kind not in _SETS or (known is not None and kind not in known):
-        raise ExpressionError(MISTYPED)
-    return {kind: sorted({*members, *(() if known is None else known[kind])})}
+        return _number(_decimal(known or {"N": "0"}) + _decimal(value))
+    kind, before, members = _members(known, value)
+    return {kind: sorted(before | members)}
 
 
 def _taken(known: Value | None, value: Value) -> Value | None:
+    kind, before, members = _members(known, value)
+    return {kind: sorted(before - members)} if before - members else None
+
+
+def _members(known: Value | None, value: Value) -> tuple[str, set[Any], set[Any]]:
+    """Return the type of two sets, and the members of both."""
     ((kind, members),) = value.items()
-    if known is None:
-        return None
-    if kind not in _SETS or kind not in known:
-        raise ExpressionError(MISTYPED)
-    left = sorted(set(known[kind]) - set(members))
-    return {kind: left} if left else None
+    if kind not in _SETS or (known is not None and kind not in known):
+        raise _mistyped()
+    return kind, set() if known is None else set(known[kind]), set(members)
 
 
-_SECTIONS: Mapping[str, Callable[[Value | None, Any], Value | None]] = {
+def _mistyped() -> ExpressionError:
+    return ExpressionError("An operand in the update expression has an incorrect data type")
+
+
+_is_equal, _at_most = _alike(lambda one, other: one == other), _alike(le)
+_FUNCTIONS: Mapping[str, Callable[..., Any]] = {
+    "attribute_exists": lambda one: one is not None,
+    "attribute_not_exists": lambda one: one is None,
+    "begins_with": _alike(lambda one, other: one.startswith(other)),
+    "contains": _contains,
+    "if_not_exists": lambda known, other: other if known is None else known,
+    "size": _size,
+    "list_append": lambda first, second: {"L": [*_list(first), *_list(second)]},
+}
+_SECTIONS: Mapping[str, Callable[..., Value | None]] = {
     "SET": _set,
-    "REMOVE": lambda known, value: None,  # noqa: ARG005
+    "REMOVE": lambda *_: None,
     "ADD": _added,
     "DELETE": _taken,
 }
-"""What the sections of an update make of what there is, and of their operand."""
+_MEANINGS: Mapping[str, Callable[..., Any]] = {
+    **_FUNCTIONS,
+    **_SECTIONS,
+    "AND": lambda one, other: one and other,
+    "OR": lambda one, other: one or other,
+    "NOT": lambda holds: not holds,
+    "=": _is_equal,
+    "<>": lambda one, other: not _is_equal(one, other),
+    "<": _alike(lt),
+    "<=": _at_most,
+    ">": _alike(gt),
+    ">=": _alike(ge),
+    "BETWEEN": lambda one, low, high: _at_most(low, one) and _at_most(one, high),
+    "IN": lambda one, *others: any(_is_equal(one, other) for other in others),
+    "+": lambda one, other: _number(_decimal(one) + _decimal(other)),
+    "-": lambda one, other: _number(_decimal(one) - _decimal(other)),
+}

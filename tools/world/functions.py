@@ -1,10 +1,9 @@
 """Lambda: environments that start cold, serve one request at a time, freeze in between, and die.
 
-Sources: Lambda Developer Guide, "Lambda execution environment lifecycle" (freeze and thaw), "Understanding Lambda
-function scaling" (a function gets at most 1,000 more environments in ten seconds). Which idle environment gets the next
-request is not documented: here it is any, at random, which spreads a conversation thinnest. Other traffic of the same
-function can be given as a whole, without its requests: some environments are taken by it at any time, and each idle one
-is thawed by it now and then.
+Source: Lambda Developer Guide, "Lambda execution environment lifecycle" (freeze and thaw). Which idle environment gets
+the next request is not documented: here it is any, at random, which spreads a conversation thinnest. Other traffic of
+the same function can be given as a whole, without its requests: some environments are taken by it at any time, and each
+idle one is thawed by it now and then. How fast a function grows is not limited: 1,000 environments may start at once.
 """
 
 from __future__ import annotations
@@ -21,8 +20,6 @@ from tools.world.clock import Engine, Process, SimulatedFuture
 RequestT = TypeVar("RequestT")
 ResultT = TypeVar("ResultT")
 
-GROWTH_PER_SECOND = 100.0
-GROWTH_AT_ONCE = 1000.0
 COLD_START_MEDIAN_SECONDS = 0.6
 COLD_START_SIGMA = 0.25
 """Assumption: the functions' imports take some 0.5 s."""
@@ -77,8 +74,6 @@ class Function(Generic[RequestT, ResultT]):
     deaths: int = 0
     _idle: list[_Environment[RequestT, ResultT]] = field(init=False)
     _all: list[_Environment[RequestT, ResultT]] = field(init=False)
-    _growth: float = GROWTH_AT_ONCE
-    _grown_at: float = 0.0
 
     def __post_init__(self) -> None:
         self._idle = [_Environment(index) for index in range(self.config.warm)]
@@ -126,21 +121,12 @@ class Function(Generic[RequestT, ResultT]):
             environment = self._idle.pop()
             self.engine.thaw(environment)
             return environment
-        if len(self._all) >= self.config.concurrency or not self._may_grow():
+        if len(self._all) >= self.config.concurrency:
             raise TooManyRequestsError("no environment is free")
         born: _Environment[RequestT, ResultT] = _Environment(self.config.warm + self.cold_starts)
         self.cold_starts += 1
         self._all.append(born)
         return born
-
-    def _may_grow(self) -> bool:
-        now = self.engine.now
-        self._growth = min(GROWTH_AT_ONCE, self._growth + (now - self._grown_at) * GROWTH_PER_SECOND)
-        self._grown_at = now
-        if self._growth < 1:
-            return False
-        self._growth -= 1
-        return True
 
     def _serve(
         self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT], request: RequestT

@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import floor
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
 from botocore.exceptions import ReadTimeoutError
 
@@ -32,8 +32,10 @@ from tools.world.clock import EPOCH_MS, Engine, Process
 from tools.world.dynamodb import DynamoDB, DynamoDBError, Gate, Table, cancelled, throttled
 from tools.world.expressions import Item
 
-ResultT = TypeVar("ResultT")
 Request = dict[str, Any]
+Response = dict[str, Any]
+Effect = Callable[[], Response]
+Send = Callable[[str, Mapping[str, Any]], Response]
 
 LAG_MEAN_SECONDS = 0.02
 READER = "reader"
@@ -50,6 +52,8 @@ CONFLICT_SECONDS = 0.005
 """How long a transaction keeps others from its items: an assumption, DynamoDB names no figure."""
 SHORTEST_PAGES = 5
 """A page that ends early has up to so many items."""
+SLOW_SECONDS = 0.2
+"""Most that a slow request takes more."""
 EXPIRES_AT = "expires_at"
 GENERATIONS = "generations"
 
@@ -65,7 +69,6 @@ class StoreFaults:
     load_lost: float = 0.0
     """A load item is gone when it is added to."""
     slow: float = 0.0
-    slow_seconds: float = 0.2
     short_page: float = 0.0
     """A page ends before its limit though more follows."""
     unprocessed: float = 0.0
@@ -123,20 +126,10 @@ class _LostError(Exception):
     """No response came in time."""
 
 
-class Calls:
+class Calls(NamedTuple):
     """A client for the product's adapters: `DynamoDBCalls.call`, which blocks the calling task."""
 
-    def __init__(self, send: Callable[[str, Request], dict[str, Any]]) -> None:
-        self._send = send
-
-    def call(self, operation: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Send one request, and wait for its response."""
-        try:
-            return self._send(operation, dict(request))
-        except DynamoDBError as error:
-            raise build_error(error.code, status=error.status, explanation=error.message, facts=error.facts) from error
-        except _LostError:
-            raise StoreUnavailableError("DynamoDB did not respond (simulated)") from None
+    call: Send
 
 
 class Network(Gate):
@@ -180,7 +173,18 @@ class Network(Gate):
     def client(self, role: str, owner: Process | None = None) -> Calls:
         """Open a client for adapters. Its requests are counted by its role; `owner` may die of a raise."""
         counts = self.counts_of(role)
-        return Calls(lambda operation, request: self._send(operation, request, counts, owner))
+
+        def call(operation: str, request: Mapping[str, Any]) -> Response:
+            try:
+                return self._send(operation, dict(request), counts, owner)
+            except DynamoDBError as error:
+                raise build_error(
+                    error.code, status=error.status, explanation=error.message, facts=error.facts
+                ) from error
+            except _LostError:
+                raise StoreUnavailableError("DynamoDB did not respond (simulated)") from None
+
+        return Calls(call)
 
     def watch(self, client: Any, role: str, owner: Process | None = None) -> Callable[[], None]:
         """Have a boto3 client's requests go this way; return what undoes that. REQUIRES: tasks call the client."""
@@ -217,49 +221,6 @@ class Network(Gate):
         """Name how often each fault struck."""
         return Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.struck.items()})
 
-    # One request.
-
-    def _send(self, operation: str, request: Request, counts: StoreCounts, owner: Process | None) -> dict[str, Any]:
-        """Send a request, let it happen, and wait for the response, with all that can go wrong."""
-        counts.operations += 1
-        is_write, faults, engine = operation in WRITES, self.faults, self.engine
-        seconds = (self._write_latency if is_write else self._read_latency).draw()
-        if faults.slow and self.strikes("slow"):
-            seconds += self.random.random() * faults.slow_seconds
-
-        def effect() -> dict[str, Any]:
-            return self._happen(operation, request, counts, owner)
-
-        if faults.lost_request and self.strikes("lost_request"):
-            self._give_up(None)
-        if faults.lost_answer and self.strikes("lost_answer"):
-            self._give_up(effect, seconds / 2)
-        if faults.late and _may_be_late(operation, request) and self.strikes("late"):
-            self.observer.put_off(_key_of(request))
-            self._give_up(effect, READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS)
-        reason = self._refusal(_key_of(request) if is_write else "")
-        if reason:
-            engine.sleep(seconds)
-            raise throttled(reason)
-        if faults.server_error and self.strikes("server_error"):
-            effect = self._failing(effect)
-        return engine.call(seconds / 2, effect, seconds / 2)
-
-    def _give_up(self, effect: Callable[[], object] | None, after_seconds: float = 0.0) -> None:
-        """Wait in vain; the request happens all the same, if there is an effect."""
-        if effect is not None:
-            self.engine.after(after_seconds, lambda: _quietly(effect))
-        self.engine.sleep(READ_TIMEOUT_SECONDS)
-        raise _LostError
-
-    def _failing(self, effect: Callable[[], dict[str, Any]]) -> Callable[[], dict[str, Any]]:
-        def fail() -> dict[str, Any]:
-            if self.random.random() < 0.5:
-                _quietly(effect)
-            raise DynamoDBError("InternalServerError", "simulated", status=500)
-
-        return fail
-
     def _refusal(self, written: str) -> str:
         """Say why a request is refused before it comes to anything."""
         if self.faults.hot_keys and written:
@@ -267,74 +228,22 @@ class Network(Gate):
             if Random(f"{self._seed}/{written}/{spell}").random() < self.faults.hot_keys:
                 self.struck["refused_key"] += 1
                 return "TableWriteKeyRangeThroughputExceeded"
-        if self.faults.throttled and self.strikes("throttled"):
-            return "TableWriteAccountLimitExceeded"
-        return ""
+        return "TableWriteAccountLimitExceeded" if self.strikes("throttled") else ""
 
-    def _happen(self, operation: str, request: Request, counts: StoreCounts, owner: Process | None) -> dict[str, Any]:
-        """Let a request happen, now."""
-        self._asking, self._raises = counts, False
-        request = self._troubled(operation, request)
-        if operation in WRITES:
-            response = self._write(operation, request)
-        else:
-            until = self._horizon() if _is_lagging(operation, request) else self.engine.now
-            response = self.dynamodb.call(operation, request, now=self.engine.now, seen_until=until)
-        if self._raises and owner is not None:
-            self.after_update(owner)
-        headers = {"date": self._date()}
-        response["ResponseMetadata"] = {"HTTPStatusCode": 200, "HTTPHeaders": headers, "RetryAttempts": 0}
-        return response
-
-    def _write(self, operation: str, request: Request) -> dict[str, Any]:
-        """Write, unless a transaction is at work there, or its token says that this was done before."""
-        if operation != "TransactWriteItems":
-            if self._locked_until and self._is_locked(self._places(operation, request)):
-                raise DynamoDBError("TransactionConflictException", "Transaction is ongoing for the item")
-            return self.dynamodb.call(operation, request, now=self.engine.now)
-        try:
-            if not self.tokens.begin(request):
-                return {}
-        except RequestTokenError as error:
-            self.struck[f"answered {error.code}"] += 1
-            raise DynamoDBError(error.code, "simulated") from error
-        is_done = False
-        try:
-            response = self._transact(request)
-            is_done = True
-        finally:
-            self.tokens.end(request, is_done=is_done)
-        return response
-
-    def _transact(self, request: Request) -> dict[str, Any]:
-        places = self._places("TransactWriteItems", request)
-        if self._is_locked(places):
-            raise cancelled([{"Code": "TransactionConflict"}])
-        response = self.dynamodb.call("TransactWriteItems", request, now=self.engine.now)
-        self.struck["transactions of several items"] += len(places) > 1
-        for place in places:
-            self._locked_until[place] = self.engine.now + CONFLICT_SECONDS
-        return response
-
-    def _is_locked(self, places: Sequence[tuple[str, Any]]) -> bool:
-        is_locked = any(self._locked_until.get(place, 0.0) > self.engine.now for place in places)
-        self.struck["transaction conflicts"] += is_locked
-        return is_locked
-
-    def _places(self, operation: str, request: Request) -> list[tuple[str, Any]]:
-        """List where the single writes of a request go."""
-        writes = _writes_of(operation, request)
-        tables = [self.dynamodb.table(each) for each in writes]
-        return [(t.name, t.place_of(each.get("Item") or each["Key"])) for t, each in zip(tables, writes, strict=True)]
+    def _fail(self, effect: Effect) -> Response:
+        """Respond with a server error, at times after everything was done."""
+        if self.random.random() < 0.5:
+            _quietly(effect)
+        raise DynamoDBError("InternalServerError", "simulated", status=500)
 
     def _troubled(self, operation: str, request: Request) -> Request:
         """Change a request as faults do: a load item is lost, a page ends early, parts of a batch are left."""
         self._left = []
-        if operation == "UpdateItem" and self.faults.load_lost and _key_of(request).startswith(LOAD_PREFIX):
+        if operation == "UpdateItem" and _key_of(request).startswith(LOAD_PREFIX):
             if self.strikes("load_lost"):
                 table = self.dynamodb.table(request)
                 table.keep(table.place_of(request["Key"]), None, self.engine.now)
-        elif operation in {"Query", "Scan"} and self.faults.short_page and self.strikes("short_page"):
+        elif operation in {"Query", "Scan"} and self.strikes("short_page"):
             most = 1 + self.random.randrange(SHORTEST_PAGES)
             return {**request, "Limit": min(request.get("Limit", most), most)}
         elif operation in {"BatchGetItem", "BatchWriteItem"} and self.faults.unprocessed:
@@ -343,9 +252,81 @@ class Network(Gate):
                 self._left += [False, *(self.strikes("unprocessed") for _ in entries[1:])]
         return request
 
-    def _is_left(self) -> bool:
-        """Say whether the part of a batch that comes now is left; never the first one of a table."""
-        return bool(self._left) and self._left.pop(0)
+    # One request.
+
+    def _send(self, operation: str, request: Request, counts: StoreCounts, owner: Process | None) -> Response:
+        """Send a request, let it happen, and wait for the response, with all that can go wrong."""
+        counts.operations += 1
+        seconds = (self._write_latency if operation in WRITES else self._read_latency).draw()
+        effect: Effect = partial(self._happen, operation, request, counts, owner)
+        if self.strikes("slow"):
+            seconds += self.random.random() * SLOW_SECONDS
+        if self.strikes("lost_request"):
+            self._give_up(None)
+        if self.strikes("lost_answer"):
+            self._give_up(effect, seconds / 2)
+        if self.faults.late and _may_be_late(operation, request) and self.strikes("late"):
+            self.observer.put_off(_key_of(request))
+            self._give_up(effect, READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS)
+        reason = self._refusal(_key_of(request) if operation in WRITES else "")
+        if reason:
+            self.engine.sleep(seconds)
+            raise throttled(reason)
+        if self.strikes("server_error"):
+            effect = partial(self._fail, effect)
+        return self.engine.call(seconds / 2, effect, seconds / 2)
+
+    def _give_up(self, effect: Effect | None, after_seconds: float = 0.0) -> None:
+        """Wait in vain; the request happens all the same, if there is an effect."""
+        if effect is not None:
+            self.engine.after(after_seconds, partial(_quietly, effect))
+        self.engine.sleep(READ_TIMEOUT_SECONDS)
+        raise _LostError
+
+    def _happen(self, operation: str, request: Request, counts: StoreCounts, owner: Process | None) -> Response:
+        """Let a request happen, now."""
+        self._asking, self._raises = counts, False
+        response = self._respond(operation, self._troubled(operation, request))
+        if self._raises and owner is not None:
+            self.after_update(owner)
+        headers = {"date": self._date()}
+        response["ResponseMetadata"] = {"HTTPStatusCode": 200, "HTTPHeaders": headers, "RetryAttempts": 0}
+        return response
+
+    def _respond(self, operation: str, request: Request) -> Response:
+        """Carry out a request, unless a transaction is at work there, or its token says that it was done before."""
+        now = self.engine.now
+        if operation not in WRITES:
+            until = self._horizon() if _is_lagging(operation, request) else now
+            return self.dynamodb.call(operation, request, now=now, seen_until=until)
+        if operation != "TransactWriteItems":
+            if self._locked_until and self._is_locked(self._places(_writes_of(operation, request))):
+                raise DynamoDBError("TransactionConflictException", "Transaction is ongoing for the item")
+            return self.dynamodb.call(operation, request, now=now)
+        try:
+            return self.tokens.once(request, lambda: self._transact(request)) or {}
+        except RequestTokenError as error:
+            self.struck[f"answered {error.code}"] += 1
+            raise DynamoDBError(error.code, "simulated") from error
+
+    def _transact(self, request: Request) -> Response:
+        places = self._places(_writes_of("TransactWriteItems", request))
+        if self._is_locked(places):
+            raise cancelled([{"Code": "TransactionConflict"}])
+        response = self.dynamodb.call("TransactWriteItems", request, now=self.engine.now)
+        self.struck["transactions of several items"] += len(places) > 1
+        self._locked_until |= dict.fromkeys(places, self.engine.now + CONFLICT_SECONDS)
+        return response
+
+    def _is_locked(self, places: Sequence[tuple[str, Any]]) -> bool:
+        is_locked = any(self._locked_until.get(place, 0.0) > self.engine.now for place in places)
+        self.struck["transaction conflicts"] += is_locked
+        return is_locked
+
+    def _places(self, writes: Sequence[Request]) -> list[tuple[str, Any]]:
+        """List where single writes go."""
+        tables = [self.dynamodb.table(each) for each in writes]
+        return [(t.name, t.place_of(each.get("Item") or each["Key"])) for t, each in zip(tables, writes, strict=True)]
 
     def _horizon(self) -> float:
         """Up to when what was written is seen by an eventually consistent read."""
@@ -360,6 +341,10 @@ class Network(Gate):
         return _http_date(EPOCH_MS // 1000 + floor(now))
 
     # What the request passes.
+
+    def _is_left(self) -> bool:
+        """Say whether the part of a batch that comes now is left; never the first one of a table."""
+        return bool(self._left) and self._left.pop(0)
 
     def refuse_write(self, partition_key: str, units: float) -> str | None:
         """Implement `Gate.refuse_write`."""
@@ -416,8 +401,7 @@ class Network(Gate):
         due = int(item[EXPIRES_AT]["N"]) - EPOCH_MS / 1000 + self.random.random() * REMOVAL_SECONDS
 
         def remove() -> None:
-            version = table.latest(place)
-            if version is not None and EXPIRES_AT in (version.item or {}):
+            if EXPIRES_AT in (table.seen(place).item or {}):
                 table.keep(place, None, self.engine.now)
                 self.struck["removals of expired items"] += 1
 
@@ -430,7 +414,7 @@ def _is_lagging(operation: str, request: Mapping[str, Any]) -> bool:
     return not request.get("ConsistentRead") and operation != "TransactGetItems"
 
 
-def _may_be_late(operation: str, request: Mapping[str, Any]) -> bool:
+def _may_be_late(operation: str, request: Request) -> bool:
     """Say whether a request may happen late.
 
     A late overwriting put takes back what was written since with boto3 alone as well; a late creation finds on its
@@ -443,7 +427,7 @@ def _may_be_late(operation: str, request: Mapping[str, Any]) -> bool:
     )
 
 
-def _writes_of(operation: str, request: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _writes_of(operation: str, request: Request) -> list[Request]:
     """List the single writes of a request."""
     if operation == "TransactWriteItems":
         return [each for action in request["TransactItems"] for each in action.values()]

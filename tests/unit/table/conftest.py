@@ -95,12 +95,9 @@ class Watched:
     def _happen(self, operation: str, body: Body) -> Any:
         """Carry out a request, if its token lets it happen."""
         try:
-            if not self.tokens.begin(body):
-                return {}
+            return self.tokens.once(body, lambda: self.dynamodb.call(operation, body)) or {}
         except RequestTokenError as error:
             raise DynamoDBError(error.code) from error
-        self.tokens.end(body, is_done=True)
-        return self.dynamodb.call(operation, body)
 
     def once_before(self, operation: str, act: Callable[[], Any]) -> None:
         """Do something just before the first request of an operation."""
