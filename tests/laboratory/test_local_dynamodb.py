@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from random import Random
 
 import boto3
@@ -12,10 +13,9 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 
 from support.tables import define_table
-from tools.limits import Demand, Kind
 from tools.local.dynamodb import LocalDynamoDB, Moto, PartitionedTable
 from tools.local.dynamodb_process import creation_request
-from tools.local.faults import FaultPolicy, FaultRuleError, Injection, build_refusal, parse_rules
+from tools.local.faults import FaultPolicy, FaultRuleError, Injection, parse_rules
 from tools.local.metering import Meter, PartitionModel, Timeline, TimelineRow
 
 pytestmark = pytest.mark.slow
@@ -31,11 +31,12 @@ class Local:
     """A boto3 client of it, and the clock and timeline behind it."""
 
     def __init__(self):
-        self.now = 0.0
-        self.meter = Meter(Timeline(), lambda: self.now, lambda: 1_000)
+        self.now, self.wall_ms = 0.0, 1_000
+        self.meter = Meter(Timeline(), lambda: self.now, lambda: self.wall_ms)
+        self.faults = FaultPolicy(Random(1))
         moto = Moto(PartitionModel(WRITE_LIMIT, READ_LIMIT))
         moto.call("CreateTable", creation_request("t", TABLE))
-        self.runner = web.AppRunner(LocalDynamoDB(moto, self.meter, FaultPolicy(Random(1))).app())
+        self.runner = web.AppRunner(LocalDynamoDB(moto, self.meter, self.faults).app())
 
     async def serve(self):
         await self.runner.setup()
@@ -141,15 +142,25 @@ def test_a_hot_partition_throttles_with_its_reason_and_recovers(spent, operation
 
 
 def test_the_timeline_shows_the_tables_keys_alone(spent):
-    """What was taken and what was refused, on whichever of a write's indexes."""
+    """What was taken and refused in slots of 250 ms, by whichever of a write's indexes; old slots are dropped."""
     spent.refused("put_item", Item=item("hot", "more", 100))
     spent.refused("put_item", Item=item("other", "0", 100, g="hot", u="1"))
     spent.refused("get_item", Key=key("hot"))
     taken = {"writes": 1, "write_wcu": 10, "reads": 7, "read_rcu": 21}
-    assert spent.meter.timeline.rows_since(0) == [
+    first = [
         TimelineRow(1_000, "hot", table="t", throttled_writes=1, throttled_wcu=1, throttled_reads=1, **taken),
         TimelineRow(1_000, "other", table="t", throttled_writes=1, throttled_wcu=1),
     ]
+    for spent.wall_ms in (1_249, 1_250):
+        spent.ask("get_item", Key=key("cold"))
+    second = [TimelineRow(1_250, "cold", table="t", reads=1, read_rcu=0.5)]
+    timeline = spent.meter.timeline
+    assert timeline.rows_since(1_250) == second
+    assert timeline.rows_since(0) == [*first, replace(second[0], at_ms=1_000), *second]
+    timeline.max_rows = 2
+    for spent.wall_ms in (1_500, 1_750):
+        spent.ask("get_item", Key=key("cold"))
+    assert [row.at_ms for row in timeline.rows_since(0)] == [1_500, 1_750]
 
 
 def test_of_several_items_those_of_a_hot_partition_are_refused(spent):
@@ -251,10 +262,6 @@ def test_a_transaction_costs_twice_and_with_a_token_is_written_once(spent):
     assert spent.ask("get_item", Key=key("counter"))["Item"]["n"] == {"N": "5"}
 
 
-RESOURCE = PartitionModel().resource(ARN)
-REASON = "TableWriteAccountLimitExceeded"
-
-
 def test_keys_share_a_given_number_of_partitions():
     """With one partition for all, a key's neighbour uses up what is left; an index has partitions of its own."""
     model = PartitionModel(write_limit_wcu=3, partitions=1)
@@ -264,51 +271,30 @@ def test_keys_share_a_given_number_of_partitions():
     assert index.write("03", 3, 0.0) is None
 
 
-def test_the_timeline_counts_by_slot_and_key_and_drops_its_oldest_slots():
-    """Rows are aligned to 250 ms and filtered by their start; their number is bounded."""
-    timeline = Timeline(max_rows=10)
-    for units, at_ms, is_refused in ((2, 1_000, False), (1, 1_249, False), (3, 1_250, True)):
-        timeline.note(Demand(RESOURCE, Kind.WRITE, "hot", units), at_ms, is_refused=is_refused)
-    timeline.note(Demand(RESOURCE, Kind.READ, "cold", 0.5), 1_300)
-    second = [
-        TimelineRow(1_250, "hot", table="t", throttled_writes=1, throttled_wcu=3),
-        TimelineRow(1_250, "cold", table="t", reads=1, read_rcu=0.5),
-    ]
-    assert timeline.rows_since(1_250) == second
-    assert timeline.rows_since(0) == [TimelineRow(1_000, "hot", table="t", writes=2, write_wcu=3), *second]
-    for number in range(100):
-        timeline.note(Demand(RESOURCE, Kind.WRITE, "hot", 1), number * 250)
-    assert [row.at_ms // 250 for row in timeline.rows_since(0)] == list(range(90, 100))
-
-
-def policy(*rules):
-    return FaultPolicy(Random(1), parse_rules(list(rules)))
-
-
 def rule(fault, operation="PutItem", **more):
     return {"operation": operation, "fault": fault, **more}
 
 
-def test_a_request_meets_all_rules_of_its_operation_until_one_refuses_it():
-    """Delays add up and come with other faults; what was refused was not carried out, so its response arrives."""
-    late = rule("late_answer", "UpdateItem", delay_ms=800)
-    faults = policy(rule("delay", delay_ms=100), rule("delay", delay_ms=50), rule("lose_answer"), late)
-    assert faults.choose("GetItem") == Injection()
-    assert faults.choose("PutItem") == Injection(delay_ms=150, is_response_lost=True)
-    assert faults.choose("UpdateItem") == Injection(response_delay_ms=800)
-    assert faults.injected == {"delay": 2, "lose_answer": 1, "late_answer": 1}
-    never, throttle = rule("error", probability=0.0), rule("throttle", reason=REASON)
-    faults = policy(rule("lose_answer"), never, throttle, rule("error"))
-    assert faults.choose("PutItem") == Injection(refusal=faults.rules[2])
-    assert faults.injected == {"throttle": 1}
+DELAYS = [rule("delay", delay_ms=100), rule("delay", delay_ms=50), rule("lose_answer")]
+(THROTTLE,) = parse_rules([rule("throttle", reason="TableWriteAccountLimitExceeded")])
 
 
-def test_a_probability_is_met_and_a_seed_repeats_it():
-    """About the share that was asked for, and the same requests with the same seed."""
-    first, second = (policy(rule("lose_answer", probability=0.3)) for _ in range(2))
-    lost = [first.choose("PutItem").is_response_lost for _ in range(2_000)]
-    assert lost == [second.choose("PutItem").is_response_lost for _ in range(2_000)]
-    assert 500 < sum(lost) < 700
+@pytest.mark.parametrize(
+    ("rules", "injection", "injected"),
+    [
+        ([rule("delay", "GetItem", delay_ms=1)], Injection(), {}),
+        (DELAYS, Injection(delay_ms=150, is_response_lost=True), {"delay": 2, "lose_answer": 1}),
+        ([rule("late_answer", delay_ms=800)], Injection(response_delay_ms=800), {"late_answer": 1}),
+        # What was refused was not carried out, so its response arrives.
+        ([rule("lose_answer"), rule("error", probability=0.0)], Injection(is_response_lost=True), {"lose_answer": 1}),
+        ([rule("lose_answer"), asdict(THROTTLE), rule("error")], Injection(refusal=THROTTLE), {"throttle": 1}),
+    ],
+)
+def test_a_request_meets_all_rules_of_its_operation_until_one_refuses_it(rules, injection, injected):
+    """Delays add up and come with other faults."""
+    policy = FaultPolicy(Random(1), parse_rules(rules))
+    assert policy.choose("PutItem") == injection
+    assert policy.injected == injected
 
 
 @pytest.mark.parametrize(
@@ -321,7 +307,7 @@ def test_a_probability_is_met_and_a_seed_repeats_it():
         ([rule("error", often=1)], "rule 0: often: Unexpected"),
         ([rule("delay")], "rule 0: .*delay and late_answer, .* have a delay_ms"),
         ([rule("delay", delay_ms=60_001)], "rule 0: delay_ms: .* equal to 60000"),
-        ([rule("throttle", "Query", reason=REASON)], "Query and throttle should be IndexRead"),
+        ([rule("throttle", "Query", reason=THROTTLE.reason)], "Query and throttle should be IndexRead"),
         ([rule("throttle", "BatchWriteItem")], "BatchWriteItem and throttle should be none"),
     ],
 )
@@ -331,27 +317,29 @@ def test_a_rule_that_would_do_nothing_is_refused(value, message):
         parse_rules(value)
 
 
-@pytest.mark.parametrize("target", ["Table", "Index"])
+def throttled(reason, code, member, resource):
+    return rule("throttle", reason=reason), 400, code, {member: [{"reason": reason, "resource": resource}]}
+
+
+DENIED = "User is not authorized to perform: dynamodb:PutItem on resource: "
+SLOW_DOWN = "ThrottlingException", "throttlingReasons"
+PROVISIONED = "ProvisionedThroughputExceededException", "ThrottlingReasons"
+
+
 @pytest.mark.parametrize(
-    ("limit", "code", "member"),
+    ("fault", "status", "code", "members"),
     [
-        ("ProvisionedThroughputExceeded", "ProvisionedThroughputExceededException", "ThrottlingReasons"),
-        ("AccountLimitExceeded", "RequestLimitExceeded", "ThrottlingReasons"),
-        ("KeyRangeThroughputExceeded", "ThrottlingException", "throttlingReasons"),
-        ("MaxOnDemandThroughputExceeded", "ThrottlingException", "throttlingReasons"),
+        (rule("error"), 500, "InternalServerError", {"message": "Internal server error"}),
+        (rule("deny"), 400, "AccessDeniedException", {"Message": DENIED}),
+        throttled("TableWriteProvisionedThroughputExceeded", *PROVISIONED, ARN),
+        throttled("TableWriteAccountLimitExceeded", "RequestLimitExceeded", "ThrottlingReasons", ARN),
+        throttled("TableWriteKeyRangeThroughputExceeded", *SLOW_DOWN, ARN),
+        throttled("IndexWriteMaxOnDemandThroughputExceeded", *SLOW_DOWN, INDEX_ARN),
     ],
 )
-def test_a_throttle_is_what_aws_sends(target, limit, code, member):
-    """The reason in the member that its exception spells."""
-    reason = f"{target}Write{limit}"
-    error = build_refusal(*parse_rules([rule("throttle", reason=reason)]), ARN)
-    assert (error.status, error.code) == (400, code)
-    assert error.body[member] == [{"reason": reason, "resource": ARN}]
-
-
-def test_other_refusals_are_what_aws_sends():
-    """A denial names the right that is missing, and on what."""
-    failed, denied = (build_refusal(*parse_rules([rule(fault)]), ARN) for fault in ("error", "deny"))
-    assert (failed.status, failed.code) == (500, "InternalServerError")
-    assert (denied.status, denied.code) == (400, "AccessDeniedException")
-    assert f"dynamodb:PutItem on resource: {ARN}" in denied.body["Message"]
+def test_a_refusal_is_what_aws_sends(local, fault, status, code, members):
+    """A throttle has its reason in the member that its exception spells; a denial names the right that is missing."""
+    local.faults.rules = parse_rules([fault])
+    response = local.refused("put_item", Item=item("a", "0", 100))
+    assert (response["ResponseMetadata"]["HTTPStatusCode"], response["Error"]["Code"]) == (status, code)
+    assert {name: response.get(name) or response["Error"].get("Message") for name in members} == members
