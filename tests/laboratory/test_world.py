@@ -1,30 +1,19 @@
-"""The simulated world: time and death; DynamoDB and Redis with their faults, through the product's adapters."""
+"""The simulated world: time and death; DynamoDB and Redis with their faults."""
 
+from functools import partial
 from random import Random
 
 import pytest
 
-from hotpartition.core.counter_items import Addition
 from hotpartition.core.errors import RegistryUnavailableError, StoreUnavailableError, ThrottledError
-from hotpartition.core.merge import KeyQuery
 from hotpartition.core.route import Generation
-from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
-from hotpartition.dynamodb.item_store import DynamoDBItemStore
-from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition_messages import Message
-from hotpartition_messages.keys import describe_table
-from support.builders import message_id
-from tools.limits import Partitions, Resource
-from tools.limits.request_tokens import RequestTokens
 from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
-from tools.world.meter import Meter
-from tools.world.network import Network, StoreFaults
+from tools.world.network import Network, Observer, StoreFaults
 from tools.world.product import MESSAGES
 from tools.world.redis import RedisServer, SimulatedConnection
 
 START = 1_800_000_000_000
-IDS = [message_id(START + offset, 0) for offset in range(9)]
 FIRST, SECOND = Generation(since_ms=START, shard_count=2), Generation(since_ms=START + 5, shard_count=4)
 
 
@@ -43,14 +32,6 @@ def run(engine, work, process=None, seconds=60.0):
 
 class TestTime:
     """Order, blocking, freezing and death."""
-
-    def test_events_of_one_instant_keep_their_order(self, engine):
-        """What was planned first happens first."""
-        log = []
-        for name in "abc":
-            engine.at(1.0, lambda name=name: log.append(name))
-        engine.run_until(1.0)
-        assert log == ["a", "b", "c"]
 
     def test_errors_come_where_they_belong(self, engine):
         """A call's where its response is awaited; a task's out of the loop; and only tasks can block."""
@@ -113,35 +94,23 @@ class TestTime:
 
 
 class Rig:
-    """A table and its adapters: messages, routes, and counters in cells of partition key `counter`."""
+    """A table behind the network."""
 
     def __init__(self, engine):
         self.engine = engine
-        self.meter = Meter(engine, hot="c", seconds=60.0, pages_end=60.0)
-        self.network = Network(engine, random=Random(1), observer=self.meter)
+        self.network = Network(engine, random=Random(1), observer=Observer())
         self.network.dynamodb.call("CreateTable", {**MESSAGES, "TableName": "t"})
-        calls, table = ThreadedCalls(self.network.client("test").call), describe_table("t")
-        counters = describe_counters("t", "c", journal=table.journal, keys=table.keys)
-        self.messages = DynamoDBItemStore(calls, table, Message.from_item)
-        self.counters = DynamoDBCounterStore(calls, counters)
-        self.cells = DynamoDBItemStore(calls, counters, decode_cell)
+        self.call = self.network.client("test").call
 
     def put(self, number):
-        return self.messages.create(Message("c", IDS[number], "ann", "hello").to_item("c"))
+        self.call("PutItem", {"TableName": "t", "Item": key(number)})
 
-    def stored(self, *, is_strong=True):
-        """The numbers of the messages that a read of all finds."""
-        query = KeyQuery(partition_key="c", newest_first=True, limit=9)
-        (response,) = self.messages.fetch([query], is_strong=is_strong).responses
-        return [IDS.index(message.message_id) for message in response.items]
+    def has(self, number, *, is_strong=True):
+        return "Item" in self.call("GetItem", {"TableName": "t", "Key": key(number), "ConsistentRead": is_strong})
 
-    def counted(self):
-        (response,) = self.cells.fetch([KeyQuery("counter", newest_first=False, limit=20)], is_strong=True).responses
-        return dict(response.items)
 
-    def limit(self, wcu):
-        """Let the one partition take so much, all of which is left."""
-        self.network.limits = Resource(partitions=Partitions(count=1, write_limit_wcu=wcu))
+def key(number):
+    return {"pk": {"S": "c"}, "sk": {"S": str(number)}}
 
 
 @pytest.fixture
@@ -157,23 +126,11 @@ class TestDynamoDB:
         def work():
             rig.engine.sleep(1.0)
             rig.put(0)
-            strong, lagging = rig.stored(), [bool(rig.stored(is_strong=False)) for _ in range(40)]
+            strong, lagging = rig.has(0), {rig.has(0, is_strong=False) for _ in range(40)}
             rig.engine.sleep(1.0)
-            return strong, any(lagging), all(lagging), rig.stored(is_strong=False)
+            return strong, lagging, rig.has(0, is_strong=False)
 
-        assert run(rig.engine, work) == ([0], True, False, [0])
-
-    def test_a_full_partition_refuses_with_its_reason(self, rig):
-        """The write past the limit is throttled for its key range, and counted."""
-        rig.limit(1.0)
-
-        def work():
-            rig.put(0)
-            with pytest.raises(ThrottledError) as caught:
-                rig.put(1)
-            return caught.value.is_key_range, rig.meter.throttled_attempts
-
-        assert run(rig.engine, work) == (True, 1)
+        assert run(rig.engine, work) == (True, {True, False}, True)
 
     @pytest.mark.parametrize(
         ("faults", "stored"),
@@ -192,56 +149,26 @@ class TestDynamoDB:
                 with pytest.raises(StoreUnavailableError):
                     rig.put(number)
             rig.network.faults = StoreFaults()
-            found = rig.stored()
-            return {number in found for number in range(9)}
+            return {rig.has(number) for number in range(9)}
 
         assert run(rig.engine, work) == stored
 
-    def test_a_late_request_happens_after_its_client_gave_up(self, rig):
-        """Within seconds, once."""
-        rig.network.faults = StoreFaults(late=1.0)
-
-        def work():
-            with pytest.raises(StoreUnavailableError):
-                rig.counters.add_once("counter", Addition("t", "c#07", 1))
-            rig.network.faults = StoreFaults()
-            before = rig.counted()
-            rig.engine.sleep(4.0)
-            return before, rig.counted()
-
-        assert run(rig.engine, work) == ({}, {"c#07": 1})
-
-    @pytest.mark.parametrize(("binds_cancelled", "elsewhere"), [(False, True), (True, False)])
-    def test_a_refused_transaction_may_bind_its_token(self, rig, binds_cancelled, elsewhere):
-        """By the reading that is asked for."""
-        rig.network.tokens = RequestTokens(lambda: rig.engine.now, binds_cancelled=binds_cancelled)
-        rig.limit(1.0)
-
-        def work():
-            rig.network.limits.write("counter", 1.0, rig.engine.now)
-            with pytest.raises(ThrottledError) as refused:
-                rig.counters.add_once("counter", Addition("t", "c#07", 1))
-            rig.network.limits = None
-            return refused.value.reasons, rig.counters.add_once("other", Addition("t", "c#07", 1))
-
-        assert run(rig.engine, work) == (("ThrottlingError",), elsewhere)
-
     def test_transactions_on_one_item_exclude_each_other(self, rig):
-        """For some milliseconds; plain additions do not."""
-        outcomes = []
+        """For some milliseconds, and single writes as well."""
+        put, refused = {"TableName": "t", "Item": key(0)}, []
 
-        def add(token):
+        def write(operation, request):
             try:
-                outcomes.append(rig.counters.add_once("counter", Addition(token, "c#07", 1)))
+                rig.call(operation, request)
             except ThrottledError as error:
-                outcomes.append(error.reasons)
+                refused.append(error.reasons)
 
-        for token in ("a", "b"):
-            rig.engine.spawn(lambda token=token: add(token))
-            rig.engine.spawn(lambda: rig.counters.add("counter", 1))
+        both = {"TransactItems": [{"Put": put}]}
+        for request in (both, both, put):
+            operation = "PutItem" if request is put else "TransactWriteItems"
+            rig.engine.spawn(partial(write, operation, request))
         rig.engine.run_until(1.0)
-        assert sorted(map(str, outcomes)) == ["('TransactionConflict',)", "True"]
-        assert run(rig.engine, rig.counted) == {"c#": 2, "c#07": 1}
+        assert set(refused) == {("TransactionConflict",), ("TransactionConflictException",)}
 
 
 @pytest.fixture
