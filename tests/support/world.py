@@ -13,7 +13,7 @@ from random import Random
 from typing import Any, Generic, TypeVar
 
 from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError, RetryLaterError
-from hotpartition.core.ports import JournalEntry, ReadRoute, StreamEntry
+from hotpartition.core.ports import JournalEntry, StreamEntry
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Route
 from hotpartition.core.times import StoreClock, format_time
@@ -97,22 +97,17 @@ class Table(DynamoDBItemStore[Message]):
         self.date_ms: Callable[[], int | None] = lambda: None
         """DynamoDB's `Date`."""
         self.now_ms: Callable[[], int] = lambda: 0
-        calls, counters = (
-            ThreadedCalls(self.send),
-            describe_counters(TABLE_NAME, "c", journal=TABLE.journal, keys=TABLE.keys),
-        )
+        calls = ThreadedCalls(self.send)
+        counters = describe_counters(TABLE_NAME, "c", journal=TABLE.journal, keys=TABLE.keys)
         super().__init__(calls, TABLE, Message.from_item)
         self.journal = DynamoDBJournal(calls, TABLE.journal)
         self.routing_items = DynamoDBRoutingItems(calls, TABLE.journal)
         self.counters = DynamoDBCounterStore(calls, counters)
         self.cells = DynamoDBItemStore(calls, counters, decode_cell)
-        self.loads = DynamoDBLoadItems(calls, TABLE.journal, StoreClock(), self._read_clock)
+        self.loads = DynamoDBLoadItems(calls, TABLE.journal, StoreClock(), lambda: self.now_ms())  # noqa: PLW0108 - it is set later
         self.routes = View(self._read_routes, self._write_route, self._find_route)
         self.items = View(self._read_items, self._write_item)
         self._tokens = RequestTokens(lambda: self.now_ms() / 1000, binds_cancelled=binds_cancelled)
-
-    def _read_clock(self) -> int:
-        return self.now_ms()
 
     @property
     def reasons(self) -> Mapping[str, str]:
@@ -257,95 +252,82 @@ def connect(clock: FakeClock, *, nodes: int = 1, cooldown_ms: int = 0) -> tuple[
 class OnItsOwn:
     """An adapter on a Redis of its own, which can be down."""
 
-    _server: RedisServer
+    server: RedisServer
 
     @property
     def is_down(self) -> bool:
-        return self._server.nodes[0].is_down
+        return self.server.nodes[0].is_down
 
     @is_down.setter
     def is_down(self, is_down: bool) -> None:
-        self._server.nodes[0].is_down = is_down
+        self.server.nodes[0].is_down = is_down
+
+
+def _text(key: str) -> property:
+    """Make what lies under a key a property; None: nothing does."""
+
+    def read(registry: Registry) -> str | None:
+        found = registry.server.do("GET", key)
+        return found and found.decode()
+
+    def write(registry: Registry, value: str | int | None) -> None:
+        registry.server.do(*(("DEL", key) if value is None else ("SET", key, value)))
+
+    return property(read, write)
 
 
 class Registry(OnItsOwn, RedisRegistry):
     """The registry on a Redis of its own; what it holds can be looked at, and changed."""
 
+    cursor = _text(closing_key(TABLE_NAME))
+    raises = _text(raises_key(TABLE_NAME))
+    """How many were counted in this hour."""
+
     def __init__(self, clock: FakeClock) -> None:
-        self._server, connection = connect(clock)
+        self.server, connection = connect(clock)
         super().__init__(connection, TABLE_NAME)
         self._clock = clock
         self.reads = 0
         self.routes = View(lambda: self._each(route_key, self._find_route), self._write_route)
-        self.copies = View(
-            lambda: self._each(read_hot_key, self._find_copies),
-            lambda name, copies: self._set(read_hot_key(TABLE_NAME, name), copies),
-        )
-        self.warm_until_ms = View(
-            lambda: self._each(warm_key, self._find_warm),
-            lambda name, until_ms: self._set(warm_key(TABLE_NAME, name), until_ms and 1, "PXAT", until_ms or 0),
-        )
 
     @property
-    def cursor(self) -> str | None:
-        """The closing cursor."""
-        found = self._server.do("GET", closing_key(TABLE_NAME))
-        return found and found.decode()
-
-    @cursor.setter
-    def cursor(self, cursor: str | None) -> None:
-        self._set(closing_key(TABLE_NAME), cursor)
+    def read_hot(self) -> Mapping[str, bytes]:
+        """The read-hot marks."""
+        return self._each(read_hot_key, lambda key: self.server.do("GET", key))
 
     @property
-    def raises(self) -> int:
-        """How many were counted in this hour."""
-        return int(self._server.do("GET", raises_key(TABLE_NAME)) or 0)
+    def warm_until_ms(self) -> Mapping[str, int]:
+        """Until when keys are marked warm."""
+        return self._each(warm_key, self._find_warm)
 
-    @raises.setter
-    def raises(self, count: int) -> None:
-        self._set(raises_key(TABLE_NAME), count)
+    def end_read_hot(self) -> None:
+        """Let all read-hot marks end."""
+        for name in self.read_hot:
+            self.server.do("DEL", read_hot_key(TABLE_NAME, name))
 
-    def get(self, collection: str) -> Route:
-        """Implement `Registry.get`."""
-        found = super().get(collection)
+    def _read(self, *read: Any) -> Route:
         self.reads += 1
-        return found
-
-    def get_for_reading(self, collection: str) -> ReadRoute:
-        """Implement `Registry.get_for_reading`."""
-        found = super().get_for_reading(collection)
-        self.reads += 1
-        return found
+        return super()._read(*read)
 
     def _each(self, key_of: Callable[[str, str], str], find: Callable[[str], ValueT | None]) -> dict[str, ValueT]:
         """Find everything under the keys of one kind."""
         before, after = key_of(TABLE_NAME, "\0").split("\0")
-        keys = [key for key in self._server.named_keys() if key.startswith(before) and key.endswith(after)]
+        keys = [key for key in self.server.named_keys() if key.startswith(before) and key.endswith(after)]
         found = {key[len(before) : len(key) - len(after)]: find(key) for key in keys}
         return {name: value for name, value in found.items() if value is not None}
 
-    def _set(self, key: str, value: str | int | None, *options: str | int) -> None:
-        if value is None:
-            self._server.do("DEL", key)
-        else:
-            self._server.do("SET", key, value, *options)
-
     def _find_route(self, key: str) -> Route | None:
-        members = self._server.do("SMEMBERS", key)
+        members = self.server.do("SMEMBERS", key)
         return Route.decode([member.decode() for member in members]) if members else None
 
     def _write_route(self, collection: str, route: Route | None) -> None:
         key = route_key(TABLE_NAME, collection)
-        self._server.do("DEL", key)
+        self.server.do("DEL", key)
         if route:
-            self._server.do("SADD", key, *route.encode())
-
-    def _find_copies(self, key: str) -> int | None:
-        found = self._server.do("GET", key)
-        return found and int(found)
+            self.server.do("SADD", key, *route.encode())
 
     def _find_warm(self, key: str) -> int | None:
-        left_ms = self._server.do("PTTL", key)
+        left_ms = self.server.do("PTTL", key)
         return self._clock.now_ms + left_ms if left_ms > 0 else None
 
 
@@ -353,20 +335,15 @@ class Pages(OnItsOwn, RedisPageStore):
     """The cached pages on a Redis of their own."""
 
     def __init__(self, clock: FakeClock) -> None:
-        self._server, connection = connect(clock)
+        self.server, connection = connect(clock)
         super().__init__(connection, TABLE_NAME, FakeTelemetry(), lambda: clock.now_ms / 1000)
-
-    @property
-    def commands(self) -> int:
-        """How many were sent."""
-        return self._server.commands
 
 
 class Reports(OnItsOwn, RedisReportSource):
     """The report streams on a Redis of their own, both ends."""
 
     def __init__(self, clock: FakeClock, partitions: int = 2) -> None:
-        self._server, connection = connect(clock)
+        self.server, connection = connect(clock)
         super().__init__(connection, TABLE_NAME)
         self.partitions = partitions
         self.sent: list[Report] = []
@@ -391,7 +368,7 @@ class Reports(OnItsOwn, RedisReportSource):
 
     def append(self, partition: int, text: str) -> None:
         """Write any text into a stream."""
-        self._server.do("XADD", reports_key(TABLE_NAME, partition), "*", "r", text)
+        self.server.do("XADD", reports_key(TABLE_NAME, partition), "*", "r", text)
 
     def read(self, partition: int, after_id: str, limit: int) -> Sequence[StreamEntry]:
         """Implement `ReportSource.read`."""

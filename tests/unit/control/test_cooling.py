@@ -224,7 +224,8 @@ def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():
     names = [f"c{i:03}" for i in range(3 * CHECKED_ITEMS // 2)]
     world = build_world(*names)
     names = [item.collection for item in world.routing_items.page(None, len(names))[0]]
-    world.registry.warm_until_ms.update(dict.fromkeys(names[:CHECKED_ITEMS], START_MS + 10**9))
+    for name in names[:CHECKED_ITEMS]:
+        world.registry.mark_warm(name, 10**9)
     run(world)
     assert closed(world) == set()
     assert names[CHECKED_ITEMS - 1] in world.registry.cursor

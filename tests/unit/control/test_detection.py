@@ -101,7 +101,7 @@ def render(world, message):
             lines += ["    " + " ".join(f"{part:g}" for part in parts)]
     known = sorted(world.table.routes.items())
     routes = [f"route of {name}: {' '.join(sorted(entry.route.encode()))}" for name, entry in known]
-    marks = [f"read-hot: {name}" for name in sorted(world.registry.copies)]
+    marks = [f"read-hot: {name}" for name in sorted(world.registry.read_hot)]
     return "\n".join([*lines, *routes, *marks, ""])
 
 

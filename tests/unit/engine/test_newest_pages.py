@@ -44,7 +44,7 @@ def let_another_load(world):
 @pytest.mark.parametrize("is_down", [False, True])
 def test_a_cold_conversation_costs_what_it_costs_without_a_cache(world, is_down):
     """Not a request to DynamoDB and not a look-up in Redis more; and no call at all for pages."""
-    world.registry.copies.clear()
+    world.registry.end_read_hot()
     world.registry.is_down = is_down
     costs = []
     for environment in (None, "e"):
@@ -52,7 +52,7 @@ def test_a_cold_conversation_costs_what_it_costs_without_a_cache(world, is_down)
         reader = world.reader(environment=environment)
         assert [reader.read_page(NEWEST).age_ms for _ in range(3)] == [None] * 3
         costs.append((world.table.calls, world.registry.reads, world.telemetry.counts))
-    assert (costs[0], world.pages.commands) == (costs[1], 0)
+    assert (costs[0], world.pages.server.commands) == (costs[1], 0)
 
 
 def test_settled_until_and_the_cursor_count_from_when_the_page_was_read(world):
@@ -76,7 +76,7 @@ def test_nothing_else_is_cached(world, other):
     for _ in range(2):
         world.table.calls.clear()
         page = reader.read_page(replace(NEWEST, **other))
-        assert (bool(world.table.calls), page.etag, page.age_ms, world.pages.commands) == (True, None, None, 0)
+        assert (bool(world.table.calls), page.etag, page.age_ms, world.pages.server.commands) == (True, None, None, 0)
 
 
 CONTENTS = st.lists(st.sampled_from(["shown", "shown", "deleted", "expired", "expires"]), max_size=70)

@@ -109,7 +109,7 @@ def test_copies_are_as_fresh_as_the_route(process):
     assert process.read(0) == (NEVER_RAISED, 3)
     assert process.write(0) == NEVER_RAISED
     assert process.registry.reads == 1
-    process.registry.copies.clear()
+    process.registry.end_read_hot()
     process.clock.now_ms = 1_000
     process.routes.learn("c", JournalEntry(FOUR))
     assert [process.read(now_ms).copies for now_ms in (1_999, 2_999, 3_000)] == [3, 3, 0]
@@ -119,7 +119,7 @@ def test_copies_are_as_fresh_as_the_route(process):
     assert [process.read(now_ms).copies for now_ms in (6_999, 7_000, 66_999, 67_000)] == [3, 3, 3, 0]
     assert process.read(67_000).route == FOUR
     process.registry.is_down = False
-    process.registry.copies.clear()
+    process.registry.end_read_hot()
     assert process.read(67_000).copies == 0
 
 

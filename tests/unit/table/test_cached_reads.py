@@ -313,7 +313,7 @@ def test_what_is_not_read_hot_is_counted_and_costs_no_request_to_redis(fleet, na
     reads = fleet.registry.reads
     for _ in range(4):
         POINTS[name](table)
-    assert (fleet.registry.reads, fleet.pages.commands) == (reads, 0)
+    assert (fleet.registry.reads, fleet.pages.server.commands) == (reads, 0)
     assert {report.collection for report in fleet.reports.sent} == {"cold"}
     assert max(report.value for report in fleet.reports.sent) >= 2.0
 
@@ -334,7 +334,7 @@ def test_with_a_cache_of_its_own_an_adaptive_table_keeps_cold_keys_in_the_proces
         for table in (first, second, first, second):
             assert table.get_item(Key=key, cache=True)["Item"]["SK"] == key["SK"]
         assert watched.sent["BatchGetItem"] == batches
-        assert bool(fleet.pages.commands) == (key == FOUR)
+        assert bool(fleet.pages.server.commands) == (key == FOUR)
 
 
 @pytest.mark.parametrize("name", ["an item", "the newest page"])
