@@ -16,6 +16,7 @@ from tools.configuration import construct_options_table, options_table, settings
 from tools.readme import ON_AWS, check_of, does, read_steps
 
 ROOT = Path(__file__).resolve().parents[2]
+LIBRARY = ROOT / "layers/routing/python/hotpartition"
 README = (ROOT / "README.md").read_text()
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 RUNBOOK = (ROOT / "docs/runbook.md").read_text()
@@ -55,11 +56,11 @@ def test_what_can_be_chosen_is_an_option():
     assert named - known == {"hotpartition.toml", "base", "cdk.json", "context"}
 
 
-def test_every_metric_is_documented():
-    """Under the name that CloudWatch shows; the decisions' under their prefix, since each reason is there as well."""
-    names = {"Decision-" if name.startswith("Decision-") else name for name in MetricName}
-    assert len(names) > 15
-    assert [name for name in sorted(names) if f"`{name}" not in OPERATIONS] == []
+@pytest.mark.parametrize("names", [MetricName, REASONS], ids=["metrics", "reasons"])
+def test_every_metric_and_reason_is_documented(names):
+    """A metric under the name that CloudWatch shows; the decisions' by their prefix, since each reason is there."""
+    shown = {"Decision-" if name.startswith("Decision-") else name for name in names}
+    assert [name for name in sorted(shown) if f"`{name}" not in OPERATIONS] == []
 
 
 def test_every_metric_that_the_runbook_asks_for_is_one():
@@ -107,22 +108,8 @@ def test_every_metric_is_counted():
     assert {name for name in MetricName if f"MetricName.{name.name}" not in text} <= decisions
 
 
-def test_every_reason_is_documented():
-    """The word for why a conversation was raised, or not, is found."""
-    assert [reason for reason in sorted(REASONS) if f"`{reason}`" not in OPERATIONS] == []
-
-
 def named(page):
     return str(page.relative_to(ROOT))
-
-
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_make_target_that_is_named_exists(page):
-    """Each can be typed."""
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    assert (
-        set(re.findall(r"(?:`|^\$ )(?:\w+=\S+ )*make (?:-C \S+ )?([a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
-    )
 
 
 def anchors_of(page):
@@ -144,21 +131,18 @@ def test_every_link_leads_somewhere(page):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_path_that_is_named_exists(page):
-    """Of a file or folder, from the root; from the library in the page that says so; from the page's own folder."""
-    starts = [ROOT, page.parent, page.parent / "functions", ROOT / "layers/routing/python/hotpartition"]
-    for path in re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+)?|[\w-]+\.(?:py|toml|md|json|yaml))`", page.read_text()):
-        if path.startswith((*MADE, "hotpartition.toml", "report.", "summary.")):
-            continue
-        assert any((start / path).exists() for start in starts), path
-
-
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_every_module_that_is_run_exists(page):
-    """`python -m NAME`."""
-    for name in re.findall(r"python -m ([\w.]+)", page.read_text()):
+def test_everything_that_is_named_exists(page):
+    """`make` targets and modules that are run; paths, from the root, the library or the page's own folder."""
+    text = page.read_text()
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^\$ )(?:\w+=\S+ )*make (?:-C \S+ )?([a-z-]+)", text, re.MULTILINE)) <= targets
+    for name in re.findall(r"python -m ([\w.]+)", text):
         place = ROOT / name.replace(".", "/")
         assert place.with_suffix(".py").exists() or (place / "__main__.py").exists(), name
+    starts = [ROOT, page.parent, page.parent / "functions", LIBRARY]
+    for path in re.findall(r"`((?:[\w.-]+/)+(?:[\w.-]+)?|[\w-]+\.(?:py|toml|md|json|yaml))`", text):
+        is_made = path.startswith((*MADE, "hotpartition.toml", "report.", "summary."))
+        assert is_made or any((start / path).exists() for start in starts), path
 
 
 @pytest.mark.parametrize("index", ["docs/README.md", "docs/decisions/README.md"])
@@ -174,9 +158,8 @@ def test_what_is_to_be_found_in_a_module_is_there():
     table = (ROOT / "docs/architecture.md").read_text().split("## Where to find what")[1].split("\n## ")[0]
     places = re.findall(r"`([\w/]+\.py)`((?:(?:,| and) `\w+`)+)", table)
     assert len(places) >= 5
-    starts = [ROOT, ROOT / "layers/routing/python/hotpartition"]
     for path, names in places:
-        (source,) = [(start / path).read_text() for start in starts if (start / path).exists()]
+        (source,) = [(start / path).read_text() for start in (ROOT, LIBRARY) if (start / path).exists()]
         for name in re.findall(r"`(\w+)`", names):
             assert re.search(rf"^\s*(?:def|class) {name}\b", source, re.MULTILINE), (path, name)
 
@@ -187,8 +170,3 @@ def test_make_readme_checks_every_command_of_the_readme():
     assert len(steps) > 15
     for step in steps:
         assert step.shown or does(step.command, ON_AWS) or check_of(step.command) is not None
-
-
-def test_the_readme_is_short():
-    """It is an advertisement and a first half hour; everything else has a page of its own."""
-    assert len(README.splitlines()) <= 170

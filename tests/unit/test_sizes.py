@@ -17,13 +17,15 @@ LINES = {
     "hotpartition_cli": 3_293,  # (2,170; 3,000 with diagnose and the page of heat)
     "infra": 1_371,  # (1,220)
     "tools": 20_185,  # (13,700; 14,200 with the rehearsal)
-    "tests": 23_780,  # (16,300)
+    "tests": 23_739,  # (16,300)
     "examples": 847,  # (800, and a catalogue)
 }
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
 FILES = 179
 WORDS = 32_000
 """Of the pages in `docs/`, decisions apart."""
+README_LINES = 170
+"""It is an advertisement and a first half hour; everything else has a page of its own."""
 ARROWS = {"hotpartition": 16, "tools": 18}
 
 
@@ -43,6 +45,7 @@ def test_the_product_is_not_cut_into_more_files():
 
 def test_the_documents_stay_short():
     assert sum(len(page.read_text(encoding="utf-8").split()) for page in (ROOT / "docs").glob("*.md")) <= WORDS
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= README_LINES
 
 
 @pytest.mark.parametrize(("package", "most"), ARROWS.items())
