@@ -22,6 +22,14 @@ PLACES = {
     "in the collection": {"journal_sort_key": "~route"},
     "apart": {"journal_table_name": "readings-routes", "journal_partition_key_name": "collection"},
 }
+KEYS = {
+    "table_name": "readings",
+    "partition_key_name": "Sensor",
+    "sort_key_name": "At",
+    "key_separator": "#_",
+    "has_positions": False,
+}
+"""What consumer and operations are told beside the deployment."""
 
 
 @pytest.fixture(params=PLACES.values(), ids=PLACES)
@@ -34,28 +42,24 @@ def deployment(request, dynamodb, redis_server):
     dynamodb.client.create_table(TableName="readings", **define_table("Sensor", "At", indexes=indexes))
     with redis_server.admin as admin:
         admin.flushall()
-    return {
-        **request.param,
-        "registry_host": "127.0.0.1",
-        "registry_port": redis_server.port,
-        "registry_tls": False,
-        "registry_command_timeout_ms": 5000,
-        "route_cache_seconds": 0.1,
-    }
+    where = {"registry_host": "127.0.0.1", "registry_port": redis_server.port, "registry_tls": False}
+    return {**request.param, **where, "registry_command_timeout_ms": 5000}
 
 
 @pytest.fixture
-def deciding(deployment):
-    """What consumer and operations are told beside it: the table's keys; and to find a little load hot."""
-    return {
-        **deployment,
-        "table_name": "readings",
-        "partition_key_name": "Sensor",
-        "sort_key_name": "At",
-        "key_separator": "#_",
-        "has_positions": False,
-        "hot_sustained_wcu": 5.0,
-    }
+def plain(deployment):
+    return boto3.resource("dynamodb").Table("readings")
+
+
+@pytest.fixture
+def open_table(plain, deployment):
+    """Opens the table as another process does."""
+
+    def open_table(**settings):
+        shards = adaptive(environ={}, route_cache_seconds=0.1, **deployment, **settings)
+        return ShardedTable(plain, shards=shards)
+
+    return open_table
 
 
 def replace(consumer, running):
@@ -64,71 +68,56 @@ def replace(consumer, running):
     running.join()
 
 
-def test_load_alone_raises_a_table_of_anybodys(request, deployment, deciding, open_calls):
+def test_load_alone_raises_a_table_of_anybodys(request, deployment, plain, open_table, open_calls):
     """From counted writes to new shards: reported, summed, decided, journalled, told, and used."""
-    told = {name: value for name, value in deciding.items() if name != "route_cache_seconds"}
-    consumer = open_consumer(
-        Settings.read({**told, "hot_at_once_wcu": 10.0, "target_shard_wcu": 5.0}, "consumer"), FakeTelemetry()
-    )
+    thresholds = {"hot_at_once_wcu": 10.0, "hot_sustained_wcu": 5.0, "target_shard_wcu": 5.0}
+    settings = Settings.read({**deployment, **KEYS, **thresholds}, "consumer")
+    consumer = open_consumer(settings, FakeTelemetry())
     running = threading.Thread(target=consumer.run, args=(600_000,))
     running.start()
     request.addfinalizer(lambda: replace(consumer, running))
-    plain = boto3.resource("dynamodb").Table("readings")
-    table = ShardedTable(plain, shards=adaptive(environ={}, sampling_distance_wcu=1.0, **deployment))
-    journal = DynamoDBJournal(open_calls("boto3"), find_journal(Settings.read(told, "consumer")))
-    number = 0
+    table, number = open_table(sampling_distance_wcu=1.0), 0
     # Until it is raised, and the writer has learned that.
     while not any(item["Sensor"].startswith("dev|7#_") for item in plain.scan()["Items"]):
         for _ in range(10):
             number += 1
             table.put_item(Item={"Sensor": "dev|7", "At": f"{number:06}"})
+    journal = DynamoDBJournal(open_calls("boto3"), find_journal(settings))
     assert journal.get("dev|7", is_strong=True).route != EMPTY_ROUTE
     page = table.query(KeyConditionExpression=Key("Sensor").eq("dev|7"), ConsistentRead=True)
     assert [item["At"] for item in page["Items"]] == [f"{n + 1:06}" for n in range(number)]
 
 
-def test_a_raise_by_hand_holds_for_all_items(deployment, deciding):
+def test_a_raise_by_hand_holds_for_all_items(deployment, plain, open_table):
     """Of a table without positions; operators see it, and the registry has it."""
-    operations, check = open_operations(Settings.read(deciding, "operate"), FakeTelemetry())
+    operations, check = open_operations(Settings.read({**deployment, **KEYS}, "operate"), FakeTelemetry())
     done = operations.raise_by_hand("dev|7", 4)
     assert (done.is_changed, done.generation.since_ms, done.is_in_registry) == (True, 0, True)
     assert [row.collection for row in operations.list_routes(None, 10).rows] == ["dev|7"]
     assert check.compare_all(None, repairs=False, budget_ms=60_000).counts[Agreement.EQUAL] == 1
-    plain = boto3.resource("dynamodb").Table("readings")
-    table = ShardedTable(plain, shards=adaptive(environ={}, **deployment))
+    table = open_table()
     table.put_item(Item={"Sensor": "dev|7", "At": "1"})
-    stored = [item["Sensor"] for item in plain.scan()["Items"] if item["At"] == "1"]
-    assert len(stored) == 1
-    assert stored[0].startswith("dev|7#_")
+    (stored,) = [item["Sensor"] for item in plain.scan()["Items"] if item["At"] == "1"]
+    assert stored.startswith("dev|7#_")
     assert table.get_item(Key={"Sensor": "dev|7", "At": "1"})["Item"] == {"Sensor": "dev|7", "At": "1"}
 
 
-def test_processes_share_the_newest_page_of_a_read_hot_key(deployment, connect):
-    """Read once; in the second process it comes from Redis, and from its own memory when Redis is asked no more."""
-    plain = boto3.resource("dynamodb").Table("readings")
+def test_processes_share_the_newest_page_of_a_read_hot_key(deployment, open_table, connect):
+    """Read once; the second process has it from Redis, and reads by itself where that is not allowed."""
     RedisRegistry(connect(deployment["registry_port"]), "readings").mark_read_hot("dev|7")
-    first, second = (
-        ShardedTable(
-            plain, shards=adaptive(environ={}, page_ttl_seconds=60.0, page_staleness_seconds=600.0, **deployment)
-        )
-        for _ in range(2)
-    )
-    for number in range(3):
-        first.put_item(Item={"Sensor": "dev|7", "At": str(number), "raw": b"\x00\xff"})
+    first, second = (open_table(page_ttl_seconds=60.0, page_staleness_seconds=600.0) for _ in range(2))
     wanted = {"KeyConditionExpression": Key("Sensor").eq("dev|7"), "ScanIndexForward": False, "Limit": 2}
 
     def query(table):
         # Until it is one that is kept for all: Redis may have been too slow before.
         while "age" not in (page := table.query(**wanted, cache=True))["ResponseMetadata"]["HTTPHeaders"]:
             time.sleep(0.01)
-        return page
+        return page["Items"], page["LastEvaluatedKey"]
 
+    for number in range(3):
+        first.put_item(Item={"Sensor": "dev|7", "At": str(number), "raw": b"\x00\xff"})
     read = query(first)
-    assert [item["At"] for item in read["Items"]] == ["2", "1"]
+    assert [item["At"] for item in read[0]] == ["2", "1"]
     first.put_item(Item={"Sensor": "dev|7", "At": "9"})
-    for table in (first, second, second):
-        page = query(table)
-        assert page["Items"] == read["Items"]
-        assert page["LastEvaluatedKey"] == read["LastEvaluatedKey"]
-        assert int(page["ResponseMetadata"]["HTTPHeaders"]["age"]) <= 60
+    assert [query(table) for table in (first, second, second)] == [read] * 3
     assert second.query(**wanted)["Items"][0]["At"] == "9"

@@ -164,15 +164,6 @@ def test_what_may_pass_is_tried_again_within_the_budget(opened, server, failure)
     assert first == second
 
 
-def test_no_hook_runs(opened):
-    """The page says so."""
-    table = curled(opened())
-    seen: list[str] = []
-    table.meta.client.meta.events.register("before-call.dynamodb", lambda model, **_: seen.append(model.name))
-    table.put_item(Item=KEY)
-    assert seen == []
-
-
 def test_no_response_is_boto3s_error(aws_environment):
     """Of the same type, for a port where nobody listens."""
     with closed_port() as port:
