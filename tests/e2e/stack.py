@@ -9,11 +9,10 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import wraps
 from itertools import count
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -29,7 +28,7 @@ from tools.play.readers import read_log
 from tools.play.stack import Stack as LocalRun
 from tools.play.stack import environment_options
 from tools.play.verdict import count_busiest_second
-from tools.play.watch import key_loads
+from tools.play.watch import Control, key_loads, open_control
 from tools.play.workload import steady_load
 from tools.world.scaling import scale_thresholds
 
@@ -55,12 +54,12 @@ Response = urllib3.BaseHTTPResponse
 class Stack:
     """The running stack."""
 
-    def __init__(self, api_url: str, control_url: str, work_dir: Path, loop: Loop) -> None:
-        self.api_url, self.control_url = api_url.rstrip("/"), control_url.rstrip("/")
+    def __init__(self, api_url: str, control: Control, work_dir: Path, loop: Loop) -> None:
+        self.api_url, self.control_url = api_url.rstrip("/"), control.url.rstrip("/")
         self.late = 0
         """Responses that said that something did not respond in time."""
         self._work_dir = work_dir
-        self._loop = loop
+        self._loop, self._control = loop, control
         self._http = urllib3.PoolManager(maxsize=32, retries=False, timeout=urllib3.Timeout(connect=20, read=60))
 
     def log_lines(self, function: str, message: str) -> list[dict[str, Any]]:
@@ -103,22 +102,17 @@ class Stack:
         return messages
 
     def status(self) -> Any:
-        return self._look("/status")
+        return self._loop.run(self._control.look())
 
     def timeline(self) -> Any:
-        return self._look("/dynamodb/timeline")["buckets"]
+        return self._loop.run(self._control.get("/dynamodb/timeline"))["buckets"]
 
     def shard_buckets(self, conversation: str) -> list[dict[str, Any]]:
         """What DynamoDB saw at a conversation's shards."""
         return [bucket for bucket in self.timeline() if bucket["key"].startswith(f"{conversation}#")]
 
-    def _look(self, path: str) -> Any:
-        return self.request("GET", self.control_url + path).json()
-
     def control(self, path: str, body: Any = None) -> Any:
-        response = self.request("POST", f"{self.control_url}{path}", body)
-        assert response.status == 200, response.data
-        return response.json()
+        return self._loop.run(self._control.post(path, body))
 
     def set_faults(self, *rules: dict[str, Any]) -> None:
         """Replace the faults that DynamoDB shows; none ends them."""
@@ -126,34 +120,19 @@ class Stack:
 
     def injected(self) -> Counter[str]:
         """How often each fault was chosen since the start."""
-        return Counter(self._look("/dynamodb/faults")["injected"])
+        return Counter(self._loop.run(self._control.get("/dynamodb/faults"))["injected"])
 
-    def routing_item(self, conversation: str) -> dict[str, Any] | None:
+    def routing_item(self, conversation: str) -> Any:
         """The journal's item of a conversation, from the local DynamoDB itself."""
-        facts = self.status()["dynamodb"]
-        headers = {"X-Amz-Target": "DynamoDB_20120810.GetItem", "Content-Type": "application/x-amz-json-1.0"}
-        key = {"pk": {"S": conversation}, "sk": {"S": "r#"}}
-        body = {"TableName": facts["table"], "Key": key, "ConsistentRead": True}
-        item: dict[str, Any] | None = self.request("POST", facts["endpoint"], body, headers).json().get("Item")
-        return item
+        return self._loop.run(self._control.routing_item(conversation))
 
     def kill(self, function: str) -> None:
         """Kill an environment of a function, a busy one if there is any."""
         assert wait_for(lambda: self.control(f"/functions/{function}/kill")["pid"])
 
-    def invoke_and_leave(self, function: str, event: Any = None) -> None:
+    def invoke_and_leave(self, function: str) -> None:
         """Start a function that takes long, and do not wait for it."""
-
-        def invoke() -> None:
-            with suppress(urllib3.exceptions.HTTPError):
-                self._http.request(
-                    "POST",
-                    f"{self.control_url}/functions/{function}/invoke",
-                    body=json.dumps(event or {}).encode(),
-                    timeout=None,
-                )
-
-        Thread(target=invoke, daemon=True).start()
+        self._loop.submit(self._control.post(f"/functions/{function}/invoke", {}))
 
     def offer(
         self,
@@ -270,7 +249,10 @@ def running_stack(assembly: Path, folder: Path, *options: str) -> Iterator[Stack
         loop.run(local_run.__aenter__())
         try:
             ready = loop.run(local_run.ready())
-            yield Stack(ready["api_url"], ready["control_url"], local_run.work_dir, loop)
+            opened = open_control(ready["control_url"])
+            control = loop.run(opened.__aenter__())
+            yield Stack(ready["api_url"], control, local_run.work_dir, loop)
+            loop.run(opened.__aexit__(None, None, None))
         finally:
             loop.run(local_run.__aexit__())
     finally:
@@ -320,5 +302,4 @@ def route_in_redis(stack: Stack, registry: redis.Redis, conversation: str) -> se
 
 def route_in_journal(stack: Stack, conversation: str) -> set[str]:
     """A conversation's generations as DynamoDB has them."""
-    item = stack.routing_item(conversation)
-    return set(item["generations"]["SS"]) if item else set()
+    return set(stack.routing_item(conversation).get("generations", {}).get("SS", ()))
