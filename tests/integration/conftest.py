@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from hotpartition.runtime.connect import open_boto3, open_curl
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message
 from support.redis_process import RedisProcess
-from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Peer, Server, running
+from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Server, running, serving
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 
 if TYPE_CHECKING:
@@ -60,15 +59,9 @@ def open_calls() -> Iterator[Callable[..., DynamoDBCalls]]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
-    """Starts servers that do with each connection, from 0, what they are given to do; with later ones the last."""
+    """Starts servers, see `serving`."""
     with ExitStack() as stack:
-
-        def start(*behaviours: Callable[[Peer], object], tls: ssl.SSLContext | None = None) -> Server:
-            server = Server(behaviours, tls)
-            stack.callback(server.close)
-            return server
-
-        yield start
+        yield lambda *behaviours, tls=None: stack.enter_context(serving(*behaviours, tls=tls))
 
 
 @pytest.fixture(params=DYNAMODB_CLIENTS)

@@ -17,7 +17,7 @@ from hotpartition.core.access import Certificates
 from hotpartition.dynamodb.curl_table import CurlTable
 from hotpartition.table import ShardedTable, curl, fixed
 from support.fakes import FakeClock
-from support.servers import DynamoDBServer, Scripted, closed_port, error, running
+from support.servers import DynamoDBServer, closed_port, error, running
 from support.tables import define_table
 
 KEY = {"PK": "room", "SK": "1"}
@@ -32,10 +32,11 @@ EVERY_TYPE = {
     "binary": b"\x00\xff",
     "list": [1, "two", {"three": 3}, [b"4"]],
     "map": {"a": {"b": [None, False]}},
-    "texts": {"a", "b"},
+    "texts": {"a"},
     "numbers": {1, Decimal("2.5")},
-    "binaries": {b"x", b"y"},
+    "binaries": {b"x"},
 }
+"""Sets of texts have one member: an error shows an item as it is stored, in the order in which it was sent."""
 OTHER = {"PK": "room", "SK": "9", "n": 5, "b": b"9"}
 THROTTLED = error(
     "ProvisionedThroughputExceededException", ThrottlingReasons=[{"reason": "TableWriteKeyRangeThroughputExceeded"}]
@@ -147,7 +148,7 @@ def test_a_refusal_for_a_limit_is_raised_at_once(opened, server):
     assert outcomes[0] == outcomes[1]
 
 
-@pytest.mark.parametrize("failure", [error("InternalServerError", 500), Scripted(200, ["no object"])])
+@pytest.mark.parametrize("failure", [error("InternalServerError", 500), (200, ["no object"])])
 def test_what_may_pass_is_tried_again_within_the_budget(opened, server, failure):
     """The response says how often; after the budget it is boto3's error. A transaction keeps its token."""
     table = curled(opened())

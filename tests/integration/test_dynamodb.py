@@ -28,7 +28,7 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of, walk
-from support.servers import Scripted, error
+from support.servers import error
 from support.tables import INDEX_NAME, TABLE, TABLE_NAME, define_table
 from support.world import Table
 
@@ -220,12 +220,12 @@ def test_unprocessed_keys_are_asked_for_again(dynamodb):
     routing = {**ROUTING_KEY, "generations": {"SS": ["4@5"]}, "updated_at": {"S": "1970-01-01T00:00:01.500Z"}}
     for found, unprocessed in (([TWO.to_item("c")], left_out), ([], left_out), ([routing], {})):
         response = {"Responses": {TABLE_NAME: found}, "UnprocessedKeys": unprocessed}
-        dynamodb.server.script.append(Scripted(200, response))
+        dynamodb.server.script.append((200, response))
     assert look("c")(dynamodb.store, None) == ((Copy("c", TWO),), {"c": JournalEntry(route_of((4, 5)), 1500)})
     assert [request["RequestItems"] for _, request in dynamodb.server.asked[1:]] == [left_out, left_out]
 
     dynamodb.server.asked.clear()
-    dynamodb.server.intervene = lambda *_: Scripted(200, {"Responses": {}, "UnprocessedKeys": left_out})
+    dynamodb.server.intervene = lambda *_: (200, {"Responses": {}, "UnprocessedKeys": left_out})
     with pytest.raises(ThrottledError):
         look("c")(dynamodb.store, None)
     assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
@@ -254,7 +254,7 @@ def test_an_empty_part_of_a_response_is_not_its_end(dynamodb):
     dynamodb.store.create(ONE.to_item("c#1"))
     dynamodb.server.asked.clear()
     start = {"pk": {"S": "c"}, "sk": {"S": "m#5"}}
-    respond_for(dynamodb, "c", Scripted(200, {"Items": [], "LastEvaluatedKey": start}))
+    respond_for(dynamodb, "c", (200, {"Items": [], "LastEvaluatedKey": start}))
     fetched = dynamodb.store.fetch([query("c"), query("c#1")], is_strong=True)
     assert fetched.responses == (QueryResponse((), True), QueryResponse((ONE,), True))
     assert [request.get("ExclusiveStartKey") for _, request in dynamodb.server.asked] == [None, None, start]
@@ -278,17 +278,17 @@ def test_a_routing_item_is_as_documented(dynamodb):
     """A contract with operators and other versions. A decision repeated within the second is recorded once."""
     by_hand = Cause("by-hand by=a")
     for now_ms, added, cause in ((500, [EIGHT, FOUR], RAISED), (0, [EIGHT, FOUR], RAISED), (0, [FOUR], by_hand)):
-        dynamodb.journal.add("room:1", added, cause=cause, now_ms=NOW_MS + now_ms)
-    item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=TABLE.journal.key_of("room:1"))["Item"]
+        dynamodb.journal.add("user#42", added, cause=cause, now_ms=NOW_MS + now_ms)
+    item = dynamodb.client.get_item(TableName=TABLE_NAME, Key=TABLE.journal.key_of("user#42"))["Item"]
     sets = {name: sorted(value["SS"]) for name, value in item.items() if "SS" in value}
     raises = ["4@5 1700000000 by-hand by=a", "4@5 1700000000 raised", "8@9 1700000000 raised"]
     assert sets == {"generations": ["4@5", "8@9"], "raises": raises}
     assert {name: value["S"] for name, value in item.items() if name not in sets} == {
-        "pk": "room:1",
+        "pk": "user#42",
         "sk": "r#",
         "updated_at": "2023-11-14T22:13:20.000Z",
         "reason": "by-hand by=a",
-        "routing_partition": "14",
+        "routing_partition": "06",
     }
     assert item.keys() == {"pk", "sk", *ROUTING_ATTRIBUTES}
     # The index's partitions are all used.

@@ -9,13 +9,13 @@ import struct
 import sys
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from email.utils import formatdate
 from http.client import HTTPMessage, parse_headers
 from socketserver import BaseRequestHandler, ThreadingTCPServer
 from threading import Lock, Thread
-from typing import Any, NamedTuple
+from typing import Any
 
 from moto.dynamodb.responses import DynamoHandler
 
@@ -106,11 +106,11 @@ def whole(content: object, *, status: int = 200, more: bytes = b"") -> bytes:
 
 
 class Server(ThreadingTCPServer):
-    """Serves each connection by what its number, from 0, is given to do; later ones by the last."""
+    """See `serving`."""
 
     request_queue_size = 64
 
-    def __init__(self, behaviours: tuple[Step, ...], tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, behaviours: Sequence[Step], tls: ssl.SSLContext | None) -> None:
         super().__init__(("127.0.0.1", 0), BaseRequestHandler)
         self.port: int = self.server_address[1]
         self.log: list[tuple[int, int]] = []
@@ -190,9 +190,9 @@ def full_port() -> Iterator[int]:
 
 
 @contextmanager
-def serving(behaviour: Step) -> Iterator[Server]:
-    """A server whose connections are all served alike."""
-    server = Server((behaviour,))
+def serving(*behaviours: Step, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
+    """A server that does with each connection, from 0, what it is given to do; with later ones the last."""
+    server = Server(behaviours, tls)
     try:
         yield server
     finally:
@@ -211,16 +211,13 @@ def scripted_port(response: Callable[[bytes, int], bytes]) -> Iterator[int]:
         yield server.port
 
 
-class Scripted(NamedTuple):
-    """A response instead of moto's."""
-
-    status: int
-    content: Any
+Scripted = tuple[int, Any]
+"""A response instead of moto's: its status and its content."""
 
 
 def error(code: str, status: int = 400, **facts: Any) -> Scripted:
     """Build an error as DynamoDB sends it."""
-    return Scripted(status, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "scripted", **facts})
+    return status, {"__type": f"com.amazonaws.dynamodb.v20120810#{code}", "message": "scripted", **facts}
 
 
 class DynamoDBServer:
@@ -249,7 +246,8 @@ class DynamoDBServer:
             self.asked.append((operation, request))
             scripted = self.script.popleft() if self.script else self.intervene(operation, request)
             if scripted is not None:
-                return scripted.status, json.dumps(scripted.content).encode()
+                status, content = scripted
+                return status, json.dumps(content).encode()
             return _ask_moto(operation, json.dumps(request).encode())
 
 
