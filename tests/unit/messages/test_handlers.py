@@ -9,13 +9,10 @@ from aws_lambda_powertools import Metrics
 from hotpartition.control.consumer import RunSummary
 from hotpartition.core.errors import SettingsError, StoreUnavailableError, ThrottledError
 from hotpartition.core.times import format_time
-from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.api import build_handler, count_fitting, page_text, remaining_ms
-from hotpartition_messages.keys import describe_table
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.messages import Message
-from hotpartition_messages.writing import MessageWriter
 from support.builders import World, message_id
 from support.events import FakeContext, edit_event, load_handler, message_event, page_event, post_event
 
@@ -59,13 +56,6 @@ def test_the_time_that_is_left_ends_the_attempts(api):
     assert api.call(post_event("c", GOOD), FakeContext(remaining_ms=400)).status == 503
     assert api.world.table.calls == ["put c"]
     assert [remaining_ms(FakeContext(remaining_ms=left)) for left in (100, 5_000)] == [0, 2_000]
-
-
-def test_a_route_that_cannot_be_read_is_reported(api):
-    """An operator hears whose route it is."""
-    api.world.table.spoil_route("c", "many")
-    api.call(page_event("c"))
-    assert api.world.telemetry.events[-1][1]["collection"] == "c"
 
 
 @pytest.mark.parametrize(
@@ -171,19 +161,15 @@ def test_requests_are_served_and_counted(capsys):
 
 
 def test_a_write_is_twelve_frames_deep_at_most():
-    """From the handler to DynamoDB's client, in the project's own code."""
+    """From the handler to what sends requests, in the project's own code."""
     world, depths = World(), []
 
-    class Calls:
-        def call(self, operation, request):
-            frames = [frame.filename for frame in inspect.stack()[1:]]
-            depths.append(sum("/layers/" in name or "/lambdas/" in name for name in frames))
-            return {}
+    def look(_):
+        frames = [frame.filename for frame in inspect.stack()]
+        depths.append(sum("/layers/" in name or "/lambdas/" in name for name in frames))
 
-    store = DynamoDBItemStore(Calls(), describe_table("messages"), Message.from_item)
-    random_bits = world.random.getrandbits
-    writer = MessageWriter(world.writer().writer, store, now_ms=lambda: NOW_MS, random_bits=random_bits)
-    routes = load_handler("write_message").build_routes(writer, world.changer(), world.telemetry)
+    world.table.on_call = look
+    routes = load_handler("write_message").build_routes(world.writer(), world.changer(), world.telemetry)
     assert build_handler(lambda _: routes)(post_event("c", GOOD), FakeContext())["statusCode"] == 201
     assert 5 <= depths[0] <= 12
 

@@ -42,8 +42,9 @@ BAD_PARAMETERS = {
     "limit": ("0", "201", "-1", "", "x", "1.5", "1,2", "9" * 5000, "1_0", " 5", "5 ", "05", "+5", "1.0", "٣"),
     "order": ("", "up", "NEWEST"),
     "consistency": ("", "weak", "true"),
-    "after": ("", "x", "2026-01-01", "2026-01-01T00:00:00", "1700000000000"),
-    "before": ("", "x", "2026-13-01T00:00:00Z"),
+    # RFC 3339 with an offset, not all of ISO 8601.
+    "after": ("", "x", "2026-01-01", "2026-01-01T00:00:00", "1700000000000", "2026-W47-6T00:00Z", "20261121T000000Z"),
+    "before": ("", "2026-13-01T00:00:00Z", "2026-02-30T00:00:00Z", "2026-11-21 00:00:00Z", "\u0662026-11-21T00:00:00Z"),
     "cursor": ("", "x", "A" * 50, "é" * 50, "\ud800" * 50),
 }
 BAD_NUMBERS = ["NaN", "Infinity", "-Infinity", "1e999", "1e126", "1e-131", "9" * 39, "-" + "9" * 39]
@@ -77,6 +78,16 @@ def about(conversation_id, message_id):
     return message_event(conversation_id, message_id), edit, delete_event(conversation_id, message_id)
 
 
+TAKEN = [
+    post_with(),
+    post_with(message_id=None, expires_at="9999-12-31T23:59:59.9Z"),
+    post_event("c", r'{"sender":"a","body":"\u0000"}', content_type="text/plain; charset=utf-16"),
+    post_x("[1e100,-0.0,123456789012345678901234567890]"),
+    page_event("c", limit=200, consistency="strong"),
+    page_event("c", cursor=CURSOR),
+    *about("c", ID),
+    edit_event("c", ID, {"body": "x"}, if_match='W/"1", "2"'),
+]
 REFUSED = [
     *((event, ["conversation_id"]) for wrong in BAD_IDS for event in about(wrong, ID)),
     *((page_event(wrong), ["conversation_id"]) for wrong in BAD_IDS),
@@ -91,6 +102,8 @@ REFUSED = [
     *((post_x(f"[1,{number}]"), ["attributes.x[1]"]) for number in BAD_NUMBERS),
     *((delete_event("c", ID, if_match=tag), ["If-Match"]) for tag in BAD_TAGS),
     *((post_nested(levels), ["attributes"]) for levels in (31, 500)),
+    *(({**event, "pathParameters": None}, ["conversation_id"]) for event in (post_with(), page_event("c"))),
+    *(({**event, "pathParameters": None}, ["conversation_id", "message_id"]) for event in about("c", ID)),
     (post_with(attributes={"x": ["\ud800"]}), ["attributes.x[0]"]),
     (post_with(**{"\ud800": 1}), ["body"]),
     (post_x("9" * 5000), ["body"]),
@@ -178,29 +191,30 @@ def by_token(**claims):
     return {"jwt": {"claims": claims, "scopes": None}}
 
 
+ANN = by_token(sub="ann", aud="chat")
 NO_CLAIM = [
     *(None, {}, {"jwt": None}, by_token(), by_token(sub=""), by_token(sub="x" * 257), by_token(name="ann")),
     *({"lambda": {"sub": 5}}, {"lambda": None}, {"iam": {"userArn": "arn"}}),
 ]
 
 
+@pytest.mark.parametrize("authorizer", [ANN, {"lambda": {"sub": "ann"}}])
+@pytest.mark.parametrize("named", [{}, {"sender": "ann"}])
+def test_a_sender_is_the_callers(authorizer, named):
+    """A token's claim, or what a Lambda authorizer passed on."""
+    assert (
+        parse_write(post_event("c", {"body": "hi", **named}, authorizer=authorizer), sender_claim="sub").sender == "ann"
+    )
+
+
 @pytest.mark.parametrize(
-    ("named", "authorizer", "is_taken"),
-    [
-        *(({}, authorizer, True) for authorizer in (by_token(sub="ann", aud="chat"), {"lambda": {"sub": "ann"}})),
-        ({"sender": "ann"}, by_token(sub="ann"), True),
-        *(({"sender": name}, by_token(sub="ann"), False) for name in ("bob", "", None, ["ann"])),
-        *(({"sender": "ann"}, authorizer, False) for authorizer in NO_CLAIM),
-    ],
+    ("authorizer", "sender"),
+    [*((ANN, name) for name in ("bob", "", None, ["ann"])), *((each, "ann") for each in NO_CLAIM)],
 )
-def test_a_sender_is_the_callers(named, authorizer, is_taken):
-    """A token's claim, or what a Lambda authorizer passed on; never what the body says where the claim is missing."""
-    event = post_event("c", {"body": "hi", **named}, authorizer=authorizer)
-    if is_taken:
-        assert parse_write(event, sender_claim="sub").sender == "ann"
-    else:
-        with pytest.raises(NotTheSenderError):
-            parse_write(event, sender_claim="sub")
+def test_a_sender_is_not_what_the_body_says(authorizer, sender):
+    """Never, where the claim is missing."""
+    with pytest.raises(NotTheSenderError):
+        parse_write(post_event("c", {"body": "hi", "sender": sender}, authorizer=authorizer), sender_claim="sub")
 
 
 @pytest.mark.parametrize(
@@ -273,20 +287,12 @@ def test_encoding_ends_where_the_item_is_full():
 
 def test_a_path_is_put_together_only_for_what_is_refused():
     """A long name above many values is not copied for each of them."""
-    copies = []
 
     class Name(str):
         __slots__ = ()
-
-        def __format__(self, spec):
-            copies.append(self)
-            return super().__format__(spec)
+        __format__ = None
 
     encode_attributes({Name("n"): [1] * 1000})
-    assert copies == []
-    with pytest.raises(InvalidRequestError, match=r"attributes\.n\[1000\]"):
-        encode_attributes({Name("n"): [*[1] * 1000, float("nan")]})
-    assert len(copies) == 1
 
 
 @given(st.integers(0, 253_402_300_799_999), st.text())
@@ -314,16 +320,3 @@ def test_a_time_is_read_back_and_nothing_else_escapes(time_ms, text):
 def test_a_time_is_the_millisecond_that_it_lies_in(text, expected_ms):
     """So `after` 1.4 ms includes the id of 1 ms, and `before` does not."""
     assert parse_time_ms(text) == expected_ms
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        *("2026-W47-6T00:00Z", "2026-11-21", "20261121T000000Z", "2026-11-21T00:00:00", "2026-11-21 00:00:00Z", ""),
-        *("9999-99-99T00:00:00Z", "2026-02-30T00:00:00Z", "1700000000000", "\u0662026-11-21T00:00:00Z", "tomorrow"),
-    ],
-)
-def test_other_times_are_refused(text):
-    """RFC 3339 with an offset, not all of ISO 8601."""
-    with pytest.raises(ValueError, match="RFC 3339"):
-        parse_time_ms(text)
