@@ -1,5 +1,7 @@
 """Cooling: what is warm is marked, what is not is closed, and nothing is while load may be there that nobody sees."""
 
+from itertools import count
+
 import pytest
 
 from hotpartition.control.cooling import (
@@ -40,8 +42,7 @@ def world():
 
 
 def run(world, run_ms=RUN_MS, limits=LIMITS, at_ms=None):
-    if at_ms is not None:
-        world.clock.now_ms = at_ms
+    world.clock.now_ms = at_ms or world.clock.now_ms
     world.consumer(cooling=limits).run(run_ms)
 
 
@@ -79,14 +80,8 @@ def raise_now(world):
 
 def warm_it_meanwhile(world):
     """Closes are made one a pass: its mark is looked at once more before each, the third look at a mark."""
-    looks = []
-
-    def look():
-        looks.append(world.clock.now_ms)
-        if len(looks) == 3:
-            world.registry.mark_warm("c", TTL_MS)
-
-    before(world, "is_warm", look)
+    looks = count(1)
+    before(world, "is_warm", lambda: next(looks) == 3 and world.registry.mark_warm("c", TTL_MS))
 
 
 @pytest.mark.parametrize(
@@ -124,13 +119,6 @@ def test_what_has_cooled_is_closed_unless_load_may_be_there(world, prepare, is_c
     assert world.registry.routes["c"] == route
 
 
-def test_without_limits_nothing_is_marked_or_closed(world):
-    """Closing can be switched off, and is off where positions are no times."""
-    offer(world, 1_000)
-    run(world, limits=None)
-    assert (closed(world), world.registry.warm_until_ms) == (set(), {})
-
-
 def test_a_mark_lasts_as_long_as_the_setting_says(world):
     """What was warm a moment less ago than that stays open; the next minute closes it."""
     offer(world, 1_000, seconds=3)
@@ -157,65 +145,61 @@ def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has
     assert closed(world) == {"c"}
 
 
-def stop_at(world, place):
-    """Let the consumer stand still for three TTLs, once, before it makes a call."""
-    left = [3 * TTL_MS]
+def refuse_to_spare_all(world, times):
+    """Let Redis refuse the mark for all so often; return what is left of that."""
+    mark, left = world.registry.mark_warm, [1] * times
 
-    def stop():
-        world.clock.now_ms += left.pop() if left else 0
+    def refuse(collection, keep_ms):
+        if collection == EVERYTHING and left:
+            left.pop()
+            raise RegistryUnavailableError("away")
+        mark(collection, keep_ms)
 
-    before(world, place, stop)
+    world.registry.mark_warm = refuse
     return left
 
 
+@pytest.mark.parametrize("refusals", [0, 30])
 @pytest.mark.parametrize("place", ["mark_warm", "closing_cursor", "is_warm", "page", "get c", "sleep"])
-def test_a_consumer_that_stood_still_closes_nothing_for_one_ttl(world, place):
-    """Its marks ended while the load went on; wherever between mark and close it stood for three TTLs."""
-    left = stop_at(world, place)
+def test_a_consumer_that_stood_still_closes_nothing_for_one_ttl(world, place, refusals):
+    """Its marks ended while the load went on; wherever between mark and close it stood for three TTLs, once.
+
+    The mark for all is tried until Redis takes it.
+    """
+    stops, refused = [3 * TTL_MS], refuse_to_spare_all(world, refusals)
+
+    def stop():
+        world.clock.now_ms += stops.pop() if stops else 0
+
+    before(world, place, stop)
     if place != "get c":  # where it looks whether it may close, so that there was no load before
         offer(world, 3_000)
         sleep = world.clock.on_sleep
         world.clock.on_sleep = lambda: (sleep(), offer(world, 3_000, seconds=1))
     run(world, RUN_MS + 3 * TTL_MS)
-    assert (left, closed(world)) == ([], set())
+    assert (stops, refused, closed(world)) == ([], [], set())
     assert world.registry.is_warm(EVERYTHING)
     world.clock.on_sleep = lambda: None
     run(world, at_ms=world.clock.now_ms + TTL_MS)
     assert closed(world) == {"c"}
 
 
-def test_a_spared_key_stays_spared_while_redis_does_not_take_it(world):
-    """The mark for all is tried until it is there."""
-    left, mark, refused = stop_at(world, "sleep"), world.registry.mark_warm, []
-
-    def refuse(collection, keep_ms):
-        if collection == EVERYTHING and len(refused) < 30:
-            refused.append(collection)
-            raise RegistryUnavailableError("away")
-        mark(collection, keep_ms)
-
-    world.registry.mark_warm = refuse
-    run(world, RUN_MS + 3 * TTL_MS)
-    assert (left, len(refused), closed(world)) == ([], 30, set())
-
-
 def test_a_consumer_forgets_the_route_that_it_closed(world):
-    """Otherwise it would judge by the old one for a minute, while the load comes back."""
+    """Otherwise it would judge by the old one for a minute, while the load comes back.
+
+    There is hardly any until then.
+    """
     limits = CoolingLimits(warm_wcu=400.0, close_after_ms=8_000, times=CloseTimes(lease_ms=20_000, margin_ms=1_000))
-    kept_at = []
+    offer(world, 600)
 
     def offer_again():
-        is_closed = bool(world.table.routes["c"].route.closes)
-        # Warm, then nearly idle until it is closed, then hot.
-        wcu = 600 if world.clock.now_ms < START_MS + 6_000 else 3_000 if is_closed else 10
+        wcu = 3_000 if world.table.routes["c"].route.closes else 10
         world.reports.send(Report("c", world.clock.now_ms // 250, "e", wcu / 4, world.clock.now_ms, 4))
-        if is_closed and world.table.reasons["c"].startswith("still-warm"):
-            kept_at.append(world.clock.now_ms)
 
     world.clock.on_sleep = offer_again
-    run(world, 40_000, limits)
+    run(world, 25_000, limits)
     (at_ms,) = {close.at_ms for close in world.table.routes["c"].route.closes}
-    assert kept_at[0] < at_ms - 5_000
+    assert world.clock.now_ms < at_ms - 5_000
     assert world.table.routes["c"].route.shard_count_at(at_ms) == 4
 
 
