@@ -219,6 +219,20 @@ def read_rush(world, *, seconds):
         world.reports.send(Report("c", slot, "e", 1_000.0, pages=200.0))
 
 
+def test_a_log_line_says_what_its_decision_stands_on(world):
+    """With each slot of five seconds: of writes the last one is left out, which may not be whole yet."""
+    heat = [1_000.0] * 8
+    for slot, wcu in enumerate(heat, world.clock.now_ms // 250 - 8):
+        world.reports.send(Report("c", slot, "e", wcu, START_MS, 0, is_throttled=slot % 2 == 0))
+    read_rush(world, seconds=2)
+    world.consumer().run(run_ms=1_000)
+    known = {"collection": "c", "reason": "raised", "generation": f"8@{START_MS - 2_000}", "load_class": 0}
+    rates = {"rate_wcu_per_second": 4_000.0, "later_wcu_per_second": 0.0, "throttled_wcu": 4_000.0}
+    assert decisions_in(world) == [{**known, **rates, "per_slot_wcu": [*[0.0] * 13, *heat[:7]]}]
+    known = {"collection": "c", "reason": "read-hot", "rcu_per_second": 4_000.0}
+    assert decisions_in(world, "read decision") == [{**known, "per_slot_rcu": [*[0.0] * 11, *heat, 0.0]}]
+
+
 def test_a_mark_is_renewed_while_the_heat_lasts_and_not_after_it(world):
     """Every 15 s: the mark lasts a minute. Nothing is raised for reads, and the journal is not asked."""
     marked, start_ms = [], world.clock.now_ms

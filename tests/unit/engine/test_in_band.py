@@ -44,15 +44,15 @@ class Fleet:
         settings = Settings.defaults("in_band()", close_after_seconds=BUCKET_MS / 1_000, **settings)
         return build_engine(ends, settings, form=KeyForm()).writer._counting
 
-    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE_THROTTLE, shard_count=0):
-        """Offer a load, all of which is refused at first."""
-        for _ in range(round(seconds * 200)):
+    def offer(self, counting, wcu, seconds, *, error=KEY_RANGE_THROTTLE, shard_count=0, pause_ms=5):
+        """Offer a load, all of which is refused."""
+        for _ in range(round(seconds * 1_000 / pause_ms)):
             now_ms = self.clock.now_ms
-            offer = Offer(ItemKey("room", "k", now_ms, "k"), wcu / 200, shard_count)
+            offer = Offer(ItemKey("room", "k", now_ms, "k"), wcu * pause_ms / 1_000, shard_count)
             report = counting.offered(offer, now_ms)
             if error is not None:
                 counting.refused(offer, now_ms, report, error)
-            self.clock.now_ms += 5
+            self.clock.now_ms += pause_ms
 
     @property
     def raises(self):
@@ -149,30 +149,18 @@ class TestCounting:
         assert fleet.shard_count == count
 
     @pytest.mark.parametrize(
-        ("pause_ms", "served_every", "error", "raises"),
+        ("pause_ms", "error", "raises"),
         [
-            (66, 0, KEY_RANGE_THROTTLE, 1),
-            (66, 40, KEY_RANGE_THROTTLE, 0),
-            (450, 0, KEY_RANGE_THROTTLE, 0),
-            (66, 0, ThrottledError(["TransactionConflict", "ThrottlingError"]), 0),
+            (66, KEY_RANGE_THROTTLE, 1),
+            (450, KEY_RANGE_THROTTLE, 0),  # few refusals
+            (66, ThrottledError(["TransactionConflict", "ThrottlingError"]), 0),  # by no limit with a name
         ],
-        ids=["all refused", "one in forty served", "few", "by no limit with a name"],
     )
     def test_a_base_key_that_refuses_everything_is_raised_though_nobody_can_offer_much(
-        self, fleet, pause_ms, served_every, error, raises
+        self, fleet, pause_ms, error, raises
     ):
-        """Eight seconds; once is enough, for two shards."""
-        counting = fleet.process()
-        for number in range(1, 8_000 // pause_ms):
-            now_ms = fleet.clock.now_ms
-            shard_count = counting._routes.for_write("room").shard_count_at(now_ms)
-            offer = Offer(ItemKey("room", "k", now_ms, "k"), 1, shard_count)
-            report = counting.offered(offer, now_ms)
-            if offer.shard_count or (served_every and number % served_every == 0):
-                counting.served("room")
-            else:
-                counting.refused(offer, now_ms, report, error)
-            fleet.clock.now_ms += pause_ms
+        """Once in eight seconds, for two shards."""
+        fleet.offer(fleet.process(), 15, 8, error=error, pause_ms=pause_ms)
         assert fleet.raises == raises
         assert [entry.route.max_shard_count for entry in fleet.table.routes.values()] == [2] * raises
 

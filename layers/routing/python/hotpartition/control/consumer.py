@@ -122,8 +122,7 @@ class Consumer:
         marker = ReadMarker(registry=self._registry, telemetry=self._telemetry, hot_at_once_rcu=self._hot_at_once_rcu)
         reader = StreamReader(
             self._ends,
-            streams=range(self._partitions),
-            stream_count=self._partitions,
+            streams=self._partitions,
             since_ms=started_ms - CATCH_UP_MS,
             writes=ReportWindow(self._thresholds.loud_wcu),
             reads=marker.window,

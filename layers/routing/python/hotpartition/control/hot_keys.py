@@ -206,8 +206,7 @@ class ReportedHeat:
         count = self._limits.stream_partitions
         reader = StreamReader(
             self._ends,
-            streams=range(count),
-            stream_count=count,
+            streams=count,
             since_ms=now_ms - SUSTAINED_SECONDS * 1000 - HEAT_LATENESS_MS,
             writes=ReportWindow(),
             reads=ReportWindow(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count, islice
 
@@ -37,15 +37,15 @@ class _Cursor:
 class StreamReader:
     """Reads streams, each from where it was left. Counts skipped entries, and logs them.
 
-    Reports go to the window of their kind. `most_reads` bounds the reads of one stream at a time.
+    Reports go to the window of their kind. `streams` says how many there are; `most_reads` bounds the reads of one at a
+    time.
     """
 
     def __init__(
         self,
         ends: ControlEnds,
         *,
-        streams: Iterable[int],
-        stream_count: int,
+        streams: int,
         since_ms: int,
         writes: ReportWindow,
         reads: ReportWindow,
@@ -58,11 +58,10 @@ class StreamReader:
         self._telemetry = ends.telemetry
         self._clock = ends.clock
         self._form = ends.form
-        self._stream_count = stream_count
         self._most_reads = most_reads
         self._skips_logged = 0
         now_ms, first_id = ends.clock.now_ms(), f"{max(since_ms, 0)}-0"
-        self._cursors = {stream: _Cursor(first_id, now_ms) for stream in streams}
+        self._cursors = {stream: _Cursor(first_id, now_ms) for stream in range(streams)}
 
     @property
     def read_at_ms(self) -> int:
@@ -71,9 +70,7 @@ class StreamReader:
 
     def read_at_ms_of(self, collection: str) -> int:
         """Return up to when a collection's reports were read."""
-        cursor = self._cursors.get(stream_partition_of(collection, self._stream_count))
-        # A reporter may know another number of streams, and have put it into one of these.
-        return cursor.read_at_ms if cursor else self.read_at_ms
+        return self._cursors[stream_partition_of(collection, len(self._cursors))].read_at_ms
 
     def read(self) -> Unread:
         """Read new entries of all streams; one that is away does not delay the others."""
