@@ -60,6 +60,12 @@ def test_a_wrong_command_is_a_response(world, event):
     assert world.table.routes == {}
 
 
+def test_a_raise_that_changes_nothing_says_what_there_is(world):
+    for shard_count, seen in ((8, (True, 8, 0)), (3, (False, 8, 8))):
+        done = ask(world, {**RAISE, "shard_count": shard_count})
+        assert (done["changed"], done["shard_count"], done["shard_count_before"]) == seen
+
+
 def test_a_store_that_fails_is_a_response(world):
     """Redis, where there is nothing to compare with; a journal that refuses is worth repeating."""
     world.raise_to(4, 5)
