@@ -33,7 +33,6 @@ class Fleet:
     sampling_distance_wcu: float = 10.0
     seed: int = 1
     delay_ms: int = 20
-    message_age_ms: Callable[[], int] = lambda: 0
     is_throttled: Callable[[int], bool] = lambda _: False
 
     def __post_init__(self) -> None:
@@ -53,8 +52,7 @@ class Fleet:
                 due -= 1
                 crossing = self.random.choice(self.counters).record(collection, 1, now_ms)
                 if crossing is not None:
-                    position = now_ms - self.message_age_ms()
-                    report = Report(collection, *crossing, position, is_throttled=self.is_throttled(now_ms))
+                    report = Report(collection, *crossing, now_ms, is_throttled=self.is_throttled(now_ms))
                     arrivals.append(Arrival(now_ms + self.delay_ms, report))
         return arrivals
 

@@ -1,6 +1,5 @@
 """The two steps of a close, raises beside it, and reads of a closed conversation."""
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -166,16 +165,6 @@ def test_the_newest_page_behind_a_close_is_one_request(closed, redis):
         closed.table.calls.clear()
         assert len(closed.reader().read_page(NEWEST).messages) == 50
     assert closed.table.calls == ["query c"]
-
-
-def test_a_poll_from_before_the_close_goes_on_behind_it(closed):
-    """Whoever polled while the conversation was spread misses nothing of what comes behind the close."""
-    closed.show(OPEN)
-    reader, oldest_first = closed.reader(), PageRequest("c", newest_first=False, limit=100, is_strong=True)
-    page = reader.read_page(oldest_first)
-    closed.show(CLOSED)
-    rest = reader.read_page(replace(oldest_first, cursor=page.next_cursor))
-    assert [message.body for message in rest.messages] == [str(index) for index in range(60)]
 
 
 @pytest.mark.parametrize(

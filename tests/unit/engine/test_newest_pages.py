@@ -21,38 +21,17 @@ NEWEST = PageRequest("c")
 def world():
     """A read-hot conversation of 30 messages, raised in its middle."""
     world = World()
-    writer = world.writer(ttl_seconds=0.0)
     for index in range(30):
         world.clock.now_ms += 100
         if index == 15:
             world.raise_to(4, world.clock.now_ms)
-        writer.write(new_message(str(index)))
+        world.writer().write(new_message(str(index)))
     world.registry.mark_read_hot("c")
-    world.table.calls.clear()
     return world
 
 
 def bodies(messages):
     return [message.body for message in messages]
-
-
-def let_another_load(world):
-    for limit in CACHED_LIMITS:
-        world.pages.take_lease("c", f"newest-{limit}", LEASE_MS)
-
-
-@pytest.mark.parametrize("is_down", [False, True])
-def test_a_cold_conversation_costs_what_it_costs_without_a_cache(world, is_down):
-    """Not a request to DynamoDB and not a look-up in Redis more; and no call at all for pages."""
-    world.registry.end_read_hot()
-    world.registry.is_down = is_down
-    costs = []
-    for environment in (None, "e"):
-        world.table.calls, world.registry.reads, world.telemetry.counts = [], 0, {}
-        reader = world.reader(environment=environment)
-        assert [reader.read_page(NEWEST).age_ms for _ in range(3)] == [None] * 3
-        costs.append((world.table.calls, world.registry.reads, world.telemetry.counts))
-    assert (costs[0], world.pages.server.commands) == (costs[1], 0)
 
 
 def test_settled_until_and_the_cursor_count_from_when_the_page_was_read(world):
@@ -116,7 +95,8 @@ def test_a_part_of_a_cached_page_is_the_page_that_would_have_been_read(contents,
     assert len(world.table.calls) == calls
     # What has expired meanwhile is not shown. Such a part is still a page: nothing between its messages is left out.
     world.clock.now_ms += 2_000
-    let_another_load(world)
+    for size in CACHED_LIMITS:  # others load
+        world.pages.take_lease("c", f"newest-{size}", LEASE_MS)
     later = world.reader(environment="b").read_page(request, fits=count)
     assert 2_000 <= later.age_ms < 2_010
     shown = [str(i) for i, content in reversed(list(enumerate(contents))) if content == "shown"]

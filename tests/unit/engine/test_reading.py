@@ -147,17 +147,17 @@ def test_a_page_is_counted_with_what_it_took(world, is_strong, rcu_each):
 
 
 def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
-    """A hundred pages: the requests to DynamoDB and the look-ups of a reader that counts nothing, and a few reports."""
+    """A hundred pages: the requests to DynamoDB and the look-ups of a reader that neither counts nor caches."""
     world.random, started_ms, costs = Random(5), world.clock.now_ms, []
-    for sampling_distance_rcu in (None, 25.0):
-        reader = world.reader(sampling_distance_rcu=sampling_distance_rcu)
+    for options in ({}, {"environment": "e"}, {"sampling_distance_rcu": 25.0}):
+        reader = world.reader(**options)
         world.table.calls, world.registry.reads, world.clock.now_ms = [], 0, started_ms
         for _ in range(100):
             world.clock.now_ms += 100
-            reader.read_page(PageRequest("c"))
-        costs.append((world.table.calls, world.registry.reads))
-    assert costs[0] == costs[1]
-    assert world.registry.reads == 6  # one in each 1.8 s
+            assert reader.read_page(PageRequest("c")).age_ms is None
+        costs.append((world.table.calls, world.registry.reads, world.pages.commands))
+    assert costs[1:] == costs[:1] * 2
+    assert costs[0][1:] == (6, 0)  # one look-up in each 1.8 s
     assert len(reported(world)) == pytest.approx(0.5 * len(world.table.calls) / 25.0, abs=6)
 
 
@@ -191,17 +191,10 @@ def test_a_point_read_is_not_counted(world):
     assert reported(world) == []
 
 
-def test_threads_count_one_after_the_other(world):
+def test_threads_count_one_after_the_other(world, monkeypatch):
     """A server's threads share one counter."""
-
-    class Watched(LoadSampler):
-        is_alone = False
-
-        def record(self, *counted):
-            self.is_alone = subject._lock.locked()
-            return super().record(*counted)
-
-    sampler = Watched(environment_id="e", sampling_distance=1.0, random=lambda: 0.5)
+    sampler, is_alone = LoadSampler(environment_id="e", sampling_distance=1.0, random=lambda: 0.5), []
     subject = ReportedPages(sampler=sampler, reports=world.reports, telemetry=world.telemetry, now_ms=lambda: 0)
+    monkeypatch.setattr(LoadSampler, "record", lambda *_: is_alone.append(subject._lock.locked()))
     subject.count("c", 1.0)
-    assert sampler.is_alone
+    assert is_alone == [True]
