@@ -1,16 +1,18 @@
 """The consumer: catches up, decides, raises in the right order, mends Redis, and ends in time."""
 
+from itertools import product
+
 import pytest
 
 from hotpartition.control import consumer
-from hotpartition.core import detector
+from hotpartition.core.detector import decide
 from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Close, Route
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
-from support.fleet import START_MS, Fleet
+from support.fleet import START_MS
 
 CLOSING = Close(START_MS + 600_000, is_confirmed=False)
 
@@ -22,12 +24,11 @@ def build_world(partitions=2):
     return world
 
 
-def offer_heat(world, *names, seconds=3):
-    """Send the reports of 4,000 WCU/s, until now."""
-    late = (world.clock.now_ms - START_MS) // 250 - 4 * seconds
-    for name in names:
-        for arrival in Fleet().offer(lambda _: 4_000, 1_000 * seconds):
-            world.reports.send(arrival.report._replace(collection=name, slot=arrival.report.slot + late))
+def offer(world, *names, seconds=3, **more):
+    """Send the reports of 4,000 units a second, one for each slot until now: of writes, or of reads, with `pages`."""
+    last = world.clock.now_ms // 250
+    for name, slot in product(names, range(last - 4 * seconds, last)):
+        world.reports.send(Report(name, slot, "e", 1_000.0, START_MS, **more))
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def world():
 @pytest.fixture
 def hot(world):
     """A world whose streams hold a hot conversation's last seconds."""
-    offer_heat(world, "c")
+    offer(world, "c")
     return world
 
 
@@ -71,11 +72,8 @@ def take_redis_away(world):
     at(world, 2_000, lambda: put_away(world, is_away=False))
 
 
-def fail_to_count(world):
-    def fail():
-        raise RegistryUnavailableError("down")
-
-    world.registry.count_raise = fail
+def refuse(*_):
+    raise RegistryUnavailableError("down")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +87,7 @@ def fail_to_count(world):
         # No reports, no decisions, no crash; when Redis is back, it goes on.
         (take_redis_away, 1_000, 4_000, ["raised"]),
         # Without Redis a raise is not counted, and made: whoever can take it away has better means than raises.
-        (fail_to_count, 1, 300, ["raised"]),
+        (lambda world: setattr(world.registry, "count_raise", refuse), 1, 300, ["raised"]),
         # Raises can be switched off; what was raised already is not called refused.
         (lambda world: None, 0, 1_000, ["switched-off"]),
         (raise_elsewhere, 0, 300, []),
@@ -117,14 +115,11 @@ def test_the_journal_comes_before_redis(hot):
 def test_only_conversations_that_can_be_hot_are_judged(hot, monkeypatch):
     """Ten times a second nobody can look at all: of a thousand that send a report, the one with load."""
     judged = set()
-
-    def decide(conversation_id, *arguments, **options):
-        judged.add(conversation_id)
-        return detector.decide(conversation_id, *arguments, **options)
-
-    monkeypatch.setattr(consumer, "decide", decide)
+    monkeypatch.setattr(
+        consumer, "decide", lambda name, *more, **options: judged.add(name) or decide(name, *more, **options)
+    )
     for i in range(1_000):
-        hot.reports.send(Report(f"quiet-{i}", START_MS // 250 + 10, "e", 5.0, START_MS, 0))
+        hot.reports.send(Report(f"quiet-{i}", START_MS // 250 + 10, "e", 5.0, START_MS))
     hot.consumer().run(run_ms=500)
     assert judged == {"c"}
 
@@ -132,17 +127,16 @@ def test_only_conversations_that_can_be_hot_are_judged(hot, monkeypatch):
 @pytest.mark.parametrize(("operation", "run_ms", "slept_seconds"), [("update", 1_000, 5.0), ("get", 300, 0.2)])
 def test_a_raise_that_is_throttled_is_repeated_fast(hot, operation, run_ms, slept_seconds):
     """The journal item shares the partition that is hot; after a refused look, the raise comes in the same pass."""
-    failed = []
+    failures = [KEY_RANGE_THROTTLE] * 50
 
     def throttle(name):
-        if name.startswith(operation) and len(failed) < 50:
-            failed.append(name)
-            raise KEY_RANGE_THROTTLE
+        if name.startswith(operation) and failures:
+            raise failures.pop()
 
     hot.table.on_call = throttle
     assert hot.consumer().run(run_ms=run_ms).raises == 1
     slept = hot.clock.slept[:50]
-    assert len(failed) == 50
+    assert failures == []
     assert max(slept) <= 0.1
     assert sum(slept) <= slept_seconds
 
@@ -162,7 +156,7 @@ def test_malformed_and_late_entries_are_counted_and_passed_over(world):
     late = Report("c", world.clock.now_ms // 250 - 100, "e", 5.0, pages=1.0)
     for text in (*MALFORMED_TEXTS, late.encode()):
         world.reports.append(partition, text)
-    offer_heat(world, "c")
+    offer(world, "c")
     summary = world.consumer().run(run_ms=300)
     assert (summary.malformed, summary.out_of_window, summary.raises) == (len(MALFORMED_TEXTS), 1, 1)
     assert summary.entries == len(MALFORMED_TEXTS) + 1 + len(world.reports.sent)
@@ -174,7 +168,7 @@ def test_malformed_and_late_entries_are_counted_and_passed_over(world):
 def test_a_report_in_a_stream_of_another_number_is_judged():
     """While `stream_partitions` changes, writers of before put a conversation into another stream."""
     world = build_world(partitions=1)
-    offer_heat(world, next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 2) == 1))
+    offer(world, next(f"c{i}" for i in range(100) if stream_partition_of(f"c{i}", 2) == 1))
     world.reports.partitions = 2
     assert world.consumer().run(run_ms=500).raises == 1
 
@@ -212,22 +206,14 @@ def test_how_old_the_reports_were_is_told(hot, away_ms, least_ms, most_ms):
     assert least_ms <= hot.telemetry.counts["ConsumerLagMs"] <= most_ms
 
 
-def read_rush(world, *, seconds):
-    """Send the reports of 4,000 RCU/s that end now, one for each slot."""
-    last = world.clock.now_ms // 250 - 1
-    for slot in range(last - 4 * seconds + 1, last + 1):
-        world.reports.send(Report("c", slot, "e", 1_000.0, pages=200.0))
-
-
 def test_a_log_line_says_what_its_decision_stands_on(world):
     """With each slot of five seconds: of writes the last one is left out, which may not be whole yet."""
     heat = [1_000.0] * 8
-    for slot, wcu in enumerate(heat, world.clock.now_ms // 250 - 8):
-        world.reports.send(Report("c", slot, "e", wcu, START_MS, 0, is_throttled=slot % 2 == 0))
-    read_rush(world, seconds=2)
+    offer(world, "c", seconds=2, is_throttled=True)
+    offer(world, "c", seconds=2, pages=200.0)
     world.consumer().run(run_ms=1_000)
     known = {"collection": "c", "reason": "raised", "generation": f"8@{START_MS - 2_000}", "load_class": 0}
-    rates = {"rate_wcu_per_second": 4_000.0, "later_wcu_per_second": 0.0, "throttled_wcu": 4_000.0}
+    rates = {"rate_wcu_per_second": 4_000.0, "later_wcu_per_second": 0.0, "throttled_wcu": 7_000.0}
     assert decisions_in(world) == [{**known, **rates, "per_slot_wcu": [*[0.0] * 13, *heat[:7]]}]
     known = {"collection": "c", "reason": "read-hot", "rcu_per_second": 4_000.0}
     assert decisions_in(world, "read decision") == [{**known, "per_slot_rcu": [*[0.0] * 11, *heat, 0.0]}]
@@ -240,7 +226,7 @@ def test_a_mark_is_renewed_while_the_heat_lasts_and_not_after_it(world):
 
     def read_on():
         if world.clock.now_ms < start_ms + 40_000:
-            read_rush(world, seconds=1)
+            offer(world, "c", seconds=1, pages=200.0)
 
     world.clock.on_sleep = read_on
     assert world.consumer().run(run_ms=90_000).raises == 0
@@ -250,24 +236,18 @@ def test_a_mark_is_renewed_while_the_heat_lasts_and_not_after_it(world):
 
 def test_a_mark_that_redis_does_not_take_is_tried_again(hot):
     """Nothing else waits for it; the decision is logged once it is known to all."""
-    read_rush(hot, seconds=2)
-    calls = []
-
-    def refuse(collection):
-        calls.append(collection)
-        if len(calls) < 4:
-            raise RegistryUnavailableError("away")
-
-    hot.registry.mark_read_hot = refuse
+    offer(hot, "c", seconds=2, pages=200.0)
+    mark, left = hot.registry.mark_read_hot, [refuse] * 3
+    hot.registry.mark_read_hot = lambda name: left.pop()(name) if left else mark(name)
     assert hot.consumer().run(run_ms=1_000).raises == 1
-    assert len(calls) == 4
+    assert (left, dict(hot.registry.copies)) == ([], {"c": 3})
     assert len(decisions_in(hot, "read decision")) == 1
     assert hot.telemetry.counts["RegistryUnavailable"] == 3
 
 
 def test_an_hour_has_so_many_raises_and_no_more(world):
     """What would be one too many is logged as such, once, and raised when there is room again."""
-    offer_heat(world, "a", "b", "c", seconds=2)
+    offer(world, "a", "b", "c", seconds=2)
     assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 2
     (left,) = {"a", "b", "c"} - set(world.table.routes)
     assert [facts["reason"] for facts in decisions_in(world) if facts["collection"] == left] == ["too-many"]
