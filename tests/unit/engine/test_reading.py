@@ -155,7 +155,7 @@ def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
         for _ in range(100):
             world.clock.now_ms += 100
             assert reader.read_page(PageRequest("c")).age_ms is None
-        costs.append((world.table.calls, world.registry.reads, world.pages.commands))
+        costs.append((world.table.calls, world.registry.reads, world.pages.server.commands))
     assert costs[1:] == costs[:1] * 2
     assert costs[0][1:] == (6, 0)  # one look-up in each 1.8 s
     assert len(reported(world)) == pytest.approx(0.5 * len(world.table.calls) / 25.0, abs=6)
