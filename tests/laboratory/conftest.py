@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from support.tables import define_table
 from tools.local.functions import FunctionPool, Launcher, install_runtime
 from tools.local.template import FunctionSpec
 
+FUNCTION = Path(__file__).with_name("function")
 RUNTIME = f"python{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -34,61 +34,38 @@ def runtime_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-MakePool = Callable[..., FunctionPool]
-
-
 @pytest.fixture
-def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[MakePool]:
-    """Make pools of functions from source; all are stopped afterwards."""
+def make_pool(loop: Loop, runtime_dir: Path, tmp_path: Path) -> Iterator[Callable[..., FunctionPool]]:
+    """Make pools of the small function; all are stopped afterwards."""
     pools: list[FunctionPool] = []
+    layer = tmp_path / "layer"
+    (layer / "python").mkdir(parents=True)
+    (layer / "python" / "from_layer.py").write_text("WORD = 'layered'\n")
 
     def make(
-        source: str, *, least: int = 0, most: int = 4, timeout_seconds: float = 600.0, **limits: Any
+        handler: str = "handler.handler", *, timeout_seconds: float = 600.0, reserved: int | None = None, **limits: Any
     ) -> FunctionPool:
-        code = tmp_path / f"code{len(pools)}"
-        layer = tmp_path / f"layer{len(pools)}"
-        (layer / "python").mkdir(parents=True)
-        (layer / "python" / "from_layer.py").write_text("WORD = 'layered'\n")
-        code.mkdir()
-        (code / "handler.py").write_text(textwrap.dedent(source))
         function = FunctionSpec(
             logical_id="F",
             name=f"f{len(pools)}",
             arn="arn:aws:lambda:eu-central-1:123456789012:function:f",
-            handler="handler.handler",
+            handler=handler,
             runtime=RUNTIME,
             timeout_seconds=timeout_seconds,
             memory_mb=128,
-            code_dir=code,
+            code_dir=FUNCTION,
             layer_dirs=(layer,),
             environment={"GIVEN": "value"},
-            reserved_concurrency=limits.pop("reserved", None),
+            reserved_concurrency=reserved,
         )
         launcher = Launcher(function, runtime_dir=runtime_dir, log_dir=tmp_path, dynamodb_endpoint="http://127.0.0.1:9")
-        sizes = {"min_environments": least, "max_environments": most, "queue_seconds": 600.0, **limits}
-        pool = FunctionPool(launcher=launcher, rng=random.Random(1), **sizes)
-        pools.append(pool)
-        return pool
+        usual = {"min_environments": 0, "max_environments": 4, "queue_seconds": 600.0}
+        pools.append(FunctionPool(launcher=launcher, rng=random.Random(1), **{**usual, **limits}))
+        return pools[-1]
 
     yield make
     for pool in pools:
         loop.run(pool.stop())
-
-
-ECHO_HANDLER = """
-    import json, os, signal, threading, time
-    def handler(event, context):
-        if "rawPath" not in event:
-            return {"scheduled": event.get("detail-type")}
-        return {
-            "statusCode": 200,
-            "headers": {"Content-Type": "application/json"},
-            "body": json.dumps({
-                "path": event["pathParameters"], "body": event.get("body"), "table": os.environ["TABLE"],
-                "endpoint": os.environ["AWS_ENDPOINT_URL_DYNAMODB"], "redis": os.environ["REDIS"], "pid": os.getpid(),
-            }),
-        }
-"""
 
 
 def resource(type_: str, **properties: Any) -> dict[str, Any]:
@@ -121,7 +98,7 @@ ARTIFACTS = {
 ASSEMBLY = {
     "manifest.json": {"artifacts": ARTIFACTS},
     "s.template.json": {"Resources": RESOURCES},
-    "s.assets.json": {"files": {"code": {"source": {"path": "asset.code"}}}},
+    "s.assets.json": {"files": {"code": {"source": {"path": str(FUNCTION)}}}},
 }
 
 
@@ -129,8 +106,6 @@ ASSEMBLY = {
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A cloud assembly with one small function behind one route and one schedule."""
     folder = tmp_path_factory.mktemp("assembly")
-    (folder / "asset.code").mkdir()
-    (folder / "asset.code" / "handler.py").write_text(textwrap.dedent(ECHO_HANDLER))
     for name, content in ASSEMBLY.items():
         (folder / name).write_text(json.dumps(content))
     return folder
