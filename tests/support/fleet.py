@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from hotpartition.core.detector import Decision, Thresholds, decide
 from hotpartition.core.reports import Report
-from hotpartition.core.route import EMPTY_ROUTE, Route
 from hotpartition.core.sampler import LoadSampler
-from hotpartition.core.window import ReportWindow
-from support.builders import THRESHOLDS, World
+from support.builders import World
 
 START_MS = 1_700_000_000_000
-TICK_MS = 100
 
 
 class Arrival(NamedTuple):
@@ -62,35 +58,3 @@ def send_load(world: World, collection: str, wcu: float, *, seed: int = 1, is_th
     fleet = Fleet(seed=seed, is_throttled=lambda _: is_throttled)
     for arrival in fleet.offer(lambda _: wcu, 6_000, collection):
         world.reports.send(arrival.report)
-
-
-@dataclass
-class Detection:
-    """What a consumer decided over a trace: every raise with its time, and all reasons that were given."""
-
-    route: Route
-    raises: list[tuple[int, Decision]] = field(default_factory=list)
-    reasons: set[str] = field(default_factory=set)
-
-    @property
-    def shard_counts(self) -> list[int]:
-        return [decision.generation.shard_count for _, decision in self.raises if decision.generation]
-
-
-def detect(
-    arrivals: Iterable[Arrival], duration_ms: int, *, thresholds: Thresholds = THRESHOLDS, route: Route = EMPTY_ROUTE
-) -> Detection:
-    """Run the detector over a trace in ticks of 100 ms, applying each raise at once."""
-    waiting = sorted(arrivals, key=lambda arrival: arrival.at_ms)
-    window, detection = ReportWindow(), Detection(route)
-    for now_ms in range(START_MS, START_MS + duration_ms, TICK_MS):
-        while waiting and waiting[0].at_ms <= now_ms:
-            window.add(waiting.pop(0).report, now_ms)
-        window.forget(now_ms)
-        reports = window.as_mapping().get("c")
-        for decision in decide("c", reports, detection.route, thresholds, now_ms=now_ms) if reports else ():
-            detection.reasons.add(str(decision.reason))
-            if decision.generation:
-                detection.route = detection.route.union(Route(frozenset({decision.generation})))
-                detection.raises.append((now_ms - START_MS, decision))
-    return detection

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from hotpartition.core.detector import Decision, Reason, decide, size_route
+from hotpartition.core.detector import Decision, Reason, Thresholds, decide, size_route
 from hotpartition.core.read_heat import ReadReason, decide_reads, loud_rcu
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Route
 from hotpartition.core.window import CollectionReports, ReportWindow
 from support.builders import THRESHOLDS, route_of
-from support.fleet import START_MS, Fleet, detect
+from support.fleet import START_MS, Fleet
 from support.reference_detector import Sample, decide_plainly, is_in_horizon, list_samples
 
 START_SLOT = START_MS // 250
@@ -30,6 +30,7 @@ class Judges:
     """The product's window and the reference's list, fed alike; raises are applied to the route of both."""
 
     routes: dict[str, Route]
+    thresholds: Thresholds = THRESHOLDS
     window: ReportWindow = field(default_factory=lambda: ReportWindow(THRESHOLDS.loud_wcu))
     taken: list[Report] = field(default_factory=list)
     seen: Counter = field(default_factory=Counter)
@@ -49,7 +50,7 @@ class Judges:
             reports = self.window.as_mapping().get(collection)
             if reports is not None:
                 route = self.routes[collection]
-                assert decide(collection, reports, route, THRESHOLDS, now_ms=now_ms) == expected
+                assert decide(collection, reports, route, self.thresholds, now_ms=now_ms) == expected
             if collection not in judged:
                 self.seen["left out"] += 1
                 assert {str(d.reason) for d in expected} == {"below-threshold"}
@@ -57,7 +58,7 @@ class Judges:
 
     def _decide_plainly(self, collection: str, now_ms: int) -> tuple[Decision, ...]:
         reports = [r for r in self.taken if r.collection == collection]
-        return decide_plainly(collection, reports, self.routes[collection], THRESHOLDS, now_ms=now_ms)
+        return decide_plainly(collection, reports, self.routes[collection], self.thresholds, now_ms=now_ms)
 
     def _raise(self, collection: str, decisions: tuple[Decision, ...]) -> None:
         for decision in decisions:
@@ -117,8 +118,9 @@ slot_loads = st.lists(st.floats(0.1, 3_000.0) | st.integers(0, 40).map(lambda k:
 
 @given(slot_loads, slot_loads, st.sampled_from([2, 3, 8]), st.integers(0, 900))
 def test_two_hot_classes_are_judged_as_in_the_reference(older, newer, shard_count, waiting_ms):
-    """Beside a live load a backfill, whose raise has to have room for both."""
-    judges = Judges({"a": route_of((shard_count, START_MS - 4_000)), "b": route_of()})
+    """Beside a live load a backfill, whose raise has to have room for both, as far as the cap lets it."""
+    capped = replace(THRESHOLDS, max_shard_count=8)
+    judges = Judges({"a": route_of((shard_count, START_MS - 4_000)), "b": route_of()}, capped)
     for source, position, wcu in (("e", START_MS - 9_000, older), ("f", START_MS - 1_000, newer)):
         for slot, value in enumerate(wcu, START_SLOT - len(wcu) + 1):
             if value:
@@ -199,22 +201,6 @@ def test_a_rush_is_judged_as_the_reference_judges_it():
 def test_shards_are_as_many_as_the_load_asks_for(wcu_per_second, shard_count):
     """500 WCU/s each, whatever the load: for twice as much twice as many; two at least."""
     assert size_route(wcu_per_second, THRESHOLDS) == shard_count
-
-
-def test_the_cap_holds_and_is_told():
-    """Past the cap there is nothing to raise to; an operator hears of it."""
-    capped = replace(THRESHOLDS, max_shard_count=4)
-    detection = detect(Fleet().offer(lambda _: 8_000, 5_000), 5_000, thresholds=capped)
-    assert detection.shard_counts == [4]
-    assert "at-cap" in detection.reasons
-
-
-def test_a_key_that_shares_its_partition_with_busy_ones_is_raised_at_half():
-    """Only at the base key: more shards would not help those on shards."""
-    draw, two = Random(1), route_of((2, START_MS - 60_000))
-    fleet = Fleet(sampling_distance_wcu=5.0, is_throttled=lambda _: draw.random() < 0.1)
-    assert detect(fleet.offer(lambda _: 500, 9_000), 9_000).raises
-    assert detect(fleet.offer(lambda _: 1_000, 9_000), 9_000, route=two).raises == []
 
 
 def test_a_raise_under_a_pending_close_comes_first():
