@@ -1,18 +1,32 @@
 """What a study measured: quantiles, distributions over seeds, and bars that it is held against.
 
-Quantiles are always a value that occurred, never one between two. `dataclasses.asdict` gives any of these values as
-`json` takes it; None stands for what did not happen.
+Quantiles are always a value that occurred, never one between two; None stands for what did not happen.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from math import inf
+from types import SimpleNamespace
+from typing import Any
 
 MISSED = 1
 """Exit status when a bar was missed."""
+
+
+class Outcome(SimpleNamespace):
+    """What a run came to, or a part of that: figures by name. docs/simulation-summary.md says what they mean."""
+
+
+def plain(value: Any) -> Any:
+    """Return an outcome, or a part of one, in types that `json` takes: its `default`."""
+    if isinstance(value, Outcome):
+        return vars(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
+    raise TypeError(f"{type(value)} cannot be written as JSON")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,71 +65,32 @@ def nearest_rank(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, int(-(-share * len(ordered) // 1)) - 1))]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """Latencies as clients feel them, in ms; all 0 where nothing was measured."""
-
-    count: int = 0
-    mean: float = 0.0
-    p50: float = 0.0
-    p95: float = 0.0
-    p99: float = 0.0
-    p999: float = 0.0
-    longest: float = 0.0
-
-    @classmethod
-    def of(cls, values_ms: Sequence[float]) -> Latency:
-        """Sum up latencies."""
-        if not values_ms:
-            return cls()
-        ordered = sorted(values_ms)
-        return cls(
-            count=len(ordered),
-            mean=round(sum(ordered) / len(ordered), 3),
-            p50=round(nearest_rank(ordered, 0.5), 3),
-            p95=round(nearest_rank(ordered, 0.95), 3),
-            p99=round(nearest_rank(ordered, 0.99), 3),
-            p999=round(nearest_rank(ordered, 0.999), 3),
-            longest=round(ordered[-1], 3),
-        )
+def latency(values_ms: Sequence[float]) -> Outcome:
+    """Sum up latencies as clients feel them, in ms; all 0 where nothing was measured."""
+    ordered = sorted(values_ms) or [0.0]
+    shares = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999, "longest": 1.0}
+    return Outcome(
+        count=len(values_ms),
+        mean=round(sum(ordered) / len(ordered), 3),
+        **{name: round(nearest_rank(ordered, share), 3) for name, share in shares.items()},
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Distribution:
-    """A measured value over many seeds; `missing` counts the seeds in which it did not happen."""
+def distribution(values: Iterable[float | None]) -> Outcome:
+    """Lay out one value of many runs; one that did not happen counts as infinitely late, and as `missing`."""
+    ordered = sorted(inf if value is None else value for value in values)
+    known = [value for value in ordered if value < inf]
 
-    count: int
-    missing: int
-    lowest: float | None
-    p50: float | None
-    p95: float | None
-    p99: float | None
-    highest: float | None
+    def at(share: float) -> float | None:
+        value = nearest_rank(ordered, share) if ordered else inf
+        return None if value == inf else round(value, 4)
 
-    @classmethod
-    def of(cls, values: Iterable[float | None]) -> Distribution:
-        """Sum up one value of many runs; one that did not happen counts as infinitely late."""
-        ordered = sorted(inf if value is None else value for value in values)
-        known = [value for value in ordered if value < inf]
-
-        def at(share: float) -> float | None:
-            value = nearest_rank(ordered, share) if ordered else inf
-            return None if value == inf else round(value, 4)
-
-        return cls(
-            count=len(ordered),
-            missing=len(ordered) - len(known),
-            lowest=round(known[0], 4) if known else None,
-            p50=at(0.5),
-            p95=at(0.95),
-            p99=at(0.99),
-            highest=round(known[-1], 4) if known else None,
-        )
-
-    def text(self) -> str:
-        """Write the median and, in brackets, the lowest and highest value where they differ."""
-        if self.p50 is None:
-            return "never"
-        highest = "never" if self.missing else f"{self.highest:g}"
-        same = self.lowest == self.highest and not self.missing
-        return f"{self.p50:g}" + ("" if same else f" ({self.lowest:g} to {highest})")
+    return Outcome(
+        count=len(ordered),
+        missing=len(ordered) - len(known),
+        lowest=round(known[0], 4) if known else None,
+        p50=at(0.5),
+        p95=at(0.95),
+        p99=at(0.99),
+        highest=round(known[-1], 4) if known else None,
+    )

@@ -22,7 +22,7 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
 from typing import Any, Literal, get_args
@@ -46,18 +46,21 @@ FAULTS: tuple[Fault, ...] = get_args(Fault)
 EXAMPLES_PER_FAULT = 5
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledged:
-    """A write that the API acknowledged at `acknowledged_at`."""
+@dataclass(slots=True, kw_only=True)
+class Offered:
+    """A write that was offered. Unless the API acknowledged it, it may or may not have been stored.
+
+    `message_id` is None when the server was to mint it and no response told which one it was.
+    """
 
     conversation_id: str
-    message_id: str
+    message_id: str | None
     digest: str
-    acknowledged_at: float
-    expires_at: float | None = None
-    """From when on it is not to be read any more."""
     offered_at: float = -inf
     """Before it, no read shows it."""
+    acknowledged_at: float | None = None
+    expires_at: float | None = None
+    """From when on it is not to be read any more."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -88,19 +91,6 @@ class Added(_Change):
 
     token: str
     amount: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unresolved:
-    """A write that was offered and may or may not have been stored.
-
-    `message_id` is None when the server was to mint it and no response told which one it was.
-    """
-
-    conversation_id: str
-    message_id: str | None
-    digest: str
-    offered_at: float = -inf
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,17 +132,16 @@ class Read:
     """Of a read of a part of a conversation: says of a message id whether it lies in that part."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class History:
     """Everything that was written and read. Expiries are exact to within `clock_error`, in seconds."""
 
-    acknowledged: tuple[Acknowledged, ...]
-    unresolved: tuple[Unresolved, ...]
-    reads: tuple[Read, ...]
-    edits: tuple[Edited, ...] = ()
-    deletions: tuple[Deleted, ...] = ()
-    additions: tuple[Added, ...] = ()
-    misstated: tuple[Finding, ...] = ()
+    writes: list[Offered] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    edits: list[Edited] = field(default_factory=list)
+    deletions: list[Deleted] = field(default_factory=list)
+    additions: list[Added] = field(default_factory=list)
+    misstated: list[Finding] = field(default_factory=list)
     """Statuses that clients should not have got, as they found them."""
     clock_error: float = 0.0
 
@@ -258,14 +247,18 @@ class _Index:
         self.additions: dict[tuple[str, str], dict[str, Added]] = defaultdict(dict)
         self.deletions: dict[str, list[Deleted]] = defaultdict(list)
         self.expiries: dict[str, dict[str, float]] = defaultdict(dict)
-        for write in history.acknowledged:
-            moments = self.acknowledged_at[write.conversation_id]
-            earliest = moments.get(write.message_id, write.acknowledged_at)
-            moments[write.message_id] = min(earliest, write.acknowledged_at)
-            self.digests[write.conversation_id, write.message_id].add(write.digest)
-            self.offered_at[write.conversation_id, write.message_id] = write.offered_at
-            if write.expires_at is not None:
-                self.expiries[write.conversation_id][write.message_id] = write.expires_at
+        for write in history.writes:
+            if write.message_id is None:
+                self.without_id[write.conversation_id, write.digest] += 1
+                continue
+            place = write.conversation_id, write.message_id
+            self.digests[place].add(write.digest)
+            self.offered_at[place] = min(write.offered_at, self.offered_at.get(place, inf))
+            if write.acknowledged_at is not None:
+                moments = self.acknowledged_at[write.conversation_id]
+                moments[write.message_id] = min(write.acknowledged_at, moments.get(write.message_id, inf))
+                if write.expires_at is not None:
+                    self.expiries[write.conversation_id][write.message_id] = write.expires_at
         self.acknowledged_ids = {each: sorted(moments) for each, moments in self.acknowledged_at.items()}
         for edit in history.edits:
             self.edits[edit.conversation_id, edit.message_id].append(edit)
@@ -274,12 +267,6 @@ class _Index:
             self.deletions[deletion.conversation_id].append(deletion)
         for addition in history.additions:
             self.additions[addition.conversation_id, addition.message_id][addition.token] = addition
-        for offer in history.unresolved:
-            if offer.message_id is None:
-                self.without_id[offer.conversation_id, offer.digest] += 1
-            else:
-                self.digests[offer.conversation_id, offer.message_id].add(offer.digest)
-                self.offered_at.setdefault((offer.conversation_id, offer.message_id), offer.offered_at)
 
     def may_be_gone(self, read: Read) -> set[str]:
         """List what may be deleted, or have expired, before a read ended."""

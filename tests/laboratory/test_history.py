@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 
 from tools.history import (
     FAULTS,
-    Acknowledged,
     Added,
     Deleted,
     Edited,
     History,
+    Offered,
     Read,
     Seen,
-    Unresolved,
     check_history,
     content_digest,
     find_breaches,
@@ -30,13 +29,13 @@ def message_id(number):
 
 def wrote(number=1, at=1.0, *, conversation="c", **more):
     id_, digest = message_id(number), f"d{number}"
-    return Acknowledged(conversation_id=conversation, message_id=id_, digest=digest, acknowledged_at=at, **more)
+    return Offered(conversation_id=conversation, message_id=id_, digest=digest, acknowledged_at=at, **more)
 
 
 def offered(number, *, conversation="c"):
     """A write whose outcome is unknown; without a number, its id is unknown as well."""
     id_ = None if number is None else message_id(number)
-    return Unresolved(conversation_id=conversation, message_id=id_, digest=f"d{number or 7}")
+    return Offered(conversation_id=conversation, message_id=id_, digest=f"d{number or 7}")
 
 
 def changed(kind, began, ended, number=1, **more):
@@ -78,8 +77,7 @@ def history(*records, clock_error=0.0):
         return tuple(record for record in records if isinstance(record, kind))
 
     return History(
-        acknowledged=all_of(Acknowledged),
-        unresolved=all_of(Unresolved),
+        writes=all_of(Offered),
         reads=all_of(Read),
         edits=all_of(Edited),
         deletions=all_of(Deleted),

@@ -317,7 +317,7 @@ def test_every_view_of_the_example_is_judged(lost, words):
         if view != devices[3] or lost != "a view":
             reads.append(replace(SEEN, conversation_id=view, order="oldest", messages=shown))
     hourly, of_device = (
-        judge_views("views", views, recorder.history(), reads) for views in ([f"{HOT_SITE}/hourly"], devices)
+        judge_views("views", views, recorder.writes, reads) for views in ([f"{HOT_SITE}/hourly"], devices)
     )
     assert (hourly.holds, of_device.holds) == (True, lost == "nothing")
     assert of_device.unit.endswith(words)

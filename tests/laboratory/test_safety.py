@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache, partial
 
 import pytest
@@ -16,18 +16,19 @@ from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table import item_calls
 from hotpartition.table.schema import CHANGES
 from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS, TrustingRoutes
+from tools.figures import Outcome, plain
 from tools.history import Finding
 from tools.scenarios import counter_faults, message_faults, read_rush, table_faults
 from tools.scenarios.counter_faults import run_tokens
 from tools.scenarios.message_faults import HUNT
 from tools.scenarios.read_rush import ReadRush, run_rush
-from tools.scenarios.table_faults import TableParts, build_fault_plan
+from tools.scenarios.table_faults import build_fault_plan
 from tools.scenarios.table_faults import run as run_table
 from tools.world.product import Parts
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Changes, Readers
 from tools.world.strategies import ours
-from tools.world.workload import ConversationFlow, Step, Workload
+from tools.world.workload import ConversationFlow, Step
 
 pytestmark = pytest.mark.slow
 
@@ -41,21 +42,18 @@ POLLED = replace(
     HUNT,
     faults=None,
     changes=Changes(),
-    workload=Workload(
-        (
-            ConversationFlow(
-                conversation_id=HOT,
-                shape=Step(before=2.0, after=30.0, onset=1.0),
-                body_bytes=(20, 600),
-                age_seconds=(0.0, 4.5),
-            ),
-        )
+    flows=(
+        ConversationFlow(
+            conversation_id=HOT,
+            shape=Step(before=2.0, after=30.0, onset=1.0),
+            body_bytes=(20, 600),
+            age_seconds=(0.0, 4.5),
+        ),
     ),
-    readers=Readers(poll_limits=(1, 50), attempts=5),
+    readers=Readers(poll_limits=(1, 50)),
 )
 """A conversation that is hot at once, written late and polled with small and usual pages; nothing fails."""
 RUSH = ReadRush(name="small", description="A fiftieth.", seconds=3.0, copies=3, scale=0.02, writes_per_second=1_000.0)
-BOUND_MS = 3_000.0
 
 
 def run_messages(seed, scenario=HUNT, **more):
@@ -67,8 +65,8 @@ RUNS = {
     "messages that are polled": partial(run_messages, scenario=POLLED),
     "counters": partial(run_tokens, additions=400),
     "tables": partial(run_table, seconds=7.0),
-    "tables in band": partial(run_table, parts=TableParts(is_in_band=True), seconds=8.0),
-    "tables that are folded": partial(run_table, parts=TableParts(folds=True), seconds=6.0),
+    "tables in band": partial(run_table, is_in_band=True, seconds=8.0),
+    "tables that are folded": partial(run_table, folds=True, seconds=6.0),
     "a short table": partial(run_table, seconds=2.0),
     "reads": lambda seed: run_rush(RUSH, seed),
 }
@@ -88,8 +86,12 @@ def breaches_of(run):
 
 def counted(run):
     """List everything that a run counts."""
-    facts = asdict(run)
-    return facts | facts.get("safety", {}) | facts.get("counts", {}) | dict(facts["faults"])
+    return {**vars(run), **vars(getattr(run, "safety", Outcome())), **getattr(run, "counts", {}), **dict(run.faults)}
+
+
+def changed(run, **figures):
+    """Build a run with other figures."""
+    return Outcome(**vars(run) | figures)
 
 
 USUAL = {"dynamodb late": 1, "dynamodb lost answer": 1, "dynamodb server error": 1}
@@ -140,14 +142,15 @@ def test_a_run_is_a_function_of_its_seed():
     """Another process, which hashes texts differently, comes to the same JSON; another seed to another."""
     script = (
         "import dataclasses, json; from tools.world.run import simulate; from tools.world.strategies import ours;"
-        "from tools.scenarios.message_faults import HUNT; small = dataclasses.replace(HUNT, seconds=3.0);"
-        "print(json.dumps(dataclasses.asdict(simulate(small, 5, ours()))))"
+        "from tools.figures import plain; from tools.scenarios.message_faults import HUNT;"
+        "small = dataclasses.replace(HUNT, seconds=3.0);"
+        "print(json.dumps(simulate(small, 5, ours()), default=plain))"
     )
     hash_seed = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     paths = os.pathsep.join(path for path in sys.path if path)
     environ = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": paths}
     elsewhere = subprocess.run([sys.executable, "-c", script], env=environ, check=True, capture_output=True, text=True)
-    here, other = (json.dumps(asdict(run_messages(seed, replace(HUNT, seconds=3.0)))) for seed in (5, 6))
+    here, other = (json.dumps(run_messages(seed, replace(HUNT, seconds=3.0)), default=plain) for seed in (5, 6))
     assert elsewhere.stdout.strip() == here
     assert here != other
 
@@ -199,17 +202,17 @@ class OldPages(ReadCache):
         return read_once[key]
 
 
-TABLES = partial(run_table, parts=TableParts(routes=UnverifiedRoutes), seconds=8.0)
+TABLES = partial(run_table, routes=UnverifiedRoutes, seconds=8.0)
 WRITTEN_ASTRAY = partial(
     run_table,
-    parts=TableParts(routes=TrustingRoutes),
+    routes=TrustingRoutes,
     seconds=6.0,
     plan=build_fault_plan(redis_scribbles=4.0),
 )
 
 
 def run_old(seed):
-    return run_rush(replace(RUSH, seconds=5.0), seed, Parts(page_cache=OldPages))
+    return run_rush(replace(RUSH, seconds=5.0), seed, Parts(read_cache=OldPages))
 
 
 WRONG_SUM = {"altered", "missing", "undone", "duplicated", "phantom"}
@@ -260,7 +263,7 @@ def missed(bars):
 
 
 def judge_reads(run):
-    return missed(read_rush.judge([run], bound_ms=BOUND_MS))
+    return missed(read_rush.bars_of(run))
 
 
 def test_a_few_fills_serve_a_read_hot_conversation():
@@ -315,8 +318,8 @@ def test_a_small_rush_of_additions(counter_rush):
 )
 def test_a_judge_of_counters_names_what_was_missed(counter_rush, tokens, rush, bar):
     """Each bar alone."""
-    enough = replace(played("counters", 1), **{"persisted": 2_000, **tokens})
-    raised = replace(counter_rush, **{"per_second": 9_800.0, "raised_seconds": 2.0, **rush})
+    enough = changed(played("counters", 1), **{"persisted": 2_000, **tokens})
+    raised = changed(counter_rush, **{"per_second": 9_800.0, "raised_seconds": 2.0, **rush})
     found = missed(counter_faults.judge({"tokens": [enough], "rush": [raised]}).bars)
     assert [name for name in found if bar is None or not name.startswith(bar)] == []
     assert len(found) == (bar is not None)
@@ -325,12 +328,12 @@ def test_a_judge_of_counters_names_what_was_missed(counter_rush, tokens, rush, b
 def test_a_breach_misses_its_bar():
     """Of messages and of items; and its seed is named."""
     items = played("tables", 1)
-    items = replace(items, counts={**items.counts, "confirmed_closes": 2})
-    lost = replace(items, breaches=(Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")))
+    items = changed(items, counts={**items.counts, "confirmed_closes": 2})
+    lost = changed(items, breaches=(Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")))
     assert table_faults.judge({"table-faults": [items]}).passed
     assert missed(table_faults.judge({"table-faults": [items, lost]}).bars) == ["items missing", "items undone"]
     calm = run_messages(3, replace(HUNT, seconds=1.0, faults=None))
-    broken = replace(calm, seed=4, safety=replace(calm.safety, found={**calm.safety.found, "undone": 1}))
+    broken = changed(calm, seed=4, safety=changed(calm.safety, found={**calm.safety.found, "undone": 1}))
     assert message_faults.judge({"faults": [calm] * 2}).failing == []
     verdict = message_faults.judge({"faults": [calm, broken]})
     assert [bar.measured for bar in verdict.bars if bar.name == "messages undone"] == [1]

@@ -19,11 +19,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from hotpartition.core.times import format_time
 from tools.figures import Bar, at_most
-from tools.history import FAULTS, Acknowledged, History, Read, Unresolved, check_history
+from tools.history import FAULTS, History, Offered, Read, check_history
 from tools.play.client import Client, HttpApi, Recorder, Response, read_all
 from tools.play.demo import present, usable_cores
 from tools.play.run import CLOSING_READERS, Plan, Run
@@ -33,7 +33,6 @@ from tools.play.workload import Offer, Scale, Workload, choose_scale, generate_w
 
 APP = Path(__file__).resolve().parents[2] / "examples" / "sensors"
 
-WrittenT = TypeVar("WrittenT", Acknowledged, Unresolved)
 DEVICES = tuple(f"dev-{number:02}" for number in range(20))
 """Of each site."""
 HOT_SITE = "plant-hot"
@@ -161,19 +160,15 @@ class EveryView(Plan):
 
     def judge(self, run: Run) -> Judgement:
         """Judge as the demonstration is judged, and every kind of view by the same promise."""
-        judgement, written = Plan.judge(self, run), run.recorder.history()
+        judgement, written = Plan.judge(self, run), run.recorder.writes
         views = (judge_views(kind, views, written, self.read) for kind, views in self.list_views().items())
         return replace(judgement, bars=(*judgement.bars, *views))
 
 
-def judge_views(kind: str, views: Sequence[str], written: History, reads: Sequence[Read]) -> Bar:
+def judge_views(kind: str, views: Sequence[str], written: Sequence[Offered], reads: Sequence[Read]) -> Bar:
     """Hold that the views of a kind show all that was written; one that was not read shows too little."""
     verdict = check_history(
-        History(
-            acknowledged=_put_into(views, written.acknowledged),
-            unresolved=_put_into(views, written.unresolved),
-            reads=tuple(read for read in reads if read.conversation_id in views),
-        )
+        History(writes=_put_into(views, written), reads=[read for read in reads if read.conversation_id in views])
     )
     found = {fault: getattr(verdict, fault) for fault in FAULTS}
     faults = ", ".join(f"{count} {fault}" for fault, count in found.items() if count) or "each of them once"
@@ -181,12 +176,12 @@ def judge_views(kind: str, views: Sequence[str], written: History, reads: Sequen
     return at_most(f"{kind} complete", sum(found.values()), 0, shown)
 
 
-def _put_into(views: Sequence[str], written: Sequence[WrittenT]) -> tuple[WrittenT, ...]:
+def _put_into(views: Sequence[str], written: Sequence[Offered]) -> list[Offered]:
     """List what each view has to show, as if the view were what had been written to."""
-    return tuple(replace(one, conversation_id=view) for view in views for one in written if _is_shown(one, view))
+    return [replace(one, conversation_id=view) for view in views for one in written if _is_shown(one, view)]
 
 
-def _is_shown(written: Acknowledged | Unresolved, view: str) -> bool:
+def _is_shown(written: Offered, view: str) -> bool:
     """Say whether a reading belongs to a view."""
     site, *device = view.split("/")
     is_of_device = device == ["hourly"] or str(written.message_id).endswith(f"#{device[1]}")

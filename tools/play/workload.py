@@ -25,8 +25,7 @@ from hotpartition.core.errors import InvalidRequestError
 from hotpartition_messages.keys import parse_conversation_id
 from tools.limits import PARTITION_RCU, PARTITION_WCU
 from tools.world.scaling import scale_reads, scale_thresholds
-from tools.world.workload import ConversationFlow, Flow, Step, ZipfFlow, constant
-from tools.world.workload import Workload as Flows
+from tools.world.workload import ConversationFlow, Flow, Step, ZipfFlow, constant, list_arrivals
 
 # Lambda adds environments while throttled requests hold theirs; here there are a few, and each that waits keeps load
 # from being offered. So a refused write goes back to its client sooner than by default (300 ms).
@@ -188,7 +187,7 @@ def quiet_flow(writes_per_second: float, *, prefix: str = "room") -> Flow:
 
 def generate_offers(flows: Sequence[Flow], *, seed: int, seconds: float) -> tuple[Offer, ...]:
     """Let the simulator's flows say who writes when; each message is one write unit, and unlike all others."""
-    arrivals = enumerate(Flows(tuple(flows)).arrivals(seconds, seed))
+    arrivals = enumerate(list_arrivals(flows, seconds, seed))
     return tuple(
         Offer(each.at, each.conversation_id, each.sender, f"message {number} ".ljust(each.body_bytes, "."))
         for number, each in arrivals

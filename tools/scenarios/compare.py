@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tools.figures import Distribution
+from tools.figures import Outcome, distribution
+from tools.scenarios.seeds import spread, total
 from tools.scenarios.step import SMALL_STEP
-from tools.world.run import RunResult, simulate
+from tools.world.run import simulate
 from tools.world.strategies import Strategy, alarm, in_band, none, ours, sources, static
 
 SEEDS = 12
@@ -21,28 +22,30 @@ STRATEGIES: Mapping[str, Callable[[], Strategy]] = {
 }
 
 
-def run(seed: int, name: str) -> RunResult:
+def run(seed: int, name: str) -> Outcome:
     """Run one seed of a strategy."""
     return simulate(SMALL_STEP, seed, STRATEGIES[name]())
 
 
-def summarize(runs: Sequence[RunResult]) -> dict[str, Any]:
+def summarize(runs: Sequence[Outcome]) -> dict[str, Any]:
     """Sum up one strategy over many seeds.
 
     `wcu_per_stored_wcu`: write units that DynamoDB charged for each that was stored for clients: what is refused is not
     charged. `acknowledged`, `missing` and `duplicated` are sums.
     """
-    names = ("raised_seconds", "prompt_seconds", "final_shard_count", "unserved_share_of_ten_minutes")
     stored = [max(1.0, run.writes.offered_wcu - run.writes.failed_wcu) for run in runs]
     return {
         "strategy": runs[0].strategy,
-        **{name: Distribution.of(getattr(run, name) for run in runs) for name in names},
-        "wcu_per_stored_wcu": Distribution.of(run.cost.wcu / wcu for run, wcu in zip(runs, stored, strict=True)),
-        "write_p99_ms": Distribution.of(run.writes.latency_ms.p99 for run in runs),
-        "hot_page_rcu": Distribution.of(run.hot_reads.rcu_per_page for run in runs),
-        "quiet_page_rcu": Distribution.of(run.quiet_reads.rcu_per_page for run in runs),
-        "hot_page_p50_ms": Distribution.of(run.hot_reads.latency_ms.p50 for run in runs),
-        "acknowledged": sum(run.safety.acknowledged for run in runs),
+        **spread(
+            runs,
+            *("raised_seconds", "prompt_seconds", "final_shard_count", "unserved_share_of_ten_minutes"),
+            write_p99_ms="writes.latency_ms.p99",
+            hot_page_rcu="hot_reads.rcu_per_page",
+            quiet_page_rcu="quiet_reads.rcu_per_page",
+            hot_page_p50_ms="hot_reads.latency_ms.p50",
+        ),
+        "wcu_per_stored_wcu": distribution(run.cost.wcu / wcu for run, wcu in zip(runs, stored, strict=True)),
+        "acknowledged": total(runs, "safety.acknowledged"),
         "missing": sum(run.safety.found["missing"] for run in runs),
         "duplicated": sum(run.safety.found["duplicated"] for run in runs),
     }

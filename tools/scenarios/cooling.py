@@ -9,22 +9,20 @@ at the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from statistics import median
 
 from hotpartition.core.metrics import MetricName
-from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest
-from hotpartition_messages.settings import MessageSettings
-from tools.figures import Bar, at_most
+from tools.figures import Bar, Outcome, at_most
 from tools.limits import Partitions
+from tools.scenarios.seeds import total
 from tools.world.functions import FunctionConfig
-from tools.world.run import MessageRun, Safety
-from tools.world.scaling import scale_thresholds
-from tools.world.scenario import HOT, NAMES, ProductSettings, Readers, Scenario
+from tools.world.run import MessageRun
+from tools.world.scenario import HOT, Readers, Scenario, scaled_settings
 from tools.world.strategies import ours
-from tools.world.workload import ConversationFlow, Workload, constant, name_for
+from tools.world.workload import ConversationFlow, constant, name_for
 
 SEEDS = 20
 SCALE = 0.05
@@ -48,22 +46,6 @@ RAISED_SECONDS = 2.0
 """The bar of `make simulate-step`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoolingRun:
-    """One seed; docs/simulation-summary.md says what the fields mean."""
-
-    seed: int
-    shard_count: int
-    raised_seconds: float | None
-    closed_seconds: float | None
-    keys: int
-    units: float
-    cold_units: float
-    failed: int
-    raised_again_seconds: float | None
-    safety: Safety
-
-
 def _scenario() -> Scenario:
     flows = [
         ConversationFlow(conversation_id=name, shape=constant(wcu), body_bytes=BODY, start=start, end=end)
@@ -75,13 +57,11 @@ def _scenario() -> Scenario:
             (HOT, RUSH_WCU, SECOND_ONSET, SECOND_ONSET + SECOND_RUSH_SECONDS),
         )
     ]
-    scaled = scale_thresholds(SCALE)
-    distance = {"sampling_distance_wcu": scaled.pop("sampling_distance_wcu")}
-    stream = {**NAMES, "stream_partitions": 1}
     functions = FunctionConfig(concurrency=40, warm=20)
+    stream = {"stream_partitions": 1}
     return Scenario(
         name="cooling",
-        workload=Workload(tuple(flows)),
+        flows=tuple(flows),
         seconds=SECOND_ONSET + SECOND_RUSH_SECONDS,
         onset=ONSET,
         heat_end=RUSH_ENDS,
@@ -89,79 +69,56 @@ def _scenario() -> Scenario:
         writers=functions,
         reading=functions,
         readers=Readers(per_second=0.2),
-        settings=ProductSettings(
-            writer=MessageSettings.defaults("write", **stream, **distance),
-            consumer=Settings.defaults("consumer", **stream, **scaled, is_closing=True),
-        ),
+        settings=scaled_settings(SCALE, writer=stream, consumer={**stream, "is_closing": True}),
     )
 
 
-class _Run(MessageRun):
-    """A run that looks for the close, and probes what pages take."""
+def run_cooling(seed: int) -> Outcome:
+    """Run one seed, look for the close, and probe what pages take."""
+    with MessageRun(_scenario(), seed, ours()) as run:
+        engine, meter, hot, cold = run.engine, run.meter, run.scenario.hot_conversation, name_for(COLD, seed)
+        probes: dict[str, tuple[int, float]] = {}
 
-    def __init__(self, seed: int) -> None:
-        super().__init__(_scenario(), seed, ours())
-        self.hot, self.cold = self.scenario.hot_conversation, name_for(COLD, seed)
-        self.closed_seconds: float | None = None
-        self.probes: dict[str, tuple[int, float]] = {}
+        def count_failures() -> int:
+            """Count requests that failed, and attempts that DynamoDB refused."""
+            return meter.failed + meter.pages_failed + meter.throttled_attempts
 
-    def result(self) -> CoolingRun:
-        """Let it happen, and sum it up."""
-        engine, meter = self.engine, self.meter
-        self.watch()
-        self.start_clients()
-        engine.at(RUSH_ENDS, self._look_for_close)
-        engine.at(MORE_ENDS + PROBE_SECONDS / 2, lambda: engine.spawn(self._probe))
+        def probe() -> None:
+            probes.update((each, _count_page(run, each)) for each in (hot, cold))
+
+        run.start()
+        run.note_when("closed", lambda: run.world.counters[MetricName.CLOSES], since=RUSH_ENDS, every=1.0)
+        engine.at(MORE_ENDS + PROBE_SECONDS / 2, partial(engine.spawn, probe))
         engine.run_until(RUSH_ENDS + SETTLED_SECONDS)
-        before = self._count_failures()
+        before = count_failures()
         engine.run_until(SECOND_ONSET)
-        failed = self._count_failures() - before
-        engine.run_until(self.end)
-        keys, units = self.probes[self.hot]
-        hot = [raised for raised in meter.raises if raised.conversation_id == self.hot]
-        return CoolingRun(
-            seed=self.seed,
-            shard_count=max((raised.shard_count for raised in hot), default=0),
+        failed = count_failures() - before
+        engine.run_until(run.end)
+        return Outcome(
+            seed=seed,
+            shard_count=max(meter.shard_counts(), default=0),
             raised_seconds=meter.raised_seconds(ONSET),
-            closed_seconds=self.closed_seconds,
-            keys=keys,
-            units=units,
-            cold_units=self.probes[self.cold][1],
+            closed_seconds=round(run.noted["closed"], 1) if "closed" in run.noted else None,
+            keys=probes[hot][0],
+            units=probes[hot][1],
+            cold_units=probes[cold][1],
             failed=failed,
             raised_again_seconds=meter.raised_seconds(SECOND_ONSET),
-            safety=self.judge(),
+            safety=run.judge(),
         )
 
-    def _count_failures(self) -> int:
-        """Count requests that failed, and attempts that DynamoDB refused."""
-        return self.meter.failed + self.meter.pages_failed + self.meter.throttled_attempts
 
-    def _look_for_close(self) -> None:
-        if self.world.counters[MetricName.CLOSES]:
-            self.closed_seconds = round(self.engine.now - RUSH_ENDS, 1)
-        else:
-            self.engine.after(1.0, self._look_for_close)
-
-    def _probe(self) -> None:
-        """Read the newest page of both conversations."""
-        for conversation_id in (self.hot, self.cold):
-            found = []
-            for _ in range(PROBES):
-                before = replace(self.store.page_counts)
-                self.reading.invoke(PageRequest(conversation_id, limit=PAGE_LIMIT))
-                counts = self.store.page_counts
-                found.append((counts.queries - before.queries, counts.rcu - before.rcu))
-            self.probes[conversation_id] = min(found)
+def _count_page(run: MessageRun, conversation_id: str) -> tuple[int, float]:
+    """Read the newest page some times; return the queries and units of the cheapest."""
+    counts, newest, found = run.world.store.page_counts, PageRequest(conversation_id, limit=PAGE_LIMIT), []
+    for _ in range(PROBES):
+        before = replace(counts)
+        run.reading.invoke(lambda reader: reader.read_page(newest))
+        found.append((counts.queries - before.queries, counts.rcu - before.rcu))
+    return min(found)
 
 
-def run_cooling(seed: int) -> CoolingRun:
-    """Run one seed."""
-    run = _Run(seed)
-    with closing(run.engine):
-        return run.result()
-
-
-def judge(runs: Sequence[CoolingRun]) -> list[Bar]:
+def judge(runs: Sequence[Outcome]) -> list[Bar]:
     """Hold runs against the bars."""
     late = RUSH_SECONDS + QUIET_SECONDS
     first = [run.raised_seconds or late for run in runs]
@@ -173,7 +130,7 @@ def judge(runs: Sequence[CoolingRun]) -> list[Bar]:
         at_most("cooled: keys that the newest page queries", max(run.keys for run in runs), 1, "keys"),
         at_most("cooled: its units, over those of a conversation that was never hot", over_cold, 1.05, "times"),
         at_most("cooled: from the rush's end to its close", max(closed), 730.0, "s"),
-        at_most("cooled: requests that failed between the rushes", sum(run.failed for run in runs), 0, "requests"),
+        at_most("cooled: requests that failed between the rushes", total(runs, "failed"), 0, "requests"),
         at_most("cooled: onset of the second rush to its raise", max(second), max(RAISED_SECONDS, *first), "s"),
         at_most("cooled: the same in the median", median(second), median(first) + 0.25, "s"),
         at_most("cooled: history checker's findings", found, 0, "messages"),

@@ -6,19 +6,18 @@ Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs ar
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from math import inf
+from random import Random
 
 from hotpartition.core.errors import OutcomeUnknownError
-from tools.figures import at_least, at_most
+from tools.figures import Outcome, at_least, at_most
 from tools.history import Added, Finding
 from tools.limits.request_tokens import RequestTokens
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.scenarios.step import step
 from tools.world.counters import COUNTERS, REFUSALS, SUM, CounterRun, NewAddition, counter_key
-from tools.world.faults import FaultDriver
 from tools.world.functions import FunctionConfig
 from tools.world.operators import RaisesByHand
 from tools.world.product import Parts
@@ -61,120 +60,81 @@ LATE = 0.01
 """Odds of each request to happen after its client gave up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RushRun:
-    """What a rush did. `refused_after`: additions that were refused though they began after the raise was learned."""
+def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
+    """Let a counter step to so many additions a second, without tokens.
 
-    seed: int
-    offered: int
-    per_second: float
-    """Offered, in the last seconds."""
-    acknowledged: int
-    refused: int
-    refused_after: int
-    raised_seconds: float | None
-    shard_counts: tuple[int, ...]
-    breaches: tuple[Finding, ...]
+    `per_second` in its outcome: what was offered in the last seconds. `refused_after`: additions that were refused
+    though they began after the raise was learned.
+    """
+    scenario = replace(
+        step(RUSH_PER_SECOND, RUSH_PARTITIONS),
+        name="counter-rush",
+        writers=FunctionConfig(concurrency=RUSH_ENVIRONMENTS, warm=RUSH_ENVIRONMENTS),
+        seconds=RUSH_SECONDS,
+        onset=RUSH_ONSET,
+        hot_conversation=counter_key(f"rush-{seed}"),
+    )
+    with CounterRun(scenario, seed, parts) as run:
+        engine, additions, counter, refusals = run.engine, run.record.additions, f"rush-{seed}", list[float]()
 
+        def add() -> None:
+            """Add, and repeat what was refused, as clients do."""
+            attempted = run.offer(counter, f"{len(additions)}", 1)
+            for _ in range(scenario.clients.attempts):
+                attempt_at = engine.now
+                try:
+                    run.adding.invoke(NewAddition(counter, 1))
+                except REFUSALS:
+                    refusals.append(attempt_at)
+                    engine.sleep(scenario.clients.retry_after_seconds)
+                else:
+                    attempted.ended_at = engine.now
+                    return
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenRun:
-    """What one seed of additions with tokens did, and what was wrong with it."""
-
-    seed: int
-    persisted: int
-    """Additions whose clients repeated them until they were acknowledged."""
-    attempts: int
-    reads: int
-    raises: int
-    faults: tuple[tuple[str, int], ...]
-    breaches: tuple[Finding, ...]
-
-
-def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> RushRun:
-    """Let a counter step to so many additions a second, without tokens."""
-    run = _Rush(seed, parts, per_second)
-    with closing(run.engine):
-        return run.result()
-
-
-class _Rush(CounterRun):
-    def __init__(self, seed: int, parts: Parts | None, per_second: float) -> None:
-        scenario = replace(
-            step(RUSH_PER_SECOND, RUSH_PARTITIONS),
-            name="counter-rush",
-            writers=FunctionConfig(concurrency=RUSH_ENVIRONMENTS, warm=RUSH_ENVIRONMENTS),
-            seconds=RUSH_SECONDS,
-            onset=RUSH_ONSET,
-        )
-        super().__init__(scenario, seed, parts)
-        self.per_second = per_second
-        self.counter = f"rush-{seed}"
-        self.refusals: list[float] = []
-
-    def result(self) -> RushRun:
-        self.start_consumers()
-        self.world.charge_others(self.scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
-        for at in self._arrivals():
-            self.engine.at(at, partial(self.engine.spawn, self._add))
-        self.engine.run_until(RUSH_SECONDS + 5.0)
-        additions = self.record.additions
-        last = sum(addition.started_at >= RUSH_SECONDS - LAST_SECONDS for addition in additions)
-        raised_at = self.raises[0][0] if self.raises else None
-        learned_at = float("inf") if raised_at is None else raised_at + LEARNED_SECONDS
-        self.audit([self.counter])
-        return RushRun(
-            seed=self.seed,
-            offered=len(additions),
+        run.start_consumers()
+        run.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+        for at in _rush_arrivals(run.random("arrivals"), per_second):
+            engine.at(at, partial(engine.spawn, add))
+        engine.run_until(RUSH_SECONDS + 5.0)
+        offered, last = len(additions), sum(each.started_at >= RUSH_SECONDS - LAST_SECONDS for each in additions)
+        raised_at = run.meter.raised_at.get(scenario.hot_conversation, inf)
+        return Outcome(
+            seed=seed,
+            offered=offered,
             per_second=round(last / LAST_SECONDS, 1),
-            acknowledged=sum(addition.ended_at is not None for addition in additions),
-            refused=len(self.refusals),
-            refused_after=sum(began_at > learned_at for began_at in self.refusals),
-            raised_seconds=None if raised_at is None else raised_at - RUSH_ONSET,
-            shard_counts=tuple(shard_count for _, _, shard_count in self.raises),
-            breaches=self.record.breaches(),
+            acknowledged=sum(each.ended_at is not None for each in additions),
+            refused=len(refusals),
+            refused_after=sum(began_at > raised_at + LEARNED_SECONDS for began_at in refusals),
+            raised_seconds=None if raised_at == inf else raised_at - RUSH_ONSET,
+            shard_counts=run.meter.shard_counts(),
+            breaches=run.audit([counter]),
         )
 
-    def _arrivals(self) -> Iterator[float]:
-        random, at = self.random("arrivals"), 0.0
-        while True:
-            at += random.expovariate(self.per_second if at >= RUSH_ONSET else self.per_second / 100)
-            if at >= RUSH_SECONDS:
-                return
-            yield at
 
-    def _add(self) -> None:
-        """Add, and repeat what was refused, as clients do."""
-        attempted = self.offer(self.counter, f"{len(self.record.additions)}", 1)
-        for _ in range(self.scenario.clients.attempts):
-            attempt_at = self.engine.now
-            try:
-                self.adding.invoke(NewAddition(self.counter, 1))
-            except REFUSALS:
-                self.refusals.append(attempt_at)
-                self.engine.sleep(self.scenario.clients.retry_after_seconds)
-            else:
-                attempted.ended_at = self.engine.now
-                return
+def _rush_arrivals(random: Random, per_second: float) -> Iterator[float]:
+    at = 0.0
+    while True:
+        at += random.expovariate(per_second if at >= RUSH_ONSET else per_second / 100)
+        if at >= RUSH_SECONDS:
+            return
+        yield at
 
 
-def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> TokenRun:
+def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> Outcome:
     """Add with tokens while everything fails. Odd seeds: a cancelled transaction binds its token."""
-    run = _Tokens(seed, parts, additions)
-    with closing(run.engine):
-        return run.result()
+    with _Tokens(seed, parts) as run:
+        return run.outcome(additions)
 
 
 class _Tokens(CounterRun):
-    def __init__(self, seed: int, parts: Parts | None, additions: int) -> None:
+    def __init__(self, seed: int, parts: Parts | None) -> None:
         plan = replace(ALL_FAULTS.with_odds(late=LATE), wrong_clocks=0.0)
         super().__init__(faulty("counter-faults", seconds=FAULT_SECONDS, faults=plan), seed, parts)
         self.world.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
-        self.count = additions
         self.attempts = self.persisted = self.under_way = 0
+        """Of additions: attempts; those that were repeated until they were acknowledged; those that still are."""
         self.clients = self.random("clients")
-        struck = self.adding, self.reading
-        self.driver = FaultDriver(plan, self.world, struck, lambda: self.watchers, self.random("faults"))
+        self.driver = self.build_driver(plan, self.random("faults"), self.adding, self.reading)
         raised = self.random("raised")
         self.by_hand = RaisesByHand(
             self.world,
@@ -184,11 +144,11 @@ class _Tokens(CounterRun):
             choose=lambda: counter_key(self._name(raised.choice(COUNTER_NAMES))),
         )
 
-    def result(self) -> TokenRun:
+    def outcome(self, count: int) -> Outcome:
         engine, arrivals = self.engine, self.random("arrivals")
         self.start_consumers()
         self.driver.start()
-        for number in range(self.count):
+        for number in range(count):
             engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, partial(engine.spawn, partial(self._add, number)))
         engine.spawn(self._read_now_and_then)
         self.by_hand.start()
@@ -199,21 +159,19 @@ class _Tokens(CounterRun):
         if self.under_way:
             raise RuntimeError(f"{self.under_way} additions were never acknowledged")
         engine.run_until(engine.now + LAST_LATE_SECONDS)
-        self.audit([self._name(name) for name in COUNTER_NAMES])
-        return TokenRun(
+        breaches = self.audit([self._name(name) for name in COUNTER_NAMES])
+        if self.meter.puts > count:
+            # Of those that were given up, sums alone cannot tell.
+            breaches += (Finding("duplicated", "all", SUM, f"{self.meter.puts} additions were made of {count}"),)
+        return Outcome(
             seed=self.seed,
             persisted=self.persisted,
             attempts=self.attempts,
             reads=len(self.record.reads),
-            raises=len(self.raises),
+            raises=len(self.meter.raises),
             faults=self.driver.all_struck(),
-            breaches=(*self.record.breaches(), *self._check_made()),
+            breaches=breaches,
         )
-
-    def _check_made(self) -> Iterator[Finding]:
-        """See that DynamoDB made no addition twice: of those that were given up, sums alone cannot tell."""
-        if self.stored_count > self.count:
-            yield Finding("duplicated", "all", SUM, f"{self.stored_count} additions were made of {self.count}")
 
     def _name(self, name: str) -> str:
         return f"{name}-{self.seed}"
@@ -253,10 +211,9 @@ class _Tokens(CounterRun):
             self.read(self._name(random.choice(COUNTER_NAMES)))
 
 
-def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
+def judge(by_part: Mapping[str, list[Outcome]]) -> Verdict:
     """Hold all seeds against the bars."""
-    runs: list[TokenRun] = by_part["tokens"]
-    rushes: list[RushRun] = by_part["rush"]
+    runs, rushes = by_part["tokens"], by_part["rush"]
     failing = [run.seed for run in runs if run.breaches]
     additions = total(runs, "persisted")
     return Verdict(

@@ -13,8 +13,7 @@ refused: counting and decisions are the product's, what lies between them takes 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any
@@ -26,7 +25,6 @@ from hotpartition.core.items import ItemKey
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
 from hotpartition.core.times import StoreClock
-from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
@@ -38,14 +36,14 @@ from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_messages.attributes import NO_ATTRIBUTES
 from hotpartition_messages.keys import KEY_FORM
-from hotpartition_messages.messages import Message
 from hotpartition_messages.writing import MessageWriter, NewMessage
-from tools.figures import Bar, Distribution, at_least, at_most
-from tools.scenarios.seeds import Part, Study, Verdict
-from tools.scenarios.step import step
-from tools.world.clock import EPOCH_MS, Engine
-from tools.world.meter import BIN_SECONDS, Meter
-from tools.world.product import TABLE, SharedTelemetry, World
+from tools.figures import Bar, Outcome, at_least, at_most
+from tools.scenarios.seeds import Part, Study, Verdict, spread, total
+from tools.scenarios.step import LARGE_BODY, SMALL_BODY, step
+from tools.world.clock import EPOCH_MS
+from tools.world.meter import BIN_SECONDS
+from tools.world.product import TABLE, SharedTelemetry, open_store
+from tools.world.run import Run
 from tools.world.workload import ConversationFlow, Step
 
 SEEDS = 100
@@ -92,57 +90,64 @@ VARIANTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class InBandRun:
-    """One seed of one variant. Seconds count from the onset; None: it did not happen."""
+def run_variant(seed: int, variant: Variant) -> Outcome:
+    """Run one seed of a variant. Seconds count from the onset; None: it did not happen.
 
-    seed: int
-    raised_seconds: float | None
-    relieved_seconds: float | None
-    shard_counts: tuple[int, ...]
-    failed_share: float
-    units_before: float
-    """Beside the items, while nothing was refused."""
-    units_share_while_marked: float
-    units_after: float
-    """Beside the items, from 30 s after the relief on, without one look-up for each process."""
+    `units_before`: beside the items, while nothing was refused. `units_after`: from 30 s after the relief on, without
+    one look-up for each process.
+    """
+    with _Rush(variant, seed) as rush:
+        return rush.outcome()
 
 
-class _Rush:
+class _Rush(Run):
     """One run under way."""
 
     def __init__(self, variant: Variant, seed: int) -> None:
-        self.seed, self.variant = seed, variant
-        self.engine = Engine()
-        self.end = ONSET + HEAT_SECONDS
-        self.meter = Meter(self.engine, hot="hot", seconds=self.end + 2.0, pages_end=0.0)
-        self.units: list[float] = []
+        scenario = replace(step(), seconds=ONSET + HEAT_SECONDS, drain_seconds=2.0, hot_conversation="hot")
+        super().__init__(scenario, seed, chance=f"{variant.name}/")
+        self.variant = variant
+        self.units = [0.0]
         """What load items and journal took, by the ends of the meter's bins."""
         self.failed_wcu = 0.0
-        self.world = World(self.engine, seed, step(), observer=self.meter, seeds=f"{variant.name}/")
         self.random = self.world.random("rush")
         self.writers = [self._build_writer(index) for index in range(variant.processes)]
 
-    def run(self) -> InBandRun:
+    def outcome(self) -> Outcome:
         """Let it happen, and sum it up."""
+        engine, meter, end, judged = self.engine, self.meter, ONSET + HEAT_SECONDS, ONSET + JUDGED_SECONDS
         self.world.charge_others(OTHER_WCU, 0.01)
         shape = Step(before=BEFORE_WCU, after=self.variant.load_wcu, onset=ONSET)
-        end, judged = self.end, ONSET + JUDGED_SECONDS
-        small = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=(700, 800), end=judged)
-        large = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=(15_800, 16_100), start=judged, end=end)
+        small = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=SMALL_BODY, end=judged)
+        large = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=LARGE_BODY, start=judged, end=end)
         for flow in (small, large):
             for arrival in flow.arrivals(end, self.random):
-                self.engine.at(arrival.at, partial(self._write, "x" * arrival.body_bytes))
-        self.engine.at(BIN_SECONDS, self._note_units)
-        self.engine.run_until(end + 2.0)
-        return self._result()
+                engine.at(arrival.at, partial(self._write, "x" * arrival.body_bytes))
+        engine.at(BIN_SECONDS, self._note_units)
+        engine.run_until(self.end)
+        refused = [number for number, each in enumerate(meter.bins) if each.waited]
+        first, last = (refused[0], refused[-1]) if refused else (len(meter.bins), -1)
+        unmarked = min(last + round(MARKED_MS / 1000 / BIN_SECONDS) + 2, len(meter.bins)) if refused else first
+        quiet = unmarked - 1 + round((QUIET_SECONDS - MARKED_MS / 1000) / BIN_SECONDS)
+        items = sum(each.hot_stored for each in meter.bins[first:unmarked])
+        relieved = meter.relieved_seconds(ONSET, judged, step=1)
+        return Outcome(
+            seed=self.seed,
+            raised_seconds=meter.raised_seconds(ONSET),
+            relieved_seconds=None if relieved is None or relieved > JUDGED_SECONDS - 1.0 else relieved,
+            shard_counts=meter.shard_counts(),
+            failed_share=round(self.failed_wcu / (self.variant.load_wcu * JUDGED_SECONDS), 6),
+            units_before=self._units(0, first),
+            units_share_while_marked=round(self._units(first, unmarked) / max(items, 1.0), 4),
+            units_after=max(0.0, self._units(quiet, len(meter.bins)) - 0.5 * self.variant.processes),
+        )
 
     def _build_writer(self, index: int) -> MessageWriter:
         world, random = self.world, self.world.random(f"process-{index}")
         clock, telemetry = world.clock(random), SharedTelemetry(world)
         ends = open_in_band(ThreadedCalls(world.store.client("in band").call), TABLE.journal, telemetry, clock)
         writer = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False).writer
-        store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
+        store = open_store(world, ThreadedCalls(world.store.client("writer").call))
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
 
     def _write(self, body: str) -> None:
@@ -163,36 +168,10 @@ class _Rush:
         self.units.append(counts.wcu + counts.rcu)
         self.engine.after(BIN_SECONDS, self._note_units)
 
-    def _result(self) -> InBandRun:
-        meter, judged = self.meter, ONSET + JUDGED_SECONDS
-        refused = [number for number, each in enumerate(meter.bins) if each.waited]
-        first, last = (refused[0], refused[-1]) if refused else (len(meter.bins), -1)
-        unmarked = min(last + round(MARKED_MS / 1000 / BIN_SECONDS) + 2, len(meter.bins)) if refused else first
-        quiet = unmarked - 1 + round((QUIET_SECONDS - MARKED_MS / 1000) / BIN_SECONDS)
-        items = sum(each.hot_stored for each in meter.bins[first:unmarked])
-        relieved = meter.relieved_seconds(ONSET, judged, step=1)
-        return InBandRun(
-            seed=self.seed,
-            raised_seconds=meter.raised_seconds(ONSET),
-            relieved_seconds=None if relieved is None or relieved > JUDGED_SECONDS - 1.0 else relieved,
-            shard_counts=meter.shard_counts(),
-            failed_share=round(self.failed_wcu / (self.variant.load_wcu * JUDGED_SECONDS), 6),
-            units_before=self._units(0, first),
-            units_share_while_marked=round(self._units(first, unmarked) / max(items, 1.0), 4),
-            units_after=max(0.0, self._units(quiet, len(meter.bins)) - 0.5 * self.variant.processes),
-        )
-
     def _units(self, start: int, end: int) -> float:
         """Return what was taken beside the items in some bins."""
-        taken = [0.0, *self.units, self.units[-1]]
-        return taken[min(end, len(taken) - 1)] - taken[min(start, len(taken) - 1)]
-
-
-def run_variant(seed: int, variant: Variant) -> InBandRun:
-    """Run one seed of a variant."""
-    rush = _Rush(variant, seed)
-    with closing(rush.engine):
-        return rush.run()
+        last = len(self.units) - 1
+        return self.units[min(end, last)] - self.units[min(start, last)]
 
 
 class _Memory:
@@ -256,14 +235,12 @@ def count_false_raises(seed: int, *, seconds: float = 3_600.0, wcu: float = FALS
     return memory.raises
 
 
-def bars_of(variant: Variant, runs: Sequence[InBandRun]) -> Iterator[Bar]:
+def bars_of(variant: Variant, runs: Sequence[Outcome]) -> Iterator[Bar]:
     """Hold the seeds of a variant against its bars."""
     name = variant.name
-    raised, relieved, marked, failed = (
-        Distribution.of(getattr(run, field) for run in runs)
-        for field in ("raised_seconds", "relieved_seconds", "units_share_while_marked", "failed_share")
-    )
-    quiet = sum(run.units_before + run.units_after for run in runs)
+    fields = ("raised_seconds", "relieved_seconds", "units_share_while_marked", "failed_share")
+    raised, relieved, marked, failed = spread(runs, *fields).values()
+    quiet = total(runs, "units_before") + total(runs, "units_after")
     yield at_most(f"{name}: units beside the items, quiet", quiet, 0.0, "units")
     yield at_most(f"{name}: while marked, p99", marked.p99, MARKED_SHARE, "of the items'")
     if variant.raised_seconds is not None:

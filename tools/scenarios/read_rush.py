@@ -10,8 +10,7 @@ partitions, or because all environments wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
@@ -22,17 +21,18 @@ from hotpartition.core.route import Generation
 from hotpartition.engine.read_cache import Cached, Key, Origin, ReadCache, ValueT
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.settings import Settings
-from hotpartition_messages.reading import PageRequest, PageResult
-from tools.figures import Bar, Latency, at_least, at_most
+from hotpartition_messages.reading import PageRequest
+from tools.figures import Bar, Outcome, at_least, at_most, latency
 from tools.limits import Partitions
+from tools.scenarios.seeds import total
 from tools.world.clock import EPOCH_MS
 from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.product import Parts
-from tools.world.run import MessageRun, Safety
+from tools.world.run import MessageRun
 from tools.world.scaling import scale_reads
 from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario
 from tools.world.strategies import ours
-from tools.world.workload import ConversationFlow, Workload, constant
+from tools.world.workload import ConversationFlow, constant
 
 COMMANDS_PER_SECOND = 100_000.0
 """What one Redis node serves a second, as the sources say."""
@@ -81,35 +81,37 @@ class ReadRush:
     writes_per_second: float = 0.0
     scale: float = 1.0
 
-    @property
-    def environments(self) -> int:
-        """How many environments of the read function there are."""
-        return round(ENVIRONMENTS * self.scale)
-
-    @property
-    def pages_per_second(self) -> float:
-        """How many pages are asked for."""
-        return PAGES_PER_SECOND * self.scale
+    def facts(self) -> dict[str, Any]:
+        """Say what it is, for its outcome."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "scale": self.scale,
+            "copies": self.copies,
+            "environments": round(ENVIRONMENTS * self.scale),
+            "pages_per_second": PAGES_PER_SECOND * self.scale,
+            "writes_per_second": self.writes_per_second * self.scale,
+        }
 
     def scenario(self) -> Scenario:
         """Build the scenario that the other parts of the simulation know it by."""
-        writes_per_second, limit = self.writes_per_second * self.scale, self.scale
-        environments = FunctionConfig(concurrency=self.environments, warm=self.environments)
+        environments = round(ENVIRONMENTS * self.scale)
+        functions = FunctionConfig(concurrency=environments, warm=environments)
+        first, later = constant(WRITTEN_FIRST / ONSET), constant(self.writes_per_second * self.scale)
         # Reports are as many as the load asks for; at a shorter distance, nearly each page would send one.
         hot_at_once_rcu = scale_reads(self.scale)["hot_at_once_rcu"]
         consumer = Settings.defaults("consumer", **NAMES, hot_at_once_rcu=hot_at_once_rcu)
-        flows = (
-            ConversationFlow(conversation_id=HOT, shape=constant(WRITTEN_FIRST / ONSET), body_bytes=BODY, end=ONSET),
-            ConversationFlow(conversation_id=HOT, shape=constant(writes_per_second), body_bytes=BODY, start=ONSET),
-        )
         return Scenario(
             name=self.name,
-            workload=Workload(flows),
+            flows=(
+                ConversationFlow(conversation_id=HOT, shape=first, body_bytes=BODY, end=ONSET),
+                ConversationFlow(conversation_id=HOT, shape=later, body_bytes=BODY, start=ONSET),
+            ),
             seconds=ONSET + self.seconds,
             onset=ONSET,
-            table=Partitions(count=PARTITIONS, write_limit_wcu=1000.0 * limit, read_limit_rcu=3000.0 * limit),
-            writers=environments,
-            reading=environments,
+            table=Partitions(count=PARTITIONS, write_limit_wcu=1000.0 * self.scale, read_limit_rcu=3000.0 * self.scale),
+            writers=functions,
+            reading=functions,
             settings=ProductSettings(consumer=consumer),
         )
 
@@ -141,56 +143,8 @@ RUSHES = (
 )
 
 
-@dataclass(slots=True)
-class Second:
-    """What happened in one second. Pages are counted in the second in which they were asked for."""
-
-    offered: int = 0
-    l1: int = 0
-    redis: int = 0
-    waited: int = 0
-    refused: int = 0
-    fills: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RushRun:
-    """One rush as it went; docs/simulation-summary.md says what the fields mean."""
-
-    name: str
-    description: str
-    scale: float
-    copies: int
-    environments: int
-    pages_per_second: float
-    writes_per_second: float
-    seconds: tuple[Second, ...]
-    found_seconds: float | None
-    copies_at_end: int
-    served_after_seconds: float | None
-    offered: int
-    from_l1: int
-    from_redis: int
-    from_waiting: int
-    from_dynamodb: int
-    refused: int
-    refused_share: float
-    fills_per_second: float
-    most_fills_in_a_second: int
-    throttled_queries: int
-    read_units_per_second: float
-    age_ms: Latency
-    latency_ms: Latency
-    busiest_node_commands_per_second: int
-    busiest_node_share: float
-    busiest_node_bytes_per_second: int
-    writes_stored: int
-    writes_failed: int
-    safety: Safety
-
-
-SAME = ("name", "description", "scale", "copies", "environments", "pages_per_second")
-"""What a run says as its rush does."""
+COUNTED = ("offered", "l1", "redis", "waited", "refused", "fills")
+"""Of each second. Pages are counted in the second in which they were asked for."""
 
 
 def observed(cache: type[ReadCache[ValueT]], run: _RushRun) -> type[ReadCache[ValueT]]:
@@ -225,55 +179,55 @@ class _RushRun(MessageRun):
 
     def __init__(self, rush: ReadRush, seed: int, parts: Parts) -> None:
         self.rush = rush
-        self.seconds = [Second() for _ in range(ceil(rush.seconds))]
+        self.seconds = [Outcome(**dict.fromkeys(COUNTED, 0)) for _ in range(ceil(rush.seconds))]
         self.ages_ms: list[float] = []
         self.latencies_ms: list[float] = []
         self.read_at: dict[tuple[str, ...], float] = {}
         """When the last read began that gave a page, by the sort keys on it."""
-        parts = replace(parts, page_cache=observed(parts.page_cache, self))
-        super().__init__(rush.scenario(), seed, ours(), parts)
+        parts = replace(parts, read_cache=observed(parts.read_cache or ReadCache, self))
+        strategy = ours() if rush.is_watched else replace(ours(), start=lambda *_: None)
+        super().__init__(rush.scenario(), seed, strategy, parts)
         self.conversation = self.scenario.hot_conversation
         self.random = self.world.random("rush")
-        self.flag = read_hot_key(TABLE_NAME, self.conversation)
-        self.found_seconds: float | None = None
-        self.bound_seconds = self.scenario.settings.reader.page_staleness_seconds + LAG_SECONDS
+        # A page that no cache may have served promises nothing of its age.
+        cached_seconds = bound_ms() / 1000 if rush.copies or rush.is_watched else 0.0
+        self.bound_seconds = cached_seconds + LAG_SECONDS
 
-    def result(self) -> RushRun:
+    def outcome(self) -> Outcome:
         """Let it happen, and sum it up."""
-        engine, rush, seconds = self.engine, self.rush, self.seconds
-        self._spread()
-        self.start_clients()
-        engine.at(ONSET, self._plan_page)
+        rush, world, seconds = self.rush, self.world, self.seconds
+        flag = read_hot_key(TABLE_NAME, self.conversation)
+        world.preset(self.conversation, Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT))
+        if rush.copies:
+            world.redis.do("SET", flag, rush.copies)
+        self.start()
+        self.engine.at(ONSET, self._plan_page)
         if rush.is_watched:
-            self.watch()
-            engine.at(ONSET, self._look_for_flag)
-        engine.run_until(self.end)
-        counts, nodes = replace(self.store.page_counts), self.redis.nodes
+            self.note_when("found", lambda: world.redis.do("GET", flag), since=ONSET, every=LOOK_SECONDS)
+        self.engine.run_until(self.end)
+        counts, nodes = replace(world.store.page_counts), world.redis.nodes
         commands = max(max(node.commands.values(), default=0) for node in nodes)
-        copies_at_end = self._copies()
-        total = {name: sum(getattr(second, name) for second in seconds) for name in Second.__slots__}
-        offered, refused = total["offered"], total["refused"]
-        same: dict[str, Any] = {name: getattr(rush, name) for name in SAME}
-        return RushRun(
-            **same,
-            writes_per_second=rush.writes_per_second * rush.scale,
+        copies_at_end = int(world.redis.do("GET", flag) or 0)
+        offered, l1, redis, waited, refused, fills = (total(seconds, name) for name in COUNTED)
+        return Outcome(
+            **rush.facts(),
             seconds=tuple(seconds),
-            found_seconds=self.found_seconds,
+            found_seconds=round(self.noted["found"], 3) if "found" in self.noted else None,
             copies_at_end=copies_at_end,
             served_after_seconds=_served_after(seconds),
             offered=offered,
-            from_l1=total["l1"],
-            from_redis=total["redis"],
-            from_waiting=total["waited"],
-            from_dynamodb=offered - refused - total["l1"] - total["redis"] - total["waited"],
+            from_l1=l1,
+            from_redis=redis,
+            from_waiting=waited,
+            from_dynamodb=offered - refused - l1 - redis - waited,
             refused=refused,
             refused_share=round(refused / offered, 6),
-            fills_per_second=round(total["fills"] / rush.seconds, 3),
+            fills_per_second=round(fills / rush.seconds, 3),
             most_fills_in_a_second=max(second.fills for second in seconds),
             throttled_queries=counts.throttles,
             read_units_per_second=round(counts.rcu / rush.seconds, 1),
-            age_ms=Latency.of(self.ages_ms),
-            latency_ms=Latency.of(self.latencies_ms),
+            age_ms=latency(self.ages_ms),
+            latency_ms=latency(self.latencies_ms),
             busiest_node_commands_per_second=commands,
             busiest_node_share=round(commands / COMMANDS_PER_SECOND, 4),
             busiest_node_bytes_per_second=max(max(node.sent.values(), default=0) for node in nodes),
@@ -282,94 +236,63 @@ class _RushRun(MessageRun):
             safety=self.judge(),
         )
 
-    def second(self) -> Second:
+    def second(self) -> Outcome:
         """Find the counts of this moment."""
         return self.seconds[min(max(0, int(self.engine.now - ONSET)), len(self.seconds) - 1)]
 
-    def _spread(self) -> None:
-        """Raise the conversation to N, and mark it read-hot, where the functions look for it."""
-        generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
-        self.world.preset(self.conversation, generation)
-        if self.rush.copies:
-            self.redis.do("SET", self.flag, self.rush.copies)
-
-    def _copies(self) -> int:
-        """Return what the conversation's flag says."""
-        return int(self.redis.do("GET", self.flag) or 0)
-
-    def _look_for_flag(self) -> None:
-        if self._copies():
-            self.found_seconds = round(self.engine.now - ONSET, 3)
-        else:
-            self.engine.after(LOOK_SECONDS, self._look_for_flag)
-
     def _plan_page(self) -> None:
         self.engine.spawn(self._read_page)
-        wait = self.random.expovariate(self.rush.pages_per_second)
+        wait = self.random.expovariate(PAGES_PER_SECOND * self.rush.scale)
         if self.engine.now + wait < self.scenario.seconds:
             self.engine.after(wait, self._plan_page)
 
     def _read_page(self) -> None:
-        began = self.engine.now
-        second = self.second()
+        began, second = self.engine.now, self.second()
         second.offered += 1
         place = second.offered
         request = PageRequest(self.conversation, limit=PAGE_LIMIT)
         try:
-            page = self.reading.invoke(request)
+            page = self.reading.invoke(lambda reader: reader.read_page(request))
         except (RetryLaterError, TooManyRequestsError):
             second.refused += 1
             return
         self.latencies_ms.append((self.engine.now - began) * 1000)
-        if place % JUDGED_EVERY == 0 and isinstance(page, PageResult):
-            # One that no cache may have served promises nothing of its age.
-            bound = self.bound_seconds if self.rush.copies or self.rush.is_watched else LAG_SECONDS
-            self.record.note_read(request, [page], began, self.engine.now, bound_seconds=bound)
+        if place % JUDGED_EVERY == 0:
+            self.record.note_read(request, [page], began, self.engine.now, bound_seconds=self.bound_seconds)
 
 
-def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> RushRun:
+def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> Outcome:
     """Run one rush: a pure function of its arguments. `parts` are the product's classes, some of them replaced."""
-    run = _RushRun(rush, seed, parts or Parts())
-    with closing(run.engine):
-        return run.result()
+    with _RushRun(rush, seed, parts or Parts()) as run:
+        return run.outcome()
 
 
-def _served_after(seconds: Sequence[Second]) -> float | None:
+def _served_after(seconds: Sequence[Outcome]) -> float | None:
     """Return how long after it began its last second with a refused page ended; None: it was to the end."""
     refused = max((number for number, second in enumerate(seconds, start=1) if second.refused), default=0)
     return None if refused == len(seconds) else float(refused)
 
 
-def judge(runs: Sequence[RushRun], *, bound_ms: float) -> list[Bar]:
-    """Hold runs against the bars."""
-    return [bar for run in runs for bar in _bars(run, bound_ms)]
-
-
-def _bars(run: RushRun, bound_ms: float) -> Iterator[Bar]:
+def bars_of(run: Outcome) -> list[Bar]:
+    """Hold a rush against its bars: one that is cached, one that is found, or one without the cache."""
     name = run.name
-    oldest = at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms, "ms")
+    oldest = at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms(), "ms")
     if run.copies:
         found, share = sum(run.safety.found.values()), run.busiest_node_share
-        yield at_most(f"{name}: pages refused", run.refused, MOST_REFUSED, "pages")
-        yield at_most(f"{name}: queries throttled", run.throttled_queries, 0, "queries")
-        yield at_most(f"{name}: fills", run.most_fills_in_a_second, MOST_FILLS_PER_SECOND, "in any second")
-        yield at_most(f"{name}: age of what was served, p99", run.age_ms.p99, STALENESS_P99_MS, "ms")
-        yield oldest
-        yield at_most(f"{name}: history checker's findings", found, 0, "messages")
-        yield at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s")
-    elif run.found_seconds:
-        yield at_most(f"{name}: until all is served", run.served_after_seconds, SERVED_AFTER_SECONDS, "s")
-        yield oldest
-    else:
-        yield at_least(f"{name}: share refused", run.refused_share, LEAST_REFUSED_SHARE, "of the pages")
+        return [
+            at_most(f"{name}: pages refused", run.refused, MOST_REFUSED, "pages"),
+            at_most(f"{name}: queries throttled", run.throttled_queries, 0, "queries"),
+            at_most(f"{name}: fills", run.most_fills_in_a_second, MOST_FILLS_PER_SECOND, "in any second"),
+            at_most(f"{name}: age of what was served, p99", run.age_ms.p99, STALENESS_P99_MS, "ms"),
+            oldest,
+            at_most(f"{name}: history checker's findings", found, 0, "messages"),
+            at_most(f"{name}: busiest Redis node", share, LARGEST_NODE_SHARE, "of 100,000 commands/s"),
+        ]
+    if run.found_seconds:
+        return [at_most(f"{name}: until all is served", run.served_after_seconds, SERVED_AFTER_SECONDS, "s"), oldest]
+    return [at_least(f"{name}: share refused", run.refused_share, LEAST_REFUSED_SHARE, "of the pages")]
 
 
 def bound_ms() -> float:
     """Return how old a page may be, ms."""
     return ProductSettings().reader.page_staleness_seconds * 1000
-
-
-def run(seed: int, name: str) -> RushRun:
-    """Run one seed of the rush of a name."""
-    (rush,) = (each for each in RUSHES if each.name == name)
-    return run_rush(rush, seed)

@@ -10,7 +10,7 @@ from functools import partial
 from html import escape
 from typing import Any
 
-from tools.figures import Bar
+from tools.figures import Bar, Outcome
 from tools.scenarios import compare, cooling, read_rush
 from tools.scenarios.seeds import Part, Study, Verdict
 from tools.scenarios.step import SMALL_STEP_ABOUT
@@ -49,14 +49,13 @@ STYLE = (
 def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
     """Sum up the strategies, hold the other two parts against their bars, and write the page."""
     summaries = [compare.summarize(by_part[name]) for name in compare.STRATEGIES]
-    rushes = [rush for each in read_rush.RUSHES for rush in by_part[each.name]]
-    bound_ms = read_rush.bound_ms()
-    bars = [*read_rush.judge(rushes, bound_ms=bound_ms), *cooling.judge(by_part["cooling"])]
+    rushes = [run for rush in read_rush.RUSHES for run in by_part[rush.name]]
+    bars = [*(bar for run in rushes for bar in read_rush.bars_of(run)), *cooling.judge(by_part["cooling"])]
     fields = {
         "format": 1,
         "assumptions": ASSUMPTIONS,
         "comparison": {"description": SMALL_STEP_ABOUT, "summaries": summaries},
-        "bound_ms": bound_ms,
+        "bound_ms": read_rush.bound_ms(),
     }
     page = build_page(SMALL_STEP_ABOUT, summaries, bars)
     return Verdict(fields=fields, bars=bars, pages={"report.html": page})
@@ -65,7 +64,7 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
 def build_page(description: str, summaries: Sequence[Mapping[str, Any]], bars: Sequence[Bar]) -> str:
     """Build a page without scripts."""
     head = ("", *(NAMES[each["strategy"]] for each in summaries))
-    rows = [(text, *(each[name].text() for each in summaries)) for text, name in ROWS.items()]
+    rows = [(text, *(_cell(each[name]) for each in summaries)) for text, name in ROWS.items()]
     held = [(bar.name, f"{bar.measured}", f"{bar.limit:g} {bar.unit}", "yes" if bar.holds else "no") for bar in bars]
     parts = (
         "<!doctype html><html lang='en'><meta charset='utf-8'><title>Simulation</title>" + STYLE,
@@ -80,6 +79,15 @@ def build_page(description: str, summaries: Sequence[Mapping[str, Any]], bars: S
     return "".join(parts)
 
 
+def _cell(spread: Outcome) -> str:
+    """Write the median and, in brackets, the lowest and highest value where they differ."""
+    if spread.p50 is None:
+        return "never"
+    highest = "never" if spread.missing else f"{spread.highest:g}"
+    same = spread.lowest == spread.highest and not spread.missing
+    return f"{spread.p50:g}" + ("" if same else f" ({spread.lowest:g} to {highest})")
+
+
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["<tr>" + "".join(f"<th>{escape(name)}</th>" for name in head) + "</tr>"]
     for name, *cells in rows:
@@ -92,7 +100,7 @@ STUDY = Study(
     "One rush met in several ways; a rush of readers; a rush that is over.",
     [
         *(Part(name, partial(compare.run, name=name), compare.SEEDS) for name in compare.STRATEGIES),
-        *(Part(rush.name, partial(read_rush.run, name=rush.name), 1) for rush in read_rush.RUSHES),
+        *(Part(rush.name, partial(read_rush.run_rush, rush), 1) for rush in read_rush.RUSHES),
         Part("cooling", cooling.run_cooling, cooling.SEEDS),
     ],
     judge,

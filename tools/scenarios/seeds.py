@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import sys
@@ -10,14 +9,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
+from operator import attrgetter
 from os import cpu_count
 from pathlib import Path
 from typing import Any
 
-from tools.figures import MISSED, Bar, at_least, at_most, say_bars
+from tools.figures import MISSED, Bar, Outcome, at_least, at_most, distribution, plain, say_bars
 from tools.history import FAULTS, Fault
 
 PROCESSES = min(2, cpu_count() or 1)
@@ -29,7 +29,7 @@ LEAST_CLOSES, LEAST_VOID = 500, 100
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One kind of run of a study: `run` makes a frozen dataclass of a seed, for so many seeds if no one says else."""
+    """One kind of run of a study: `run` makes an outcome of a seed, for so many seeds if no one says else."""
 
     name: str
     run: Callable[[int], Any]
@@ -64,18 +64,13 @@ class Study:
     """The name of its JSON, if not its own."""
 
 
-def run_study(study: Study, arguments: Sequence[str]) -> int:
-    """Run a study as the command line says, and return the exit status."""
-    parser = argparse.ArgumentParser(prog=f"python -m tools.scenarios {study.name}", description=study.about)
-    parser.add_argument("--seeds", type=int, help="how many of each kind of run, at most")
-    parser.add_argument("--first-seed", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=OUT_DIR)
-    options = parser.parse_args(arguments)
+def run_study(study: Study, out_dir: Path, *, first_seed: int, most: int | None) -> int:
+    """Run a study, at most so many seeds of each kind of run, and return the exit status."""
     began = time.perf_counter()
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=gc.disable) as pool:
-        runs = gather(study, pool, first_seed=options.first_seed, most=options.seeds)
+        runs = gather(study, pool, first_seed=first_seed, most=most)
     verdict = study.judge(runs)
-    path = write_study(study, runs, verdict, options.out, options.first_seed)
+    path = write_study(study, runs, verdict, out_dir, first_seed)
     sys.stdout.write(f"{study.about}\n{time.perf_counter() - began:.0f} s\n")
     say_bars(verdict.bars)
     for seed in verdict.failing:
@@ -117,7 +112,7 @@ def write_study(
     for name, text in verdict.pages.items():
         (out_dir / name).write_text(text, encoding="utf-8")
     path = out_dir / (study.file or f"{study.name}.json")
-    path.write_text(json.dumps(document, indent=1, default=_plain) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(document, indent=1, default=plain) + "\n", encoding="utf-8")
     return path
 
 
@@ -134,9 +129,15 @@ def close_bars(confirmed: int, void: int, share: float) -> list[Bar]:
     ]
 
 
-def total(runs: Iterable[Any], name: str) -> Any:
-    """Sum up a field of many runs."""
-    return sum(getattr(run, name) for run in runs)
+def total(runs: Iterable[Any], path: str) -> Any:
+    """Sum up a figure of many runs; `path` is its name, with those of what it is in before it."""
+    return sum(map(attrgetter(path), runs))
+
+
+def spread(runs: Sequence[Any], *names: str, **paths: str) -> dict[str, Outcome]:
+    """Lay out figures over many runs, under their own names or under others."""
+    places = {**{name: name for name in names}, **paths}
+    return {name: distribution(map(attrgetter(path), runs)) for name, path in places.items()}
 
 
 def add_up(runs: Iterable[Any], name: str) -> dict[str, int]:
@@ -145,12 +146,6 @@ def add_up(runs: Iterable[Any], name: str) -> dict[str, int]:
     for run in runs:
         summed.update(dict(getattr(run, name)))
     return dict(sorted(summed.items()))
-
-
-def _plain(value: Any) -> Any:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    raise TypeError(f"{type(value)} cannot be written as JSON")
 
 
 def _run_and_tidy(run: Callable[[int], Any], seed: int) -> Any:

@@ -13,14 +13,14 @@ from random import Random
 from typing import Any
 
 from hotpartition.core.sampler import SLOT_MS
-from tools.figures import Bar, Distribution, at_least, at_most
+from tools.figures import Bar, Outcome, at_least, at_most, distribution
 from tools.limits import Partitions
-from tools.scenarios.seeds import Part, Study, Verdict
+from tools.scenarios.seeds import Part, Study, Verdict, spread
 from tools.world.functions import FunctionConfig
-from tools.world.run import RunResult, simulate
+from tools.world.run import simulate
 from tools.world.scenario import HOT, Clients, Readers, Scenario
 from tools.world.strategies import none, ours
-from tools.world.workload import ConversationFlow, Step, Workload, ZipfFlow, constant
+from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant
 
 ONSET = 5.0
 SEEDS, UNMITIGATED_SEEDS, VARIANT_SEEDS = 100, 2, 4
@@ -54,13 +54,12 @@ def step(
     onset = ONSET + phase
     until = onset + _SMALL_SECONDS
     shape = Step(before=100.0, after=load_wcu, onset=onset)
-    flows = (
-        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=SMALL_BODY, end=until),
-        ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=LARGE_BODY, start=until),
-    )
     return Scenario(
         name=name,
-        workload=Workload(flows),
+        flows=(
+            ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=SMALL_BODY, end=until),
+            ConversationFlow(conversation_id=HOT, shape=shape, body_bytes=LARGE_BODY, start=until),
+        ),
         seconds=onset + heat_seconds,
         onset=onset,
         table=Partitions(count=partitions),
@@ -73,15 +72,11 @@ def step(
 
 SMALL_STEP = replace(
     step(),
-    workload=Workload(
-        (
-            ConversationFlow(
-                conversation_id=HOT,
-                shape=Step(before=200.0, after=4000.0, onset=4.0, end=14.0),
-                body_bytes=LARGE_BODY,
-            ),
-            ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=SMALL_BODY, prefix="quiet-room"),
-        )
+    flows=(
+        ConversationFlow(
+            conversation_id=HOT, shape=Step(before=200.0, after=4000.0, onset=4.0, end=14.0), body_bytes=LARGE_BODY
+        ),
+        ZipfFlow(conversations=40, shape=constant(30.0), exponent=0.5, body_bytes=SMALL_BODY, prefix="quiet-room"),
     ),
     name="compare",
     seconds=24.0,
@@ -109,35 +104,32 @@ MOST_SHARDS_OF = {"step-2000-on-32": 8, "step-6000-on-32": 26, "step-10000-on-32
 """The largest N of any seed."""
 
 
-def run(seed: int, *, name: str = "step", is_mitigated: bool = True, **values: Any) -> RunResult:
+def run(seed: int, *, name: str = "step", is_mitigated: bool = True, **values: Any) -> Outcome:
     """Run one seed."""
     phase = Random(f"phase/{seed}").random() * SLOT_MS / 1000
     strategy = ours() if is_mitigated else none()
     return simulate(step(name=name, phase=phase, **values), seed, strategy)
 
 
-def summarize(runs: Sequence[RunResult]) -> dict[str, Any]:
+def summarize(runs: Sequence[Outcome]) -> dict[str, Any]:
     """Sum up the seeds of the step, or of a variant."""
-    return {
-        "raised_seconds": Distribution.of(run.raised_seconds for run in runs),
-        "on_shards_seconds": Distribution.of(run.on_shards_seconds for run in runs),
-        "relieved_seconds": Distribution.of(run.relieved_seconds for run in runs),
-        "final_shard_count": Distribution.of(float(run.final_shard_count) for run in runs),
-        "late_failed_share_of_offered": Distribution.of(run.late_failed_share for run in runs),
-        "repeated_share": Distribution.of(run.repeated_share for run in runs),
-        "waited": Distribution.of(float(run.writes.waited) for run in runs),
-        "waited_seconds": Distribution.of(run.writes.waited_seconds for run in runs),
-        "stored_within_second_share": Distribution.of(run.writes.stored_within_second_share for run in runs),
-        "write_p99_ms": Distribution.of(run.writes.latency_ms.p99 for run in runs),
-    }
+    return spread(
+        runs,
+        *("raised_seconds", "on_shards_seconds", "relieved_seconds", "final_shard_count", "repeated_share"),
+        late_failed_share_of_offered="late_failed_share",
+        waited="writes.waited",
+        waited_seconds="writes.waited_seconds",
+        stored_within_second_share="writes.stored_within_second_share",
+        write_p99_ms="writes.latency_ms.p99",
+    )
 
 
-def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
+def judge(by_part: Mapping[str, list[Outcome]]) -> Verdict:
     """Hold the seeds against the bars. Of the runs without mitigation the best one counts."""
     runs = by_part["step"]
     baseline_wcu = max(1.0, min(run.writes.failed_wcu for run in by_part["no mitigation"]))
     summary = summarize(runs)
-    failed = Distribution.of(run.writes.failed_wcu / baseline_wcu for run in runs)
+    failed = distribution(run.writes.failed_wcu / baseline_wcu for run in runs)
     one_raise = sum(len(run.shard_counts) == 1 for run in runs)
     repeated = [run.repeated_share for run in runs if run.repeated_share is not None]
     variants = {name: summarize(by_part[name]) for name in VARIANTS}
@@ -155,18 +147,11 @@ def judge(by_part: Mapping[str, list[RunResult]]) -> Verdict:
         ),
         *_soon(variants["read_hot"], ", where the base key's reads are refused"),
     ]
-    return Verdict(
-        fields={
-            **summary,
-            "unmitigated_failed_wcu": baseline_wcu,
-            "failed_share_of_unmitigated": failed,
-            "variants": variants,
-        },
-        bars=bars,
-    )
+    compared = {"unmitigated_failed_wcu": baseline_wcu, "failed_share_of_unmitigated": failed, "variants": variants}
+    return Verdict(fields=summary | compared, bars=bars)
 
 
-def _soon(summary: Mapping[str, Distribution], where: str) -> list[Bar]:
+def _soon(summary: Mapping[str, Outcome], where: str) -> list[Bar]:
     raised, on_shards = summary["raised_seconds"].p99, summary["on_shards_seconds"].p99
     late = summary["late_failed_share_of_offered"].highest
     return [

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import replace
 from functools import cache, partial
 from random import Random
 from typing import Any
@@ -35,23 +35,20 @@ from hotpartition.table import at_random, by_attribute, by_sort_key, fixed
 from hotpartition.table.routes import Shards, open_calls
 from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from hotpartition.table.sharding import Hashing
-from tools.figures import at_least
-from tools.history import Finding
+from tools.figures import Outcome, at_least
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars
-from tools.world.clock import Engine, Process, SimulatedExecutor
+from tools.world.clock import Process, SimulatedExecutor
 from tools.world.dynamodb import described
-from tools.world.faults import FaultDriver
 from tools.world.functions import Function, FunctionConfig
-from tools.world.network import Observer
 from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import (
     SensitiveCounting,
     SharedTelemetry,
     SimulatedShards,
     SimulatedTable,
-    World,
     build_ends,
 )
+from tools.world.run import Run
 from tools.world.scenario import ALL_FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan, faulty
 from tools.world.table_clients import CLIENTS, COLLECTIONS, TableClients, TableFunction, choose_collection, position_of
 
@@ -69,7 +66,6 @@ HOT_SHARE, HOT_SHARE_IN_SPELLS = 0.08, 0.32
 LOAD_LOST_SHARE = 0.05
 HOT_AT_ONCE = {"hot_at_once_wcu": 1.0, "target_shard_wcu": 0.5, "max_shard_count": 12}
 FOLD_FORM = FoldForm(TABLE_NAME, "PK", "SK", KeyForm(), CHANGES, NOTED, dropped=(SHARDS,))
-IN_BAND_PARTS = EngineParts(counting=SensitiveCounting)
 
 
 @cache
@@ -87,66 +83,39 @@ _HASHINGS: tuple[Callable[[Random], Hashing], ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TableParts:
-    """The classes that a run is built from; a test breaks the library on purpose by replacing one."""
-
-    routes: type[RegistryRoutes] = RegistryRoutes
-    is_in_band: bool = False
-    """Whether environments find what is hot themselves, beside what is raised by hand."""
-    folds: bool = False
-    """Whether shards are fixed, and left half-way: items are moved to the base key then, while work goes on."""
-
-
-@dataclass(frozen=True, slots=True)
-class TableRun:
-    """What one seed did, and what was wrong with it."""
-
-    seed: int
-    counts: Mapping[str, int]
-    """What was at stake."""
-    faults: tuple[tuple[str, int], ...]
-    breaches: tuple[Finding, ...]
-
-
 def run(
-    seed: int, parts: TableParts | None = None, *, seconds: float = SECONDS, plan: FaultPlan | None = None
-) -> TableRun:
-    """Run one seed, which decides everything that is left to chance."""
-    under_way = _Run(seed, parts or TableParts(), seconds, plan or build_fault_plan())
-    unwatch = under_way.world.store.watch(under_way.table.meta.client, "table")
-    try:
-        with closing(under_way.engine):
-            return under_way.result()
-    finally:
-        unwatch()
+    seed: int,
+    *,
+    seconds: float = SECONDS,
+    plan: FaultPlan | None = None,
+    routes: type[RegistryRoutes] | None = None,
+    is_in_band: bool = False,
+    folds: bool = False,
+) -> Outcome:
+    """Run one seed, which decides everything that is left to chance.
+
+    `routes`: a test breaks the library on purpose by another class. `is_in_band`: environments find what is hot
+    themselves, beside what is raised by hand. `folds`: shards are fixed, and left half-way: items are moved to the base
+    key then, while work goes on.
+    """
+    parts = EngineParts(counting=SensitiveCounting) if is_in_band else EngineParts(routes=routes)
+    with _Run(seed, plan or build_fault_plan(), parts, folds=folds) as under_way, ExitStack() as watched:
+        watched.callback(under_way.world.store.watch(under_way.table.meta.client, "table"))
+        return under_way.outcome(seconds)
 
 
-class _LateObserver(Observer):
-    """Has a key raised at the worst moment: the repetition of a creation that is still to come goes elsewhere."""
-
-    def __init__(self) -> None:
-        self.urgent: list[str] = []
-
-    def put_off(self, partition_key: str) -> None:
-        """Implement `Observer.put_off`."""
-        self.urgent.append(KeyForm().parse(partition_key)[0])
-
-
-class _Run:
+class _Run(Run):
     """The parts of one run, put together."""
 
-    def __init__(self, seed: int, parts: TableParts, seconds: float, plan: FaultPlan) -> None:
-        self.seed, self.parts, self.seconds = seed, parts, seconds
-        engine = self.engine = Engine()
-        self.is_leaving = False
+    def __init__(self, seed: int, plan: FaultPlan, parts: EngineParts, *, folds: bool) -> None:
+        super().__init__(faulty(TABLE_NAME, faults=plan, table=None), seed)
+        self.parts, self.is_folding, self.is_leaving = parts, folds, False
         self.table = _resource().Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
-        observer = _LateObserver()
-        world = self.world = World(engine, seed, faulty(TABLE_NAME, faults=plan, table=None), observer=observer)
+        world = self.world
         self.place = self._create_tables()
-        function: TableFunction = Function(engine, ENVIRONMENTS, self._build, world.random("environments"))
-        self.clients = TableClients(world, function)
+        function = self._build_function("environments")
+        self.clients = TableClients(world, function, self.record)
         collections = world.random("raised")
         self.raises = RaisesByHand(
             world,
@@ -155,11 +124,12 @@ class _Run:
             most_shards=MOST_SHARDS,
             choose=lambda: choose_collection(collections),
             is_timed=self.has_positions,
-            urgent=observer.urgent,
+            # At the worst moment: the repetition of a creation that is still to come goes elsewhere.
+            urgent=self.meter.put_off_keys,
         )
         self.closes = ClosesByHand(world, place=self.place, per_second=plan.closes_per_second, choose=choose_collection)
-        struck, raisers = (function, self.closes.function), self.raises.function
-        self.driver = FaultDriver(plan, world, struck, lambda: raisers, world.random("faults"))
+        self.watchers = self.raises.function
+        self.driver = self.build_driver(plan, world.random("faults"), function, self.closes.function)
         self.folds = Folds(world, form=FOLD_FORM, shard_count=MOST_SHARDS, choose=choose_collection)
 
     @property
@@ -175,23 +145,24 @@ class _Run:
         create("CreateTable", described("routes", collection="HASH"))
         return JournalPlace("routes", "collection", sort_key="")
 
-    def result(self) -> TableRun:
+    def outcome(self, seconds: float) -> Outcome:
         """Let it happen, read everything once more, and judge."""
-        engine, record = self.engine, self.clients.record
+        engine, record = self.engine, self.record
         self.driver.start()
         self._begin()
-        if self.parts.folds:
-            self._leave_shards(self.seconds / 2)
+        if self.is_folding:
+            seconds /= 2
+            self._leave_shards(seconds)
             self._begin()
             self.folds.start()
-        end = engine.now + self.seconds / (1 + self.parts.folds)
+        end = engine.now + seconds
         engine.at(end, self.driver.stop)
         engine.run_until(end + 1.0)
         self.world.is_over = True
         engine.run_until(end + DRAIN_SECONDS)
         operations = self.clients.operations
         # By an environment that has just been born.
-        self.clients.function = Function(engine, FunctionConfig(warm=1), self._build, self.world.random("audit"))
+        self.clients.function = self._build_function("audit", FunctionConfig(warm=1))
         self.clients.audit()
         ended = {(each.conversation_id, each.message_id) for each in record.deletions if each.ended_at is not None}
         stored = self.world.store.dynamodb.tables[TABLE_NAME].items()
@@ -208,17 +179,16 @@ class _Run:
             "moved": self.folds.moved,
             "folds_killed": self.folds.function.deaths,
         }
-        return TableRun(self.seed, counts, self.driver.all_struck(), record.breaches())
+        return Outcome(seed=self.seed, counts=counts, faults=self.driver.all_struck(), breaches=record.breaches())
 
     def _begin(self) -> None:
         """Let clients work, and something raise."""
         self.world.is_over = False
         self.clients.start()
-        if self.parts.folds:
-            return
-        self.raises.start()
-        if self.has_positions:
-            self.closes.start()
+        if not self.is_folding:
+            self.raises.start()
+            if self.has_positions:
+                self.closes.start()
 
     def _leave_shards(self, after_seconds: float) -> None:
         """Stop all work, and replace all environments by such that write to the base key and read all shards."""
@@ -226,8 +196,10 @@ class _Run:
         self.world.is_over = True
         self.engine.run_until(self.engine.now + DRAIN_SECONDS)
         self.is_leaving = True
-        later = self.world.random("later environments")
-        self.clients.function = Function(self.engine, ENVIRONMENTS, self._build, later)
+        self.clients.function = self._build_function("later environments")
+
+    def _build_function(self, chance: str, config: FunctionConfig = ENVIRONMENTS) -> TableFunction:
+        return Function(self.engine, config, self._build, self.world.random(chance))
 
     def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
         """Build one environment: it makes the calls that it is asked for on a table of its own."""
@@ -243,19 +215,18 @@ class _Run:
         return lambda call: call(opened)
 
     def _shards(self, process: Process, index: int) -> Shards:
-        if self.parts.folds:
+        if self.is_folding:
             return fixed(0, readable=MOST_SHARDS) if self.is_leaving else fixed(MOST_SHARDS)
         world, calls, random = self.world, open_calls(self.table), self.world.random(f"table-{index}")
-        if self.parts.is_in_band:
+        if self.parts.counting:
             settings = Settings.defaults("in_band()", **HOT_AT_ONCE, **SHORT_LEASES)
-            ends, parts = open_in_band(calls, self.place, SharedTelemetry(world), world.clock(random)), IN_BAND_PARTS
+            ends = open_in_band(calls, self.place, SharedTelemetry(world), world.clock(random))
         else:
             settings = Settings.defaults("adaptive()", route_cache_seconds=1.0, **SHORT_LEASES)
             ends = build_ends(world, process, index, random, repairs=True)
             ends = world.mislead(ends, world.random(f"wrong clock {index}"))
             ends = replace(ends, journal=DynamoDBJournal(calls, self.place))
-            parts = EngineParts(routes=self.parts.routes)
-        options = {"place": self.place, "closing": self.has_positions, "times": SHORT_TIMES, "parts": parts}
+        options = {"place": self.place, "closing": self.has_positions, "times": SHORT_TIMES, "parts": self.parts}
         return SimulatedShards(ends=ends, settings=settings, options=options)
 
 
@@ -265,7 +236,7 @@ def build_fault_plan(late_share: float = LATE_SHARE, **others: Any) -> FaultPlan
     return replace(plan, **others, spell=replace(plan.spell, hot_keys=HOT_SHARE_IN_SPELLS))
 
 
-def judge(by_part: Mapping[str, list[TableRun]]) -> Verdict:
+def judge(by_part: Mapping[str, list[Outcome]]) -> Verdict:
     """Hold all seeds against the bars, which are for 300 of them."""
     ((name, runs),) = by_part.items()
     share = min(1.0, len(runs) / SEEDS)
@@ -288,10 +259,10 @@ def judge(by_part: Mapping[str, list[TableRun]]) -> Verdict:
 _ABOUT = "Items of a ShardedTable while everything fails: nothing lost, doubled or undone."
 
 
-def _study(name: str, about: str, parts: TableParts) -> Study:
-    return Study(name, f"{_ABOUT}{about}", [Part(name, partial(run, parts=parts), SEEDS)], judge)
+def _study(name: str, about: str, run_seed: Callable[[int], Outcome]) -> Study:
+    return Study(name, f"{_ABOUT}{about}", [Part(name, run_seed, SEEDS)], judge)
 
 
-STUDY = _study("table-faults", "", TableParts())
-IN_BAND = _study("table-faults-in-band", " Environments find hot keys.", TableParts(is_in_band=True))
-FOLD = _study("table-faults-fold", " Items are moved to the base key.", TableParts(folds=True))
+STUDY = _study("table-faults", "", run)
+IN_BAND = _study("table-faults-in-band", " Environments find hot keys.", partial(run, is_in_band=True))
+FOLD = _study("table-faults-fold", " Items are moved to the base key.", partial(run, folds=True))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from math import ceil
 from random import Random
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
@@ -21,9 +21,9 @@ from hotpartition_messages.errors import (
 )
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
-from hotpartition_messages.reading import PageRequest, PageResult
+from hotpartition_messages.reading import MessageReader, PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
-from tools.history import Edited, Seen
+from tools.history import Seen
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Work
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
 from tools.world.meter import Meter
@@ -34,6 +34,12 @@ from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
+NETWORK_SECONDS = 0.004
+"""One way, gateway included."""
+READ_ATTEMPTS = 5
+MATCHING_SHARE = 0.3
+"""Of the edits: they send `If-Match`, having read the message."""
+LONGEST_EXPIRY_SECONDS = 20.0
 LONGEST_READ_PAGES = 400
 POLL_SECONDS = 0.5
 AUDIT_SECONDS = 600.0
@@ -45,18 +51,8 @@ OTHER_CONTENT_SHARE = 0.3
 _REFUSALS = (RetryLaterError, TooManyRequestsError)
 
 
-class Lookup(NamedTuple):
-    """The wish to read one message, strongly consistent."""
-
-    conversation_id: str
-    message_id: str
-
-
-ReadRequest = PageRequest | Lookup
-ReadResponse = PageResult | Message
-WriteHandler = Callable[[NewMessage], Written]
-ReadHandler = Callable[[ReadRequest], ReadResponse]
-ReadFunction = Function[ReadRequest, ReadResponse]
+Calls = Function[Callable[[Any], Any], Any]
+"""A function that makes the call that it is sent on what its environment holds: a reader, or a changer."""
 
 
 @dataclass(slots=True)
@@ -80,9 +76,9 @@ class _Clients(Generic[RequestT, ResponseT]):
 
     def _send(self, request: RequestT) -> ResponseT:
         """Send a request, and wait for its response."""
-        self.engine.sleep(self.scenario.clients.network_seconds)
+        self.engine.sleep(NETWORK_SECONDS)
         response = self._invoke(request)
-        self.engine.sleep(self.scenario.clients.network_seconds)
+        self.engine.sleep(NETWORK_SECONDS)
         return response
 
     def _invoke(self, request: RequestT) -> ResponseT:
@@ -102,10 +98,11 @@ class _Clients(Generic[RequestT, ResponseT]):
             self.engine.after(wait, begin)
 
 
+@dataclass(slots=True)
 class WritingClients(_Clients[NewMessage, Written]):
     """Those who write: one task for each message."""
 
-    rooms: frozenset[str] = frozenset()
+    rooms: Collection[str]
     """Conversations that may be raised by hand."""
     is_at_first_choice: Callable[[str, str], bool]
     """Says whether a stored message lies where it would be put first."""
@@ -135,7 +132,10 @@ class WritingClients(_Clients[NewMessage, Written]):
             try:
                 written = self._send(new)
             except _REFUSALS as error:
-                new = self._take_id(new, _id_of(error), digest)
+                if new.message_id is None and (message_id := _id_of(error)):
+                    # It may have been stored under the id that the refusal names.
+                    self.record.note_offer(new.conversation_id, message_id, digest)
+                    new = replace(new, message_id=message_id)
             except NoResponseError:
                 if new.message_id is None:
                     self.record.note_nameless(new.conversation_id, digest)
@@ -150,16 +150,13 @@ class WritingClients(_Clients[NewMessage, Written]):
         meter.note_failed(began, wcu)
 
     def _new_message(self, arrival: Arrival) -> NewMessage:
-        message_id = self._mint(arrival) if self.random.random() < self.scenario.clients.minting_share else None
+        random, share = self.random, self.scenario.changes.expiring_share
+        message_id = self._mint(arrival) if random.random() < self.scenario.clients.minting_share else None
+        expires_at_s = None
+        if share and random.random() < share:
+            expires_at_s = EPOCH_MS // 1000 + ceil(self.engine.now + random.random() * LONGEST_EXPIRY_SECONDS)
         what = arrival.conversation_id, arrival.sender, _body(arrival.body_bytes)
-        return NewMessage(*what, message_id=message_id, expires_at_s=self._choose_expiry())
-
-    def _choose_expiry(self) -> int | None:
-        changes = self.scenario.changes
-        if not changes.expiring_share or self.random.random() >= changes.expiring_share:
-            return None
-        wait = self.random.random() * changes.longest_seconds
-        return EPOCH_MS // 1000 + ceil(self.engine.now + wait)
+        return NewMessage(*what, message_id=message_id, expires_at_s=expires_at_s)
 
     def _write_again(self, new: NewMessage, began: float) -> None:
         """Send a write once more, long after its acknowledgement, as those do who keep a queue of their own.
@@ -195,13 +192,6 @@ class WritingClients(_Clients[NewMessage, Written]):
         routed_at = self.meter.routed_at.get(new.conversation_id, float("-inf"))
         return self.scenario.faults is None and routed_at < began - SETTLED_SECONDS
 
-    def _take_id(self, new: NewMessage, message_id: str | None, digest: str) -> NewMessage:
-        """Repeat with the id that the refusal named: it may have been stored under it."""
-        if new.message_id is not None or message_id is None:
-            return new
-        self.record.note_offer(new.conversation_id, message_id, digest)
-        return replace(new, message_id=message_id)
-
     def _mint(self, arrival: Arrival) -> str:
         skew_ms = self.scenario.clients.skew_ms
         if skew_ms:
@@ -210,33 +200,11 @@ class WritingClients(_Clients[NewMessage, Written]):
         return mint_message_id(time_ms, self.random.getrandbits)
 
 
-class Change(NamedTuple):
-    """The wish to edit a message, or to delete it: then there is no edit."""
-
-    target: Target
-    edit: Edit | None
-
-
-ChangeFunction = Function[Change, Message | None]
-
-
-def change_handler(changer: MessageChanger) -> Callable[[Change], Message | None]:
-    """Build the handler of one environment that edits and deletes."""
-
-    def handle(change: Change) -> Message | None:
-        if change.edit is None:
-            changer.delete(change.target)
-            return None
-        return changer.edit(change.target, change.edit)
-
-    return handle
-
-
 @dataclass(slots=True)
-class ChangingClients(_Clients[Change, Message | None]):
+class ChangingClients(_Clients[Callable[[MessageChanger], object], object]):
     """Those who edit and delete what is known to be stored: one task for each change."""
 
-    reading: ReadFunction
+    reading: Calls
     _recent: list[tuple[str, str]] = field(default_factory=list)
     _edits: int = 0
 
@@ -251,22 +219,22 @@ class ChangingClients(_Clients[Change, Message | None]):
         conversation_id, message_id = place
         target = Target(conversation_id=conversation_id, message_id=message_id)
         if self.random.random() < self.scenario.changes.deletions:
-            self._run(Change(target, None), digest=None)
+            self._run(target, lambda changer: changer.delete(target), None)
             return
-        if self.random.random() < self.scenario.changes.matching_share:
-            tag = self._read_tag(conversation_id, message_id)
+        if self.random.random() < MATCHING_SHARE:
+            tag = self._read_tag(place)
             if tag is None:
                 return
             target = replace(target, if_match=frozenset({tag}))
         self._edits += 1
         sender = self.record.sender_of(conversation_id, message_id)
         body = f"edit {self._edits}"
-        self._run(Change(target, Edit(body=body)), digest=digest_of(sender, body))
+        self._run(target, lambda changer: changer.edit(target, Edit(body=body)), digest_of(sender, body))
 
-    def _run(self, change: Change, digest: str | None) -> None:
-        """Change a message, and repeat what was refused or lost."""
-        target, engine = change.target, self.engine
-        began = engine.now
+    def _run(self, target: Target, change: Callable[[MessageChanger], object], digest: str | None) -> None:
+        """Change a message, and repeat what was refused or lost; `digest`: of what it is edited to."""
+        place, engine = (target.conversation_id, target.message_id), self.engine
+        began, ended = engine.now, None
         for attempt in self._attempts(self.scenario.clients.attempts):
             try:
                 self._send(change)
@@ -274,24 +242,17 @@ class ChangingClients(_Clients[Change, Message | None]):
                 continue
             except NoResponseError:
                 # It may go on, and be done at any later time.
-                self._note(target, digest, began, None)
+                self.record.note_change(*place, digest, began=began)
             except (MessageChangedError, MessageGoneError, MessageNotFoundError) as error:
                 if not isinstance(error, MessageChangedError):
-                    self.record.note_lookup(target.conversation_id, target.message_id, (), began, engine.now)
+                    self.record.note_lookup(*place, (), began, engine.now)
                 if attempt:
                     break  # an attempt before this one may have been done
                 return
             else:
-                self._note(target, digest, began, engine.now)
-                return
-        self._note(target, digest, began, None)
-
-    def _note(self, target: Target, digest: str | None, began: float, ended: float | None) -> None:
-        if digest is None:
-            self.record.note_deletion(target.conversation_id, target.message_id, began=began, ended=ended)
-        else:
-            place = {"conversation_id": target.conversation_id, "message_id": target.message_id}
-            self.record.edits.append(Edited(**place, digest=digest, started_at=began, ended_at=ended))
+                ended = engine.now
+                break
+        self.record.note_change(*place, digest, began=began, ended=ended)
 
     def _choose(self) -> tuple[str, str] | None:
         """Choose a message that is known to be stored: one that was just changed, a new one, or any."""
@@ -309,17 +270,16 @@ class ChangingClients(_Clients[Change, Message | None]):
         self._recent.append(place)
         return place
 
-    def _read_tag(self, conversation_id: str, message_id: str) -> str | None:
-        lookup = Lookup(conversation_id, message_id)
+    def _read_tag(self, place: tuple[str, str]) -> str | None:
+        timeout_seconds = self.scenario.clients.timeout_seconds
         try:
-            found = self.reading.invoke(lookup, timeout_seconds=self.scenario.clients.timeout_seconds)
+            return str(self.reading.invoke(partial(read_one, place), timeout_seconds=timeout_seconds).etag)
         except (*_REFUSALS, NoResponseError, MessageGoneError, MessageNotFoundError):
             return None
-        return found.etag if isinstance(found, Message) else None
 
 
 @dataclass(slots=True)
-class ReadingClients(_Clients[ReadRequest, ReadResponse]):
+class ReadingClients(_Clients[Callable[[MessageReader], Any], Any]):
     """Those who read: each read is one task, page by page."""
 
     _known: list[str] = field(default_factory=list)
@@ -345,8 +305,7 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
                 self.engine.sleep(POLL_SECONDS)
             for conversation_id in self.record.conversations:
                 for newest_first in (True, False):
-                    request = PageRequest(conversation_id, newest_first, limit=200, is_strong=True)
-                    self._read(request, pages=LONGEST_READ_PAGES)
+                    self._read(PageRequest(conversation_id, newest_first, limit=200, is_strong=True))
 
         self.engine.run_to_end(read_all, AUDIT_SECONDS)
 
@@ -357,15 +316,14 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
         newest_first = random.random() < 0.5
         request = PageRequest(conversation_id, newest_first, random.choice(plan.long_limits), is_strong=is_strong)
         newest = replace(request, newest_first=True, limit=random.choice(plan.limits))
-        kinds: tuple[tuple[float, Callable[[], None]], ...] = (
-            (plan.newest, lambda: self._read(newest, pages=1)),
-            (plan.complete, lambda: self._read(request, pages=LONGEST_READ_PAGES)),
-            (plan.bounded, lambda: self._read_between(request)),
-            (plan.lookups, lambda: self._look_up(conversation_id)),
+        kinds: tuple[Callable[[], None], ...] = (
+            lambda: self._read(newest, pages=1),
+            lambda: self._read(request),
+            lambda: self._read_between(request),
+            lambda: self._look_up(conversation_id),
         )
-        weights = [weight for weight, _ in kinds]
-        (chosen,) = random.choices(kinds, weights)
-        chosen[1]()
+        (read,) = random.choices(kinds, (plan.newest, plan.complete, plan.bounded, plan.lookups))
+        read()
 
     def _choose_conversation(self) -> str:
         if self.random.random() < self.scenario.readers.hot_share:
@@ -382,12 +340,10 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
         times = sorted(message_time_ms(self.random.choice(ids)) for _ in range(2))
         after, before = times[0] + self.random.randint(-1, 1), times[1] + self.random.randint(0, 2)
         bounds = self.random.randrange(3)
-        bounded = replace(
-            request, after_ms=None if bounds == 1 else max(after, 0), before_ms=None if bounds == 2 else before
-        )
-        self._read(bounded, pages=LONGEST_READ_PAGES)
+        after_ms, before_ms = None if bounds == 1 else max(after, 0), None if bounds == 2 else before
+        self._read(replace(request, after_ms=after_ms, before_ms=before_ms))
 
-    def _read(self, request: PageRequest, *, pages: int) -> None:
+    def _read(self, request: PageRequest, *, pages: int = LONGEST_READ_PAGES) -> None:
         """Read so many pages at most; a read between two times counts only if it came to its end."""
         got: list[PageResult] = []
         started_at = ended_at = self.engine.now
@@ -429,36 +385,37 @@ class ReadingClients(_Clients[ReadRequest, ReadResponse]):
         self._polling -= 1
 
     def _ask(self, request: PageRequest) -> tuple[float, PageResult | None]:
-        began, response = self._try(request)
-        if response is None:
-            self.meter.note_failed_page(request.conversation_id, began)
-            return began, None
-        if not isinstance(response, PageResult):
-            raise TypeError(f"{type(response)} is no page")
-        return began, response
+        began, page = self._try(lambda reader: reader.read_page(request))
+        if page is None:
+            self.meter.note_page(request.conversation_id, began, is_answered=False)
+        return began, page
 
     def _look_up(self, conversation_id: str) -> None:
         ids = self.record.acknowledged_ids(conversation_id)
         if not ids:
             return
         recent = ids[-200:] if self.random.random() < 0.7 else ids
-        message_id = self.random.choice(recent)
-        began, response = self._try(Lookup(conversation_id, message_id))
-        if response is not None:
-            found = seen([response]) if isinstance(response, Message) else ()
-            self.record.note_lookup(conversation_id, message_id, found, began, self.engine.now)
+        place = conversation_id, self.random.choice(recent)
+        began, found = self._try(lambda reader: seen([read_one(place, reader)]))
+        if found is not None:
+            self.record.note_lookup(*place, found, began, self.engine.now)
 
-    def _try(self, request: ReadRequest) -> tuple[float, ReadResponse | Literal["absent"] | None]:
-        """Ask until there is a response; return when the request with that response began, and the response."""
-        for _ in self._attempts(self.scenario.readers.attempts):
+    def _try(self, call: Callable[[MessageReader], Any]) -> tuple[float, Any]:
+        """Ask until there is a response; return when its request began, and the response: nothing, if it is absent."""
+        for _ in self._attempts(READ_ATTEMPTS):
             began = self.engine.now
             try:
-                return began, self._send(request)
+                return began, self._send(call)
             except (MessageNotFoundError, MessageGoneError):
-                return began, "absent"
+                return began, ()
             except (*_REFUSALS, NoResponseError):
                 continue
         return began, None
+
+
+def read_one(place: tuple[str, str], reader: MessageReader) -> Message:
+    """Read one message, strongly consistent."""
+    return reader.read_message(*place, is_strong=True)
 
 
 @cache

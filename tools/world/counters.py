@@ -9,20 +9,17 @@ from typing import NamedTuple
 
 from hotpartition.core.counter_items import build_addition, counter_size_bytes
 from hotpartition.core.errors import RetryLaterError
-from hotpartition.core.route import Generation
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages.keys import KEY_FORM
-from tools.history import Added, Seen
-from tools.world.clock import Engine, Process
+from tools.history import Added, Finding, Seen
+from tools.world.clock import Process
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
-from tools.world.network import Observer
 from tools.world.product import TABLE, Parts, World, build_reading, build_write_jobs, open_reader_calls
-from tools.world.record import Record
+from tools.world.run import Run
 from tools.world.scenario import TABLE_NAME, Scenario
-from tools.world.strategies import Watchers, start_consumers
 
 AUDIT_SECONDS = 60.0
 SUM = "sum"
@@ -79,37 +76,18 @@ def build_summer(world: World, process: Process, index: int) -> Callable[[str], 
     return lambda counter_id: summer.sum_up(counter_key(counter_id), is_strong=True)
 
 
-class CounterRun(Observer):
-    """What runs of counters share: the world, its functions, the record, and what the network said of it."""
+class CounterRun(Run):
+    """A run of additions: the functions that add and sum up, and what clients noted."""
 
     def __init__(self, scenario: Scenario, seed: int, parts: Parts | None) -> None:
-        engine = self.engine = Engine()
-        self.seed, self.scenario, self.record = seed, scenario, Record()
-        self.raises: list[tuple[float, str, int]] = []
-        """When which key was raised, and to which N."""
-        self.stored_count = 0
-        world = self.world = World(engine, seed, scenario, parts, observer=self, seeds="counters/")
+        super().__init__(scenario, seed, parts, chance="counters/")
+        engine, world = self.engine, self.world
         self.adding: Function[NewAddition, None] = Function(
             engine, scenario.writers, partial(build_adder, world), world.random("adders")
         )
         self.reading: Function[str, int] = Function(
             engine, scenario.reading, partial(build_summer, world), world.random("summers")
         )
-        self.watchers: Watchers | None = None
-
-    def start_consumers(self) -> None:
-        """Let the product's consumer run."""
-        self.watchers = start_consumers(self.world, self.scenario)
-
-    def stored(self, partition_key: str, wcu: float) -> None:
-        """Implement `Observer.stored`."""
-        del partition_key, wcu
-        self.stored_count += 1
-
-    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
-        """Implement `Observer.raised`."""
-        del reason
-        self.raises += [(self.engine.now, conversation_id, generation.shard_count) for generation in generations]
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own."""
@@ -130,8 +108,8 @@ class CounterRun(Observer):
         self.record.note_lookup(counter, SUM, [Seen(SUM, "", value)], began_at, self.engine.now)
         return True
 
-    def audit(self, counters: Sequence[str]) -> None:
-        """Read everything once more, when all is over."""
+    def audit(self, counters: Sequence[str]) -> tuple[Finding, ...]:
+        """Read everything once more, when all is over, and list what is wrong."""
 
         def read() -> None:
             for counter in counters:
@@ -139,3 +117,4 @@ class CounterRun(Observer):
                     self.engine.sleep(0.1)
 
         self.engine.run_to_end(read, AUDIT_SECONDS)
+        return self.record.breaches()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hotpartition.core.route import Generation
 from hotpartition_messages.keys import KEY_FORM
-from tools.figures import Latency
+from tools.figures import Outcome, latency
 from tools.world.clock import EPOCH_MS, Engine
 from tools.world.network import Observer
 
@@ -19,48 +19,6 @@ PROMPT_SHARE = 0.95
 PROMPT_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Writes:
-    """The clients' writes. `failed`: refused for as long as the client repeated them; in WCU as well."""
-
-    offered: int
-    stored: int
-    failed: int
-    offered_wcu: float
-    failed_wcu: float
-    requests: int
-    throttled_attempts: int
-    latency_ms: Latency
-    waited: int
-    """Times that a write was refused by all its choices."""
-    waited_seconds: float
-    """How long writes took beyond a tenth of a second, all together."""
-    stored_within_second_share: float
-    """Of the write units that were offered."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reads:
-    """The clients' page reads. Queries and RCU are means over the pages that were answered."""
-
-    pages: int
-    failed: int
-    queries_per_page: float
-    rcu_per_page: float
-    latency_ms: Latency
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Raise:
-    """One generation that entered the journal, and when, in seconds of the run."""
-
-    at_seconds: float
-    conversation_id: str
-    shard_count: int
-    since_seconds: float
-    reason: str
-
-
 @dataclass(slots=True)
 class _Pages:
     """Pages of one kind of conversation."""
@@ -70,14 +28,15 @@ class _Pages:
     queries: int = 0
     rcu: float = 0.0
 
-    def summed(self) -> Reads:
+    def outcome(self) -> Outcome:
+        """Sum them up; queries and RCU are means over the pages that were answered."""
         pages = len(self.latencies_ms)
-        return Reads(
+        return Outcome(
             pages=pages,
             failed=self.failed,
             queries_per_page=round(self.queries / max(pages, 1), 3),
             rcu_per_page=round(self.rcu / max(pages, 1), 3),
-            latency_ms=Latency.of(self.latencies_ms),
+            latency_ms=latency(self.latencies_ms),
         )
 
 
@@ -107,17 +66,23 @@ class Meter(Observer):
         self.bins = [Bin() for _ in range(round(seconds / BIN_SECONDS))]
         self._known: dict[str, set[Generation]] = {}
         self._pages = {is_hot: _Pages() for is_hot in (True, False)}
-        self.raises: list[Raise] = []
+        self.raises: list[Outcome] = []
+        """Each generation that entered the journal, in the order of time."""
+        self.raised_at: dict[str, float] = {}
+        """When each conversation was raised first."""
         self.write_latencies_ms: list[float] = []
-        self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = 0
+        self.puts = self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = 0
         self.operations = 0
         self.routed_at: dict[str, float] = {}
         """When each conversation's routing item was last written."""
+        self.put_off_keys: list[str] = []
+        """The base keys of creations that are still to come, after their clients gave up."""
 
     # What the network tells.
 
     def stored(self, partition_key: str, wcu: float) -> None:
         """Implement `Observer.stored`."""
+        self.puts += 1
         if self._is_hot(partition_key):
             now = self._at(self._engine.now)
             now.hot_stored_count += 1
@@ -141,16 +106,21 @@ class Meter(Observer):
         """Implement `Observer.waited`."""
         self._at(self._engine.now).waited += 1
 
+    def put_off(self, partition_key: str) -> None:
+        """Implement `Observer.put_off`."""
+        self.put_off_keys.append(_base_key(partition_key))
+
     def routed(self, partition_key: str) -> None:
         """Implement `Observer.routed`."""
         self.routed_at[partition_key] = self._engine.now
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
         """Implement `Observer.raised`."""
+        self.raised_at.setdefault(conversation_id, self._engine.now)
         known = self._known.setdefault(conversation_id, set())
         for generation in sorted(set(generations) - known):
             self.raises.append(
-                Raise(
+                Outcome(
                     at_seconds=round(self._engine.now, 4),
                     conversation_id=conversation_id,
                     shard_count=generation.shard_count,
@@ -182,15 +152,12 @@ class Meter(Observer):
         self.failed += 1
         self._at(at).failed += wcu
 
-    def note_page(self, conversation_id: str, began: float) -> None:
-        """A client got a page."""
+    def note_page(self, conversation_id: str, began: float, *, is_answered: bool = True) -> None:
+        """A client got a page, or none."""
         if began < self._pages_end:
-            self._pages[conversation_id == self._hot].latencies_ms.append((self._engine.now - began) * 1000)
-
-    def note_failed_page(self, conversation_id: str, began: float) -> None:
-        """A client got no page."""
-        if began < self._pages_end:
-            self._pages[conversation_id == self._hot].failed += 1
+            pages = self._pages[conversation_id == self._hot]
+            pages.failed += not is_answered
+            pages.latencies_ms += [(self._engine.now - began) * 1000] if is_answered else []
 
     # What came out.
 
@@ -199,10 +166,10 @@ class Meter(Observer):
         """How many pages no client got."""
         return sum(pages.failed for pages in self._pages.values())
 
-    def writes(self) -> Writes:
+    def writes(self) -> Outcome:
         """Sum the writes up."""
         offered_wcu = sum(b.offered for b in self.bins)
-        return Writes(
+        return Outcome(
             offered=self.offered,
             stored=self.stored_count,
             failed=self.failed,
@@ -210,15 +177,15 @@ class Meter(Observer):
             failed_wcu=sum(b.failed for b in self.bins),
             requests=self.requests,
             throttled_attempts=self.throttled_attempts,
-            latency_ms=Latency.of(self.write_latencies_ms),
+            latency_ms=latency(self.write_latencies_ms),
             waited=sum(b.waited for b in self.bins),
             waited_seconds=round(sum(max(0.0, ms - 100) for ms in self.write_latencies_ms) / 1000, 3),
             stored_within_second_share=round(sum(b.prompt for b in self.bins) / max(offered_wcu, 1.0), 6),
         )
 
-    def reads(self, *, hot: bool) -> Reads:
+    def reads(self, *, hot: bool) -> Outcome:
         """Sum up the pages of the hot conversation, or of all others."""
-        return self._pages[hot].summed()
+        return self._pages[hot].outcome()
 
     def raised_seconds(self, onset: float) -> float | None:
         """Return how long after the onset the hot conversation was first raised."""
@@ -286,10 +253,14 @@ class Meter(Observer):
         return sum(b.failed for b in late) / offered if offered else 0.0
 
     def _is_hot(self, partition_key: str) -> bool:
-        return partition_key.partition(KEY_FORM.separator)[0] == self._hot
+        return _base_key(partition_key) == self._hot
 
     def _between(self, start: float, end: float) -> list[Bin]:
         return self.bins[round(start / BIN_SECONDS) : round(end / BIN_SECONDS)]
 
     def _at(self, time: float) -> Bin:
         return self.bins[min(int(time / BIN_SECONDS), len(self.bins) - 1)]
+
+
+def _base_key(partition_key: str) -> str:
+    return partition_key.partition(KEY_FORM.separator)[0]

@@ -30,12 +30,8 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import Closer
 from hotpartition.engine.counters import Adder, Summer
-from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.raising import Raiser
-from hotpartition.engine.read_cache import ReadCache
-from hotpartition.engine.registry_routes import RegistryRoutes
-from hotpartition.engine.writer import Writer
 from hotpartition.redis.cluster import route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
@@ -72,18 +68,16 @@ MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE") | {
 }
 """The table of messages, as `CreateTable` describes it."""
 WRONG_MS = 300_000
+_, PATIENT_MS = PATIENT_TIMEOUTS_MS
+"""How long the consumer and operators wait for Redis."""
 REDIS_NODES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """The classes that a run is built from; a test breaks the protocol on purpose by replacing one."""
+class Parts(EngineParts):
+    """The classes that a run is built from, an engine's and those around it."""
 
-    routes: type[RegistryRoutes] = RegistryRoutes
-    writer: type[Writer] = Writer
-    gatherer: type[Gatherer[str, Message]] = Gatherer
     changer: type[MessageChanger] = MessageChanger
-    page_cache: type[ReadCache[Any]] = ReadCache
     store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
     message: type[Message] = Message
     adder: type[Adder] = Adder
@@ -101,9 +95,9 @@ class World:
         parts: Parts | None = None,
         *,
         observer: Observer,
-        seeds: str = "",
+        chance: str = "",
     ) -> None:
-        """Build everything; `seeds` goes before the names of chance."""
+        """Build everything; `chance` goes before the names of what is random in the stores."""
         self.engine = engine
         self.seed = seed
         self.settings = scenario.settings
@@ -114,17 +108,12 @@ class World:
         """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
         self.limits = None if scenario.table is None else Resource(partitions=scenario.table)
         self.store = Network(
-            engine, random=self.random(f"{seeds}store"), observer=observer, seed=str(seed), limits=self.limits
+            engine, random=self.random(f"{chance}store"), observer=observer, seed=str(seed), limits=self.limits
         )
         self.store.dynamodb.call("CreateTable", MESSAGES)
-        self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{seeds}redis"))
+        self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{chance}redis"))
         plan = scenario.faults or FaultPlan()
         self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
-
-    def engine_parts(self, counting: type[InBandCounting] | None = None) -> EngineParts:
-        """Name the classes that engines are built from."""
-        parts = self.parts
-        return EngineParts(parts.routes, parts.writer, parts.gatherer, parts.page_cache, counting)
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
@@ -199,22 +188,41 @@ class SharedTelemetry:
 
 def build_write_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
     """Build one environment of the write function."""
-    random = world.random(f"writer-{index}")
+    random, settings = world.random(f"writer-{index}"), world.settings.writer
     ends = build_ends(world, process, index, random, repairs=False)
     calls = ThreadedCalls(world.store.client("writer").call)
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
     misled = replace(misled, journal=DynamoDBJournal(calls, TABLE.journal))
-    settings = world.settings.writer
-    engine = build_engine(misled, settings, form=KEY_FORM, times=world.settings.times, parts=world.engine_parts())
+    engine = build_engine(misled, settings, form=KEY_FORM, times=world.settings.times, parts=world.parts)
     engine = replace(engine, clock=ends.clock)
+    return engine, _build_jobs(world, engine, calls, settings, random)
+
+
+def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
+    """Build one environment of the write function that finds hot conversations itself."""
+    del process
+    random, control = world.random(f"writer-{index}"), world.settings.consumer
+    calls = ThreadedCalls(world.store.client("writer").call)
+    finding = {name: vars(control)[name] for name in Settings.declared("in-band write") if name in vars(control)}
+    is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
+    given = {**finding, **vars(world.settings.writer), "is_closing": False}  # the writers' own lease
+    settings = MessageSettings("in-band write", given)
+    ends = open_in_band(calls, TABLE.journal, SharedTelemetry(world), world.clock(random))
+    parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
+    engine = build_engine(ends, settings, form=KEY_FORM, times=world.settings.times, parts=parts)
     return engine, _build_jobs(world, engine, calls, settings, random)
 
 
 def _build_jobs(
     world: World, engine: ProductEngine, calls: ThreadedCalls, settings: MessageSettings, random: Random
 ) -> WriteJobs:
-    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
+    store = open_store(world, calls)
     return jobs.build_writer(engine, store, settings, random_bits=random.getrandbits, changer=world.parts.changer)
+
+
+def open_store(world: World, calls: ThreadedCalls) -> DynamoDBItemStore[Message]:
+    """Open the store of messages."""
+    return world.parts.store(calls, TABLE, world.parts.message.from_item)
 
 
 def build_reading(
@@ -227,35 +235,14 @@ def build_reading(
         ends = Ends(telemetry=SharedTelemetry(world), clock=world.clock(random), journal=journal)
     else:
         ends = build_ends(world, process, index, random, repairs=True)
-    return build_engine(ends, settings, form=KEY_FORM, parts=world.engine_parts())
+    return build_engine(ends, settings, form=KEY_FORM, parts=world.parts)
 
 
 def build_reader(world: World, process: Process, index: int, *, is_in_band: bool = False) -> MessageReader:
     """Build one environment of the read function."""
     calls = open_reader_calls(world, process, hedges=True)
-    store = world.parts.store(calls, TABLE, world.parts.message.from_item)
     engine = build_reading(world, process, index, calls, is_in_band=is_in_band)
-    return jobs.build_reader(engine, store, world.settings.reader)
-
-
-def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
-    """Build one environment of the write function that finds hot conversations itself."""
-    del process
-    random = world.random(f"writer-{index}")
-    calls, clock = ThreadedCalls(world.store.client("writer").call), world.clock(random)
-    control = world.settings.consumer
-    finding = {name: vars(control)[name] for name in Settings.declared("in-band write") if name in vars(control)}
-    is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
-    given = {**finding, **vars(world.settings.writer), "is_closing": False}  # the writers' own lease
-    settings = MessageSettings("in-band write", given)
-    engine = build_engine(
-        open_in_band(calls, TABLE.journal, SharedTelemetry(world), clock),
-        settings,
-        form=KEY_FORM,
-        times=world.settings.times,
-        parts=world.engine_parts(SensitiveCounting if is_scaled else None),
-    )
-    return _build_jobs(world, engine, calls, settings, random)
+    return jobs.build_reader(engine, open_store(world, calls), world.settings.reader)
 
 
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:
@@ -298,8 +285,7 @@ def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -
 
 def build_consumer(world: World, process: Process, index: int) -> Consumer:
     """Build one environment of the stream consumer."""
-    _, command_timeout_ms = PATIENT_TIMEOUTS_MS
-    connection = world.connect(command_timeout_ms, process)
+    connection = world.connect(PATIENT_MS, process)
     calls = ThreadedCalls(world.store.client("consumer", process).call)
     ends = ControlEnds(
         source=RedisReportSource(connection, TABLE_NAME),
@@ -316,20 +302,22 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
 
 def build_closer(world: World, process: Process, index: int, place: JournalPlace, times: CloseTimes) -> Closer:
     """Build one environment that closes by hand, as operators do."""
-    raiser = build_raiser(world, process, index, place)
-    journal = DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place)
+    raiser, journal = build_raiser(world, process, index, place), _open_journal(world, process, place)
     return Closer(journal=journal, raiser=raiser, telemetry=SharedTelemetry(world), times=times)
 
 
 def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
     """Build one environment that raises by hand, as operators do."""
-    _, command_timeout_ms = PATIENT_TIMEOUTS_MS
     return Raiser(
-        journal=DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place),
-        registry=RedisRegistry(world.connect(command_timeout_ms, process), TABLE_NAME),
+        journal=_open_journal(world, process, place),
+        registry=RedisRegistry(world.connect(PATIENT_MS, process), TABLE_NAME),
         telemetry=SharedTelemetry(world),
         clock=world.clock(world.random(f"raiser-{index}")),
     )
+
+
+def _open_journal(world: World, process: Process, place: JournalPlace) -> DynamoDBJournal:
+    return DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place)
 
 
 class SimulatedTable(ShardedTable):

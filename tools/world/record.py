@@ -14,15 +14,14 @@ from hotpartition_messages import Message
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import PageRequest, PageResult
 from tools.history import (
-    Acknowledged,
     Added,
     Deleted,
     Edited,
     Finding,
     History,
+    Offered,
     Read,
     Seen,
-    Unresolved,
     Verdict,
     check_history,
     find_breaches,
@@ -40,14 +39,10 @@ def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
     return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
 
 
-@dataclass(slots=True)
-class Offer:
-    """An item that a client wants to have stored, and when it learned that it is."""
+@dataclass(slots=True, kw_only=True)
+class Offer(Offered):
+    """An item that a client wants to have stored."""
 
-    digest: str
-    offered_at: float
-    expires_at: float | None = None
-    acknowledged_at: float | None = None
     deletion: Deleted | None = None
     """The last one that was begun."""
 
@@ -59,19 +54,11 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Record:
-    """Everything that was written and read."""
+class Record(History):
+    """A history that clients add to, and look up in what they may change."""
 
-    clock_error: float = 0.0
-    """How far a function's clock may be off, in seconds."""
-    edits: list[Edited] = field(default_factory=list)
-    deletions: list[Deleted] = field(default_factory=list)
-    additions: list[Added] = field(default_factory=list)
-    reads: list[Read] = field(default_factory=list)
     offers: dict[str, dict[str, Offer]] = field(default_factory=dict)
-    """By conversation and id, in the order in which they were made."""
-    misstated: list[Finding] = field(default_factory=list)
-    _nameless: list[Unresolved] = field(default_factory=list)
+    """What was offered under a known id, by conversation and id, in the order in which it was."""
 
     @property
     def conversations(self) -> list[str]:
@@ -98,11 +85,19 @@ class Record:
     ) -> None:
         """An item with a known id is about to be written."""
         offers = self.offers.setdefault(conversation_id, {})
-        offers.setdefault(message_id, Offer(digest, offered_at, expires_at))
+        if message_id not in offers:
+            offers[message_id] = Offer(
+                conversation_id=conversation_id,
+                message_id=message_id,
+                digest=digest,
+                offered_at=offered_at,
+                expires_at=expires_at,
+            )
+            self.writes.append(offers[message_id])
 
     def note_nameless(self, conversation_id: str, digest: str) -> None:
         """A message was offered, and nobody learned which id it may have got."""
-        self._nameless.append(Unresolved(conversation_id=conversation_id, message_id=None, digest=digest))
+        self.writes.append(Offered(conversation_id=conversation_id, message_id=None, digest=digest))
 
     def note_misstated(self, conversation_id: str, message_id: str, detail: str) -> None:
         """A client got a status that it should not have got."""
@@ -126,6 +121,16 @@ class Record:
         self.deletions.append(deletion)
         self.offers[conversation_id][message_id].deletion = deletion
         return deletion
+
+    def note_change(
+        self, conversation_id: str, message_id: str, digest: str | None, *, began: float, ended: float | None = None
+    ) -> None:
+        """An item was edited or, without a digest, deleted, or nobody knows whether it was."""
+        if digest is None:
+            self.note_deletion(conversation_id, message_id, began=began, ended=ended)
+        else:
+            place = {"conversation_id": conversation_id, "message_id": message_id}
+            self.edits.append(Edited(**place, digest=digest, started_at=began, ended_at=ended))
 
     def note_addition(
         self, conversation_id: str, message_id: str, token: str, *, began: float, amount: int = 0
@@ -204,36 +209,8 @@ class Record:
 
     def judge(self) -> Verdict:
         """Judge everything."""
-        return check_history(self.history())
+        return check_history(self)
 
     def breaches(self) -> tuple[Finding, ...]:
         """Judge everything, and list what is wrong."""
-        return find_breaches(self.history())
-
-    def history(self) -> History:
-        """Build the history of everything so far, for a judge."""
-        acknowledged, unresolved = [], []
-        for conversation_id, offers in self.offers.items():
-            for message_id, offer in offers.items():
-                place = {"conversation_id": conversation_id, "message_id": message_id, "digest": offer.digest}
-                if offer.acknowledged_at is None:
-                    unresolved.append(Unresolved(**place, offered_at=offer.offered_at))
-                    continue
-                acknowledged.append(
-                    Acknowledged(
-                        **place,
-                        offered_at=offer.offered_at,
-                        acknowledged_at=offer.acknowledged_at,
-                        expires_at=offer.expires_at,
-                    )
-                )
-        return History(
-            acknowledged=tuple(acknowledged),
-            unresolved=(*unresolved, *self._nameless),
-            reads=tuple(self.reads),
-            edits=tuple(self.edits),
-            deletions=tuple(self.deletions),
-            additions=tuple(self.additions),
-            misstated=tuple(self.misstated),
-            clock_error=self.clock_error,
-        )
+        return find_breaches(self)

@@ -1,33 +1,30 @@
-"""One run of messages: a scenario, a seed and a strategy become a result, and the same three the same one."""
+"""One run of messages: a scenario, a seed and a strategy become an outcome, and the same three the same one."""
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from random import Random
+from typing import Any, Self
 
 from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.stored_route import read_entry
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.writing import NewMessage, Written
+from tools.figures import Outcome
 from tools.history import FAULTS, Verdict
-from tools.world.clients import (
-    ChangeFunction,
-    ChangingClients,
-    ReadFunction,
-    ReadingClients,
-    WritingClients,
-    change_handler,
-)
-from tools.world.clock import MOST_SKEW_MS, Engine
+from tools.world.clients import Calls, ChangingClients, ReadingClients, WritingClients
+from tools.world.clock import MOST_SKEW_MS, Engine, Process
 from tools.world.faults import FaultDriver
-from tools.world.functions import Function
-from tools.world.meter import Meter, Raise, Reads, Writes
+from tools.world.functions import Function, FunctionConfig
+from tools.world.meter import Meter
 from tools.world.operators import ClosesByHand
 from tools.world.product import TABLE, Parts, World
 from tools.world.record import Record
 from tools.world.scenario import FaultPlan, Scenario
-from tools.world.strategies import HAND_SECONDS, Strategy, Watchers
+from tools.world.strategies import HAND_SECONDS, Strategy, start_consumers
+from tools.world.workload import list_arrivals
 
 OTHER_TRAFFIC_SECONDS = 0.05
 """How often the other traffic is charged to the table."""
@@ -45,158 +42,128 @@ reacts has done so."""
 TEN_MINUTES = 600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Safety:
-    """The judge's counts: messages that were acknowledged, reads, and what was wrong by kind of fault."""
+class Run:
+    """One seed under way: its clock, its world, and what is seen of it. Its tasks end when it is left."""
 
-    acknowledged: int = 0
-    reads: int = 0
-    found: dict[str, int] = field(default_factory=lambda: dict.fromkeys(FAULTS, 0))
-    examples: tuple[str, ...] = ()
-
-    @property
-    def holds(self) -> bool:
-        """Say whether the promise was kept."""
-        return not any(self.found.values())
-
-    @classmethod
-    def of(cls, verdict: Verdict) -> Safety:
-        """Take over a verdict."""
-        return cls(
-            acknowledged=verdict.acknowledged,
-            reads=verdict.reads,
-            found={fault: getattr(verdict, fault) for fault in FAULTS},
-            examples=tuple(f"{f.fault}: {f.conversation_id} {f.message_id}: {f.detail}" for f in verdict.examples),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What the run used of everything that is paid for or can be overloaded."""
-
-    wcu: float
-    rcu: float
-    reports: int
-    redis_commands: int
-    store_operations: int
-    cold_starts: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunResult:
-    """One run; docs/simulation-summary.md says what the fields mean."""
-
-    scenario: str
-    seed: int
-    strategy: str
-    operations: int
-    writes: Writes
-    hot_reads: Reads
-    quiet_reads: Reads
-    cost: Cost
-    safety: Safety
-    raises: tuple[Raise, ...]
-    shard_counts: tuple[int, ...]
-    final_shard_count: int
-    raised_seconds: float | None
-    relieved_seconds: float | None
-    prompt_seconds: float | None
-    on_shards_seconds: float | None
-    late_failed_share: float
-    repeated_share: float | None
-    unserved_share_of_ten_minutes: float
-    closes: tuple[int, int]
-    """Confirmed ones, and announcements that stayed void."""
-    faults: tuple[tuple[str, int], ...]
-    """How often each kind of injected fault struck."""
-    counters: tuple[tuple[str, float], ...]
-    """The product's own metrics, summed over all its functions."""
-
-
-class MessageRun:
-    """What all runs of messages are made of: the world, its functions, their clients, and what is seen of it."""
-
-    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None = None) -> None:
+    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None = None, *, chance: str = "") -> None:
+        """Build what all runs have in common; `chance` goes before the names of what is random in the stores."""
         engine = self.engine = Engine()
-        self.seed, self.strategy = seed, strategy
-        self.watchers: Watchers | None = None
         scenario = self.scenario = scenario.named_for(seed)
+        self.seed = seed
         self.end = scenario.seconds + scenario.drain_seconds
         self.meter = Meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        world = self.world = World(engine, seed, scenario, parts, observer=self.meter)
-        self.store, self.redis = world.store, world.redis
+        self.world = World(engine, seed, scenario, parts, observer=self.meter, chance=chance)
+        self.watchers: Function[Any, Any] | None = None
+        """What watches the load, beside the requests."""
+        self.noted: dict[str, float] = {}
+        """How long something took that was waited for."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop all tasks."""
+        self.engine.close()
+
+    def note_when(self, name: str, happened: Callable[[], object], *, since: float, every: float) -> None:
+        """Look from an instant on whether something has happened, and note how long after it that was."""
+
+        def look() -> None:
+            if happened():
+                self.noted[name] = self.engine.now - since
+            else:
+                self.engine.after(every, look)
+
+        self.engine.at(since, look)
+
+    def start_consumers(self) -> None:
+        """Let the consumer run from now on."""
+        self.watchers = start_consumers(self.world, self.scenario)
+
+    def build_driver(self, plan: FaultPlan, random: Random, *functions: Function[Any, Any]) -> FaultDriver:
+        """Build what strikes functions, consumers and stores."""
+        return FaultDriver(plan, self.world, functions, lambda: self.watchers, random)
+
+
+class MessageRun(Run):
+    """A run of messages: its functions, who writes, reads, changes and closes, and what goes wrong."""
+
+    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None = None) -> None:
+        super().__init__(scenario, seed, parts)
+        engine, scenario, world, self.strategy = self.engine, self.scenario, self.world, strategy
         self.writing: Function[NewMessage, Written] = Function(
             engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")
         )
-        self.reading: ReadFunction = Function(
-            engine, scenario.reading, partial(strategy.build_reader, world), world.random("readers")
-        )
+        self.reading = self._open_calls(scenario.reading, strategy.build_reader, "readers")
+        changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
+        self.changing = self._open_calls(changers, strategy.build_changer, "changers")
         self.readers = ReadingClients(
             engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
         )
-
-    def watch(self) -> None:
-        """Start what the strategy has beside the requests."""
-        self.watchers = self.strategy.start(self.world, self.scenario)
-
-    def start_clients(self) -> None:
-        """Let clients write and read."""
-        writers = WritingClients(
-            self.engine, self.scenario, self.writing, self.meter, self.record, self.world.random("writing clients")
-        )
-        writers.rooms = frozenset(self.scenario.list_rooms(self.seed))
-        writers.is_at_first_choice = self._is_at_first_choice
-        writers.start(self.scenario.workload.arrivals(self.scenario.seconds, self.seed))
-        self.readers.start()
-
-    def _is_at_first_choice(self, conversation_id: str, message_id: str) -> bool:
-        table, key = self.store.dynamodb.tables[TABLE.name], build_key(conversation_id, message_id)
-        journal = table.latest((conversation_id, ROUTING_SORT_KEY))
-        route = read_entry(None if journal is None else journal.item).route
-        places = candidate_keys(route, key, KEY_FORM, choices=1)
-        return any(table.latest((place, key.sort_key)) is not None for place in places)
-
-    def judge(self) -> Safety:
-        """Read everything once more, and judge all that was read."""
-        self.readers.audit()
-        return Safety.of(self.record.judge())
-
-
-class Run(MessageRun):
-    """A run with changes and faults beside all that."""
-
-    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None = None) -> None:
-        super().__init__(scenario, seed, strategy, parts)
-        engine, scenario, world = self.engine, self.scenario, self.world
-        plan = scenario.faults or FaultPlan()
-        self.changing: ChangeFunction = Function(
-            engine,
-            replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS)),
-            lambda process, index: change_handler(strategy.build_changer(world, process, index)),
-            world.random("changers"),
-        )
-        self.base_reads = world.random("base reads")
-        rooms = scenario.list_rooms(seed)
+        plan, self.rooms = scenario.faults or FaultPlan(), scenario.list_rooms(seed)
         self.closes = ClosesByHand(
-            world, place=TABLE.journal, per_second=plan.closes_per_second, choose=lambda random: random.choice(rooms)
+            world,
+            place=TABLE.journal,
+            per_second=plan.closes_per_second,
+            choose=lambda random: random.choice(self.rooms),
         )
         struck = self.writing, self.reading, self.changing, self.closes.function
-        self.driver = FaultDriver(plan, world, struck, lambda: self.watchers, world.random("faults"))
+        self.driver = self.build_driver(plan, world.random("faults"), *struck)
 
-    def result(self) -> RunResult:
+    def _open_calls(self, config: FunctionConfig, build: Callable[[World, Process, int], object], name: str) -> Calls:
+        def build_one(process: Process, index: int) -> Callable[[Callable[[object], object]], object]:
+            held = build(self.world, process, index)
+            return lambda call: call(held)
+
+        return Function(self.engine, config, build_one, self.world.random(name))
+
+    def start(self) -> None:
+        """Start everything that happens beside the clients, and the clients."""
+        scenario, engine, world = self.scenario, self.engine, self.world
+        self.watchers = self.strategy.start(world, scenario)
+        if scenario.other_wcu:
+            world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+        if scenario.base_reads_per_second:
+            engine.at(scenario.onset - BASE_READS_SECONDS, partial(self._charge_base_read, world.random("base reads")))
+        if scenario.emptied_at is not None:
+            engine.at(scenario.emptied_at, world.redis.empty)
+        if scenario.faults is not None:
+            self.driver.start()
+            self.closes.start()
+            engine.at(scenario.seconds + scenario.drain_seconds / 2, self._stop_faults)
+        shared = engine, scenario
+        seen = self.meter, self.record
+        writers = WritingClients(
+            *shared, self.writing, *seen, world.random("writing clients"), self.rooms, self._is_at_first_choice
+        )
+        writers.start(list_arrivals(scenario.flows, scenario.seconds, self.seed))
+        self.readers.start()
+        ChangingClients(*shared, self.changing, *seen, world.random("changing clients"), self.reading).start()
+
+    def judge(self) -> Outcome:
+        """Read everything once more, and judge all that was read."""
+        self.readers.audit()
+        return describe(self.record.judge())
+
+    def outcome(self) -> Outcome:
         """Let it happen, and sum it up."""
-        scenario, engine = self.scenario, self.engine
-        self._start()
+        scenario, engine, meter, skipped = self.scenario, self.engine, self.meter, self.strategy.skipped_seconds
+        self.start()
         engine.run_until(self.end)
-        cost = self._cost()
-        safety = Safety()
+        cost, safety = self._cost(), describe(Record().judge())
         if scenario.is_judged:
             engine.run_until(engine.now + SETTLE_SECONDS)
             safety = self.judge()
-        meter = self.meter
         onset, heat_ends = scenario.onset, scenario.heat_ends
-        return RunResult(
+        moments = {
+            "raised_seconds": meter.raised_seconds(onset),
+            "relieved_seconds": meter.relieved_seconds(onset, heat_ends),
+            "prompt_seconds": meter.prompt_seconds(onset, heat_ends),
+            "on_shards_seconds": meter.on_shards_seconds(onset),
+        }
+        return Outcome(
             scenario=scenario.name,
             seed=self.seed,
             strategy=self.strategy.name,
@@ -209,10 +176,8 @@ class Run(MessageRun):
             raises=tuple(meter.raises),
             shard_counts=meter.shard_counts(),
             final_shard_count=max(meter.shard_counts(), default=self.strategy.shard_count),
-            raised_seconds=self._unskipped(meter.raised_seconds(onset)),
-            relieved_seconds=self._unskipped(meter.relieved_seconds(onset, heat_ends)),
-            prompt_seconds=self._unskipped(meter.prompt_seconds(onset, heat_ends)),
-            on_shards_seconds=self._unskipped(meter.on_shards_seconds(onset)),
+            # With the part of the rush that was left out, since nothing changes in it.
+            **{name: seconds and seconds + skipped for name, seconds in moments.items()},
             late_failed_share=round(meter.failed_share_after(onset + LATE_SECONDS), 6),
             repeated_share=meter.repeated_share(onset, heat_ends),
             unserved_share_of_ten_minutes=round(self._unserved_share(), 6),
@@ -221,32 +186,23 @@ class Run(MessageRun):
             counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
         )
 
-    def _start(self) -> None:
-        """Start everything that happens beside the clients, and the clients."""
-        scenario, engine = self.scenario, self.engine
-        self.watch()
-        if scenario.other_wcu:
-            self.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
-        if scenario.base_reads_per_second:
-            engine.at(scenario.onset - BASE_READS_SECONDS, self._charge_base_read)
-        for at in scenario.emptied_at:
-            engine.at(at, self.redis.empty)
-        if scenario.faults is not None:
-            self.driver.start()
-            self.closes.start()
-            engine.at(scenario.seconds + scenario.drain_seconds / 2, self._stop_faults)
-        self.start_clients()
-        random = self.world.random("changing clients")
-        changers = ChangingClients(engine, scenario, self.changing, self.meter, self.record, random, self.reading)
-        changers.start()
+    def _is_at_first_choice(self, conversation_id: str, message_id: str) -> bool:
+        table, key = self.world.store.dynamodb.tables[TABLE.name], build_key(conversation_id, message_id)
+        journal = table.latest((conversation_id, ROUTING_SORT_KEY))
+        route = read_entry(None if journal is None else journal.item).route
+        places = candidate_keys(route, key, KEY_FORM, choices=1)
+        return any(table.latest((place, key.sort_key)) is not None for place in places)
 
     def _stop_faults(self) -> None:
         self.driver.stop()
         self.world.is_over = True
 
-    def _unskipped(self, seconds: float | None) -> float | None:
-        """Add the part of the rush that was left out, since nothing changes in it."""
-        return seconds + self.strategy.skipped_seconds if seconds else seconds
+    def _charge_base_read(self, random: Random) -> None:
+        if self.world.limits is not None:
+            self.world.limits.read(self.scenario.hot_conversation, 0.5, self.engine.now)
+        wait = random.expovariate(self.scenario.base_reads_per_second)
+        if self.engine.now + wait < self.scenario.seconds:
+            self.engine.after(wait, partial(self._charge_base_read, random))
 
     def _unserved_share(self) -> float:
         """Compute what is not stored when a rush of ten minutes ends, if it goes on as in its last three seconds."""
@@ -258,30 +214,33 @@ class Run(MessageRun):
         unserved = shown * (1 - meter.served_share(onset, end)) + skipped * (1 - early)
         return (unserved + max(0.0, TEN_MINUTES - skipped - shown) * (1 - late)) / TEN_MINUTES
 
-    def _charge_base_read(self) -> None:
-        if self.world.limits is not None:
-            self.world.limits.read(self.scenario.hot_conversation, 0.5, self.engine.now)
-        wait = self.base_reads.expovariate(self.scenario.base_reads_per_second)
-        if self.engine.now + wait < self.scenario.seconds:
-            self.engine.after(wait, self._charge_base_read)
-
-    def _cost(self) -> Cost:
-        counts = self.store.counts.values()
-        return Cost(
+    def _cost(self) -> Outcome:
+        """Sum up what the run used of everything that is paid for or can be overloaded."""
+        counts, redis = self.world.store.counts.values(), self.world.redis
+        return Outcome(
             wcu=sum(c.wcu for c in counts),
             rcu=sum(c.rcu for c in counts),
-            reports=self.redis.reports,
-            redis_commands=self.redis.commands,
+            reports=redis.reports,
+            redis_commands=redis.commands,
             store_operations=sum(c.operations for c in counts),
             cold_starts=self.writing.cold_starts + self.reading.cold_starts,
         )
 
 
-def simulate(scenario: Scenario, seed: int, strategy: Strategy, *, parts: Parts | None = None) -> RunResult:
+def describe(verdict: Verdict) -> Outcome:
+    """Count messages that were acknowledged, reads, and what was wrong by kind of fault; with examples."""
+    return Outcome(
+        acknowledged=verdict.acknowledged,
+        reads=verdict.reads,
+        found={fault: getattr(verdict, fault) for fault in FAULTS},
+        examples=tuple(f"{f.fault}: {f.conversation_id} {f.message_id}: {f.detail}" for f in verdict.examples),
+    )
+
+
+def simulate(scenario: Scenario, seed: int, strategy: Strategy, *, parts: Parts | None = None) -> Outcome:
     """Run a scenario under a strategy; `seed` decides everything that is left to chance.
 
     `parts` are the product's classes, some of them replaced.
     """
-    run = Run(scenario, seed, strategy, parts)
-    with closing(run.engine):
-        return run.result()
+    with MessageRun(scenario, seed, strategy, parts) as run:
+        return run.outcome()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -13,7 +14,7 @@ from tools.limits import Partitions
 from tools.world.functions import FunctionConfig
 from tools.world.network import StoreFaults
 from tools.world.scaling import scale_thresholds
-from tools.world.workload import ConversationFlow, Workload, name_for
+from tools.world.workload import ConversationFlow, Flow, name_for
 
 TABLE_NAME = "simulated"
 NAMES = {"table_name": TABLE_NAME, "registry_host": "simulated"}
@@ -33,8 +34,6 @@ class Clients:
     timeout_seconds: float = 10.0
     minting_share: float = 1.0
     skew_ms: float = 0.0
-    network_seconds: float = 0.004
-    """One way, gateway included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,26 +57,22 @@ class Readers:
     """Page sizes of reads that go on."""
     poll_limits: tuple[int, ...] = ()
     """Page sizes of those who poll the hot conversation, one poller each."""
-    attempts: int = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """How many edits and deletions begin each second, and what else becomes of messages.
 
-    `again_share` of the targets were changed a moment ago, so that changes meet; `matching_share` of the edits send
-    `If-Match`, having read the message. `repeated_share` of all writes are sent again, up to `again_seconds` after they
-    were acknowledged; `expiring_share` expire within `longest_seconds`.
+    `again_share` of the targets were changed a moment ago, so that changes meet. `repeated_share` of all writes are
+    sent again, up to `again_seconds` after they were acknowledged; `expiring_share` expire within 20 s.
     """
 
     per_second: float = 0.0
     deletions: float = 0.3
     again_share: float = 0.4
-    matching_share: float = 0.3
     repeated_share: float = 0.0
     again_seconds: float = 8.0
     expiring_share: float = 0.0
-    longest_seconds: float = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +124,8 @@ class Scenario:
     """One scenario. Times are seconds of the run; the heat begins at `onset` and ends with the workload."""
 
     name: str
-    workload: Workload = field(default_factory=Workload)
+    flows: tuple[Flow, ...] = ()
+    """What clients write."""
     seconds: float
     onset: float
     hot_conversation: str = HOT
@@ -155,7 +151,7 @@ class Scenario:
     jitter_seconds: float = 59.0
     """How late it is started, at most."""
     faults: FaultPlan | None = None
-    emptied_at: tuple[float, ...] = ()
+    emptied_at: float | None = None
     """When all of Redis is emptied."""
     is_judged: bool = True
     """Whether a history is kept and judged, with reads of everything at the end."""
@@ -171,19 +167,14 @@ class Scenario:
 
     def list_rooms(self, seed: int) -> list[str]:
         """List the conversations that a seed's run has by name, and not by popularity."""
-        flows = self.workload.flows
-        return [name_for(flow.conversation_id, seed) for flow in flows if isinstance(flow, ConversationFlow)]
+        return [name_for(flow.conversation_id, seed) for flow in self.flows if isinstance(flow, ConversationFlow)]
 
 
 SCALE = 0.02
 """Under faults, limits and thresholds are a fiftieth of DynamoDB's: so heat takes few writes, and seeds are cheap."""
-
-
 SHORT_LEASES = {"lease_seconds": 2.0}
 SHORT_TIMES = CloseTimes(lease_ms=2_000, margin_ms=1_000, pause_ms=0)
 """Under faults, for all who write and close."""
-
-
 ALL_FAULTS = FaultPlan(
     redis_outages=0.08,
     redis_failovers=0.08,
@@ -226,14 +217,23 @@ ALL_FAULTS = FaultPlan(
 )
 
 
+def scaled_settings(
+    scale: float, *, writer: Mapping[str, Any], consumer: Mapping[str, Any], times: CloseTimes = TIMES
+) -> ProductSettings:
+    """Build settings with smaller thresholds, and others as given, for clients and partitions that are as small."""
+    thresholds = scale_thresholds(scale)
+    distance_wcu = thresholds.pop("sampling_distance_wcu")
+    return ProductSettings(
+        writer=MessageSettings.defaults("write", **NAMES, sampling_distance_wcu=distance_wcu, **writer),
+        consumer=Settings.defaults("consumer", **NAMES, **thresholds, **consumer),
+        times=times,
+    )
+
+
 def small_settings(times: CloseTimes = SHORT_TIMES) -> ProductSettings:
-    """Build settings at a fiftieth, for clients and partitions that are as small."""
-    scaled = scale_thresholds(SCALE)
-    distance_wcu = scaled.pop("sampling_distance_wcu")
+    """Build the settings of runs under faults."""
     leases = {"lease_seconds": times.lease_ms / 1000}
-    writer = MessageSettings.defaults("write", **NAMES, sampling_distance_wcu=distance_wcu, **leases)
-    consumer = Settings.defaults("consumer", **NAMES, **scaled, max_shard_count=12)
-    return ProductSettings(writer=writer, consumer=consumer, times=times)
+    return scaled_settings(SCALE, writer=leases, consumer={"max_shard_count": 12}, times=times)
 
 
 def faulty(name: str, **others: Any) -> Scenario:

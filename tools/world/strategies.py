@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from math import ceil
 from typing import Any
 
@@ -30,23 +31,21 @@ from hotpartition.core.backoff import Budget
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
-from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.gatherer import Gatherer
+from hotpartition.runtime.build import Engine
 from hotpartition.table.fixed import FixedRoutes
 from hotpartition_messages import Message
 from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.cursor import Cursor
-from hotpartition_messages.errors import MessageNotFoundError
-from hotpartition_messages.keys import KEY_FORM, build_sort_key, position_of
+from hotpartition_messages.jobs import WriteJobs
+from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.reading import MessageReader, PageResult, build_range
+from hotpartition_messages.reading import MessageReader, PageRequest, PageResult, build_range
 from hotpartition_messages.writing import NewMessage, Written
-from tools.world.clients import Lookup, ReadHandler, ReadRequest, ReadResponse, WriteHandler
 from tools.world.clock import EPOCH_MS, Process
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.product import (
-    TABLE,
     SharedTelemetry,
     World,
     build_consumer,
@@ -54,10 +53,12 @@ from tools.world.product import (
     build_reader,
     build_write_jobs,
     open_reader_calls,
+    open_store,
 )
 from tools.world.redis import RedisClient
 from tools.world.scenario import Scenario
 
+WriteHandler = Callable[[NewMessage], Written]
 Watchers = Function[float, RunSummary]
 Place = Callable[[str, str], str]
 """Chooses the key of a conversation's message."""
@@ -78,10 +79,6 @@ SOURCES_STREAM = "sources:{stream}"
 SOURCES_KEY = "sources:n:{}"
 
 
-def _build_changer(world: World, process: Process, index: int) -> MessageChanger:
-    return build_write_jobs(world, process, index)[1].changer
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
     """One way to deal with a hot key: how one environment of each function is built."""
@@ -89,8 +86,8 @@ class Strategy:
     name: str
     """What it is called in results."""
     build_writer: Callable[[World, Process, int], WriteHandler]
-    build_reader: Callable[[World, Process, int], ReadHandler]
-    build_changer: Callable[[World, Process, int], MessageChanger] = _build_changer
+    build_reader: Callable[[World, Process, int], MessageReader | PlainReader]
+    build_changer: Callable[[World, Process, int], MessageChanger] = lambda *where: build_write_jobs(*where)[1].changer
     start: Callable[[World, Scenario], Watchers | None] = lambda _world, _scenario: None
     """Starts what runs beside the requests, and returns the function that watches the load."""
     shard_count: int = 0
@@ -101,21 +98,26 @@ class Strategy:
 
 def ours() -> Strategy:
     """Build the product."""
-    return Strategy(
-        name="ours",
-        build_writer=lambda *where: build_write_jobs(*where)[1].messages.write,
-        build_reader=lambda *where: _read_by(build_reader(*where)),
-        start=start_consumers,
-    )
+    return _product("ours", build_write_jobs, build_reader, start=start_consumers)
 
 
 def in_band() -> Strategy:
     """Build the product without Redis and consumer."""
+    return _product("in_band", build_in_band_jobs, partial(build_reader, is_in_band=True))
+
+
+def _product(
+    name: str,
+    build_jobs: Callable[[World, Process, int], tuple[Engine, WriteJobs]],
+    build_reader: Callable[[World, Process, int], MessageReader],
+    **others: Any,
+) -> Strategy:
     return Strategy(
-        name="in_band",
-        build_writer=lambda *where: build_in_band_jobs(*where)[0].write,
-        build_changer=lambda *where: build_in_band_jobs(*where)[1],
-        build_reader=lambda *where: _read_by(build_reader(*where, is_in_band=True)),
+        name=name,
+        build_writer=lambda *where: build_jobs(*where)[1].messages.write,
+        build_changer=lambda *where: build_jobs(*where)[1].changer,
+        build_reader=build_reader,
+        **others,
     )
 
 
@@ -145,43 +147,28 @@ def start_consumers(world: World, scenario: Scenario) -> Watchers:
     return consumers
 
 
-def _read_by(reader: MessageReader) -> ReadHandler:
-    def read(request: ReadRequest) -> ReadResponse:
-        if isinstance(request, Lookup):
-            return reader.read_message(request.conversation_id, request.message_id, is_strong=True)
-        return reader.read_page(request)
+def write_plainly(world: World, index: int, place: Place) -> WriteHandler:
+    """Put messages at the keys that `place` chooses, with the product's condition and retries."""
+    random, observer = world.random(f"writer-{index}"), world.store.observer
+    clock, store = world.clock(random), open_store(world, ThreadedCalls(world.store.client("writer").call))
 
-    return read
-
-
-class PlainWriter:
-    """Puts messages at the keys that it is told, with the product's condition and retries."""
-
-    def __init__(self, world: World, index: int, place: Place) -> None:
-        random = world.random(f"writer-{index}")
-        self._clock = world.clock(random)
-        self._store = DynamoDBItemStore(ThreadedCalls(world.store.client("writer").call), TABLE, Message.from_item)
-        self._random_bits = random.getrandbits
-        self._budget_ms = world.settings.writer.request_budget_ms
-        self._place = place
-        self._observer = world.store.observer
-
-    def write(self, new: NewMessage) -> Written:
-        """Put a message, and put it again for as long as the budget lasts."""
-        message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
+    def write(new: NewMessage) -> Written:
+        message_id = new.message_id or mint_message_id(clock.now_ms(), random.getrandbits)
         message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
-        item = message.to_item(self._place(new.conversation_id, message.message_id))
-        budget = Budget(self._clock, self._budget_ms)
+        item = message.to_item(place(new.conversation_id, message.message_id))
+        budget = Budget(clock, world.settings.writer.request_budget_ms)
         while True:
             try:
-                existing = self._store.create(item)
+                existing = store.create(item)
             except RetryLaterError as error:
-                self._observer.waited()
+                observer.waited()
                 if not budget.wait():
                     error.sort_key = message.sort_key
                     raise
                 continue
             return Written(message, is_replay=existing is not None)
+
+    return write
 
 
 @dataclass(slots=True)
@@ -196,13 +183,12 @@ class _KeysMerge(PageMerge[str, Message]):
 
 
 class PlainReader:
-    """Reads pages from the keys that it is told, with the product's fan-out, retries and merge."""
+    """Reads pages from the keys that `list_keys` names, with the product's fan-out, retries and merge."""
 
-    def __init__(self, world: World, process: Process, index: int, keys: Keys) -> None:
-        self._store = DynamoDBItemStore(open_reader_calls(world, process), TABLE, Message.from_item)
-        self._keys = keys
+    def __init__(self, world: World, process: Process, index: int, list_keys: Keys) -> None:
+        self._list_keys = list_keys
         self._gatherer = Gatherer(
-            store=self._store,
+            store=open_store(world, open_reader_calls(world, process)),
             routes=FixedRoutes(EMPTY_ROUTE, EMPTY_ROUTE),
             telemetry=SharedTelemetry(world),
             clock=world.clock(world.random(f"reader-{index}")),
@@ -211,19 +197,12 @@ class PlainReader:
             has_journal=False,
         )
 
-    def read(self, request: ReadRequest) -> ReadResponse:
-        """Read a page, or one message."""
-        keys = self._keys(request.conversation_id)
-        if isinstance(request, Lookup):
-            places = [(key, build_sort_key(request.message_id)) for key in keys]
-            found = self._store.get(places, is_strong=True).copies
-            if not found:
-                raise MessageNotFoundError(request.conversation_id, request.message_id)
-            return found[0].item
+    def read_page(self, request: PageRequest) -> PageResult:
+        """Read a page."""
         page_range = build_range(request)
         if page_range is None:
             return PageResult((), None, "")
-        merge = _KeysMerge(page_range, KEY_FORM, position_of, keys=keys)
+        merge = _KeysMerge(page_range, KEY_FORM, position_of, keys=self._list_keys(request.conversation_id))
         self._gatherer.run(merge, request.conversation_id, is_strong=request.is_strong)
         page = merge.page()
         cursor = Cursor(page.items[-1].message_id, walk_started_ms=0) if page.has_more else None
@@ -235,8 +214,8 @@ def _fixed(name: str, keys: Keys, place: Place | None = None, **others: Any) -> 
     chosen = place or (lambda conversation_id, message_id: _choose(keys(conversation_id), message_id))
     return Strategy(
         name=name,
-        build_writer=lambda world, _, index: PlainWriter(world, index, chosen).write,
-        build_reader=lambda world, process, index: PlainReader(world, process, index, keys).read,
+        build_writer=lambda world, _, index: write_plainly(world, index, chosen),
+        build_reader=lambda world, process, index: PlainReader(world, process, index, keys),
         **others,
     )
 
@@ -290,27 +269,50 @@ def sources() -> Strategy:
     id modulo N. Reads ask the base key as well as the shards, which the sources leave open.
     """
 
-    def build_writer(world: World, process: Process, index: int) -> WriteHandler:
-        del process
-        counter = _LocalCounter(world, RedisClient(world.redis, timeout_seconds=0.03))
-        writer = PlainWriter(world, index, counter.place)
-
-        def write(new: NewMessage) -> Written:
-            counter.record(new.conversation_id)
-            return writer.write(new)
-
-        return write
-
-    def build_reader(world: World, process: Process, index: int) -> ReadHandler:
+    def build_reader(world: World, process: Process, index: int) -> PlainReader:
         client = RedisClient(world.redis, timeout_seconds=0.03)
 
-        def keys(conversation_id: str) -> tuple[str, ...]:
+        def list_keys(conversation_id: str) -> tuple[str, ...]:
             count = _shards_in_redis(client, conversation_id)
             return (conversation_id, *_shards(conversation_id, count if count > 1 else 0))
 
-        return PlainReader(world, process, index, keys).read
+        return PlainReader(world, process, index, list_keys)
 
-    return Strategy(name="sources", build_writer=build_writer, build_reader=build_reader, start=_start_polling)
+    return Strategy(name="sources", build_writer=_build_counting, build_reader=build_reader, start=_start_polling)
+
+
+def _build_counting(world: World, process: Process, index: int) -> WriteHandler:
+    """Build an environment that counts its writes of each second, by conversation."""
+    del process
+    client = RedisClient(world.redis, timeout_seconds=0.03)
+    counts: Counter[str] = Counter()
+    second = -1
+
+    def place(conversation_id: str, message_id: str) -> str:
+        """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
+        count = _shards_in_redis(client, conversation_id)
+        if count <= 1:
+            return conversation_id
+        return KEY_FORM.shard_key(conversation_id, int(ULID.from_str(message_id)) % count)
+
+    write = write_plainly(world, index, place)
+
+    def count_and_write(new: NewMessage) -> Written:
+        """Count a write, and tell what the last second's counts were: there is no timer, only the next request."""
+        nonlocal second
+        now = int(world.engine.now)
+        if now != second:
+            many = {name: count for name, count in counts.items() if count > SOURCES_THRESHOLD_WRITES}
+            counts.clear()
+            second = now
+            for conversation_id, count in many.items():
+                said: Any = {"c": conversation_id, "v": str(count)}
+                with suppress(RedisError):
+                    client.xadd(SOURCES_STREAM, said, minid=0, approximate=True)
+        counts[new.conversation_id] += 1
+        return write(new)
+
+    return count_and_write
 
 
 def _start_polling(world: World, scenario: Scenario) -> None:
@@ -331,35 +333,6 @@ def _start_polling(world: World, scenario: Scenario) -> None:
             world.engine.sleep(SOURCES_POLL_SECONDS)
 
     world.engine.spawn(poll)
-
-
-@dataclass(slots=True)
-class _LocalCounter:
-    """One environment's writes of the last second, by conversation."""
-
-    world: World
-    client: RedisClient
-    _second: int = -1
-    _counts: Counter[str] = field(default_factory=Counter)
-
-    def record(self, conversation_id: str) -> None:
-        """Count a write, and tell what the last second's counts were: there is no timer, only the next request."""
-        second = int(self.world.engine.now)
-        if second != self._second:
-            ended, self._second, self._counts = self._counts, second, Counter()
-            for conversation, count in ended.items():
-                if count > SOURCES_THRESHOLD_WRITES:
-                    with suppress(RedisError):
-                        said: Any = {"c": conversation, "v": str(count)}
-                        self.client.xadd(SOURCES_STREAM, said, minid=0, approximate=True)
-        self._counts[conversation_id] += 1
-
-    def place(self, conversation_id: str, message_id: str) -> str:
-        """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
-        count = _shards_in_redis(self.client, conversation_id)
-        if count <= 1:
-            return conversation_id
-        return KEY_FORM.shard_key(conversation_id, int(ULID.from_str(message_id)) % count)
 
 
 def _shards_in_redis(client: RedisClient, conversation_id: str) -> int:

@@ -5,7 +5,7 @@ A change appends a token to an item's log. An item of its own for each client is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -57,8 +57,8 @@ class _Client:
 class TableClients:
     """All clients of one table."""
 
-    def __init__(self, world: World, function: TableFunction) -> None:
-        self.record = Record()
+    def __init__(self, world: World, function: TableFunction, record: Record) -> None:
+        self.record = record
         self.operations = 0
         self.function = function
         """May be another one after a while."""
@@ -128,13 +128,19 @@ class TableClients:
     def _note_created(self, item: Mapping[str, Any]) -> None:
         self.record.note_acknowledged(item["PK"], item["SK"], item["owner"], self.engine.now)
 
+    def _attempts(self, client: _Client) -> Iterator[int]:
+        """Count three attempts, with a pause after each but the one that ends it."""
+        for number in range(3):
+            yield number
+            self.engine.sleep(0.1 + client.random.random())
+
     def _create(self, client: _Client) -> None:
         """Create an item, again and again while it is unknown whether it is there."""
         item = self._new_item(client)
         if client.random.random() < 0.25:
             client.registers[item["PK"], item["SK"]] = 0
             item |= {"number": 0}
-        for number in range(3):
+        for number in self._attempts(client):
             _, error = self._ask(lambda table: table.put_item(Item=item))
             if error is None:
                 self._note_created(item)
@@ -142,7 +148,6 @@ class TableClients:
                     # An earlier attempt may still be on its way: what is changed now must outlive it.
                     self._append(client, item["PK"], item["SK"])
                 return
-            self.engine.sleep(0.1 + client.random.random())
 
     def _create_many(self, client: _Client) -> None:
         items = [self._new_item(client) for _ in range(1 + client.random.randrange(6))]
@@ -157,8 +162,9 @@ class TableClients:
             for item in items:
                 self._note_created(item)
 
-    def _known(self, random: Random, wanted: Callable[[Offer], bool]) -> tuple[str, str] | None:
+    def _known(self, client: _Client, wanted: Callable[[Offer], bool] = lambda _: True) -> tuple[str, str] | None:
         """Choose an item that is there, as far as is known, and no register."""
+        random = client.random
         collection = choose_collection(random)
         offers = self.record.offers.get(collection, {}).items()
         known = [key for key, offer in offers if offer.is_there and wanted(offer)]
@@ -167,7 +173,7 @@ class TableClients:
 
     def _change(self, client: _Client) -> None:
         """Append a token to an item that was created, on condition that it is there; it is not repeated."""
-        found = self._known(client.random, lambda _: True)
+        found = self._known(client)
         if found is not None:
             self._append(client, *found)
 
@@ -206,17 +212,16 @@ class TableClients:
 
     def _delete(self, client: _Client) -> None:
         """Delete an item, again and again until it is known to be gone."""
-        random, now = client.random, self.engine.now
-        found = self._known(random, lambda offer: (offer.acknowledged_at or now) < now - LONGEST_LATENESS_SECONDS)
+        now = self.engine.now
+        found = self._known(client, lambda offer: (offer.acknowledged_at or now) < now - LONGEST_LATENESS_SECONDS)
         if found is None:
             return
-        for _ in range(3):
+        for _ in self._attempts(client):
             deletion = self.record.note_deletion(*found, began=self.engine.now)
             _, error = self._ask(lambda table: table.delete_item(Key=dict(zip(("PK", "SK"), found, strict=True))))
             if error is None:
                 deletion.ended_at = self.engine.now
                 return
-            self.engine.sleep(0.1 + random.random())
 
     # What they read.
 

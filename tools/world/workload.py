@@ -7,7 +7,7 @@ A shape says how many WCU/s a flow offers at an instant; arrivals are a Poisson 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import accumulate
@@ -32,12 +32,11 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """From one load to another, in the course of `rise` seconds, and back at `end`."""
+    """From one load to another, and back at `end`."""
 
     before: float
     after: float
     onset: float
-    rise: float = 0.0
     end: float = float("inf")
 
     @property
@@ -47,10 +46,7 @@ class Step:
 
     def rate(self, at: float) -> float:
         """The load at an instant, WCU/s."""
-        if at < self.onset or at >= self.end:
-            return self.before
-        share = min(1.0, (at - self.onset) / self.rise) if self.rise else 1.0
-        return self.before + (self.after - self.before) * share
+        return self.after if self.onset <= at < self.end else self.before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,18 +130,12 @@ Flow = ConversationFlow | ZipfFlow
 """A source of messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
-    """Several flows at once."""
-
-    flows: tuple[Flow, ...] = ()
-
-    def arrivals(self, duration: float, seed: int) -> Iterator[Arrival]:
-        """Yield all messages in the order of time; the same for the same seed, whatever the store does."""
-        flows = (flow.arrivals(duration, Random(f"{seed}/flow-{index}")) for index, flow in enumerate(self.flows))
-        for arrival in merge(*flows, key=lambda arrival: arrival.at):
-            name = arrival.conversation_id
-            yield arrival._replace(conversation_id=name_for(name, seed)) if "{" in name else arrival
+def list_arrivals(flows: Iterable[Flow], duration: float, seed: int) -> Iterator[Arrival]:
+    """Yield all messages of several flows in the order of time; the same for the same seed, whatever the store does."""
+    arrivals = (flow.arrivals(duration, Random(f"{seed}/flow-{index}")) for index, flow in enumerate(flows))
+    for arrival in merge(*arrivals, key=lambda arrival: arrival.at):
+        name = arrival.conversation_id
+        yield arrival._replace(conversation_id=name_for(name, seed)) if "{" in name else arrival
 
 
 def name_for(name: str, seed: int) -> str:
