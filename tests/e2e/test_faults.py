@@ -6,6 +6,7 @@ The short form of each fault; docs/operations.md, "When a part is down", says wh
 import pytest
 import redis
 
+from hotpartition_messages.message_ids import mint_message_id
 from stack import (
     HOT_WCU,
     WRITE_LIMIT_WCU,
@@ -16,7 +17,6 @@ from stack import (
     route_in_redis,
     wait_for,
 )
-from tools.play.client import mint_message_id
 from tools.play.soak import GATEWAY_FAILURE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -142,7 +142,7 @@ def test_write_environments_killed_in_mid_request_lose_nothing(stack, conversati
             stack.kill("write_message")
 
     def mint(_, now, rng):
-        return mint_message_id(now=now, rng=rng)
+        return mint_message_id(int(now * 1000), rng.getrandbits)
 
     # Slow puts, so that the environment is likely to have one under way.
     stack.set_faults({"operation": "PutItem", "fault": "delay", "probability": 0.5, "delay_ms": 60})

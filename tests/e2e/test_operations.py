@@ -12,8 +12,8 @@ import pytest
 from hotpartition.core.route import stable_hash
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import MESSAGE_WCU
+from hotpartition_messages.message_ids import mint_message_id
 from stack import WRITE_LIMIT_WCU, undisturbed, wait_for
-from tools.play.client import mint_message_id
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,7 +33,7 @@ def tool(stack, capsys):
 def mint_in_turn(offer, now, rng):
     """Mint ids that take ten shards in turn: they share the load evenly, however late a busy machine offers it."""
     while True:
-        message_id = mint_message_id(now=now, rng=rng)
+        message_id = mint_message_id(int(now * 1000), rng.getrandbits)
         if stable_hash(message_id) % 10 == int(offer.body.split()[-1]) % 10:
             return message_id
 

@@ -18,7 +18,7 @@ from typing import Any, get_args
 
 import aiohttp
 
-from hotpartition_messages.message_ids import mint_message_id as mint_id
+from hotpartition_messages.message_ids import mint_message_id
 from tools.history import Consistency, Order, Seen, content_digest
 from tools.play.workload import Offer, Workload
 from tools.world.record import Record
@@ -77,7 +77,7 @@ class HttpApi:
     def mint(self, offer: Offer, now: float, rng: random.Random) -> str | None:
         """Mint the ids of half of all messages; the server mints the others'."""
         del offer
-        return mint_message_id(now=now, rng=rng) if rng.random() < CLIENT_MINTED_SHARE else None
+        return mint_message_id(int(now * 1000), rng.getrandbits) if rng.random() < CLIENT_MINTED_SHARE else None
 
     async def write(self, conversation_id: str, message: Mapping[str, Any]) -> Response:
         """Post one message."""
@@ -115,11 +115,6 @@ async def _read_response(found: aiohttp.ClientResponse, queued_seconds: float) -
         queued_seconds=queued_seconds,
         age_seconds=float(found.headers["Age"]) if "Age" in found.headers else None,
     )
-
-
-def mint_message_id(*, now: float, rng: random.Random) -> str:
-    """Mint a message id from the given time and randomness."""
-    return mint_id(int(now * 1000), rng.getrandbits)
 
 
 def open_session() -> aiohttp.ClientSession:

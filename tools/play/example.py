@@ -191,10 +191,7 @@ def _is_shown(written: Offered, view: str) -> bool:
 def install(wheel: Path, folder: Path) -> Mapping[str, str]:
     """Install a wheel into a folder of its own; returns the environment in which nothing else of this project is found.
 
-    What it depends on is what this project has: no network is needed.
-
-    Raises:
-        StackError: it cannot be installed.
+    What it depends on is what this project has: no network is needed. If it cannot be installed, it is a `StackError`.
     """
     shutil.rmtree(folder, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-index", "--no-deps"]
@@ -202,22 +199,17 @@ def install(wheel: Path, folder: Path) -> Mapping[str, str]:
     return {**os.environ, "PYTHONPATH": str(folder.resolve())}
 
 
-def synthesize(outdir: Path, environment: Mapping[str, str], **context: object) -> Path:
-    """Run the app for this machine, as the CDK's command line does; returns the folder of the cloud assembly.
-
-    Raises:
-        StackError: the app failed.
-    """
+def synthesize(outdir: Path, environment: Mapping[str, str], settings: Mapping[str, float]) -> None:
+    """Run the app for this machine, as the CDK's command line does; if it fails, it is a `StackError`."""
     shutil.rmtree(outdir, ignore_errors=True)
-    given: dict[str, Any] = json.loads((APP / "cdk.json").read_text())["context"]
+    context = {**json.loads((APP / "cdk.json").read_text())["context"], "local": True, "settings": settings}
     # Nothing is deployed, and the CDK's rules take longer than all else.
     cdk = {
         "CDK_VALIDATION": "false",
-        "CDK_CONTEXT_JSON": json.dumps({**given, "local": True, **context}),
+        "CDK_CONTEXT_JSON": json.dumps(context),
         "CDK_OUTDIR": str(outdir.resolve()),
     }
     _run([sys.executable, "app.py"], {**environment, **cdk})
-    return outdir
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> None:
@@ -233,7 +225,8 @@ async def run(options: argparse.Namespace) -> int:
     scale = choose_scale(cores=cores, speed=speed)
     environment = install(options.wheel, options.out / "packages")
     settings = {name: value for name, value in scale.settings().items() if name in SETTINGS}
-    assembly = synthesize(options.out / "assembly", environment, settings=settings)
+    assembly = options.out / "assembly"
+    synthesize(assembly, environment, settings)
     plan = EveryView(
         workload=generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration),
         scale=scale,

@@ -32,7 +32,7 @@ from hotpartition.core.freshness import LEASE_MS
 from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.figures import Bar, at_least, at_most
-from tools.play.client import OK, REFUSED, Client, Recorder, begin_each, every
+from tools.play.client import OK, REFUSED, Client, Recorder, Response, begin_each, every
 from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, list_ages_ms, quantile_ms
 from tools.play.stack import StackError, environment_options
 from tools.play.trials import SETTINGS, Rig, conclude, running_rig
@@ -84,10 +84,9 @@ class Kill:
 class Run(ReadRush):
     """Those who read one conversation and those who write to it, open-loop, and what became of them.
 
-    `found` is when the conversation was found read-hot; the clocks of the functions may be wrong.
+    `found` is when the conversation was found read-hot.
     """
 
-    has_skew: bool = True
     began: float = 0.0
     found: float | None = None
     copies: int = 0
@@ -108,6 +107,10 @@ class Run(ReadRush):
     def holders_killed(self) -> int:
         """How many of those killed had the lease."""
         return sum(kill.hit_holder for kill in self.kills)
+
+    def read_at(self, response: Response, began: float, ended: float) -> float:
+        """Tell by its `Age`, in whole seconds, when a page was read: the functions' clocks may be wrong."""
+        return began if response.age_seconds is None else ended - response.age_seconds
 
     def since(self) -> list[Asked]:
         """List the requests that began when everybody knew of it."""
@@ -135,12 +138,6 @@ class Run(ReadRush):
             finally:
                 is_over.set()
         await self.client.read(self.conversation_id, order="newest", consistency="strong", limit=200)
-
-
-def prepare(rig: Rig, conversation_id: str, rng: random.Random) -> Run:
-    """Prepare a run."""
-    client = Client(api=rig.api, recorder=Recorder(), rng=rng, now=time.time)
-    return Run(client=client, conversation_id=conversation_id)
 
 
 async def kill_holders(rig: Rig, run: Run, trials: int, rng: random.Random) -> None:
@@ -262,7 +259,9 @@ async def run(options: argparse.Namespace) -> int:
         *("--more", json.dumps({"clock_skews_ms": {READER: CLOCK_SKEWS_MS}})),
     )
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
-        rush, flag = prepare(rig, conversation, rng), read_hot_key(rig.table, conversation)
+        client = Client(api=rig.api, recorder=Recorder(), rng=rng, now=time.time)
+        flag = read_hot_key(rig.table, conversation)
+        rush = Run(client=client, conversation_id=conversation)
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
         await rig.control.post("/functions/operate/invoke", raise_)
         for _ in range(WRITTEN_FIRST):

@@ -48,12 +48,10 @@ class ReadRush:
     """Readers who ask for the newest page of one conversation. What they got is judged with their history.
 
     Their history judges each `Age` as well: whatever was acknowledged that long before a page was asked for is on it.
-    `has_skew`: the clocks of the functions may be wrong, so ages are taken from `Age`, in whole seconds.
     """
 
     client: Client
     conversation_id: str
-    has_skew: bool = False
     asked: list[Asked] = field(default_factory=list)
     _free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MOST_UNDER_WAY))
 
@@ -90,13 +88,11 @@ class ReadRush:
             complete=response.body["next_cursor"] is None,
             bound_seconds=bound_seconds if response.age_seconds is None else min(bound_seconds, response.age_seconds),
         )
-        return Asked(began, ended, response.status, self._read_at(response, began, ended))
+        return Asked(began, ended, response.status, self.read_at(response, began, ended))
 
-    def _read_at(self, response: Response, began: float, ended: float) -> float:
-        """Tell when a page was read, at the earliest."""
-        if self.has_skew:
-            return began if response.age_seconds is None else ended - response.age_seconds
-        # What is settled counts from when a page was read.
+    def read_at(self, response: Response, began: float, ended: float) -> float:
+        """Tell when a page was read, at the earliest: what is settled counts from then."""
+        del began, ended
         return datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
 
 

@@ -48,16 +48,9 @@ async def running_rig(out_dir: Path, *, writers: int, seed: int, more: Sequence[
     )
     async with Stack(out_dir, *up_options) as stack:
         ready = await stack.ready()
-        async with open_rig(ready["api_url"], ready["control_url"], connections=writers) as rig:
-            yield rig
-
-
-@asynccontextmanager
-async def open_rig(api_url: str, control_url: str, *, connections: int) -> AsyncIterator[Rig]:
-    """Open the ways to look into a running stack."""
-    async with open_session() as session, open_control(control_url) as control:
-        redis = RedisCluster(host="127.0.0.1", port=control.status["redis"]["port"], decode_responses=True)
-        yield Rig(api=HttpApi(session, api_url, connections=connections), control=control, redis=redis)
+        async with open_session() as session, open_control(ready["control_url"]) as control:
+            redis = RedisCluster(host="127.0.0.1", port=control.status["redis"]["port"], decode_responses=True)
+            yield Rig(api=HttpApi(session, ready["api_url"], connections=writers), control=control, redis=redis)
 
 
 def conclude(summary: Mapping[str, object], bars: Sequence[Bar], out_dir: Path) -> int:
