@@ -23,12 +23,13 @@ from aiohttp import ClientSession
 from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
 from tools.history import Order
+from tools.local.metering import TimelineRow
 from tools.play.client import Client, HttpApi, Mint, Recorder, open_session, play
 from tools.play.readers import read_log
 from tools.play.stack import Stack as LocalRun
 from tools.play.stack import environment_options
 from tools.play.verdict import count_busiest_second
-from tools.play.watch import Control, key_loads, open_control
+from tools.play.watch import Control, open_control
 from tools.play.workload import steady_load
 from tools.world.scaling import scale_thresholds
 
@@ -104,12 +105,12 @@ class Stack:
     def status(self) -> Any:
         return self._loop.run(self._control.look())
 
-    def timeline(self) -> Any:
-        return self._loop.run(self._control.get("/dynamodb/timeline"))["buckets"]
+    def timeline(self) -> tuple[TimelineRow, ...]:
+        return self._loop.run(self._control.list_loads())
 
-    def shard_buckets(self, conversation: str) -> list[dict[str, Any]]:
+    def shard_buckets(self, conversation: str) -> list[TimelineRow]:
         """What DynamoDB saw at a conversation's shards."""
-        return [bucket for bucket in self.timeline() if bucket["key"].startswith(f"{conversation}#")]
+        return [row for row in self.timeline() if row.key.startswith(f"{conversation}#")]
 
     def control(self, path: str, body: Any = None) -> Any:
         return self._loop.run(self._control.post(path, body))
@@ -166,7 +167,7 @@ class Stack:
             self.offer(conversation, rate=rate, seconds=1, load=load)
             if condition():
                 return load
-            busiest = count_busiest_second(key_loads({"buckets": self.timeline()}).values(), conversation)
+            busiest = count_busiest_second(self.timeline(), conversation)
             if number >= ROUNDS_NEEDED and busiest <= WRITE_LIMIT_WCU:
                 pytest.skip(f"not judged: this machine offered {busiest} writes a second at most")
         raise AssertionError("unreachable")

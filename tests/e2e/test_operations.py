@@ -50,10 +50,10 @@ def test_a_conversation_raised_before_its_rush_is_not_throttled_in_it(stack, too
 
     # Less than ten shards take at once, on a machine that pauses.
     load = stack.offer(conversation, rate=3 * WRITE_LIMIT_WCU, seconds=1.7, mint=mint_in_turn)
-    keys = [b for b in stack.timeline() if b["key"].partition("#")[0] == conversation]
-    assert sum(b["throttled_writes"] for b in keys) == 0
+    rows = [row for row in stack.timeline() if row.key.partition("#")[0] == conversation]
+    assert sum(row.throttled_writes for row in rows) == 0
     assert load.counts["acknowledged"] == load.counts["offered"]
-    assert {b["key"] for b in keys if b["writes"]} >= {f"{conversation}#{i}" for i in range(10)}
+    assert {row.key for row in rows if row.writes} >= {f"{conversation}#{i}" for i in range(10)}
     assert "before" in [m["body"] for m in stack.read_all(conversation, consistency="strong", limit=200)]
 
     # What the rush looked like to an operator, and why the route is what it is.

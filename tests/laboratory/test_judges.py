@@ -50,7 +50,7 @@ def run_of(plan, *, notes=(), kept_up=True, killed=0, **known):
     client = Client(api=None, recorder=Recorder(notes=list(notes)), rng=None, now=None)
     control = Control(None, "", {"functions": {"write_message": {"killed": killed}}})
     run = Run(plan=plan, writer=client, reader=client, control=control, console=None, now=lambda: 0.0)
-    vars(run).update({"machine": Machine(kept_up, ""), "timeline": (), **known})
+    vars(run).update({"machine": Machine(kept_up, ""), **known})
     return run
 
 
@@ -117,6 +117,7 @@ def test_a_load_that_was_not_offered_in_time_is_not_judged():
     judgement = judged(**late, kept_up=False, busiest_second=60)
     assert judgement.verdict == "pass"
     assert judgement.not_judged == ("messages acknowledged", "onset to raise", "throttles fall")
+    assert judged(kept_up=False).not_judged == ()
 
 
 def test_a_small_workload_is_held_to_what_it_has():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tools.local.metering import SLOT_MS
 from tools.play.verdict import is_key_of
-from tools.play.watch import look_at_parts, read_route
+from tools.play.watch import read_route
 from tools.play.workload import Offer
 
 if TYPE_CHECKING:
@@ -71,6 +71,5 @@ async def _count_keys(run: Run) -> int:
     began_ms = run.now() * 1000
     await run.reader.read(run.name, order="newest", consistency="strong", limit=PAGE_LIMIT, most_pages=1)
     await asyncio.sleep(SETTLE_SECONDS)
-    await look_at_parts(run.control, run.seen)
-    late = (row for row in run.seen.timeline() if row.at_ms >= began_ms - SLOT_MS and row.reads)
-    return len({row.key for row in late if is_key_of(row.key, run.name)})
+    loads = await run.control.list_loads(since_ms=began_ms - SLOT_MS)
+    return len({row.key for row in loads if row.reads and is_key_of(row.key, run.name)})

@@ -39,10 +39,8 @@ from tools.play.watch import (
     Control,
     Observations,
     Raise,
-    look_at_parts,
     open_control,
     stopped_within,
-    watch_parts,
     watch_route,
 )
 from tools.play.workload import Scale, Workload
@@ -155,6 +153,10 @@ class Run:
     now: Callable[[], float]
     phase: str = "playing"
     seen: Observations = field(default_factory=Observations)
+    timeline: tuple[TimelineRow, ...] = ()
+    """What DynamoDB saw at each key."""
+    environments: int = 0
+    """The largest number of execution environments that there were at a time."""
     closed_at: float | None = None
     """From when on the hot conversation was closed, once it had cooled."""
     keys_after_close: int | None = None
@@ -189,7 +191,7 @@ class Run:
             names = sorted(plan.workload.conversations, key=lambda name: name != self.name)
             await read_all(self.reader, names, readers=CLOSING_READERS)
             await plan.read_more(self.reader)
-            await look_at_parts(self.control, self.seen)
+            self.timeline = await self.control.list_loads()
             is_over.set()
 
     def say(self, text: str) -> None:
@@ -200,7 +202,6 @@ class Run:
         """Write the workload, while visitors read, parts break and all is watched."""
         plan, stopped = self.plan, asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(watch_parts(self.control, self.seen, stopped=stopped))
             tasks.create_task(watch_route(self.control, self.name, self.seen, now=self.now, stopped=stopped))
             tasks.create_task(plan.disturb(self, stopped))
             for _ in range(VISITORS):
@@ -219,10 +220,12 @@ class Run:
         """Show the figures now and then, as totals."""
         counts = self.recorder.counts
         while not await stopped_within(is_over, LINE_SECONDS):
+            functions = (await self.control.look())["functions"].values()
+            self.environments = max(self.environments, sum(int(each["environments"]) for each in functions))
             self.say(
                 f"{self.phase:<9}  offered {counts['offered']}  "
                 f"acknowledged {counts['acknowledged'] - counts['replays']}  throttled {counts['throttled']}  "
-                f"pages {counts['pages']}  N {self.seen.shard_count}  environments {self.seen.most_environments}"
+                f"pages {counts['pages']}  N {self.seen.shard_count}  environments {self.environments}"
             )
 
     # What became of it, once it is over.
@@ -231,11 +234,6 @@ class Run:
     def history(self) -> Verdict:
         """The judge's verdict on all that was written and read."""
         return self.recorder.judge()
-
-    @cached_property
-    def timeline(self) -> tuple[TimelineRow, ...]:
-        """What DynamoDB saw at each key."""
-        return self.seen.timeline()
 
     @cached_property
     def machine(self) -> Machine:
@@ -274,7 +272,7 @@ class Run:
             "max_n": self.seen.shard_count,
             "throttled_before_raise": self.throttles.before_raise,
             "throttled_after_raise": self.throttles.after_raise,
-            "environments": self.seen.most_environments,
+            "environments": self.environments,
             "duration_seconds": round(self.seconds, 1),
             "hot_offered": len(offered),
             # Of them, those that one partition key would have stored when they were offered.

@@ -21,9 +21,6 @@ from tools.local.metering import TimelineRow
 
 CONTROL_SECONDS = 200.0
 ROUTE_POLL_SECONDS = 0.2
-STATUS_POLL_SECONDS = 1.0
-OPEN_MS = 2_000
-"""Buckets of the timeline may have been open at the last look: so long ago they are asked for again."""
 
 
 class ControlError(Exception):
@@ -51,6 +48,11 @@ class Control:
         """Look at the status."""
         self.status = await self.get("/status")
         return self.status
+
+    async def list_loads(self, since_ms: float = 0) -> tuple[TimelineRow, ...]:
+        """List what DynamoDB saw at each key, by time."""
+        document = await self.get(f"/dynamodb/timeline?since_ms={since_ms:.0f}")
+        return tuple(TimelineRow(**bucket) for bucket in document["buckets"])
 
     async def routing_item(self, conversation_id: str) -> Mapping[str, Any]:
         """Read a conversation's routing item from DynamoDB, in its JSON form. REQUIRES: one table has routes.
@@ -99,22 +101,16 @@ class Raise:
 
 @dataclass(slots=True)
 class Observations:
-    """What was seen so far of one conversation's route, and of all parts."""
+    """What was seen so far of one conversation's route."""
 
     raises: list[Raise] = field(default_factory=list)
     closes: dict[Close, float] = field(default_factory=dict)
     """The closes in the journal, each with when it was first seen, in seconds since the epoch."""
-    buckets: dict[tuple[int, str, str], TimelineRow] = field(default_factory=dict)
-    most_environments: int = 0
 
     @property
     def shard_count(self) -> int:
         """The largest N that the journal holds; 0 before the first raise."""
         return max((raised.shard_count for raised in self.raises), default=0)
-
-    def timeline(self) -> tuple[TimelineRow, ...]:
-        """List all loads by time and key."""
-        return tuple(self.buckets[key] for key in sorted(self.buckets))
 
 
 def read_route(item: Mapping[str, Any]) -> Route:
@@ -143,28 +139,6 @@ async def watch_route(
             seen.closes.setdefault(close, now())
         previous = asked_at if item else previous
         await asyncio.sleep(ROUTE_POLL_SECONDS)
-
-
-async def watch_parts(control: Control, seen: Observations, *, stopped: asyncio.Event) -> None:
-    """Look at the status and the timeline until stopped."""
-    while not stopped.is_set():
-        await look_at_parts(control, seen)
-        await asyncio.sleep(STATUS_POLL_SECONDS)
-
-
-async def look_at_parts(control: Control, seen: Observations) -> None:
-    """Look at the status and the timeline once."""
-    latest = max((at_ms for at_ms, _, _ in seen.buckets), default=0)
-    seen.buckets.update(key_loads(await control.get(f"/dynamodb/timeline?since_ms={max(0, latest - OPEN_MS)}")))
-    status = await control.look()
-    environments = sum(int(function["environments"]) for function in status["functions"].values())
-    seen.most_environments = max(seen.most_environments, environments)
-
-
-def key_loads(document: Mapping[str, Any]) -> dict[tuple[int, str, str], TimelineRow]:
-    """Read the buckets of the control API's timeline; a bucket asked for again replaces the one that was still open."""
-    rows = (TimelineRow(**bucket) for bucket in document["buckets"])
-    return {(row.at_ms, row.key, row.table): row for row in rows}
 
 
 async def stopped_within(stopped: asyncio.Event, seconds: float) -> bool:
