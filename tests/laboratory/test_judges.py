@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
@@ -54,15 +55,10 @@ def run_of(plan, *, notes=(), kept_up=True, killed=0, **known):
     return run
 
 
-def offer_to(offered, conversations):
-    """A workload that offers so many messages to so many conversations."""
-    offers = tuple(Offer(0.0, f"c-{number % conversations}", "", "") for number in range(offered))
-    return replace(SMALL, offers=offers)
-
-
 def judged(summary=None, history=None, throttles=None, *, offered=5_264, conversations=65, cools=False, **more):
     """Judge a run that just reaches every bar, but for what is changed."""
-    workload, item = offer_to(offered, conversations), more.pop("application", HttpApi)
+    offers = tuple(Offer(0.0, f"c-{number % conversations}", "", "") for number in range(offered))
+    workload, item = replace(SMALL, offers=offers), more.pop("application", HttpApi)
     plan = Plan(workload=workload, scale=SCALE, seed=1, cores=2, out_dir=None, cools=cools, application=item)
     closes, busiest = more.pop("closes", {}), TimelineRow(0, workload.hot_conversation, more.pop("busiest_second", 0))
     run = run_of(
@@ -77,36 +73,64 @@ def judged(summary=None, history=None, throttles=None, *, offered=5_264, convers
     return run.judgement
 
 
+def soaked(*, not_injected="", not_met="", spread=15, failed=2, notes=(), **history):
+    """Judge a soak that just reaches every bar, but for what is changed."""
+    injector = FaultInjector(seed=1, seconds=600.0)
+    for kind in KINDS:
+        injector.injected[kind.name] = 0 if kind.name == not_injected else 1
+        injector.met[kind.name] = 0 if kind.name == not_met else 5
+    workload = replace(SMALL, offers=tuple(Offer(0.0, f"rush-{number:03d}", "", "") for number in range(30)))
+    plan = soak.Soak(workload=workload, scale=SCALE, seed=1, cores=2, out_dir=None, injector=injector, needed=50_000)
+    written = [f"rush-{number:03d}#{shard}" for number in range(spread) for shard in (0, 11)]
+    timeline = [TimelineRow(0, key, writes=1) for key in (*written, "rush-020", "room-001")]
+    # What was only read is not spread, and neither is a base key.
+    timeline.append(TimelineRow(0, "rush-021#1", reads=1))
+    known = {"history": replace(FAULTLESS, **{"acknowledged": 50_000, **history}), "timeline": tuple(timeline)}
+    return run_of(plan, notes=[*["write to c " + soak.GATEWAY_FAILURE] * failed, *notes], killed=2, **known).judgement
+
+
+DEMONSTRATION = [
+    ({"summary": {"max_n": 3}}, "largest N", 3),
+    ({"summary": {"onset_to_raise_seconds": 3.001}}, "onset to raise", 3.001),
+    ({"summary": {"onset_to_raise_seconds": None}}, "onset to raise", None),
+    ({"summary": {"keys_after_close": 2}, "cools": True}, "newest page of what has cooled", 2),
+    ({"summary": {"keys_after_close": 0}, "cools": True}, "newest page of what has cooled", None),
+    ({"history": {"acknowledged": 4999}}, "messages acknowledged", 4999),
+    ({"history": {"acknowledged": 94}, "offered": 100}, "messages acknowledged", 94),
+    ({"history": {"conversations": 49}}, "conversations", 49),
+    ({"history": {"missing": 1}}, "no message missing", 1),
+    ({"history": {"duplicated": 1}}, "no message duplicated", 1),
+    ({"history": {"out_of_order": 1}}, "no message out of order", 1),
+    ({"history": {"altered": 1}}, "no message altered", 1),
+    ({"history": {"phantom": 1}, "application": DevicesApi}, "no reading from nowhere", 1),
+    ({"history": {"stale": 1}}, "no page beyond the staleness bound", 1),
+    ({"history": {"unverified": 1}}, "every message looked for", 4999),
+    ({"throttles": {"in_last_third": 10}}, "throttles fall", 10),
+    ({"throttles": {"in_first_second": 0, "in_last_third": 0}}, "throttles fall", 0),
+    ({"notes": ("read of c answered 502",)}, "no unexpected response", 1),
+    ({"closes": {Close(1, True): 0.0}, "kept_up": False}, "not closed in the heat", 1),
+    ({"summary": LATE, "history": FEW, "kept_up": False, "busiest_second": 61}, "largest N", 3),
+    ({"summary": LATE, "history": {"missing": 1}, "kept_up": False}, "no message missing", 1),
+]
+SOAK = [
+    ({"missing": 1}, "no message missing", 1),
+    ({"acknowledged": 49_999}, "messages acknowledged", 49_999),
+    ({"notes": ["read of c answered 500: {'type': 'unreadable-route'}"]}, "no unexpected response", 1),
+    ({"spread": 14}, "conversations spread", 14),
+    ({"not_injected": "redis-paused"}, "every kind of fault injected", len(KINDS) - 1),
+    ({"not_met": "dynamodb-slow"}, "every fault of DynamoDB met by requests", 19),
+    ({"failed": 3}, "only killed environments failed", 3),
+]
+
+
 @pytest.mark.parametrize(
-    ("changes", "name", "measured"),
-    [
-        ({"summary": {"max_n": 3}}, "largest N", 3),
-        ({"summary": {"onset_to_raise_seconds": 3.001}}, "onset to raise", 3.001),
-        ({"summary": {"onset_to_raise_seconds": None}}, "onset to raise", None),
-        ({"summary": {"keys_after_close": 2}, "cools": True}, "newest page of what has cooled", 2),
-        ({"summary": {"keys_after_close": 0}, "cools": True}, "newest page of what has cooled", None),
-        ({"history": {"acknowledged": 4999}}, "messages acknowledged", 4999),
-        ({"history": {"acknowledged": 94}, "offered": 100}, "messages acknowledged", 94),
-        ({"history": {"conversations": 49}}, "conversations", 49),
-        ({"history": {"missing": 1}}, "no message missing", 1),
-        ({"history": {"duplicated": 1}}, "no message duplicated", 1),
-        ({"history": {"out_of_order": 1}}, "no message out of order", 1),
-        ({"history": {"altered": 1}}, "no message altered", 1),
-        ({"history": {"phantom": 1}, "application": DevicesApi}, "no reading from nowhere", 1),
-        ({"history": {"stale": 1}}, "no page beyond the staleness bound", 1),
-        ({"history": {"unverified": 1}}, "every message looked for", 4999),
-        ({"throttles": {"in_last_third": 10}}, "throttles fall", 10),
-        ({"throttles": {"in_first_second": 0, "in_last_third": 0}}, "throttles fall", 0),
-        ({"notes": ("read of c answered 502",)}, "no unexpected response", 1),
-        ({"closes": {Close(1, True): 0.0}, "kept_up": False}, "not closed in the heat", 1),
-        ({"summary": LATE, "history": FEW, "kept_up": False, "busiest_second": 61}, "largest N", 3),
-        ({"summary": LATE, "history": {"missing": 1}, "kept_up": False}, "no message missing", 1),
-    ],
+    ("judge", "changes", "name", "measured"),
+    [*((judged, *row) for row in DEMONSTRATION), *((soaked, *row) for row in SOAK)],
 )
-def test_a_demonstration_fails_for_each_bar_alone(changes, name, measured):
+def test_a_run_fails_for_each_bar_alone(judge, changes, name, measured):
     """It says which. On a machine that has not kept up, the promises and closes are judged all the same."""
-    assert judged().verdict == "pass"
-    judgement = judged(**changes)
+    assert judge().verdict == "pass"
+    judgement = judge(**changes)
     assert missed(judgement.bars) == [(name, measured)]
     assert judgement.verdict == "fail"
 
@@ -125,8 +149,7 @@ def test_a_small_workload_is_held_to_what_it_has():
     usual = generate_workload(seed=1, scale=SCALE)
     assert len(usual.offers) * 0.95 >= 5_000
     assert len(usual.conversations) >= 50
-    small = {"history": {"acknowledged": 95, "conversations": 3}}
-    assert judged(**small, offered=100, conversations=3).verdict == "pass"
+    assert judged(history={"acknowledged": 95, "conversations": 3}, offered=100, conversations=3).verdict == "pass"
 
 
 @pytest.mark.parametrize(("queued_long", "late", "kept_up"), [(0, 0, True), (5, 5, True), (6, 0, False), (0, 6, False)])
@@ -176,15 +199,9 @@ def test_a_read_follows_its_cursors_from_its_first_page(last, ids):
 
 
 class Stored:
-    """The control API of a run whose journal holds a raise and a close, and is looked at twice."""
-
-    def __init__(self, stopped):
-        self.stopped, self.looks = stopped, 0
+    """The control API of a run whose journal holds a raise and a close."""
 
     async def routing_item(self, _):
-        self.looks += 1
-        if self.looks == 2:
-            self.stopped.set()
         members = [Generation(1_000, 4).encode(), Close(2_000, True).encode()]
         return {"generations": {"SS": members}, "updated_at": {"S": "1970-01-01T00:00:04+00:00"}}
 
@@ -192,17 +209,17 @@ class Stored:
 @pytest.mark.parametrize(("began", "seen_at"), [(3.0, 4.0), (4.5, 5.0)])
 def test_raises_and_closes_are_read_from_the_journal(began, seen_at):
     """A raise was when the journal says, if that lies between two looks; a close is when it was first seen."""
-    moments, seen, stopped = iter([began, began, 5.0, 5.0, 6.0, 6.0, 6.0]), Observations(), asyncio.Event()
-    asyncio.run(watch_route(Stored(stopped), "c", seen, now=lambda: next(moments), stopped=stopped))
+    moments, seen = iter([began, began, 5.0, 5.0, 6.0, 6.0, 6.0]), Observations()
+    twice = SimpleNamespace(is_set=iter([False, False, True]).__next__)
+    asyncio.run(watch_route(Stored(), "c", seen, now=lambda: next(moments), stopped=twice))
     assert seen.raises == [Raise(seen_at, 4, 1_000)]
     assert list(seen.closes.items()) == [(Close(2_000, True), 5.0)]
 
 
 def test_the_raise_of_an_onset_is_the_first_after_it():
     """A raise before the onset was for something else."""
-    raises = [Raise(5.0, 4, 0), Raise(12.0, 16, 0), Raise(11.0, 8, 0)]
-    assert first_raise_after(raises, 10.0) == Raise(11.0, 8, 0)
-    assert first_raise_after(raises, 13.0) is None
+    raises = [Raise(at, 4, 0) for at in (5.0, 12.0, 11.0)]
+    assert [first_raise_after(raises, onset) for onset in (10.0, 13.0)] == [raises[2], None]
 
 
 @pytest.mark.parametrize(("speed", "hot", "quiet"), [(1.0, 60.0, 45.0), (0.5, 30.0, 22.5), (0.01, 12.0, 9.0)])
@@ -216,9 +233,8 @@ def test_a_slow_machine_plays_the_same_story_smaller(speed, hot, quiet):
 def test_one_key_takes_what_its_partition_does():
     """Two seconds of thirty writes each, at a limit of 20: what was saved before them, and 20 a second."""
     moments = [1_700_000_000 + at / 30 for at in range(60)]
-    assert count_taken_by_one_key(moments, 20.0) == pytest.approx(60, abs=1)
-    assert count_taken_by_one_key([*moments, *moments], 20.0) == pytest.approx(60, abs=1)
-    assert count_taken_by_one_key([], 20.0) == 0
+    for offered, taken in ((moments, 60), (2 * moments, 60), ([], 0)):
+        assert count_taken_by_one_key(offered, 20.0) == pytest.approx(taken, abs=1)
 
 
 def heat(after=1.0, shard_counts=(4,), share=0.05):
@@ -240,55 +256,10 @@ def test_detection_is_judged_over_all_trials(odd, found):
     assert missed(detect.judge([heat()] * (20 - len(odd)) + odd)) == found
 
 
-@pytest.mark.parametrize(
-    ("changes", "name"),
-    [
-        ({"history": {"missing": 1}}, "no message missing"),
-        ({"history": {"acknowledged": 49_999}}, "messages acknowledged"),
-        ({"notes": ["read of c answered 500: {'type': 'unreadable-route'}"]}, "no unexpected response"),
-        ({"spread": 14}, "conversations spread"),
-        ({"not_injected": "redis-paused"}, "every kind of fault injected"),
-        ({"not_met": "dynamodb-slow"}, "every fault of DynamoDB met by requests"),
-        ({"failed": 3}, "only killed environments failed"),
-    ],
-)
-def test_a_soak_fails_for_each_bar_alone(changes, name):
-    """The promise kept, 50,000 acknowledged, every fault tried, no failure but of killed environments."""
-    assert soaked({}) == []
-    assert soaked(changes) == [name]
-
-
-def soaked(changes):
-    injector = FaultInjector(seed=1, seconds=600.0)
-    for kind in KINDS:
-        injector.injected[kind.name] = 0 if kind.name == changes.get("not_injected") else 1
-        injector.met[kind.name] = 0 if kind.name == changes.get("not_met") else 5
-    workload = replace(SMALL, offers=tuple(Offer(0.0, f"rush-{number:03d}", "", "") for number in range(30)))
-    plan = soak.Soak(workload=workload, scale=SCALE, seed=1, cores=2, out_dir=None, injector=injector, needed=50_000)
-    shards = [TimelineRow(0, f"rush-{number:03d}#0", writes=1) for number in range(changes.get("spread", 15))]
-    history = replace(FAULTLESS, **{"acknowledged": 50_000, **changes.get("history", {})})
-    notes = ["write to c " + soak.GATEWAY_FAILURE] * changes.get("failed", 2) + changes.get("notes", [])
-    run = run_of(plan, notes=notes, killed=2, history=history, timeline=tuple(shards))
-    return [name for name, _ in missed(run.judgement.bars)]
-
-
-def test_a_soak_counts_what_was_spread():
-    """Base keys are no shards, and two shards are one conversation."""
-    keys = ["rush-001", "rush-002#0", "rush-002#11", "rush-002", "room-001"]
-    read_only = TimelineRow(0, "rush-003#1", reads=1)
-    assert soak.count_spread([*(TimelineRow(0, key, writes=1) for key in keys), read_only]) == 1
-
-
 FOUND, LATER = 100.0, 110.0
-MESSAGE = "0" * 26
-SEEN = Read(
-    conversation_id="c",
-    order="newest",
-    consistency="strong",
-    started_at=LATER,
-    messages=(Seen(MESSAGE, "d"),),
-    complete=True,
-)
+SHOWN = (Seen("0" * 26, "d"),)
+READ = {"conversation_id": "c", "order": "newest", "started_at": LATER, "complete": True}
+SEEN = Read(**READ, consistency="strong", messages=SHOWN)
 DIED = Asked(LATER, LATER + 0.1, 500)
 REFUSED = Asked(LATER, LATER + 2.1, 503, None, "DynamoDB did not respond (curl error 28)")
 BEFORE = Asked(FOUND - 0.5, FOUND - 0.4, 503)
@@ -314,16 +285,15 @@ def page(age=0.3):
 def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, changes, name):
     """Refusals, pages beyond the bound, and kills that tried nothing are named."""
     recorder = Recorder(reads=[SEEN])
-    recorder.note_acknowledged("c", MESSAGE, "d", 1.0)
+    recorder.note_acknowledged("c", SHOWN[0].message_id, "d", 1.0)
     run = read.Run(
         client=Client(api=None, recorder=recorder, rng=None, now=None),
         conversation_id="c",
         asked=list(asked),
         began=FOUND - 1.0,
-        found=FOUND,
         kills=[read.Kill(LATER, 0.05, hit_holder=hit) for hit in kills],
+        **{"found": FOUND, **changes},
     )
-    run = replace(run, **changes)
     assert [found for found, _ in missed(read.judge(run, len(kills)))] == ([name] if name else [])
     recorder.reads.append(replace(SEEN, consistency="eventual", messages=(), bound_seconds=3.0))
     assert ("breaches of the promise", 1) in missed(read.judge(run, len(kills)))
@@ -334,18 +304,20 @@ def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, change
 )
 def test_every_view_of_the_example_is_judged(lost, words):
     """A reading that a device's view, or the hourly one, does not show is missed; so is a view that was not read."""
-    recorder, reads = Recorder(), []
-    ids = [f"2027-01-15T08:00:00.250Z#{device}" for device in DEVICES]
-    for id_ in ids:
+    recorder = Recorder()
+    ids = {device: f"2027-01-15T08:00:00.250Z#{device}" for device in DEVICES}
+    for id_ in ids.values():
         recorder.note_acknowledged(HOT_SITE, id_, "d", 1.0)
-    devices = [f"{HOT_SITE}/devices/{device}" for device in DEVICES]
-    for view in [f"{HOT_SITE}/hourly", *devices]:
-        shown = tuple(Seen(id_, "d") for id_ in ids if view.endswith(("/hourly", id_.partition("#")[2])))
-        shown = () if view == devices[3] and lost == "a reading" else shown
-        if view != devices[3] or lost != "a view":
-            reads.append(replace(SEEN, conversation_id=view, order="oldest", messages=shown))
-    hourly, of_device = (
-        judge_views("views", views, recorder.writes, reads) for views in ([f"{HOT_SITE}/hourly"], devices)
-    )
-    assert (hourly.holds, of_device.holds) == (True, lost == "nothing")
-    assert of_device.unit.endswith(words)
+    hourly, *devices = f"{HOT_SITE}/hourly", *(f"{HOT_SITE}/devices/{device}" for device in DEVICES)
+    shown = {hourly: ids.values(), **{view: [id_] for view, id_ in zip(devices, ids.values(), strict=True)}}
+    if lost == "a reading":
+        shown[devices[3]] = []
+    if lost == "a view":
+        del shown[devices[3]]
+    reads = [
+        replace(SEEN, conversation_id=view, order="oldest", messages=tuple(Seen(id_, "d") for id_ in own))
+        for view, own in shown.items()
+    ]
+    bars = [judge_views("views", views, recorder.writes, reads) for views in ([hourly], devices)]
+    assert [bar.holds for bar in bars] == [True, lost == "nothing"]
+    assert bars[1].unit.endswith(words)

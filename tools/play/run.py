@@ -310,22 +310,9 @@ async def carry_out(plan: Plan, *, console: Console, now: Callable[[], float]) -
         console.print(f"starting the local run of {plan.environment}")
         ready = await stack.ready(say=lambda step: console.print(f"starting: {step}", markup=False))
         console.print(f"the local run serves {ready['api_url']} (after {now() - began:.1f} s)")
-        recorder, most = Recorder(), plan.most_environments()
-
-        def open_client(function: str, seed: int) -> Client:
-            api = plan.application(session, ready["api_url"], connections=most[function])
-            return Client(api=api, recorder=recorder, rng=random.Random(seed), now=now)
-
-        async with (
-            asyncio.TaskGroup() as tasks,
-            open_session() as session,
-            open_control(ready["control_url"]) as control,
-        ):
+        async with asyncio.TaskGroup() as tasks:
             ending = tasks.create_task(stack.watch())
-            writer = open_client(plan.application.writer, plan.seed)
-            reader = open_client(plan.application.reader, plan.seed + 1)
-            run = Run(plan=plan, writer=writer, reader=reader, control=control, console=console, now=now)
-            await run.perform()
+            run = await perform(plan, ready, console=console, now=now)
             ending.cancel()
         console.print("everything was read; stopping the local run, then judging")
     run.seconds = now() - began
@@ -335,6 +322,21 @@ async def carry_out(plan: Plan, *, console: Console, now: Callable[[], float]) -
     except (NoBrowserError, TimeoutError) as error:
         console.print(f"no screenshots: {error}", markup=False)
     return run
+
+
+async def perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now: Callable[[], float]) -> Run:
+    """Open the ways to a local run that serves, and play."""
+    recorder, most, application = Recorder(), plan.most_environments(), plan.application
+
+    def open_client(function: str, seed: int) -> Client:
+        api = application(session, ready["api_url"], connections=most[function])
+        return Client(api=api, recorder=recorder, rng=random.Random(seed), now=now)
+
+    async with open_session() as session, open_control(ready["control_url"]) as control:
+        writer, reader = open_client(application.writer, plan.seed), open_client(application.reader, plan.seed + 1)
+        run = Run(plan=plan, writer=writer, reader=reader, control=control, console=console, now=now)
+        await run.perform()
+        return run
 
 
 def write_down(run: Run) -> None:
