@@ -17,8 +17,6 @@ from hotpartition_cli.sdk import Subject, open_client, open_session, translated
 
 OPERATIONS = ("Read", "Write")
 MINUTE = timedelta(minutes=1)
-MAX_HOURS = 24 * 14
-"""CloudWatch keeps minutes for fifteen days."""
 MOST_KEYS = 10
 MOST_METRICS = 500
 """Metrics of one GetMetricData."""

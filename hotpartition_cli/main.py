@@ -425,7 +425,11 @@ def check(tools: Tools, wait: float, **target: Any) -> int:
 
 @_command("diagnose", "diagnose --table readings --hours 3", OWN_TABLE)
 @click.option(
-    "--hours", type=click.FloatRange(0.1, 336), default=1.0, metavar="HOURS", help="How far back (default 1)."
+    "--hours",
+    type=click.FloatRange(0.1, 336),  # CloudWatch keeps minutes for fifteen days
+    default=1.0,
+    metavar="HOURS",
+    help="How far back (default 1).",
 )
 @click.option("--enable", is_flag=True, help="Have Contributor Insights count refused keys, after a question.")
 def diagnose(tools: Tools, table: str, region: str | None, profile: str | None, hours: float, *, enable: bool) -> int:
