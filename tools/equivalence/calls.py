@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from boto3.dynamodb.conditions import Attr, Key
 from hypothesis import strategies as st
 
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from tools.equivalence.combinations import ATTRIBUTE, PARTITION, SORT, Combination
 
 COLLECTIONS = ("room-1", "room-2", "über#x")
@@ -122,13 +123,18 @@ class Calls:
             key = Key(PARTITION).eq(collection)
             return key if of_sort_key is None else key & of_sort_key
 
+        conditions = st.builds(condition, st.sampled_from(COLLECTIONS), st.one_of(st.none(), self._of_sort_key))
+        return _calls("query", _given("KeyConditionExpression", conditions), _page_options, _shapes)
+
+    @property
+    def _of_sort_key(self) -> st.SearchStrategy[Any]:
+        """Draw a condition on the sort key."""
         sort = Key(SORT)
         two = st.tuples(self._sort_keys, self._sort_keys).map(lambda pair: sort.between(*sorted(pair)))
         kinds = ["eq", "lt", "lte", "gt", "gte"]
         one = st.builds(lambda kind, value: getattr(sort, kind)(value), st.sampled_from(kinds), self._sort_keys)
         begins = [] if self._combination.sort_type == "N" else [self._sort_keys.map(lambda v: sort.begins_with(v[:1]))]
-        conditions = st.builds(condition, st.sampled_from(COLLECTIONS), st.one_of(st.none(), one, two, *begins))
-        return _calls("query", _given("KeyConditionExpression", conditions), _page_options, _shapes)
+        return st.one_of(one, two, *begins)
 
     @property
     def text_queries(self) -> st.SearchStrategy[Call]:
@@ -154,13 +160,13 @@ class Calls:
             condition = Key(PARTITION).eq(collection) & Key("rank").gte(rank)
             return Call("query", {"IndexName": "by-rank", "KeyConditionExpression": condition, **options}), "rank"
 
-        def of_colour(colour: str, last: Any, options: Mapping[str, Any]) -> tuple[Call, str]:
+        def of_colour(colour: str, of_sort_key: Any, options: Mapping[str, Any]) -> tuple[Call, str]:
             condition: dict[str, Any] = {
                 "KeyConditionExpression": "colour = :c",
                 "ExpressionAttributeValues": {":c": colour},
             }
-            if last is not None:
-                condition = {"KeyConditionExpression": Key("colour").eq(colour) & Key(SORT).lte(last)}
+            if of_sort_key is not None:
+                condition = {"KeyConditionExpression": Key("colour").eq(colour) & of_sort_key}
             return Call("query", {"IndexName": "by-colour", **condition, **options}), SORT
 
         def of_kind(collection: str, colour: str, rank: int | None, options: Mapping[str, Any]) -> tuple[Call, str]:
@@ -174,7 +180,7 @@ class Calls:
         ranks = st.one_of(st.none(), st.integers(0, 5))
         return st.one_of(
             st.builds(local, collections, st.integers(0, 5), _page_options),
-            st.builds(of_colour, colours, st.one_of(st.none(), self._sort_keys), _global_index_options),
+            st.builds(of_colour, colours, st.one_of(st.none(), self._of_sort_key), _global_index_options),
             st.builds(of_kind, collections, colours, ranks, _page_options),
         )
 
@@ -187,6 +193,7 @@ class Calls:
                 {"FilterExpression": Attr("colour").eq("red"), "ProjectionExpression": SORT},
                 {"FilterExpression": Attr(PARTITION).exists() & Attr("rank").between(1, 4)},
                 {"FilterExpression": Attr("rank").gt(1), "Select": "COUNT"},
+                {"Select": "COUNT"},
             ]
         )
         limits = st.fixed_dictionaries({}, optional={"Limit": st.integers(1, 9)})
@@ -245,13 +252,17 @@ class Calls:
             Call("put_item", {"Item": item, "ConditionExpression": "n > :missing"}),
             Call("put_item", {"Item": item, "ReturnValues": "ALL_NEW"}),
             Call("put_item", {"Item": {**item, "ratio": 1.5}}),
+            Call("put_item", {"Item": {**item, "text": "x" * ITEM_LIMIT_BYTES}}),
             Call("put_item", {}),
             Call("get_item", {"Key": {PARTITION: "room-1"}}),
             Call("get_item", {"Key": {**key, "more": "1"}}),
             Call("get_item", {"Key": {**key, SORT: other_type}}),
             Call("get_item", {"Key": key, "ProjectionExpression": "#unknown"}),
             Call("get_item", {"Key": key, "Nonsense": True}),
-            Call("update_item", {"Key": key, "UpdateExpression": "SET"}),
+            *(
+                Call("update_item", {"Key": key, "UpdateExpression": change})
+                for change in ("SET", "SET n =", "SET n = badvalue x", "SET n = a ADD", "SETT n")
+            ),
             Call(
                 "update_item",
                 {
@@ -266,6 +277,13 @@ class Calls:
             Call("query", {"KeyConditionExpression": Key(PARTITION).gt("room-1")}),
             Call("query", {"KeyConditionExpression": condition & Key("colour").eq("red")}),
             Call("query", {"KeyConditionExpression": condition, "Limit": 0}),
+            Call(
+                "query",
+                {
+                    "KeyConditionExpression": f"{PARTITION} = :p AND BEGINS_WITH({SORT}, :p)",
+                    "ExpressionAttributeValues": {":p": "room-1"},
+                },
+            ),
             Call("query", {"KeyConditionExpression": condition, "IndexName": "no-such-index"}),
             Call("query", {"KeyConditionExpression": condition, "FilterExpression": Attr(SORT).eq(key[SORT])}),
             Call("query", {"KeyConditionExpression": condition, "ExpressionAttributeNames": {"#x": "x"}}),
@@ -353,6 +371,7 @@ _global_index_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries
         "Limit": st.integers(1, 9),
         "ScanIndexForward": st.booleans(),
         "FilterExpression": st.just(Attr("rank").between(1, 3)),
+        "ProjectionExpression": st.sampled_from([SORT, f"{SORT}, colour, hits"]),
     },
 )
 _page_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(

@@ -120,23 +120,22 @@ BY_STATUS = {"by-status": ("status_shard", "at")}
             {"indexes": [ShardedIndex("by-status", hash="status", shards=fixed(4))]},
             NotImplementedError, "no index is kept",
         ),
+        (
+            ("PK", "SK"), {}, {"shards": in_band(environ={}, journal_table_name="routes")},
+            ValueError, "routes.*no such table.*called pk, a string",
+        ),
+        (
+            ("PK", "SK"), {}, {"shards": in_band(environ={}, journal_table_name="twisted")},
+            ValueError, "twisted.*its keys are.*called pk, a string",
+        ),
     ],
 )  # fmt: skip
 def test_a_table_that_cannot_be_served(create, keys, more, options, error, words):
-    """With the first call, which looks at its keys."""
+    """With the first call, which looks at its keys, and at those of a table that is named for routing items."""
+    create("twisted", "pk", "sk")
     table = ShardedTable(create("other", *keys, **more), **{"shards": FIXED, **options})
     with pytest.raises(error, match=words):
         table.put_item(Item={"PK": "room", "SK": "1"} | dict.fromkeys(keys, "1"))
-
-
-def test_a_named_table_for_routing_items_is_looked_at_with_the_first_call(plain, create):
-    """The sentence names it, and how it should look."""
-    for name, message in (("routes", "no such table"), ("twisted", "its keys are")):
-        if name == "twisted":
-            create("twisted", "pk", "sk")
-        table = ShardedTable(plain, shards=in_band(environ={}, journal_table_name=name))
-        with pytest.raises(ValueError, match=f"{name}.*{message}.*called pk, a string"):
-            table.put_item(Item=KEY)
 
 
 def of(name, values=None, **request):
@@ -153,9 +152,13 @@ OF_STATUS = {"IndexName": "by-owner", "KeyConditionExpression": Key("status").eq
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 IS_ROOM = Attr("PK").eq("room")
 ROUTING_ITEM = {"PK": "room", "SK": "r#"}
-PUT = {"Put": {"TableName": "readings", "Item": KEY}}
-GET, GET_ANOTHER = ({"Get": {"TableName": "readings", "Key": {**KEY, "SK": sort_key}}} for sort_key in "12")
-CHECK = {"ConditionCheck": {"TableName": "readings", "Key": KEY, "ConditionExpression": IS_ROOM}}
+IN_TABLE = {"TableName": "readings"}
+PUT = {"Put": {**IN_TABLE, "Item": KEY}}
+GET, GET_ANOTHER = ({"Get": {**IN_TABLE, "Key": {**KEY, "SK": sort_key}}} for sort_key in "12")
+CHECK = {"ConditionCheck": {**IN_TABLE, "Key": KEY, "ConditionExpression": IS_ROOM}}
+OF_DEVICE = updating("SET device = :d", d="d1")
+UPDATE = {"Update": {**IN_TABLE, "Key": KEY, **OF_DEVICE}}
+TOLD_BY_KEYS = by_attribute("device", from_key=lambda _: "d1")
 REFUSED = {
     "parameters": ({}, NotImplementedError, [
         ("query", {"KeyConditions": {}}, "KeyConditionExpression"),
@@ -185,8 +188,13 @@ REFUSED = {
     "more places than a transaction reads": ({"shards": fixed(60), "hashed": at_random()}, NotImplementedError, [
         ("client.transact_get_items", {"TransactItems": [GET, GET_ANOTHER]}, "122 places"),
     ]),
+    "a key that says something else": ({"hashed": TOLD_BY_KEYS}, InvalidRequestError, [
+        ("put_item", {"Item": {**KEY, "device": "d2"}}, "the item's key says 'd1'"),
+    ]),
     "what the shard is chosen by": ({"hashed": by_attribute("device")}, InvalidRequestError, [
         ("put_item", {"Item": KEY}, "device"),
+        ("update_item", {"Key": KEY, **OF_DEVICE}, "Hashed"),
+        ("client.transact_write_items", {"TransactItems": [UPDATE]}, "Hashed"),
         *(
             ("update_item", of(None, values, Key=KEY, Hashed="d1", UpdateExpression=change), "put it anew")
             for change, values in (
@@ -300,14 +308,3 @@ def test_methods_of_clients(plain, method):
     with pytest.raises(NotImplementedError, match="Use"):
         getattr(table, method)
     assert not hasattr(table, method)
-
-
-def test_an_index_that_is_sorted_by_the_partition_key_is_not_searched_for_one(create):
-    """It holds the shards' keys, so it would find nothing."""
-    inverted = ShardedTable(create("inverted", "PK", "SK", indexes={"by-sort-key": ("SK", "PK")}), shards=FIXED)
-    inverted.put_item(Item=KEY)
-    sort_key, is_room = Key("SK").eq("0001"), {"FilterExpression": IS_ROOM}
-    assert inverted.query(IndexName="by-sort-key", KeyConditionExpression=sort_key)["Items"] == [KEY]
-    for condition, more in ((sort_key & Key("PK").eq("room"), {}), (sort_key, is_room)):
-        with pytest.raises(NotImplementedError, match="PK"):
-            inverted.query(IndexName="by-sort-key", KeyConditionExpression=condition, **more)
