@@ -15,12 +15,10 @@ from hotpartition.core.errors import (
     ThrottledError,
     TokenReusedError,
 )
-from hotpartition.core.route import Generation
-from hotpartition.dynamodb.python_values import load
-from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.table import CoalescingCounter, ShardedCounter, ShardedTable, fixed
-from support.adaptive import AdaptiveShards
+from hotpartition.table import CoalescingCounter, ShardedCounter, ShardedTable, fixed, in_band
 from support.fakes import FakeClock
+
+from .conftest import raise_key
 
 
 @pytest.fixture
@@ -40,26 +38,18 @@ def places(counters):
 
 
 def test_it_counts_up_and_down(build, counters):
-    """Over all shards, and what a table without shards had counted before."""
-    counters.put_item(Item={"PK": "post", "SK": "count#", "counted": 1000})
-    counter = build()
-    for amount in (1, 5, -3, 10**18, -(10**18)):
+    """Over all shards, and what a table without shards had counted before; of each key and name for itself."""
+    for sort_key, counted in (("count#", 1000), ("count", 1), ("count!", 1), ("counter", 1), ("0", 1), ("~", 1)):
+        counters.put_item(Item={"PK": "post", "SK": sort_key, "counted": counted})
+    counter, likes = build(), build(name="likes")
+    for amount in (1, 5, -3, 10**18, -(10**18), Decimal("1.0")):  # boto3 returns numbers as such
         counter.add("post", amount)
-    counter.add("post", Decimal("1.0"))  # boto3 returns numbers as such
+    likes.add("post", 40, token="t")
     assert counter.get("post") == counter.get("post", consistent=False) == 1004
-    assert counter.get("another") == 0
-    assert {item["SK"] for item in counters.scan()["Items"]} == {"count#"}
+    assert (likes.get("post"), build(name="views").get("post")) == (40, 0)
+    assert counter.get_all(["another", "post"]) == [0, 1004]
+    assert counter.get_all([]) == []
     assert places(counters) <= {"post", *(f"post#_{shard}" for shard in range(4))}
-
-
-def test_what_else_lies_under_the_key_is_no_part_of_it(build, counters):
-    for sort_key in ("count", "count!", "counter", "count$", "0", "~"):
-        counters.put_item(Item={"PK": "post", "SK": sort_key})
-    likes, views = build(name="likes"), build(name="views")
-    likes.add("post", 2)
-    views.add("post", 40, token="t")
-    build().add("post", 1)
-    assert (likes.get("post"), views.get("post"), build().get("post")) == (2, 40, 1)
 
 
 def test_a_token_counts_once(build, counters):
@@ -75,26 +65,17 @@ def test_a_token_counts_once(build, counters):
         assert build(shards).get("photo") == 7
 
 
-@pytest.mark.parametrize(
-    "place", [JournalPlace("counters", "PK", "SK", "~route"), JournalPlace("routes", "collection", sort_key="")]
-)
-def test_a_token_counts_once_across_a_raise(counters, create, place):
+def test_a_token_counts_once_across_a_raise(counters):
     """The repetition goes to another place first, and comes back; with another amount it is refused."""
-    create("routes", "collection")
-    shards = AdaptiveShards(place)
+    shards = in_band(environ={}, journal_sort_key="~route")
+    ShardedCounter(counters, shards).add("post", 5, token="t")
+    raise_key(counters, "post", 8, "~route")
     counter = ShardedCounter(counters, shards)
-    counter.add("post", 5, token="t")
-    raised = {**load(place.key_of("post")), "generations": {"8@0"}}
-    counters.meta.client.put_item(TableName=place.table_name, Item=raised)
-    shards.registry.add("post", [Generation(0, 8)])
+    assert counter.get("post") == 5  # which shows the raise
     counter.add("post", 5, token="t")
     with pytest.raises(TokenReusedError):
         counter.add("post", 6, token="t")
-    assert counter.get("post") == 5
-    assert places(counters) == {"post"}
-    counter.add("post", 7, token="u")
-    ShardedCounter(counters, AdaptiveShards(place)).add("post", 7, token="u")  # Redis has lost the route
-    assert counter.get("post") == 12
+    assert (counter.get("post"), places(counters)) == (5, {"post"})
 
 
 def test_a_lost_response(build, watched):
@@ -144,15 +125,6 @@ def test_the_request_under_a_token_is_pinned(counters):
         '"7"}}}}], "ClientRequestToken": "e3d0144819fb5901733fcc88fff7b69a"}'
     )
     assert [body.decode() if isinstance(body, bytes) else body for body in bodies] == [expected]
-
-
-def test_several_counters_are_read_in_one_call(build):
-    """In the order of their keys."""
-    counter = build()
-    for number in range(40):
-        counter.add(f"post-{number % 4}", number)
-    assert counter.get_all(["post-3", "none", "post-0"]) == [210, 0, 180]
-    assert counter.get_all([]) == []
 
 
 @pytest.mark.parametrize("token", [None, "ann"])
