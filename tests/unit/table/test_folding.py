@@ -1,6 +1,6 @@
 """A key whose items move to its base key: reads find each once, and a fold's conditions keep what changes meanwhile."""
 
-from itertools import count, takewhile
+from itertools import count
 
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
@@ -72,23 +72,21 @@ def move(plain, item, partition_key):
     plain.put_item(Item={**item, "PK": partition_key})
 
 
-def read_while_it_moves(plain, watched, item, act, moment):
-    """Move an item to its base key right after one response of a read; return what it read, None once it had fewer."""
-    move(plain, item, item["PK"])
-    responses = count(1)
-    after_each_response(watched, lambda: next(responses) == moment and move(plain, item, "room"))
-    found = act()
-    watched.forget()
-    return found if next(responses) > moment else None
-
-
 def find_losses(plain, watched, item, read, table):
-    """List the moments of a read at which an item that moves makes it what it should not be."""
+    """List the responses after which an item that moves to its base key makes a read what it should not be."""
     act, expected = READS[read]
-    reads = (read_while_it_moves(plain, watched, item, lambda: act(table, item["SK"]), moment) for moment in count(1))
-    found = list(takewhile(lambda found: found is not None, reads))
+    losses = []
+    for moment in count(1):
+        move(plain, item, item["PK"])
+        responses = count(1)
+        after_each_response(watched, lambda: next(responses) == moment and move(plain, item, "room"))  # noqa: B023
+        found = act(table, item["SK"])
+        watched.forget()
+        if next(responses) <= moment:  # it had fewer
+            break
+        losses += [moment] if found != (expected or [item["SK"]]) else []
     move(plain, item, item["PK"])
-    return [moment for moment, each in enumerate(found) if each != (expected or [item["SK"]])]
+    return losses
 
 
 @pytest.mark.slow

@@ -47,44 +47,35 @@ def test_attributes_of_an_index_by_time_are_left_out(create):
     assert [table.logical_item(stored) for stored in plain.scan()["Items"]] == [item]
 
 
-def test_the_pages_consumer_keeps_the_newest_of_each_partition_key(dynamodb, plain, create, server, monkeypatch):
+def test_the_pages_consumer_keeps_the_newest_of_each_partition_key(dynamodb, plain, create, watched, monkeypatch):
     """Whatever the order in which shards are read, and however often."""
     newest = create("newest", "PK")
     monkeypatch.setattr(boto3, "resource", lambda _: dynamodb)
-    table = ShardedTable(plain, shards=fixed(16))
-    records = Records(server.dynamodb)
-    for number in range(60):
-        table.put_item(Item={"PK": f"sensor-{number % 3}", "SK": f"{number:04}", "celsius": number})
-        records.look()
-    table.update_item(Key={"PK": "sensor-2", "SK": "0059"}, **updating("SET celsius = :c", c=21))
-    records.look()
-    table.delete_item(Key={"PK": "sensor-0", "SK": "0000"})
-    records.look()
-    assert len(records.seen) == 62
     consumer: dict = {}
     exec(PAGE.read_text().split("```python\n")[1].split("```")[0], consumer)  # noqa: S102 - the page's own code
+    table, records = ShardedTable(plain, shards=fixed(16)), []
+
+    def record(operation, body):
+        """Do a write, and note it as the table's stream would."""
+        if operation not in {"PutItem", "UpdateItem", "DeleteItem"}:
+            return None
+        response = watched.dynamodb.call(operation, body)
+        key = body.get("Key") or {name: body["Item"][name] for name in KEY}
+        now = watched.dynamodb.call("GetItem", {"TableName": "readings", "Key": key}).get("Item")
+        records.append({"dynamodb": {"Keys": key, **({"NewImage": now} if now else {})}})
+        return response
+
+    watched.responds = record
+    for number in range(60):
+        table.put_item(Item={"PK": f"sensor-{number % 3}", "SK": f"{number:04}", "celsius": number})
+    table.update_item(Key={"PK": "sensor-2", "SK": "0059"}, **updating("SET celsius = :c", c=21))
+    table.delete_item(Key={"PK": "sensor-0", "SK": "0000"})
+    watched.forget()
+    assert len(records) == 62
     for seed in range(3):
-        consumer["handler"]({"Records": shuffled(records.seen, Random(seed))}, None)
+        consumer["handler"]({"Records": shuffled(records, Random(seed))}, None)
         kept = {item["PK"]: (item["SK"], item["celsius"]) for item in newest.scan()["Items"]}
         assert kept == {"sensor-0": ("0057", 57), "sensor-1": ("0058", 58), "sensor-2": ("0059", 21)}
-
-
-class Records:
-    """The records of the table's stream, by what its stored items were before and are now."""
-
-    def __init__(self, dynamodb):
-        self._dynamodb = dynamodb
-        self._before: dict = {}
-        self.seen: list = []
-
-    def look(self):
-        """Add what changed since the last look."""
-        items = self._dynamodb.call("Scan", {"TableName": "readings"})["Items"]
-        now = {(item["PK"]["S"], item["SK"]["S"]): item for item in items}
-        for partition, sort in sorted(key for key in {**self._before, **now} if self._before.get(key) != now.get(key)):
-            image = {"NewImage": now[partition, sort]} if (partition, sort) in now else {}
-            self.seen.append({"dynamodb": {"Keys": {"PK": {"S": partition}, "SK": {"S": sort}}, **image}})
-        self._before = now
 
 
 def shuffled(records, random):
