@@ -14,6 +14,7 @@ from tools.equivalence.combinations import ATTRIBUTE, PARTITION, SORT, Combinati
 
 COLLECTIONS = ("room-1", "room-2", "über#x")
 DEVICES = ("dev-0", "dev-1", "dev-2", "dev-3")
+WRONG_CHANGES = ("SET", "SET n =", "SET n = badvalue x", "SET n = a ADD", "SETT n")
 PLACES = 14
 """Sort keys of each collection."""
 
@@ -161,13 +162,9 @@ class Calls:
             return Call("query", {"IndexName": "by-rank", "KeyConditionExpression": condition, **options}), "rank"
 
         def of_colour(colour: str, of_sort_key: Any, options: Mapping[str, Any]) -> tuple[Call, str]:
-            condition: dict[str, Any] = {
-                "KeyConditionExpression": "colour = :c",
-                "ExpressionAttributeValues": {":c": colour},
-            }
-            if of_sort_key is not None:
-                condition = {"KeyConditionExpression": Key("colour").eq(colour) & of_sort_key}
-            return Call("query", {"IndexName": "by-colour", **condition, **options}), SORT
+            of_text = {"KeyConditionExpression": "colour = :c", "ExpressionAttributeValues": {":c": colour}}
+            of_both = {"KeyConditionExpression": Key("colour").eq(colour) & of_sort_key} if of_sort_key else of_text
+            return Call("query", {"IndexName": "by-colour", **of_both, **options}), SORT
 
         def of_kind(collection: str, colour: str, rank: int | None, options: Mapping[str, Any]) -> tuple[Call, str]:
             condition = Key(PARTITION).eq(collection) & Key("colour").eq(colour)
@@ -242,7 +239,7 @@ class Calls:
         key = self._key("room-1", 3)
         item = {**key, ATTRIBUTE: self.device_of(key)}
         other_type = 7 if self._combination.sort_type != "N" else "seven"
-        condition = Key(PARTITION).eq("room-1")
+        condition, of_room = Key(PARTITION).eq("room-1"), {"ExpressionAttributeValues": {":p": "room-1"}}
         return [
             Call("put_item", {"Item": {PARTITION: "room-1", ATTRIBUTE: "dev-1"}}),
             Call("put_item", {"Item": {**item, SORT: other_type}}),
@@ -259,31 +256,15 @@ class Calls:
             Call("get_item", {"Key": {**key, SORT: other_type}}),
             Call("get_item", {"Key": key, "ProjectionExpression": "#unknown"}),
             Call("get_item", {"Key": key, "Nonsense": True}),
-            *(
-                Call("update_item", {"Key": key, "UpdateExpression": change})
-                for change in ("SET", "SET n =", "SET n = badvalue x", "SET n = a ADD", "SETT n")
-            ),
-            Call(
-                "update_item",
-                {
-                    "Key": key,
-                    "UpdateExpression": f"SET {SORT} = :s",
-                    "ExpressionAttributeValues": {":s": key[SORT]},
-                },
-            ),
+            *(Call("update_item", {"Key": key, "UpdateExpression": change}) for change in WRONG_CHANGES),
+            Call("update_item", {"Key": key, "UpdateExpression": f"SET {SORT} = :p", **of_room}),
             Call("delete_item", {"Key": {SORT: key[SORT]}}),
             Call("delete_item", {"Key": key, "ReturnValues": "ALL_NEW"}),
             Call("query", {"KeyConditionExpression": Key(SORT).eq(key[SORT])}),
             Call("query", {"KeyConditionExpression": Key(PARTITION).gt("room-1")}),
             Call("query", {"KeyConditionExpression": condition & Key("colour").eq("red")}),
             Call("query", {"KeyConditionExpression": condition, "Limit": 0}),
-            Call(
-                "query",
-                {
-                    "KeyConditionExpression": f"{PARTITION} = :p AND BEGINS_WITH({SORT}, :p)",
-                    "ExpressionAttributeValues": {":p": "room-1"},
-                },
-            ),
+            Call("query", {"KeyConditionExpression": f"{PARTITION} = :p AND BEGINS_WITH({SORT}, :p)", **of_room}),
             Call("query", {"KeyConditionExpression": condition, "IndexName": "no-such-index"}),
             Call("query", {"KeyConditionExpression": condition, "FilterExpression": Attr(SORT).eq(key[SORT])}),
             Call("query", {"KeyConditionExpression": condition, "ExpressionAttributeNames": {"#x": "x"}}),
