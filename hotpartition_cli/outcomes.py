@@ -9,8 +9,8 @@ from typing import Any
 
 from hotpartition_cli.errors import Status
 
-MAX_HOT = 1_000
-"""Conversations whose load one response holds."""
+MAX_ROWS = 1_000
+"""Routes, or keys with a load, that one response holds."""
 MESSAGE_WCU = 25
 """Write units of one message of a rush: a machine that cannot send 1,000 a second still offers 1,000 WCU/s."""
 CONSUMER_SECONDS = 300
@@ -67,13 +67,13 @@ def _judge(response: Mapping[str, Any], *, is_fine: bool) -> Outcome:
 
 def show_all(call: Caller, progress: Progress) -> Outcome:
     """Ask for every route, with its heat, hottest first."""
-    hot = call({"command": "hot", "limit": MAX_HOT})
+    hot = call({"command": "hot", "limit": MAX_ROWS})
     rows = {row["conversation_id"]: row for row in hot["routes"]}
     # A conversation without a report is neither written nor read, unless one response cannot hold all that have one.
-    is_all = hot["is_complete"] and hot["active"] <= MAX_HOT
+    is_all = hot["is_complete"] and hot["active"] <= MAX_ROWS
     nothing = ("wcu_per_second", "throttled_share", "rcu_per_second")
     idle = dict.fromkeys(nothing, 0.0) if is_all else {}
-    for page in _parts(call, {"command": "routes"}):
+    for page in _parts(call, {"command": "routes", "limit": MAX_ROWS}):
         for row in page["routes"]:
             rows.setdefault(row["conversation_id"], {**row, **idle})
         progress(f"{len(rows):,} routes")

@@ -72,8 +72,7 @@ class AwsStack:
             "CloudFormation", "stack", name, "cloudformation:DescribeStacks", "`make deploy` prints the name"
         )
         described = translated(lambda: client.describe_stacks(StackName=name), subject, client.meta.region_name)
-        (found, *_) = described.get("Stacks") or [{}]
-        outputs = {each["OutputKey"]: each.get("OutputValue", "") for each in found.get("Outputs", ())}
+        outputs = {each["OutputKey"]: each["OutputValue"] for each in described["Stacks"][0].get("Outputs", ())}
         return cls(name, outputs=outputs, session=session, token=token)
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from hotpartition_cli.callers import read_response
 from support.builders import World
 from support.events import load_handler
 from support.fleet import START_MS
-from support.tables import define_table
+from support.tables import TABLE_SCHEMA, define_table
 
 
 @pytest.fixture
@@ -23,6 +23,8 @@ def client(aws_environment, monkeypatch):
         client.create_table(TableName="counted", **define_table("PK", "at", types={"at": "N"}))
         client.create_table(TableName="routes", **define_table("collection"))
         client.create_table(TableName="single", **define_table("PK"))
+        client.create_table(TableName="numbers", **define_table("PK", "SK", types={"PK": "N"}))
+        client.create_table(TableName="messages", **TABLE_SCHEMA)
         yield client
         # Where another test's moto runs in this process, tables stay.
         for name in client.list_tables()["TableNames"]:

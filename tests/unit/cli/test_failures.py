@@ -1,4 +1,4 @@
-"""What fails on the way to a response: no function, URL, rush or stack; what `hot --all` and `watch` repeat."""
+"""What fails on the way to a response: no function, URL, rush or stack; and `watch`, which goes on."""
 
 import io
 import json
@@ -16,61 +16,23 @@ from botocore.exceptions import (
 from botocore.stub import Stubber
 
 from hotpartition.core.errors import CredentialsError, StoreRefusedError
-from hotpartition_cli import outcomes, stacks
 from hotpartition_cli.api import Api
 from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import send_messages
-from hotpartition_cli.stacks import OUTPUTS, AwsStack
+from hotpartition_cli.stacks import OUTPUTS, AwsStack, find_functions
 from hotpartition_cli.views import VIEWS
 from support.fakes import KEY_RANGE_THROTTLE
-from support.fleet import send_load
 from support.servers import serving
 
 REGION = "eu-central-1"
 NOWHERE = "http://127.0.0.1:1"
 URL = {"HOTPARTITION_URL": NOWHERE}
+HOT = {"command": "hot"}
 
 
-@pytest.fixture
-def tool(connect, capsys):
-    """Runs a command against a world: exit status, standard output, standard error."""
-
-    def tool(*arguments, sleep=lambda _: None):
-        status = run(arguments, URL, connect=connect, sleep=sleep)
-        captured = capsys.readouterr()
-        return status, captured.out, captured.err
-
-    return tool
-
-
-def test_hot_all_follows_the_cursor(tool, world):
-    """However many there are; hottest first, then the newest."""
-    send_load(world, "rush", 2_000)
-    for i in range(1_100):
-        world.raise_to(2, i, conversation_id=f"c{i}")
-    status, out, _ = tool("hot", "--all", "--json")
-    rows = json.loads(out)["routes"]
-    assert status == Status.FINE
-    assert [row["conversation_id"] for row in rows] == ["rush", *(f"c{i}" for i in reversed(range(1_100)))]
-    assert {row["wcu_per_second"] for row in rows[1:]} == {0.0}
-
-
-def test_hot_all_does_not_call_cold_what_it_did_not_ask_for(tool, world, monkeypatch):
-    """With more active conversations than one response holds, the rest is unknown."""
-    monkeypatch.setattr(outcomes, "MAX_HOT", 1)
-    send_load(world, "rush", 2_000)
-    send_load(world, "busy", 500, seed=2)
-    for i, (id_, count) in enumerate((("busy", 2), ("idle", 4))):
-        world.raise_to(count, i, conversation_id=id_)
-    _, out, _ = tool("hot", "--all", "--json")
-    heats = {row["conversation_id"]: row["wcu_per_second"] for row in json.loads(out)["routes"]}
-    assert heats["rush"] > 1_000
-    assert (heats["busy"], heats["idle"]) == (None, None)
-
-
-def test_watch_survives_a_failure_and_ends_with_control_c(tool, world):
+def test_watch_survives_a_failure_and_ends_with_control_c(connect, world, capsys):
     """The failure is shown, and the next look is taken all the same; each is a line for a program."""
     looks = []
 
@@ -80,14 +42,15 @@ def test_watch_survives_a_failure_and_ends_with_control_c(tool, world):
         if len(looks) == 3:
             raise KeyboardInterrupt
 
-    status, out, err = tool("watch", "--every", "7", "--json", sleep=sleep)
+    status = run(["watch", "--every", "7", "--json"], URL, connect=connect, sleep=sleep)
     assert (status, looks) == (Status.FINE, [7, 7, 7])
-    first, failed, last = [json.loads(line) for line in out.splitlines()]
+    said = capsys.readouterr()
+    first, failed, last = [json.loads(line) for line in said.out.splitlines()]
     assert (first["is_complete"], failed["error"]["kind"], last["is_complete"]) == (True, "retry-later", True)
-    assert "throttled" in err
+    assert "throttled" in said.err
 
 
-def test_an_option_beats_the_environment(world):
+def test_an_option_beats_the_environment():
     """As everywhere."""
     chosen = []
 
@@ -106,25 +69,18 @@ def session():
     return boto3.Session("AKIDEXAMPLE", "secret", region_name=REGION)
 
 
-@pytest.fixture
-def stubbed(session):
-    """Lambda's client, and what it is to be asked."""
-    client = session.client("lambda")
-    with Stubber(client) as stub:
-        yield LambdaCaller("f", client, REGION), stub
-        stub.assert_no_pending_responses()
-
-
-def test_the_response_is_the_payload(stubbed):
+def test_the_response_is_the_payload(session):
     """One request, with the command as its payload; a function that failed is named, since its log says more."""
-    call, stub = stubbed
-    expected = {"FunctionName": "f", "Payload": b'{"command": "hot"}'}
-    stub.add_response("invoke", {"StatusCode": 200, "Payload": io.BytesIO(b'{"routes": []}')}, expected)
-    assert call({"command": "hot"}) == {"routes": []}
-    body = io.BytesIO(b'{"errorType": "KeyError", "errorMessage": "x"}')
-    stub.add_response("invoke", {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": body})
-    with pytest.raises(FailedError, match="KeyError: x"):
-        call({"command": "hot"})
+    client = session.client("lambda")
+    call = LambdaCaller("f", client, REGION)
+    failed = io.BytesIO(b'{"errorType": "KeyError", "errorMessage": "x"}')
+    with Stubber(client) as stub:
+        answer = {"StatusCode": 200, "Payload": io.BytesIO(b'{"routes": []}')}
+        stub.add_response("invoke", answer, {"FunctionName": "f", "Payload": b'{"command": "hot"}'})
+        stub.add_response("invoke", {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": failed})
+        assert call(HOT) == {"routes": []}
+        with pytest.raises(FailedError, match="KeyError: x"):
+            call(HOT)
 
 
 def refusal(code):
@@ -161,7 +117,7 @@ def test_what_the_sdk_refuses_names_the_way_out(error, kind, sentence):
     ending = SimpleNamespace(read=refusing(error))
     for invoke in (refusing(error), refusing(wrapped), lambda **_: {"Payload": ending}):
         with pytest.raises(FailedError, match=sentence) as caught:
-            LambdaCaller("f", SimpleNamespace(invoke=invoke), REGION)({"command": "hot"})
+            LambdaCaller("f", SimpleNamespace(invoke=invoke), REGION)(HOT)
         assert caught.value.kind == kind
 
 
@@ -177,22 +133,17 @@ def test_no_region_and_no_profile_are_usage(monkeypatch, tmp_path):
         LambdaCaller.connect("f", region=REGION, profile="nobody")
 
 
-@pytest.mark.parametrize("payload", [b"<html>", b"[]"])
-def test_what_is_no_response_of_the_function_is_said(payload):
-    """Something else responded."""
-    with pytest.raises(FailedError, match="what responded is not the function operate"):
-        read_response(payload, is_error=False)
-
-
-def test_what_is_no_url_is_usage_and_one_that_does_not_respond_is_said():
-    """With what one looks like. Nothing listens on port 1."""
+def test_what_is_no_response_of_the_function_is_said():
+    """Something else responded, or nothing: nobody listens on port 1. What is no URL is usage."""
+    for payload in (b"<html>", b"[]"):
+        with pytest.raises(FailedError, match="what responded is not the function operate"):
+            read_response(payload, is_error=False)
     for url in ("127.0.0.1:8001", "ftp://a", "http://"):
         with pytest.raises(UsageError, match="should be like http://"):
             UrlCaller(url)
-    with pytest.raises(FailedError, match="nothing responds at"):
-        UrlCaller(NOWHERE)({"command": "hot"})
-    with pytest.raises(FailedError, match="nothing responds at"):
-        send_messages(Api(NOWHERE), "/", 1, 0.0, lambda _: None)
+    for ask in (lambda: UrlCaller(NOWHERE)(HOT), lambda: send_messages(Api(NOWHERE), "/", 1, 0.0, lambda _: None)):
+        with pytest.raises(FailedError, match="nothing responds at"):
+            ask()
 
 
 def test_a_local_run_may_operate_several_tables():
@@ -220,83 +171,60 @@ def test_a_machine_that_did_not_offer_the_load_is_said(seconds, says):
     assert ("This machine offered 1,000 WCU/s, not 2,000." in str(VIEWS["rush"](document))) == says
 
 
-NAME = "hotpartition-dev"
 NAMES = {output: f"dev-{function}" for function, output in OUTPUTS.items()}
-ALL = {**NAMES, "ApiUrl": "https://api.example"}
-STACK = {"StackName": NAME, "CreationTime": "2026-11-21", "StackStatus": "CREATE_COMPLETE"}
+OF_CONSTRUCT = {"SiteUrl": "https://a", "HotOperateFunctionName40C3D129": "sensors-operate"}
+TWO = {"AOperateFunctionName40C3D129": "a", "BOperateFunctionName40C3D128": "b"}
 
 
-@pytest.fixture
-def connect_stack(session, monkeypatch):
-    """Connects to a stack as CloudFormation describes it: by its outputs, or by a whole response."""
-    client = session.client("cloudformation")
-    opened = {"cloudformation": client}
-    monkeypatch.setattr(stacks, "open_session", lambda *_: session)
-    monkeypatch.setattr(stacks, "open_client", lambda session, service: opened.get(service) or session.client(service))
-
-    def connect(outputs=ALL, *, response=None, token=None):
-        listed = [{"OutputKey": key, "OutputValue": value} for key, value in outputs.items()]
-        given = {"Stacks": [{**STACK, "Outputs": listed}]} if response is None else response
-        with Stubber(client) as stub:
-            if isinstance(given, str):
-                stub.add_client_error("describe_stacks", given, "Stack with id x does not exist", 400)
-            else:
-                stub.add_response("describe_stacks", given, {"StackName": NAME})
-            return AwsStack.connect(NAME, region=None, profile=None, token=token)
-
-    return connect
+def open_stack(session, *, api="https://api.example", token=None):
+    return AwsStack("dev", outputs={**NAMES, "ApiUrl": api}, session=session, token=token)
 
 
-def test_a_stack_is_known_by_its_outputs(connect_stack):
-    """Each function by its name there, and the API's address; somebody else's by the output of `HotPartition`."""
-    stack = connect_stack()
-    assert stack.api.url == "https://api.example"
+def test_a_stack_is_known_by_its_outputs(session, client):
+    """Each function by its name there, and the API's address; somebody else's by the output of `HotPartition`.
+
+    Which is meant of two tables, or of none, is unknown. CloudFormation calls a missing stack a wrong parameter.
+    """
+    template = {"Resources": {"A": {"Type": "AWS::SNS::Topic"}}, "Outputs": {"OperateFunctionName": {"Value": "a"}}}
+    session.client("cloudformation").create_stack(StackName="there", TemplateBody=json.dumps(template))
+    connected = {"region": REGION, "profile": None, "token": None}
+    assert AwsStack.connect("there", **connected).functions == ("operate",)
+    with pytest.raises(FailedError, match="no stack away in eu-central-1") as caught:
+        AwsStack.connect("away", **connected)
+    assert caught.value.kind == "not-found"
+    assert find_functions("theirs", OF_CONSTRUCT) == {"operate": "sensors-operate"}
+    for outputs, said in ((TWO, "operates several tables"), ({}, "it has no output OperateFunctionName")):
+        with pytest.raises(FailedError, match=said):
+            find_functions("theirs", outputs)
+    with pytest.raises(FailedError, match="no stack of hotpartition: it has no output ApiUrl"):
+        AwsStack("theirs", outputs=NAMES, session=session, token=None)
+
+
+def test_a_function_of_a_stack_is_called_by_its_own_name(session):
+    """Not by that of its code."""
+    stack = open_stack(session)
     with Stubber(stack._lambda) as stub:
         expected = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
         stub.add_response("invoke", {"StatusCode": 200, "Payload": io.BytesIO(b'{"ready": true}')}, expected)
         assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}
-    of_construct = {"SiteUrl": "https://a", "HotOperateFunctionName40C3D129": "sensors-operate"}
-    assert connect_stack(of_construct).functions == ("operate",)
-
-
-TWO = {"AOperateFunctionName40C3D129": "a", "BOperateFunctionName40C3D128": "b"}
-WITHOUT_VALUE = {**STACK, "Outputs": [{"OutputKey": "WriteMessageFunctionName"}]}
-
-
-@pytest.mark.parametrize(
-    ("outputs", "response", "said"),
-    [
-        (TWO, None, "operates several tables"),
-        ({"SiteUrl": "https://a"}, None, "it has no output OperateFunctionName"),
-        (NAMES, None, "no stack of hotpartition: it has no output ApiUrl"),
-        *(({}, {"Stacks": found}, "it has no output Operate") for found in ([], [WITHOUT_VALUE], [STACK])),
-        ({}, {}, "it has no output OperateFunctionName"),
-        ({}, "ValidationError", "no stack hotpartition-dev in eu-central-1"),
-    ],
-)
-def test_what_is_no_stack_of_ours_is_said(connect_stack, outputs, response, said):
-    """With two tables, or none, which is meant is unknown; CloudFormation calls a missing stack a wrong parameter."""
-    with pytest.raises(FailedError, match=said) as caught:
-        connect_stack(outputs, response=response)
-    assert caught.value.kind == "not-found"
 
 
 @pytest.mark.parametrize("url", ["", "ApiUrl", "api.example/x", "https://", "https://api:port", "https://[api"])
-def test_an_address_that_is_no_url_is_said(connect_stack, url):
+def test_an_address_that_is_no_url_is_said(session, url):
     """Before anything is signed: botocore's signer cannot."""
     with pytest.raises(FailedError, match="the API's address is no URL like https://HOST: "):
-        connect_stack({**ALL, "ApiUrl": url}).api.request("GET", "/conversations")
+        open_stack(session, api=url).api.request("GET", "/conversations")
 
 
-def test_requests_are_signed_with_the_callers_credentials(connect_stack, session, monkeypatch):
+def test_requests_are_signed_with_the_callers_credentials(session, monkeypatch):
     """For API Gateway, in the stack's region, body and headers included; a token goes as it is."""
-    api = connect_stack().api
+    api = open_stack(session).api
     headers = api._authorize("POST", "https://api.example/x", b"{}", {"content-type": "application/json"})
     signature = headers["Authorization"]
     assert signature.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
     assert f"/{REGION}/execute-api/aws4_request" in signature
     assert "SignedHeaders=content-type;host;x-amz-date" in signature
-    with_token = connect_stack(token="ey.J").api
+    with_token = open_stack(session, token="ey.J").api
     assert with_token._authorize("GET", "https://x", b"", {}) == {"authorization": "Bearer ey.J"}
 
     def expired():

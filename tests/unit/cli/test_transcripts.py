@@ -12,8 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from botocore.exceptions import ClientError
 
 from hotpartition.control import hot_keys
+from hotpartition.control.operations import Operations
+from hotpartition.core.errors import StoreRefusedError
 from hotpartition.core.fleet_load import Cell
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
@@ -23,6 +26,7 @@ from hotpartition.dynamodb.boto3_client import Boto3Call
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
+from hotpartition_cli import outcomes
 from hotpartition_cli.main import connect as connect_really
 from hotpartition_cli.main import hotpartition, run
 from support.builders import World, route_of
@@ -100,6 +104,22 @@ def break_in(place):
     return act
 
 
+def count_in_shards(world):
+    cell = {"PK": {"S": "likes#_1"}, "SK": {"S": "c#"}, "counted": {"N": "3"}}
+    world.client.put_item(TableName="readings", Item=cell)
+
+
+def refuse_right(world):
+    """Refuse as the library does, whose error has the SDK's as its cause."""
+    refused = StoreRefusedError("AccessDeniedException")
+    refused.__cause__ = ClientError({"Error": {"Code": "AccessDeniedException"}}, "UpdateItem")
+
+    def refuse(*_, **__):
+        raise refused
+
+    world.patch.setattr(Operations, "list_hot", refuse)
+
+
 STEPS = {
     "a consumer starts": lambda world: world.reports.announce(world.clock.now_ms),
     "a rush, throttled": lambda world: send_load(world, "rush", 2_000, is_throttled=True),
@@ -116,12 +136,16 @@ STEPS = {
     "a stream is away": lambda world: setattr(world.reports, "away", {0}),
     "a minute later": lambda world: pass_minutes(world, 1),
     "twenty minutes later": lambda world: pass_minutes(world, 20),
+    "a response holds one row": lambda world: world.patch.setattr(outcomes, "MAX_ROWS", 1),
+    "a response holds a thousand rows": lambda world: world.patch.setattr(outcomes, "MAX_ROWS", 1_000),
     "only the keys raised last are looked at": lambda world: world.patch.setattr(hot_keys, "LEAST_LOOKED_AT", 2),
     "three keys of readings were raised": raise_in(BESIDE, "busy", "rush", "quiet"),
     "busy of readings has a load": offer_in(BESIDE, "busy", 100),
     "rush of readings is throttled": offer_in(BESIDE, "rush", 3_000, throttled=750),
     "dev of readings was raised a minute ago": raise_in(BESIDE, "dev", seconds_ago=60),
     "a routing item of readings is broken": break_in(BESIDE),
+    "likes of readings is a counter": count_in_shards,
+    "a right is missing": refuse_right,
     "three keys of counted were raised": raise_in(APART, "busy", "rush", "quiet"),
     "rush of counted is throttled": offer_in(APART, "rush", 3_000, throttled=750),
     "dev of counted was raised a minute ago": raise_in(APART, "dev", seconds_ago=60),
