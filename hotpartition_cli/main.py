@@ -294,33 +294,23 @@ def verify(tools: Tools, *, mend: bool, **target: Any) -> int:
     metavar="SECONDS",
     help="Longer than any read or change of the table takes (default 60).",
 )
-def fold(
-    tools: Tools,
-    table: str,
-    region: str | None,
-    profile: str | None,
-    key: str,
-    shard_count: int,
-    items_per_second: float,
-    settle: float,
-) -> int:
+def fold(tools: Tools, key: str, shard_count: int, items_per_second: float, settle: float, **where: Any) -> int:
     """Move a partition key's items from its shards to its base key, where all readers run fixed(0, readable=N)."""
     from hotpartition_cli import repairs  # noqa: PLC0415
 
-    opened = repairs.open_table(table, region, profile, tools.environ, tools.sleep)
+    opened = repairs.open_table(**where, environ=tools.environ, sleep=tools.sleep)
     pace = {"items_per_second": items_per_second, "settle_seconds": settle}
     return tools.show("fold", lambda progress: repairs.fold(opened, key, shard_count, progress, **pace))
 
 
 @_command("copy-back", "copy-back --table readings --from readings-restored", OWN_TABLE)
 @click.option("--from", "source", required=True, metavar="NAME", help="The restored table.")
-def copy_back(tools: Tools, table: str, region: str | None, profile: str | None, source: str) -> int:
+def copy_back(tools: Tools, table: str, source: str, **where: Any) -> int:
     """Put into a table, or a journal's, what only a restored copy has; overwrites nothing."""
     from hotpartition_cli import repairs  # noqa: PLC0415
 
-    opened, restored = (
-        repairs.open_table(name, region, profile, tools.environ, tools.sleep) for name in (table, source)
-    )
+    from_outside = {**where, "environ": tools.environ, "sleep": tools.sleep}
+    opened, restored = (repairs.open_table(table=name, **from_outside) for name in (table, source))
     return tools.show("copy-back", lambda progress: repairs.copy_back(opened, restored, progress))
 
 
@@ -432,12 +422,12 @@ def check(tools: Tools, wait: float, **target: Any) -> int:
     help="How far back (default 1).",
 )
 @click.option("--enable", is_flag=True, help="Have Contributor Insights count refused keys, after a question.")
-def diagnose(tools: Tools, table: str, region: str | None, profile: str | None, hours: float, *, enable: bool) -> int:
+def diagnose(tools: Tools, table: str, hours: float, *, enable: bool, **where: Any) -> int:
     """What DynamoDB refused of any table, by which keys, why, and what helps; needs read rights only."""
     from hotpartition_cli.diagnose import Reader  # noqa: PLC0415
     from hotpartition_cli.diagnosis import diagnose as judge  # noqa: PLC0415
 
-    reader = Reader.connect(region, profile)
+    reader = Reader.connect(**where)
     with tools.screen.progress():
         seen = reader.read(table, hours, tools.now())
     if enable and click.confirm(f"Count the refused keys of {table} and its indexes, at DynamoDB's price?", err=True):

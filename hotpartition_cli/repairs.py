@@ -46,7 +46,12 @@ class OwnTable:
 
 
 def open_table(
-    name: str, region: str | None, profile: str | None, environ: Mapping[str, str], sleep: Callable[[float], None]
+    *,
+    table: str,
+    region: str | None,
+    profile: str | None,
+    environ: Mapping[str, str],
+    sleep: Callable[[float], None],
 ) -> OwnTable:
     """Describe a table, with the caller's credentials; `environ` as `read_settings` takes it.
 
@@ -54,22 +59,18 @@ def open_table(
         ToolError: there is none, or no shards can be named in its keys.
     """
     client = open_client(open_session(region, profile), "dynamodb")
-    subject, region = _subject(name), client.meta.region_name
-    described = translated(lambda: client.describe_table(TableName=name), subject, region)["Table"]
-    keys = list_keys(described)
-    place = build_place(read_settings(name, None, environ), keys)
+    described = translated(lambda: client.describe_table(TableName=table), _subject(table), client.meta.region_name)
+    keys, indexes = list_keys(described["Table"]), described["Table"].get("GlobalSecondaryIndexes", ())
+    place = build_place(read_settings(table, None, environ), keys)
     return OwnTable(
-        name,
+        table,
         ThreadedCalls(Boto3Call(client)),
         replace(system_clock(), sleep=sleep),
         keys[0][0],
         keys[1][0] if len(keys) > 1 else "",
-        {
-            index["IndexName"]: index["KeySchema"][0]["AttributeName"]
-            for index in described.get("GlobalSecondaryIndexes", ())
-        },
+        {index["IndexName"]: index["KeySchema"][0]["AttributeName"] for index in indexes},
         None if place.is_apart else routing_value_of(place),
-        region,
+        client.meta.region_name,
     )
 
 

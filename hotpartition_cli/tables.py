@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -109,8 +109,7 @@ class StoredKeys:
     client: Any
     table: str
     form: KeyForm
-    looks_at_all: bool = False
-    sleep: Callable[[float], None] = time.sleep
+    looks_at_all: bool
 
     def count_shards(self) -> dict[str, int]:
         """Count the shards of each key that has items on shards, by the largest index met; sorted by key."""
@@ -140,7 +139,7 @@ class StoredKeys:
             if not (start and self.looks_at_all):
                 return
             request["ExclusiveStartKey"] = start
-            self.sleep(response["ConsumedCapacity"]["CapacityUnits"] / SCANNED_RCU_PER_SECOND)
+            time.sleep(response["ConsumedCapacity"]["CapacityUnits"] / SCANNED_RCU_PER_SECOND)
 
 
 def read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> Settings:

@@ -10,7 +10,6 @@ from hotpartition_cdk.options import list_options, override
 from hotpartition_cdk.settings import _CONSUMER_END_SECONDS
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, LITE, PROD, build_local
-from infra.settings import read_overrides
 from infrastructure.template import AUTHORIZER, FUNCTIONS, short_name
 
 LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
@@ -73,15 +72,6 @@ def test_local_follows_the_host():
     assert (laptop.target.python_version, laptop.target.architecture) == ("3.12", "arm64")
     assert laptop.target.platform == ""
     assert server.model_copy(update={"name": "dev", "target": DEV.target, "registry": DEV.registry}) == DEV
-
-
-def test_settings_become_texts():
-    """Numbers and texts of numbers both end as the text that a variable holds."""
-    assert read_overrides({"settle_seconds": 0.5, "max_shard_count": "16", "fan_out_threads": 8}, DEV) == {
-        "fan_out_threads": "8",
-        "max_shard_count": "16",
-        "settle_seconds": "0.5",
-    }
 
 
 def test_the_consumer_is_left_the_margin_that_its_handler_keeps(root):

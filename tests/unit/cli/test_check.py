@@ -1,4 +1,4 @@
-"""What `check` makes of broken stacks and those of others, and plans worked by hand; `tests/e2e` tries real stacks."""
+"""What `check` makes of broken stacks and those of others; `tests/e2e` tries real ones. How `plan` measures items."""
 
 import json
 from collections import deque
@@ -6,12 +6,11 @@ from collections import deque
 import pytest
 
 from hotpartition.core.capacity import item_size_bytes
-from hotpartition.core.detector import Thresholds
 from hotpartition_cli.api import Api, Response
 from hotpartition_cli.check import check
-from hotpartition_cli.errors import FailedError, Status, UsageError
+from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run
-from hotpartition_cli.plan import default_thresholds, make_plan, measure_item
+from hotpartition_cli.plan import measure_item
 from hotpartition_cli.stacks import OUTPUTS
 from support.builders import build_message
 
@@ -119,31 +118,6 @@ def test_what_came_is_shown_as_it_is(capsys):
     assert "against journal: [red]odd[/red]" in " ".join(capsys.readouterr().out.split())
 
 
-THRESHOLDS = Thresholds(hot_at_once_wcu=1_000, hot_sustained_wcu=800, target_shard_wcu=330, max_shard_count=128)
-
-
-@pytest.mark.parametrize(
-    ("rate", "item_bytes", "wcu", "least", "count"),
-    [
-        (5_000, 100, 1, 5, 16),  # a small item is a whole unit
-        (800, 1_024, 1, 1, 0),  # as much as the base key is trusted with
-        (801, 1_024, 1, 1, 3),
-        (3, 409_600, 400, 2, 4),
-        (100_000, 1_024, 1, 100, 128),
-        (150_000, 1_024, 1, 150, 128),  # at the cap the rest is refused
-    ],
-)
-def test_sizes_worked_by_hand(rate, item_bytes, wcu, least, count):
-    """WCU a message times messages a second, over 1,000 at least; over 330 with room; 128 keys are the most."""
-    plan = make_plan(rate, item_bytes, THRESHOLDS)
-    assert [plan[name] for name in ("wcu_per_message", "least_shard_count", "shard_count")] == [wcu, least, count]
-    assert plan["wcu_per_second"] == rate * wcu
-    assert plan["after"]["wcu_per_second_per_key"] == round(rate * wcu / max(count, 1), 1)
-    assert (plan["is_at_cap"], plan["is_covered"]) == (rate > 42_240, rate <= 128_000)
-    refused = [plan[side]["wcu_per_second_refused"] for side in ("before", "after")]
-    assert refused == [max(0, rate * wcu - 1_000), max(0, rate * wcu - 128_000)]
-
-
 def test_an_item_is_measured_as_it_is_stored():
     """By its own form, on a shard, ids and names included."""
     text = json.dumps({"sender": "ann", "body": "x" * 100, "conversation_id": "c"})
@@ -151,18 +125,3 @@ def test_an_item_is_measured_as_it_is_stored():
     assert measure_item(text) == item_size_bytes(item)
     longer = json.dumps({"sender": "ann", "body": "x" * 100, "conversation_id": "c", "attributes": {"n": 1}})
     assert measure_item(longer) > measure_item(text)
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{}", '{"sender": "a", "body": 3}', '{"sender": "a", "body": "b", "conversation_id": "a#1"}'],
-)
-def test_what_is_no_message_is_refused(text):
-    """With a sentence that names the option."""
-    with pytest.raises(UsageError, match="--item"):
-        measure_item(text)
-
-
-def test_the_stacks_own_numbers_are_the_default():
-    """What the consumer would decide."""
-    assert default_thresholds() == THRESHOLDS

@@ -161,36 +161,29 @@ def test_a_right_that_is_missing_is_said_and_the_rest_is_shown(reader):
         reads.read("readings", 1.0, AT)
 
 
-def test_insights_are_switched_on_where_they_are_off(reader):
-    """For refused keys, which is the mode that may stay on."""
-    reads, tables, _ = reader
-    wanted = {
-        "TableName": "readings",
-        "ContributorInsightsAction": "ENABLE",
-        "ContributorInsightsMode": "THROTTLED_KEYS",
-    }
-    tables.add_response("update_contributor_insights", {"ContributorInsightsStatus": "ENABLING"}, wanted)
-    places = place(insights=Insights.OFF), place(index="by-owner")
-    assert reads.enable_insights("readings", seen(*places)) == ["readings"]
-    tables.assert_no_pending_responses()
-
-
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_the_command_asks_before_it_switches_anything_on(reader, capsys, monkeypatch, answer):
-    """And prints one document, also of a table that is not there."""
+    """For refused keys, the mode that may stay on, where nothing counts; it prints one document, or that none is there.
+
+    The index counts already.
+    """
     reads, tables, metrics = reader
-    monkeypatch.setattr(Reader, "connect", lambda *_: reads)
+    monkeypatch.setattr(Reader, "connect", lambda *_, **__: reads)
     monkeypatch.setattr("sys.stdin", io.StringIO(f"{answer}\n"))
-    tables.add_response("describe_table", {"Table": TABLE})
+    index = {"IndexName": "by-owner", "KeySchema": KEYS}
+    tables.add_response("describe_table", {"Table": {**TABLE, "GlobalSecondaryIndexes": [index]}})
     metrics.add_response("get_metric_data", {"MetricDataResults": []})
     tables.add_response("describe_contributor_insights", {"ContributorInsightsStatus": "DISABLED"})
+    tables.add_response("describe_contributor_insights", {"ContributorInsightsStatus": "ENABLED"})
     if answer == "y":
-        tables.add_response("update_contributor_insights", {"ContributorInsightsStatus": "ENABLING"})
+        wanted = {"ContributorInsightsAction": "ENABLE", "ContributorInsightsMode": "THROTTLED_KEYS"}
+        enabling = {"ContributorInsightsStatus": "ENABLING"}
+        tables.add_response("update_contributor_insights", enabling, {"TableName": "readings", **wanted})
     assert run(["diagnose", "--table", "readings", "--enable"], {}, now=lambda: AT) == Status.FINE
     captured = capsys.readouterr()
     assert captured.out.startswith("no data, table readings")
     assert "Count the refused keys of readings" in captured.err
-    assert ("from now on" in captured.err) == (answer == "y")
+    assert ("of readings from now on" in captured.err) == (answer == "y")
     tables.add_client_error("describe_table", "ResourceNotFoundException", "no", 400)
     assert run(["diagnose", "--table", "elsewhere", "--json"], {}) == Status.FAILED
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "not-found"
