@@ -184,9 +184,12 @@ def test_concurrent_misses_share_one_request(process):
 
 @pytest.mark.parametrize("asks_copies", [True, False])
 def test_a_request_that_fails_leaves_what_is_known_and_the_next_one_asks_again(asks_copies):
+    """What is known outlives its freshness."""
     process = Process(asks_copies=asks_copies)
     process.registry.is_down = True
     assert process.write(0) == NEVER_RAISED
     process.registry.is_down = False
     process.raise_to(FOUR)
     assert process.write(0) == FOUR
+    process.registry.is_down = True
+    assert process.write(60_000) == FOUR

@@ -9,6 +9,7 @@ from hotpartition.core.errors import ItemTooLargeError, StoreUnavailableError, T
 from hotpartition.core.route import choose_placements
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
+from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.errors import MessageConflictError, MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, parse_sort_key
 from hotpartition_messages.writing import NewMessage
@@ -195,17 +196,6 @@ def test_an_item_over_the_limit_is_refused_before_it_is_counted(world):
     assert (world.table.calls, world.reports.sent) == ([], [])
 
 
-def test_what_is_stored_is_the_messages_item_at_its_place(world):
-    """The item is built once, and only its key follows the placement, also when that changes between two tries."""
-    identifier = message_id(world.clock.now_ms, 5)
-    world.table.failures = [KEY_RANGE_THROTTLE]
-    world.clock.on_sleep = lambda: world.raise_to(SHARDS, 0)
-    written = world.writer().write(new_message(message_id=identifier))
-    key = choices_of(identifier)[0]
-    stored = {place: dict(item) for place, item in world.table.items.items() if place[1].startswith("m#")}
-    assert stored == {(key, f"m#{identifier}"): written.message.to_item(key)}
-
-
 def test_with_redis_away_a_throttle_asks_the_journal(world):
     """A raised conversation is still found by an environment that started while Redis was down."""
     world.raise_to(8, 0)
@@ -214,18 +204,6 @@ def test_with_redis_away_a_throttle_asks_the_journal(world):
     world.writer().write(new_message())
     assert [call.partition("#")[0] for call in world.table.calls] == ["put c", "get c", "put c"]
     assert world.table.calls[2].startswith("put c#")
-
-
-def test_with_redis_away_writes_go_on_by_the_last_known_route(world):
-    """A cached route outlives its freshness."""
-    world.raise_to(8, 0)
-    writer = world.writer()
-    writer.write(new_message())
-    world.registry.is_down = True
-    world.clock.now_ms += 60_000
-    writer.write(new_message())
-    assert "put c" not in world.table.calls
-    assert world.telemetry.counts["RegistryUnavailable"] == 1
 
 
 @pytest.mark.parametrize("failure", [REFUSED, OF_THE_ACCOUNT, NO_RESPONSE])
@@ -259,6 +237,18 @@ def test_units_are_those_of_the_very_item(world, extra, raised, expected):
     empty = item_size_bytes(build_message(body="").to_item("c"))
     world.writer(sampling_distance_wcu=0.001).write(new_message("x" * (1024 - empty + extra)))
     assert world.reports.sent[-1].value == pytest.approx(expected, abs=0.001)
+
+
+def test_a_change_is_one_transaction_and_counted_as_it_costs(world):
+    """As every write: an item that shrinks costs what it was; in a transaction each of two copies costs twice."""
+    world.store(build_message(body="x" * 3000), "c")
+    target = Target(conversation_id="c", message_id=message_id(world.clock.now_ms))
+    world.changer().edit(target, Edit(body="y" * 3000))
+    world.raise_to(4, 0)
+    world.store(build_message(body="x" * 3000), "c#1")
+    world.changer().edit(target, Edit(body="short"))
+    assert [report.value for report in world.reports.sent] == [4, 16]
+    assert [call for call in world.table.calls if call.startswith("replace")] == ["replace c", "replace c,c#1"]
 
 
 def test_dropped_reports_are_counted(world):

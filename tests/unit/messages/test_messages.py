@@ -28,6 +28,7 @@ from hotpartition_messages.message_ids import (
     mint_message_id,
     parse_message_id,
 )
+from hotpartition_messages.messages import MESSAGE_ATTRIBUTES
 from support.builders import build_message, message_id
 
 ULID_TEXT = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
@@ -101,6 +102,15 @@ def test_what_is_stored_is_read_back(attributes):
     read = Message.from_item(json.loads(json.dumps(message.to_item("c#1"))))
     assert encode_attributes(json.loads(json.dumps(read.attributes))).stored == stored
     assert read.has_same_content(message)
+
+
+def test_what_is_put_has_no_other_attributes():
+    """What a change puts passes the condition of the function's role."""
+    message = Message("c", ID, "ann", "hi", {"M": {"a": {"N": "1"}}}, expires_at_s=1)
+    item = message.edit(body="x", stored_attributes=message.stored_attributes, edited_at="t").to_item("c")
+    tombstone = message.delete(deleted_at="t").to_item("c")
+    assert {*item, *tombstone} == set(MESSAGE_ATTRIBUTES)
+    assert [Message.from_item(stored).to_item("c") for stored in (item, tombstone)] == [item, tombstone]
 
 
 def test_equal_numbers_have_one_stored_form():
