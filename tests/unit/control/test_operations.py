@@ -9,14 +9,12 @@ import pytest
 
 from hotpartition.control import reconcile
 from hotpartition.control.ends import JournalEnds
-from hotpartition.control.hot_keys import Load, measure_writes
 from hotpartition.control.reconcile import Agreement, Reconciler
 from hotpartition.core.closes import Refusal
-from hotpartition.core.errors import InvalidRequestError, ThrottledError
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Route
-from hotpartition.core.window import ReportWindow
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS
@@ -112,11 +110,6 @@ class TestRaise:
         """The item shares the partition that may be hot already."""
         world.table.failures = [KEY_RANGE_THROTTLE] * 100
         assert world.operations().raise_by_hand("c", 8).is_changed
-        assert world.clock.now_ms - NOW_MS <= 1_500
-        world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
-        with pytest.raises(ThrottledError):
-            world.operations().raise_by_hand("d", 8)
-        assert "d" not in world.registry.routes
 
     def test_it_is_held_open_for_a_day(self, world):
         """A raise for an event is not closed before the event begins."""
@@ -234,8 +227,9 @@ class TestComparing:
         assert world.clock.slept == [reconcile.SETTLE_SECONDS]
 
     def test_the_index_that_lags_is_not_believed(self, world):
-        """What differs from the index is compared with the item itself."""
+        """What differs from the index is compared with the item itself, strongly consistent."""
         put(world, "c", route_of((4, 5)), route_of((4, 5), (8, 9)))
+        world.table.lagging["c"] = world.table.routes["c"]
         stale = world.routing_items.page(None, 9)
         put(world, "c", route_of((4, 5), (8, 9)), None)
         world.routing_items.page = lambda *_: stale
@@ -256,15 +250,3 @@ class TestComparing:
         differences = {"malformed": Agreement.MALFORMED}
         counts = {Agreement.EQUAL: 7, Agreement.MALFORMED: 1}
         assert compare_all(check, budget_ms=budget_ms) == (counts, differences, 0, parts)
-
-
-def test_hand_worked():
-    """Two environments, each with 10 WCU in one slot, the second one throttled: 20 WCU in five seconds.
-
-    The last slot is not over yet, so it does not count.
-    """
-    window = ReportWindow()
-    first = START_MS // 250
-    for slot, source, is_throttled in ((first, "a", False), (first, "b", True), (first + 3, "a", False)):
-        window.add(Report("c", slot, source, 10.0, START_MS, 0, is_throttled), START_MS + 1_000)
-    assert measure_writes(window.as_mapping()["c"], START_MS + 1_000) == Load(4.0, 0.5)

@@ -60,9 +60,14 @@ def decide(load, route=EMPTY_ROUTE, **more):
         (steady(999), 0, {}, COLD, None),
         (steady(1_250, slots=6), 0, {}, COLD, None),
         (steady(1_900, slots=3), 0, {}, COLD, None),
-        (steady(4_000, slots=1), 0, {}, COLD, None),
-        # The last slot gives the size of a load that rises.
+        (steady(5_000, slots=1), 0, {}, COLD, None),
+        # The last slot gives the size of a load that rises, unless it rose more than a second ago.
         (steady(4_000, slots=1) | {Cell(NOW - 2, 0, False): 100.0}, 0, {}, HOT, 13),
+        (steady(1_600, slots=4) | {Cell(NOW - 1, 0, False): 600.0}, 0, {}, HOT, 8),
+        (steady(1_320, slots=6) | {Cell(NOW - 1, 0, False): 450.0}, 0, {}, HOT, 5),
+        # The more keys, the less chance: two slots of four keys show half more than they serve, not twice as much.
+        (steady(5_900, slots=2, shard_count=4), 4, {}, COLD, None),
+        (steady(6_100, slots=2, shard_count=4), 4, {}, HOT, 19),
         # A base key that refuses everything is raised once: another process may have done so a moment ago.
         ({}, 0, STUCK, UNLUCKY, 2),
         ({}, 13, STUCK, COLD, None),

@@ -91,6 +91,10 @@ class TestRunRound:
         for script in ([(1.0, "good"), (0.1, FAILED)], [(0.1, FAILED), (0.2, "good")]):
             assert run(Transport(script), subject=policy(latency=0.01)) == (["good"], 1)
 
+    def test_of_attempts_that_end_at_once_one_counts(self):
+        transport = Transport([(0.02, "first"), (0.01, "hedge")], [(0.5, "b"), (9.0, "late")])
+        assert run(transport, subject=policy(latency=0.01)) == (["first", "b"], 2)
+
     def test_a_failure_without_another_attempt_is_the_result(self):
         """Nobody waits for what is not under way."""
         assert run(Transport([(0.001, FAILED)], [(0.001, "b")]), subject=policy(latency=0.01)) == ([FAILED, "b"], 0)

@@ -183,20 +183,13 @@ class TestRoutes:
         assert 12 <= len(fleet.table.calls) <= 14
 
     def test_a_journal_that_is_away_is_asked_again_a_moment_later(self, fleet):
-        routes = fleet.process()._routes
-        fleet.offer(fleet.process(), 4_000, 2)
-        route = routes.refused("room")
-        assert route.max_shard_count > 0
-        fleet.clock.now_ms += round(REFRESH_SECONDS * 1_000)
+        routes, known = fleet.process()._routes, route_of((8, 0))
+        fleet.table.routes["room"] = JournalEntry(known, START_MS)
+        assert routes.refused("room") == known
         fleet.table.failures = [AWAY]
-        assert routes.for_write("room") == route
-        calls = len(fleet.table.calls)
-        fleet.clock.now_ms += 10
-        assert routes.for_write("room") == route
-        assert len(fleet.table.calls) == calls
-        fleet.clock.now_ms += 290
-        routes.for_write("room")
-        assert len(fleet.table.calls) == calls + 1
+        for pass_ms, calls in ((round(REFRESH_SECONDS * 1_000), 2), (10, 2), (290, 3)):
+            fleet.clock.now_ms += pass_ms
+            assert (routes.for_write("room"), len(fleet.table.calls)) == (known, calls)
 
 
 class CoolingFleet(Fleet):

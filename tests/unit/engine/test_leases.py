@@ -169,6 +169,7 @@ def test_who_must_meet_obeys_announcements(world):
     at_ms = START + 12 * MINUTE
     assert world.meet(START, START)
     world.announce(at_ms)
+    assert not world.meet(at_ms, None)  # no lease is needed for the base key
     assert [world.meet(at_ms, START), world.meet(at_ms - 1, at_ms), world.meet(at_ms, at_ms)] == [False, True, False]
 
 

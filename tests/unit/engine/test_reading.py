@@ -105,6 +105,8 @@ def test_what_is_settled_counts_from_the_beginning_of_a_walk(world):
     world.clock.now_ms += 10_000
     last = reader.read_page(replace(OLDEST_FIRST, cursor=page.next_cursor))
     assert (last.next_cursor, last.settled_until) == (None, format_time(started_ms - 5_000))
+    newest = reader.read_page(PageRequest("c", limit=5))
+    assert newest.settled_until == format_time(started_ms + 5_000)
 
 
 def reported(world):
