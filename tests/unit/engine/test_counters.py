@@ -238,6 +238,7 @@ def test_what_redis_does_not_know_is_in_the_sum(world):
     queries = [call for call in world.table.calls if call.startswith("query")]
     assert queries == [f"query {KEY}", *(f"query {KEY}#{shard}" for shard in range(4))]
     assert len(world.registry.routes[KEY].generations) == 1
+    assert world.telemetry.counts["RegistryBehindJournal"] == 1
 
 
 def test_a_sum_is_complete_or_an_error(world):
