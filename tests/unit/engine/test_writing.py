@@ -1,18 +1,14 @@
 """The write job: placed by what is known, refused cleanly, stored once; and what 201, 200, 409 and 404 promise."""
 
-from dataclasses import replace
-
 import pytest
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
 from hotpartition.core.errors import ItemTooLargeError, StoreUnavailableError, ThrottledError
 from hotpartition.core.route import choose_placements
 from hotpartition_messages import Message
-from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.errors import MessageConflictError, MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, parse_sort_key
-from hotpartition_messages.writing import NewMessage
 from support.builders import World, build_message, message_id, new_message, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 
@@ -175,17 +171,6 @@ def test_a_quiet_conversation_costs_one_put_and_one_lookup(world):
     for _ in range(3):
         writer.write(new_message())
     assert (world.table.calls, world.registry.reads) == (["put c"] * 3, 1)
-
-
-@pytest.mark.parametrize("other", [{"a": True}, {"a": "1"}, {}])
-def test_attributes_count_as_content(world, other):
-    """True is not 1, and 1 is not "1"; but 1 is 1.0."""
-    writer = world.writer()
-    first = writer.write(NewMessage("c", "ann", "x", encode_attributes({"a": 1.0})))
-    again = NewMessage("c", "ann", "x", encode_attributes({"a": 1}), first.message.message_id)
-    assert writer.write(again).is_replay
-    with pytest.raises(MessageConflictError):
-        writer.write(replace(again, attributes=encode_attributes(other)))
 
 
 def test_an_item_over_the_limit_is_refused_before_it_is_counted(world):

@@ -37,7 +37,7 @@ ID = message_id(NOW_MS, 7)
 times = st.integers(0, (1 << 48) - 1)
 numbers = st.integers(-(10**37), 10**37) | st.floats(-1e100, 1e100).filter(lambda f: f == 0 or abs(f) > 1e-100)
 json_values = st.recursive(
-    st.none() | st.booleans() | numbers | st.text(st.characters(codec="utf-8"), max_size=8),
+    st.none() | st.booleans() | numbers | st.text(st.characters(codec="utf-8"), max_size=8) | st.text("a,:[{é"),
     lambda inner: (
         st.lists(inner, max_size=4) | st.dictionaries(st.text("abc", min_size=1, max_size=3), inner, max_size=4)
     ),
@@ -94,8 +94,13 @@ def by_value(stored):
 
 @given(attributes)
 def test_what_is_stored_is_read_back(attributes):
-    """In the form in which boto3 would write it. What is read has that form again, as JSON: a double may be whole."""
-    stored = encode_attributes(attributes).stored
+    """In the form in which boto3 would write it. What is read has that form again, as JSON: a double may be whole.
+
+    It is measured as the whole item is, which has a byte for each separator: no body is refused for what would fit.
+    """
+    stored, size_bytes = encode_attributes(attributes)
+    assert item_size_bytes({"attributes": stored}) == len("attributes") + size_bytes
+    assert sum(json.dumps(attributes).count(separator) for separator in ",:[{") <= size_bytes
     with_decimals = json.loads(json.dumps(attributes), parse_float=Decimal, parse_int=Decimal)
     assert by_value(stored) == by_value(TypeSerializer().serialize(with_decimals))
     message = Message("c", build_message().message_id, "ann", "hello", stored)
@@ -114,8 +119,13 @@ def test_what_is_put_has_no_other_attributes():
 
 
 def test_equal_numbers_have_one_stored_form():
-    """A replay that spells a number differently is still the same content."""
+    """A replay that spells a number differently is still the same content. True is not 1, and 1 is not "1"."""
     assert [encode_attributes({"n": n}).stored for n in (100, 100.0, 1e2)] == [{"M": {"n": {"N": "100"}}}] * 3
+    one, *others = [
+        Message("c", ID, "ann", "hi", encode_attributes(each).stored)
+        for each in ({"n": 1}, {"n": True}, {"n": "1"}, {})
+    ]
+    assert not any(one.has_same_content(each) for each in others)
 
 
 @pytest.mark.parametrize(

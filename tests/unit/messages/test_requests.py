@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hotpartition.core.capacity import ITEM_LIMIT_BYTES, item_size_bytes
+from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.core.times import format_time
 from hotpartition_messages import requests
@@ -255,21 +255,6 @@ def test_the_largest_messages_are_taken_however_they_are_written():
     assert parse_write(post_event("c", escaped)).body == "\x01" * (4 * length)
     separators = {**post_with(body=",:[{" * length), "headers": {"Content-Encoding": "identity"}}
     assert parse_write(separators).body == ",:[{" * length
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**37), 10**37) | st.floats(-1e9, 1e9, width=32) | st.text("a,:[{é"),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text("ab,:", min_size=1), inner, max_size=4),
-    max_leaves=12,
-)
-
-
-@given(st.dictionaries(st.text("xyz", min_size=1, max_size=3), json_values, max_size=4))
-def test_attributes_are_measured_as_they_are_encoded(content):
-    """As the whole item is measured. An item has a byte for each separator: no body is refused for what would fit."""
-    encoded = encode_attributes(content)
-    assert item_size_bytes({"attributes": encoded.stored}) == len("attributes") + encoded.size_bytes
-    assert sum(json.dumps(content).count(separator) for separator in ",:[{") <= encoded.size_bytes
 
 
 def test_encoding_ends_where_the_item_is_full():
