@@ -193,30 +193,34 @@ class TestRoutes:
 
 
 class CoolingFleet(Fleet):
-    """Processes that may close, on one table, which has one raised key."""
+    """Processes that may close, two buckets after the raise of their table's one key."""
 
     def __init__(self):
         super().__init__()
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
         self.table.routes["room"] = JournalEntry(route_of((8, START_MS - 60_000)), START_MS)
+        self.processes = [self.process(seed)._cooling for seed in range(20)]
+        self.pass_buckets(2)
 
-    def process(self, seed=1, **settings):
-        """Build what closes keys in a process."""
-        return super().process(seed, **settings)._cooling
+    def pass_buckets(self, count):
+        self.clock.now_ms += round(count * BUCKET_MS)
 
-    def write(self, processes, wcu_per_second, seconds, position=None):
-        """Write items of fifty WCU, by processes in turn."""
+    def write(self, wcu_per_second, seconds, *, by=slice(1), position=None):
+        """Write items of fifty WCU, by some processes in turn."""
+        processes = self.processes[by]
         for number in range(round(wcu_per_second * seconds / 50)):
             item = ItemKey("room", "k", position or self.clock.now_ms, "k")
             processes[number % len(processes)].count(item, 50.0, self.clock.now_ms)
             if (number + 1) % round(wcu_per_second / 50) == 0:
                 self.clock.now_ms += 1_000
 
-    def renew(self, process, position=None):
-        """Let a process renew its lease; say whether the key is closed then."""
-        entry = self.journal.get("room", is_strong=True)
-        process.renewed(ItemKey("room", "k", position or self.clock.now_ms, "k"), entry)
-        return not self.table.routes["room"].route.shard_count_at(None)
+    def renew(self, *, position=None, seen=None):
+        """Let the first process renew its lease, by what it has seen; say whether the key is closed then."""
+        seen = seen or self.journal.get("room", is_strong=True)
+        self.processes[0].renewed(ItemKey("room", "k", position or self.clock.now_ms, "k"), seen)
+        route = self.table.routes["room"].route
+        assert bool(route.closes) == (not route.shard_count_at(None))  # no announcement is left alone
+        return bool(route.closes)
 
 
 class TestCooling:
@@ -228,7 +232,7 @@ class TestCooling:
 
     def test_a_hundredth_of_the_writes_counts_all(self, fleet):
         """Whatever is spread over how many processes: the sum is right within some per cent."""
-        fleet.write([fleet.process(seed) for seed in range(20)], 2_000, 60)
+        fleet.write(2_000, 60, by=slice(20))
         assert fleet.samples <= 1_300
         assert sum(fleet.loads.buckets("room").values()) == pytest.approx(120_000, rel=0.05)
 
@@ -247,73 +251,61 @@ class TestCooling:
         self, fleet, begins_at, wcu, seconds, is_closed
     ):
         """Loads begin `begins_at` buckets after the raise."""
-        process = fleet.process()
-        fleet.clock.now_ms += round(begins_at * BUCKET_MS)
-        fleet.write([process], wcu, seconds)
-        assert fleet.renew(process) is is_closed
+        fleet.pass_buckets(begins_at - 2)
+        fleet.write(wcu, seconds)
+        assert fleet.renew() is is_closed
 
     def test_what_another_process_raises_meanwhile_is_not_closed(self, fleet):
         """Between the look for the lease and the close: the load that was judged knows nothing of it."""
-        process = fleet.process()
-        fleet.clock.now_ms += 2 * BUCKET_MS
         seen = fleet.journal.get("room", is_strong=True)
         fleet.table.routes["room"] = JournalEntry(route_of((8, START_MS), (16, START_MS)), fleet.clock.now_ms)
-        process.renewed(ItemKey("room", "k", fleet.clock.now_ms, "k"), seen)
-        assert not fleet.table.routes["room"].route.closes
-        assert not fleet.renew(process)
-        fleet.clock.now_ms += 2 * BUCKET_MS
-        assert fleet.renew(process)
+        assert not fleet.renew(seen=seen)
+        assert not fleet.renew()
+        fleet.pass_buckets(2)
+        assert fleet.renew()
 
     def test_what_could_not_be_counted_or_looked_up_is_not_closed(self, fleet):
         """A load that is not counted is not known to be low. No failure reaches the write."""
-        process = fleet.process()
-        fleet.clock.now_ms += 2 * BUCKET_MS
         for failure in (KEY_RANGE_THROTTLE, StoreRefusedError("AccessDeniedException", "a right is missing")):
             fleet.table.on_call = failing(("update " + LOAD_OF_ROOM, "get " + LOAD_OF_ROOM), always=failure)
-            fleet.write([process], 900, 10)
+            fleet.write(900, 10)
             assert fleet.telemetry.counts["ReportsDropped"] > 50
-            assert not fleet.renew(process)
+            assert not fleet.renew()
         fleet.table.on_call = lambda _: None
-        fleet.clock.now_ms += BUCKET_MS
-        assert not fleet.renew(process)
-        fleet.clock.now_ms += BUCKET_MS
-        assert fleet.renew(process)
+        for is_closed in (False, True):
+            fleet.pass_buckets(1)
+            assert fleet.renew() is is_closed
 
     @pytest.mark.parametrize("place", [f"get {LOAD_OF_ROOM}", "get room"])
     def test_a_process_that_stood_still_closes_nothing(self, fleet, place):
         """For three buckets between its look at the journal and the close, while others wrote: they removed the old."""
-        process, others = fleet.process(), [fleet.process(seed) for seed in range(2, 5)]
-        fleet.clock.now_ms += 2 * BUCKET_MS
-        entry, left = fleet.journal.get("room", is_strong=True), [3]
+        seen, left = fleet.journal.get("room", is_strong=True), [3]
 
         def stand_still(call):
             for _ in range(left.pop() if call == place and left else 0):
-                fleet.write(others, 1_500, 1)
-                fleet.clock.now_ms += BUCKET_MS
+                fleet.write(1_500, 1, by=slice(1, 4))
+                fleet.pass_buckets(1)
 
         fleet.table.on_call = stand_still
-        process.renewed(ItemKey("room", "k", fleet.clock.now_ms, "k"), entry)
-        assert (left, fleet.table.routes["room"].route.closes) == ([], frozenset())
-        fleet.write([process, *others], 1_500, 60)
-        assert not fleet.renew(process)
+        assert not fleet.renew(seen=seen)
+        assert left == []
+        fleet.write(1_500, 60, by=slice(4))
+        assert not fleet.renew()
 
     def test_positions_that_are_no_times_and_closed_keys_are_left_alone(self, fleet):
         """Nothing is asked for them."""
-        process = fleet.process()
-        fleet.clock.now_ms += 2 * BUCKET_MS
-        fleet.write([process], 900, 10, position=5)
+        fleet.write(900, 10, position=5)
         assert fleet.samples == 0
-        assert not fleet.renew(process, position=5)
-        assert fleet.renew(process)
+        assert not fleet.renew(position=5)
+        assert fleet.renew()
         before = fleet.table.routes["room"]
-        fleet.clock.now_ms += 4 * BUCKET_MS
-        assert fleet.renew(process)
+        fleet.pass_buckets(4)
+        assert fleet.renew()
         assert fleet.table.routes["room"] == before
 
     def test_a_load_item_keeps_three_buckets(self, fleet):
         """However often the key was warm; the others go with the next samples."""
-        process = fleet.process()
         for _ in range(20):
-            fleet.write([process], 900, 2)
-            fleet.clock.now_ms += 3 * BUCKET_MS
+            fleet.write(900, 2)
+            fleet.pass_buckets(3)
         assert len(fleet.loads.buckets("room")) <= KEPT_BUCKETS

@@ -76,6 +76,7 @@ def test_a_refusal_is_small_however_large_the_request(api, body):
 def test_an_item_over_the_limit_is_refused_by_the_byte(api):
     """400 KiB are taken whole, with names, keys and the room that a raise may need; one byte more is not."""
     response = api.post(body="x" * 420_000)
+    assert (api.world.table.calls, api.world.reports.sent) == ([], [])
     needed = int(response.body["detail"].split("needs ")[1].split()[0])
     assert api.post(body="x" * (420_000 - needed + 409_601)).status == 413
     assert api.post(body="x" * (420_000 - needed + 409_600)).status == 201
