@@ -51,6 +51,15 @@ def test_a_quiet_conversations_newest_page_is_one_request(is_strong):
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
+def test_an_emptied_redis_costs_a_second_wave_and_no_message(world, newest_first):
+    """The journal knew more: the missing shards are asked, and Redis is mended."""
+    world.registry.routes.clear()
+    page = world.reader().read_page(PageRequest("c", newest_first, COUNT))
+    assert numbers(page.messages) == sorted(range(COUNT), reverse=newest_first)
+    assert world.registry.routes["c"] == world.table.routes["c"].route
+
+
+@pytest.mark.parametrize("newest_first", [True, False])
 def test_history_from_before_the_first_raise_names_no_shard(world, newest_first):
     """One query and the journal's read: the page ends before the raise, or its bound lies there."""
     before_ms = world.raised_at_ms if newest_first else None
