@@ -14,8 +14,8 @@ from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.route import choose_shards
 from hotpartition_messages.changing import Edit, Target
 from support.builders import message_id, new_message
-from support.events import COLLECTION, ELEMENT, http_event
 from support.golden import assert_golden
+from tools.local.events import HttpRequest, Route, build_http_event, find_route
 
 from .api import Api
 
@@ -24,6 +24,7 @@ NOW_MS = 1_700_000_000_000
 ID = message_id(NOW_MS)
 """The message that steps are about, 01HF7YAT000000000000000000."""
 SHOWN_HEADERS = ("ETag", "Age", "Retry-After")
+HEADER = re.compile(r"[A-Z][A-Za-z-]+: ")
 DERIVED = {"pk", "sk", "conversation_id", "message_id", "sent_at"}
 """Attributes that repeat an item's place and the message's id."""
 
@@ -180,7 +181,7 @@ class Player:
                 STEPS[what](self.api, name)
             if asked := [line for line in lines if line.startswith("> ")]:
                 self.lines += asked
-                self._call(read_event([line.removeprefix("> ") for line in asked], self.api.authorizer))
+                self._call(read_event([line.removeprefix("> ") for line in asked], self.api))
             self.lines.append("")
         return "\n".join(self.lines)
 
@@ -197,25 +198,17 @@ class Player:
         self.lines += [f"= {place[0]} {describe(item)}" for place, item in changed.items()]
 
 
-def read_event(lines, authorizer):
-    """Build the event of a request: `METHOD PATH`, its headers, its body."""
+def read_event(lines, api):
+    """Build the event of a request as the gateway does: `METHOD PATH?QUERY`, its headers, its body."""
     head, *rest = lines
     method, _, target = head.partition(" ")
     path, _, query = target.partition("?")
-    _, collection, *names = path.split("/")
-    route = {1: COLLECTION, 2: COLLECTION, 3: ELEMENT}[len(names)] if collection == "conversations" else path
-    parameters = dict(zip(("conversation_id", "messages", "message_id"), names, strict=False))
-    headers = dict(line.split(": ", 1) for line in rest if re.match(r"[A-Z][A-Za-z-]+: ", line))
-    body = "\n".join(line for line in rest if not re.match(r"[A-Z][A-Za-z-]+: ", line))
-    event = http_event(
-        method,
-        route,
-        {name: text for name, text in parameters.items() if name != "messages"},
-        query=dict(part.split("=", 1) for part in query.split("&")) if query else None,
-        body=body or None,
-        authorizer=authorizer,
-    )
-    event["headers"] |= {name.lower(): text for name, text in headers.items()}
+    headers = [tuple(line.split(": ", 1)) for line in rest if HEADER.match(line)]
+    body = "\n".join(line for line in rest if not HEADER.match(line)).encode()
+    route, names = find_route(map(Route.parse, (*api.routes, "$default")), method, path)
+    request = HttpRequest(method, path, query, [("Content-Type", "application/json"), *headers], body, "192.0.2.1")
+    event = build_http_event(request, route, names, request_id="-", now_ms=api.world.clock.now_ms)
+    event["requestContext"]["authorizer"] = api.authorizer
     return event
 
 
