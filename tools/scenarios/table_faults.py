@@ -39,18 +39,19 @@ from tools.figures import Outcome, at_least
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars
 from tools.world.clock import Process, SimulatedExecutor
 from tools.world.dynamodb import described
-from tools.world.functions import Function, FunctionConfig
+from tools.world.functions import FunctionConfig
 from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import (
     SensitiveCounting,
     SharedTelemetry,
     SimulatedShards,
     SimulatedTable,
+    World,
     build_ends,
 )
 from tools.world.run import Run
 from tools.world.scenario import ALL_FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan, faulty
-from tools.world.table_clients import CLIENTS, COLLECTIONS, TableClients, TableFunction, choose_collection, position_of
+from tools.world.table_clients import CLIENTS, COLLECTIONS, TableClients, choose_collection, position_of
 
 TABLE_NAME = "readings"
 SEEDS = 300
@@ -114,7 +115,7 @@ class _Run(Run):
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         world = self.world
         self.place = self._create_tables()
-        function = self._build_function("environments")
+        function = self.open_calls(ENVIRONMENTS, self._build, "environments")
         self.clients = TableClients(world, function, self.record)
         collections = world.random("raised")
         self.raises = RaisesByHand(
@@ -162,7 +163,7 @@ class _Run(Run):
         engine.run_until(end + DRAIN_SECONDS)
         operations = self.clients.operations
         # By an environment that has just been born.
-        self.clients.function = self._build_function("audit", FunctionConfig(warm=1))
+        self.clients.function = self.open_calls(FunctionConfig(warm=1), self._build, "audit")
         self.clients.audit()
         ended = {(each.conversation_id, each.message_id) for each in record.deletions if each.ended_at is not None}
         stored = self.world.store.dynamodb.tables[TABLE_NAME].items()
@@ -196,23 +197,20 @@ class _Run(Run):
         self.world.is_over = True
         self.engine.run_until(self.engine.now + DRAIN_SECONDS)
         self.is_leaving = True
-        self.clients.function = self._build_function("later environments")
+        self.clients.function = self.open_calls(ENVIRONMENTS, self._build, "later environments")
 
-    def _build_function(self, chance: str, config: FunctionConfig = ENVIRONMENTS) -> TableFunction:
-        return Function(self.engine, config, self._build, self.world.random(chance))
-
-    def _build(self, process: Process, index: int) -> Callable[[Callable[[SimulatedTable], Any]], Any]:
-        """Build one environment: it makes the calls that it is asked for on a table of its own."""
+    def _build(self, world: World, process: Process, index: int) -> SimulatedTable:
+        """Build one environment's table."""
         opened = SimulatedTable(
             self.table,
             shards=self._shards(process, index),
             hashed=self.hashing,
             position=position_of if self.has_positions else None,
-            clock=self.world.clock(self.world.random(f"environment-{index}")),
+            clock=world.clock(world.random(f"environment-{index}")),
             budget_ms=600.0,
         )
         opened.simulated = SimulatedExecutor(self.engine, process, THREADS)
-        return lambda call: call(opened)
+        return opened
 
     def _shards(self, process: Process, index: int) -> Shards:
         if self.is_folding:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
 from math import ceil
-from random import Random
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
@@ -24,12 +23,13 @@ from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest, PageResult
 from hotpartition_messages.writing import NewMessage, Written
 from tools.history import Seen
-from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Work
+from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Work
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
-from tools.world.meter import Meter
-from tools.world.record import Record, digest_of, seen
-from tools.world.scenario import Scenario
+from tools.world.record import digest_of, seen
 from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
+
+if TYPE_CHECKING:
+    from tools.world.run import MessageRun
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
@@ -49,22 +49,16 @@ SETTLED_SECONDS = 3.0
 OTHER_CONTENT_SHARE = 0.3
 """Of the repetitions of writes to conversations that are never raised."""
 _REFUSALS = (RetryLaterError, TooManyRequestsError)
-
-
 Calls = Function[Callable[[Any], Any], Any]
 """A function that makes the call that it is sent on what its environment holds: a reader, or a changer."""
 
 
-@dataclass(slots=True)
 class _Clients(Generic[RequestT, ResponseT]):
     """Clients of one function: what they share, whatever they want of it."""
 
-    engine: Engine
-    scenario: Scenario
-    function: Function[RequestT, ResponseT]
-    meter: Meter
-    record: Record
-    random: Random
+    def __init__(self, run: MessageRun, function: Function[RequestT, ResponseT], chance: str) -> None:
+        self.run, self.function, self.random = run, function, run.world.random(chance)
+        self.engine, self.scenario, self.meter, self.record = run.engine, run.scenario, run.meter, run.record
 
     def _attempts(self, most: int) -> Iterator[int]:
         """Count the attempts of one request, with the pauses in between that `Retry-After` asks for."""
@@ -98,14 +92,8 @@ class _Clients(Generic[RequestT, ResponseT]):
             self.engine.after(wait, begin)
 
 
-@dataclass(slots=True)
 class WritingClients(_Clients[NewMessage, Written]):
     """Those who write: one task for each message."""
-
-    rooms: Collection[str]
-    """Conversations that may be raised by hand."""
-    is_at_first_choice: Callable[[str, str], bool]
-    """Says whether a stored message lies where it would be put first."""
 
     def start(self, arrivals: Iterator[Arrival]) -> None:
         """Let each message be written at its time."""
@@ -170,10 +158,11 @@ class WritingClients(_Clients[NewMessage, Written]):
             return
         self.engine.sleep(self.random.random() * changes.again_seconds)
         # Where nothing is ever raised: elsewhere, a raise in between makes room for other content.
-        is_other = new.conversation_id not in {*self.rooms, *self.meter.routed_at}
+        is_other = new.conversation_id not in {*self.run.rooms, *self.meter.routed_at}
         is_other = is_other and self.random.random() < OTHER_CONTENT_SHARE
         again = replace(new, body=new.body + "!") if is_other else new
-        is_known = self._is_settled(new, began) and self.is_at_first_choice(new.conversation_id, new.message_id or "")
+        place = new.conversation_id, new.message_id or ""
+        is_known = self._is_settled(new, began) and self.run.is_at_first_choice(*place)
         try:
             written = self._invoke(again)
         except (*_REFUSALS, NoResponseError, MessageGoneError):
@@ -182,11 +171,10 @@ class WritingClients(_Clients[NewMessage, Written]):
             if is_other:
                 return
             raise
-        message_id = written.message.message_id
         if is_other:
-            self.record.note_misstated(new.conversation_id, message_id, "other content was taken under its id")
+            self.record.note_misstated(*place, "other content was taken under its id")
         elif not written.is_replay and is_known and self._is_settled(new, began):
-            self.record.note_misstated(new.conversation_id, message_id, "its repetition was taken for a new one")
+            self.record.note_misstated(*place, "its repetition was taken for a new one")
 
     def _is_settled(self, new: NewMessage, began: float) -> bool:
         routed_at = self.meter.routed_at.get(new.conversation_id, float("-inf"))
@@ -200,13 +188,11 @@ class WritingClients(_Clients[NewMessage, Written]):
         return mint_message_id(time_ms, self.random.getrandbits)
 
 
-@dataclass(slots=True)
 class ChangingClients(_Clients[Callable[[MessageChanger], object], object]):
     """Those who edit and delete what is known to be stored: one task for each change."""
 
-    reading: Calls
-    _recent: list[tuple[str, str]] = field(default_factory=list)
-    _edits: int = 0
+    _recent: Sequence[tuple[str, str]] = ()
+    _edits = 0
 
     def start(self) -> None:
         """Begin changes at random until the workload's end."""
@@ -257,7 +243,7 @@ class ChangingClients(_Clients[Callable[[MessageChanger], object], object]):
     def _choose(self) -> tuple[str, str] | None:
         """Choose a message that is known to be stored: one that was just changed, a new one, or any."""
         if self._recent and self.random.random() < self.scenario.changes.again_share:
-            return self.random.choice(self._recent[-5:])
+            return self.random.choice(self._recent)
         conversations = self.record.conversations
         hot = self.scenario.hot_conversation
         if not conversations:
@@ -267,24 +253,23 @@ class ChangingClients(_Clients[Callable[[MessageChanger], object], object]):
         if not ids:
             return None
         place = conversation_id, self.random.choice(ids[-50:] if self.random.random() < 0.5 else ids)
-        self._recent.append(place)
+        self._recent = (*self._recent, place)[-5:]
         return place
 
     def _read_tag(self, place: tuple[str, str]) -> str | None:
         timeout_seconds = self.scenario.clients.timeout_seconds
         try:
-            return str(self.reading.invoke(partial(read_one, place), timeout_seconds=timeout_seconds).etag)
+            return str(self.run.reading.invoke(partial(read_one, place), timeout_seconds=timeout_seconds).etag)
         except (*_REFUSALS, NoResponseError, MessageGoneError, MessageNotFoundError):
             return None
 
 
-@dataclass(slots=True)
 class ReadingClients(_Clients[Callable[[MessageReader], Any], Any]):
     """Those who read: each read is one task, page by page."""
 
-    _known: list[str] = field(default_factory=list)
-    _polling: int = 0
-    _is_all_written: bool = False
+    _known: Sequence[str] = ()
+    _polling = 0
+    _is_all_written = False
 
     def start(self) -> None:
         """Begin reads at random until the workload's end, and polls of the hot conversation until the audit."""

@@ -82,6 +82,15 @@ class Run:
         """Let the consumer run from now on."""
         self.watchers = start_consumers(self.world, self.scenario)
 
+    def open_calls(self, config: FunctionConfig, build: Callable[[World, Process, int], object], chance: str) -> Calls:
+        """Open a function that makes calls on what `build` builds for each environment."""
+
+        def build_one(process: Process, index: int) -> Callable[[Callable[[object], object]], object]:
+            held = build(self.world, process, index)
+            return lambda call: call(held)
+
+        return Function(self.engine, config, build_one, self.world.random(chance))
+
     def build_driver(self, plan: FaultPlan, random: Random, *functions: Function[Any, Any]) -> FaultDriver:
         """Build what strikes functions, consumers and stores."""
         return FaultDriver(plan, self.world, functions, lambda: self.watchers, random)
@@ -96,12 +105,10 @@ class MessageRun(Run):
         self.writing: Function[NewMessage, Written] = Function(
             engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")
         )
-        self.reading = self._open_calls(scenario.reading, strategy.build_reader, "readers")
+        self.reading = self.open_calls(scenario.reading, strategy.build_reader, "readers")
         changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
-        self.changing = self._open_calls(changers, strategy.build_changer, "changers")
-        self.readers = ReadingClients(
-            engine, scenario, self.reading, self.meter, self.record, world.random("reading clients")
-        )
+        self.changing = self.open_calls(changers, strategy.build_changer, "changers")
+        self.readers = ReadingClients(self, self.reading, "reading clients")
         plan, self.rooms = scenario.faults or FaultPlan(), scenario.list_rooms(seed)
         self.closes = ClosesByHand(
             world,
@@ -111,13 +118,6 @@ class MessageRun(Run):
         )
         struck = self.writing, self.reading, self.changing, self.closes.function
         self.driver = self.build_driver(plan, world.random("faults"), *struck)
-
-    def _open_calls(self, config: FunctionConfig, build: Callable[[World, Process, int], object], name: str) -> Calls:
-        def build_one(process: Process, index: int) -> Callable[[Callable[[object], object]], object]:
-            held = build(self.world, process, index)
-            return lambda call: call(held)
-
-        return Function(self.engine, config, build_one, self.world.random(name))
 
     def start(self) -> None:
         """Start everything that happens beside the clients, and the clients."""
@@ -133,14 +133,10 @@ class MessageRun(Run):
             self.driver.start()
             self.closes.start()
             engine.at(scenario.seconds + scenario.drain_seconds / 2, self._stop_faults)
-        shared = engine, scenario
-        seen = self.meter, self.record
-        writers = WritingClients(
-            *shared, self.writing, *seen, world.random("writing clients"), self.rooms, self._is_at_first_choice
-        )
-        writers.start(list_arrivals(scenario.flows, scenario.seconds, self.seed))
+        arrivals = list_arrivals(scenario.flows, scenario.seconds, self.seed)
+        WritingClients(self, self.writing, "writing clients").start(arrivals)
         self.readers.start()
-        ChangingClients(*shared, self.changing, *seen, world.random("changing clients"), self.reading).start()
+        ChangingClients(self, self.changing, "changing clients").start()
 
     def judge(self) -> Outcome:
         """Read everything once more, and judge all that was read."""
@@ -186,7 +182,8 @@ class MessageRun(Run):
             counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
         )
 
-    def _is_at_first_choice(self, conversation_id: str, message_id: str) -> bool:
+    def is_at_first_choice(self, conversation_id: str, message_id: str) -> bool:
+        """Say whether a stored message lies where it would be put first."""
         table, key = self.world.store.dynamodb.tables[TABLE.name], build_key(conversation_id, message_id)
         journal = table.latest((conversation_id, ROUTING_SORT_KEY))
         route = read_entry(None if journal is None else journal.item).route

@@ -15,7 +15,8 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from tools.history import Seen
-from tools.world.functions import Function, NoResponseError, TooManyRequestsError
+from tools.world.clients import Calls
+from tools.world.functions import NoResponseError, TooManyRequestsError
 from tools.world.network import LONGEST_LATENESS_SECONDS
 from tools.world.product import SimulatedTable, World
 from tools.world.record import Offer, Record
@@ -39,8 +40,6 @@ PATIENCE_SECONDS = 29.0
 """How long a client waits: longer than any call takes, so that a call without a response was one of a dead process."""
 CALM_SECONDS = 0.5
 """How long a client waits after its environment died: by then, what had been sent has happened."""
-TableFunction = Function[Callable[[SimulatedTable], Any], Any]
-"""Makes a call on an environment's table."""
 
 
 @dataclass(slots=True)
@@ -57,7 +56,7 @@ class _Client:
 class TableClients:
     """All clients of one table."""
 
-    def __init__(self, world: World, function: TableFunction, record: Record) -> None:
+    def __init__(self, world: World, function: Calls, record: Record) -> None:
         self.record = record
         self.operations = 0
         self.function = function
