@@ -125,12 +125,12 @@ class _Rush(Run):
                 engine.at(arrival.at, partial(self._write, "x" * arrival.body_bytes))
         engine.at(BIN_SECONDS, self._note_units)
         engine.run_until(self.end)
-        refused = [number for number, each in enumerate(meter.bins) if each.waited]
+        refused = [number for number, each in enumerate(meter.bins) if each["waited"]]
         first, last = (refused[0], refused[-1]) if refused else (len(meter.bins), -1)
         unmarked = min(last + round(MARKED_MS / 1000 / BIN_SECONDS) + 2, len(meter.bins)) if refused else first
         quiet = unmarked - 1 + round((QUIET_SECONDS - MARKED_MS / 1000) / BIN_SECONDS)
-        items = sum(each.hot_stored for each in meter.bins[first:unmarked])
-        relieved = meter.relieved_seconds(ONSET, judged, step=1)
+        items = meter.total("hot stored", first * BIN_SECONDS, unmarked * BIN_SECONDS)
+        relieved = meter.relieved_seconds(ONSET, judged, step=BIN_SECONDS)
         return Outcome(
             seed=self.seed,
             raised_seconds=meter.raised_seconds(ONSET),

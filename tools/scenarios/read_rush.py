@@ -231,7 +231,7 @@ class _RushRun(MessageRun):
             busiest_node_commands_per_second=commands,
             busiest_node_share=round(commands / COMMANDS_PER_SECOND, 4),
             busiest_node_bytes_per_second=max(max(node.sent.values(), default=0) for node in nodes),
-            writes_stored=self.meter.stored_count,
+            writes_stored=len(self.meter.write_latencies_ms),
             writes_failed=self.meter.failed,
             safety=self.judge(),
         )

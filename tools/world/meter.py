@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from hotpartition.core.route import Generation
 from hotpartition_messages.keys import KEY_FORM
@@ -12,7 +14,6 @@ from tools.world.clock import EPOCH_MS, Engine
 from tools.world.network import Observer
 
 BIN_SECONDS = 0.25
-SECOND_BINS = 4
 RELIEF_SHARE = 0.01
 ON_SHARDS_SHARE = 0.95
 PROMPT_SHARE = 0.95
@@ -40,22 +41,6 @@ class _Pages:
         )
 
 
-@dataclass(slots=True)
-class Bin:
-    """A quarter of a second."""
-
-    offered: float = 0.0
-    failed: float = 0.0
-    hot_refused: int = 0
-    hot_stored_count: int = 0
-    begun: int = 0
-    waited: int = 0
-    prompt: float = 0.0
-    hot_offered: float = 0.0
-    hot_stored: float = 0.0
-    hot_on_shards: float = 0.0
-
-
 class Meter(Observer):
     """Counts, bin by bin; also what the network tells of its requests. Pages count until `pages_end`."""
 
@@ -63,7 +48,8 @@ class Meter(Observer):
         self._engine = engine
         self._hot = hot
         self._pages_end = pages_end
-        self.bins = [Bin() for _ in range(round(seconds / BIN_SECONDS))]
+        self.bins: list[defaultdict[str, float]] = [defaultdict(int) for _ in range(round(seconds / BIN_SECONDS))]
+        """What is summed up by the quarters of a second in which it was offered or happened."""
         self._known: dict[str, set[Generation]] = {}
         self._pages = {is_hot: _Pages() for is_hot in (True, False)}
         self.raises: list[Outcome] = []
@@ -71,8 +57,7 @@ class Meter(Observer):
         self.raised_at: dict[str, float] = {}
         """When each conversation was raised first."""
         self.write_latencies_ms: list[float] = []
-        self.puts = self.offered = self.stored_count = self.failed = self.requests = self.throttled_attempts = 0
-        self.operations = 0
+        self.operations = self.requests = self.puts = self.throttled_attempts = self.failed = 0
         self.routed_at: dict[str, float] = {}
         """When each conversation's routing item was last written."""
         self.put_off_keys: list[str] = []
@@ -85,15 +70,15 @@ class Meter(Observer):
         self.puts += 1
         if self._is_hot(partition_key):
             now = self._at(self._engine.now)
-            now.hot_stored_count += 1
-            now.hot_stored += wcu
-            now.hot_on_shards += wcu * (partition_key != self._hot)
+            now["hot puts"] += 1
+            now["hot stored"] += wcu
+            now["hot on shards"] += wcu * (partition_key != self._hot)
 
     def refused(self, partition_key: str, wcu: float) -> None:
         """Implement `Observer.refused`."""
         del wcu
         self.throttled_attempts += 1
-        self._at(self._engine.now).hot_refused += self._is_hot(partition_key)
+        self._at(self._engine.now)["hot refused"] += self._is_hot(partition_key)
 
     def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
         """Implement `Observer.page_read`."""
@@ -104,7 +89,7 @@ class Meter(Observer):
 
     def waited(self) -> None:
         """Implement `Observer.waited`."""
-        self._at(self._engine.now).waited += 1
+        self._at(self._engine.now)["waited"] += 1
 
     def put_off(self, partition_key: str) -> None:
         """Implement `Observer.put_off`."""
@@ -134,23 +119,21 @@ class Meter(Observer):
 
     def note_offered(self, conversation_id: str, at: float, wcu: float) -> None:
         """A client began to write."""
-        self.offered += 1
         place = self._at(at)
-        place.begun += 1
-        place.offered += wcu
-        place.hot_offered += wcu if conversation_id == self._hot else 0.0
+        place["begun"] += 1
+        place["offered"] += wcu
+        place["hot offered"] += wcu if conversation_id == self._hot else 0.0
 
     def note_stored(self, at: float, wcu: float) -> None:
         """A client knows that what it offered at this time is stored."""
         latency_ms = (self._engine.now - at) * 1000
-        self.stored_count += 1
         self.write_latencies_ms.append(latency_ms)
-        self._at(at).prompt += wcu if latency_ms <= PROMPT_SECONDS * 1000 else 0.0
+        self._at(at)["prompt"] += wcu if latency_ms <= PROMPT_SECONDS * 1000 else 0.0
 
     def note_failed(self, at: float, wcu: float) -> None:
         """A client gave up on what it offered at this time."""
         self.failed += 1
-        self._at(at).failed += wcu
+        self._at(at)["failed"] += wcu
 
     def note_page(self, conversation_id: str, began: float, *, is_answered: bool = True) -> None:
         """A client got a page, or none."""
@@ -166,21 +149,26 @@ class Meter(Observer):
         """How many pages no client got."""
         return sum(pages.failed for pages in self._pages.values())
 
+    def total(self, name: str, start: float = 0.0, end: float = inf) -> float:
+        """Sum up what happened, or what was offered, between two instants."""
+        last = len(self.bins) if end == inf else round(end / BIN_SECONDS)
+        return sum(each[name] for each in self.bins[round(start / BIN_SECONDS) : last])
+
     def writes(self) -> Outcome:
         """Sum the writes up."""
-        offered_wcu = sum(b.offered for b in self.bins)
+        offered_wcu, latencies_ms = self.total("offered"), self.write_latencies_ms
         return Outcome(
-            offered=self.offered,
-            stored=self.stored_count,
+            offered=self.total("begun"),
+            stored=len(latencies_ms),
             failed=self.failed,
             offered_wcu=offered_wcu,
-            failed_wcu=sum(b.failed for b in self.bins),
+            failed_wcu=self.total("failed"),
             requests=self.requests,
             throttled_attempts=self.throttled_attempts,
-            latency_ms=latency(self.write_latencies_ms),
-            waited=sum(b.waited for b in self.bins),
-            waited_seconds=round(sum(max(0.0, ms - 100) for ms in self.write_latencies_ms) / 1000, 3),
-            stored_within_second_share=round(sum(b.prompt for b in self.bins) / max(offered_wcu, 1.0), 6),
+            latency_ms=latency(latencies_ms),
+            waited=self.total("waited"),
+            waited_seconds=round(sum(max(0.0, ms - 100) for ms in latencies_ms) / 1000, 3),
+            stored_within_second_share=round(self.total("prompt") / max(offered_wcu, 1.0), 6),
         )
 
     def reads(self, *, hot: bool) -> Outcome:
@@ -200,65 +188,60 @@ class Meter(Observer):
         """Return how long after the onset a quarter of a second ended whose writes are on shards."""
         for index, each in enumerate(self.bins):
             end = (index + 1) * BIN_SECONDS
-            if end > onset and each.hot_stored and each.hot_on_shards >= ON_SHARDS_SHARE * each.hot_stored:
+            if end > onset and each["hot stored"] and each["hot on shards"] >= ON_SHARDS_SHARE * each["hot stored"]:
                 return round(end - onset, 4)
         return None
 
-    def relieved_seconds(self, onset: float, end: float, *, step: int = SECOND_BINS) -> float | None:
+    def relieved_seconds(self, onset: float, end: float, *, step: float = 1.0) -> float | None:
         """Return how long after the onset the last second ended in which too many writes had to wait.
 
-        A second begins each `step` bins; with less than a second's, it counts as ended when the next one begins.
+        A second begins each `step` seconds; where that is less, it counts as ended when the next one begins.
         """
 
-        def is_bad(second: Sequence[Bin]) -> bool:
-            return sum(b.waited for b in second) > RELIEF_SHARE * sum(b.begun for b in second)
+        def is_bad(start: float) -> bool:
+            until = min(start + 1.0, end)
+            return self.total("waited", start, until) > RELIEF_SHARE * self.total("begun", start, until)
 
-        return self._seconds_until_good(onset, end, is_bad, bins=SECOND_BINS, step=step)
+        return self._seconds_until_good(onset, end, is_bad, step)
 
     def prompt_seconds(self, onset: float, end: float) -> float | None:
         """Return how long after the onset the last bin ended of whose writes too few were stored within a second."""
 
-        def is_bad(bins: Sequence[Bin]) -> bool:
-            return sum(b.prompt for b in bins) < PROMPT_SHARE * sum(b.offered for b in bins)
+        def is_bad(start: float) -> bool:
+            until = start + BIN_SECONDS
+            return self.total("prompt", start, until) < PROMPT_SHARE * self.total("offered", start, until)
 
-        return self._seconds_until_good(onset, end, is_bad, bins=1, step=1)
+        return self._seconds_until_good(onset, end, is_bad, BIN_SECONDS)
 
     def _seconds_until_good(
-        self, onset: float, end: float, is_bad: Callable[[Sequence[Bin]], bool], *, bins: int, step: int
+        self, onset: float, end: float, is_bad: Callable[[float], bool], step: float
     ) -> float | None:
-        first, last = round(onset / BIN_SECONDS), round(end / BIN_SECONDS)
-        good = onset
-        for start in range(first, last, step):
-            if is_bad(self.bins[start : min(start + bins, last)]):
-                good = (start + step) * BIN_SECONDS
+        first, last, bins = round(onset / BIN_SECONDS), round(end / BIN_SECONDS), round(step / BIN_SECONDS)
+        bad = [index * BIN_SECONDS for index in range(first, last, bins) if is_bad(index * BIN_SECONDS)]
+        good = bad[-1] + step if bad else onset
         return None if good >= end else round(good - onset, 4)
 
     def repeated_share(self, onset: float, end: float) -> float | None:
         """Return how many puts of the hot conversation were refused once it was on shards, for each that was stored."""
         on_shards = self.on_shards_seconds(onset)
-        within = [] if on_shards is None else self._between(onset + on_shards, end)
-        stored = sum(b.hot_stored_count for b in within)
-        return round(sum(b.hot_refused for b in within) / stored, 6) if stored else None
+        between = (0.0, 0.0) if on_shards is None else (onset + on_shards, end)
+        puts = self.total("hot puts", *between)
+        return round(self.total("hot refused", *between) / puts, 6) if puts else None
 
     def served_share(self, start: float, end: float) -> float:
         """Return what was stored of the hot conversation between two instants, as a share of what was offered then."""
-        bins = self._between(start, end)
-        offered = sum(b.hot_offered for b in bins)
-        return min(1.0, sum(b.hot_stored for b in bins) / offered) if offered else 1.0
+        offered = self.total("hot offered", start, end)
+        return min(1.0, self.total("hot stored", start, end) / offered) if offered else 1.0
 
     def failed_share_after(self, time: float) -> float:
         """Return what failed of all that was offered from an instant on, as a share."""
-        late = self._between(time, len(self.bins) * BIN_SECONDS)
-        offered = sum(b.offered for b in late)
-        return sum(b.failed for b in late) / offered if offered else 0.0
+        offered = self.total("offered", time)
+        return self.total("failed", time) / offered if offered else 0.0
 
     def _is_hot(self, partition_key: str) -> bool:
         return _base_key(partition_key) == self._hot
 
-    def _between(self, start: float, end: float) -> list[Bin]:
-        return self.bins[round(start / BIN_SECONDS) : round(end / BIN_SECONDS)]
-
-    def _at(self, time: float) -> Bin:
+    def _at(self, time: float) -> defaultdict[str, float]:
         return self.bins[min(int(time / BIN_SECONDS), len(self.bins) - 1)]
 
 
