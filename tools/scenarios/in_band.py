@@ -57,9 +57,6 @@ JUDGED_SECONDS = 5.5
 QUIET_SECONDS = 30.0
 """How long after its relief a key costs nothing more, but a look at the journal once a minute."""
 BUDGET_MS = 1_000.0
-MARKED_SHARE = 0.06
-MOST_RAISES = 2
-FEW_RAISES_SHARE = 0.95
 FALSE_HOURS = 100
 FALSE_WCU = 600.0
 FALSE_ITEM_WCU = 2
@@ -242,14 +239,14 @@ def bars_of(variant: Variant, runs: Sequence[Outcome]) -> Iterator[Bar]:
     raised, relieved, marked, failed = spread(runs, *fields).values()
     quiet = total(runs, "units_before") + total(runs, "units_after")
     yield at_most(f"{name}: units beside the items, quiet", quiet, 0.0, "units")
-    yield at_most(f"{name}: while marked, p99", marked.p99, MARKED_SHARE, "of the items'")
+    yield at_most(f"{name}: while marked, p99", marked.p99, 0.06, "of the items'")
     if variant.raised_seconds is not None:
         yield at_most(f"{name}: onset to raise, p99", raised.p99, variant.raised_seconds, "s")
     if variant.relieved_seconds is not None:
-        few = sum(len(run.shard_counts) <= MOST_RAISES for run in runs)
+        few = sum(len(run.shard_counts) <= 2 for run in runs)
         yield at_most(f"{name}: onset to relief, p99", relieved.p99, variant.relieved_seconds, "s")
         yield at_most(f"{name}: failed, worst seed", failed.highest, variant.failed_share or 0.0, "as a share")
-        yield at_least(f"{name}: seeds with two raises at most", few, FEW_RAISES_SHARE * len(runs), "seeds")
+        yield at_least(f"{name}: seeds with two raises at most", few, 0.95 * len(runs), "seeds")
     if variant.most_shards is not None:
         highest = max(max(run.shard_counts, default=0) for run in runs)
         yield at_most(f"{name}: N, worst seed", highest, variant.most_shards, "shards")

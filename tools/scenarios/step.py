@@ -24,11 +24,6 @@ from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant
 
 ONSET = 5.0
 SEEDS, UNMITIGATED_SEEDS, VARIANT_SEEDS = 100, 2, 4
-RAISED_SECONDS, ON_SHARDS_SECONDS = 2.0, 4.0
-FAILED_SHARE, LATE_FAILED_SHARE = 0.03, 0.01
-ONE_RAISE_SHARE = 0.97
-MOST_SHARDS = 16
-REPEATED_SHARE = 0.03
 SMALL_BODY = (700, 800)
 LARGE_BODY = (15_800, 16_100)
 """Items of 16 KiB."""
@@ -134,13 +129,13 @@ def judge(by_part: Mapping[str, list[Outcome]]) -> Verdict:
     repeated = [run.repeated_share for run in runs if run.repeated_share is not None]
     variants = {name: summarize(by_part[name]) for name in VARIANTS}
     extra, highest = sum(repeated) / len(repeated) if repeated else None, summary["final_shard_count"].highest
-    enough = ONE_RAISE_SHARE * len(runs)
+    enough = 0.97 * len(runs)
     bars = [
         *_soon(summary, ""),
         at_least("seeds in which the final N was reached in one raise", one_raise, enough, "seeds"),
-        at_most("N, worst seed", highest, MOST_SHARDS, "shards"),
-        at_most("puts beyond one for each write, once on shards", extra, REPEATED_SHARE, "as a share"),
-        at_most("failed writes, of those without mitigation, worst seed", failed.highest, FAILED_SHARE, "as a share"),
+        at_most("N, worst seed", highest, 16, "shards"),
+        at_most("puts beyond one for each write, once on shards", extra, 0.03, "as a share"),
+        at_most("failed writes, of those without mitigation, worst seed", failed.highest, 0.03, "as a share"),
         *(
             at_most(f"N in {name}, worst seed", variants[name]["final_shard_count"].highest, most, "shards")
             for name, most in MOST_SHARDS_OF.items()
@@ -155,9 +150,9 @@ def _soon(summary: Mapping[str, Outcome], where: str) -> list[Bar]:
     raised, on_shards = summary["raised_seconds"].p99, summary["on_shards_seconds"].p99
     late = summary["late_failed_share_of_offered"].highest
     return [
-        at_most(f"onset to raise, p99{where}", raised, RAISED_SECONDS, "s"),
-        at_most(f"onset to 95 % of new writes on shards, p99{where}", on_shards, ON_SHARDS_SECONDS, "s"),
-        at_most(f"failed of what was offered after 4 s, worst seed{where}", late, LATE_FAILED_SHARE, "as a share"),
+        at_most(f"onset to raise, p99{where}", raised, 2.0, "s"),
+        at_most(f"onset to 95 % of new writes on shards, p99{where}", on_shards, 4.0, "s"),
+        at_most(f"failed of what was offered after 4 s, worst seed{where}", late, 0.01, "as a share"),
     ]
 
 
