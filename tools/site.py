@@ -24,25 +24,16 @@ PAGES, SOURCES, HTML = OUT / "pages", OUT / "sources", OUT / "html"
 
 PACKAGES = {"hotpartition": ROOT / "layers/routing/python/hotpartition", "hotpartition_cdk": ROOT / "hotpartition_cdk"}
 SECTIONS = {
-    "A table of your own": [
-        "sharded-table",
-        "streams",
-        "constructs",
-        "counters",
-        "*reference-hotpartition",
-        "*reference-hotpartition_cdk",
-    ],
-    "The message store": ["api", "configuration", "what-you-cannot-choose", "costs", "security"],
-    "Run it": ["operations", "runbook", "command-line"],
-    "How it works": ["architecture", "performance", "testing", "simulation-summary"],
-    "The project": ["repository", "*tools", "README"],
+    "A table of your own": "docs/sharded-table.md docs/streams.md docs/constructs.md docs/counters.md "
+    "docs/reference-hotpartition.md docs/reference-hotpartition_cdk.md examples/*/README.md",
+    "The message store": "docs/api.md docs/configuration.md docs/what-you-cannot-choose.md docs/costs.md "
+    "docs/security.md",
+    "Run it": "docs/operations.md docs/runbook.md docs/command-line.md",
+    "How it works": "docs/architecture.md docs/performance.md docs/testing.md docs/simulation-summary.md "
+    "tools/limits/README.md",
+    "The project": "docs/repository.md docs/tools.md docs/README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md",
 }
-"""Pages of `docs` by subject; those with a star are made here. A page that none names comes last, in "The project"."""
-OUTSIDE = {
-    "A table of your own": sorted(ROOT.glob("examples/*/README.md")),
-    "How it works": [ROOT / "tools/limits/README.md"],
-    "The project": [ROOT / name for name in ("CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")],
-}
+"""Pages by subject; the references and `docs/tools.md` are made here. A page of `docs` that none names comes last."""
 FIRST = {"hotpartition": ["ShardedTable", "fixed", "in_band", "adaptive"], "hotpartition_cdk": ["HotPartition"]}
 """What a reference begins with; all else follows by its name."""
 STYLE = """\
@@ -54,17 +45,21 @@ PORT = 8001
 LINK = re.compile(r"(?:\]\(|src=\")([^)\s\"#]+)")
 
 
-def list_sections() -> dict[str, list[str]]:
-    """List the pages of `docs` by subject."""
-    named = {name for names in SECTIONS.values() for name in names}
-    others = sorted({page.stem for page in (ROOT / "docs").glob("*.md")} - named)
-    return {section: [*names, *(others if section == "The project" else ())] for section, names in SECTIONS.items()}
+def list_sections() -> dict[str, list[Path]]:
+    """List the pages by subject."""
+    sections = {
+        section: [page for name in names.split() for page in sorted(ROOT.glob(name)) or [ROOT / name]]
+        for section, names in SECTIONS.items()
+    }
+    named = {page for pages in sections.values() for page in pages}
+    sections["The project"] += sorted({*(ROOT / "docs").glob("*.md")} - named)
+    return sections
 
 
 def list_pages() -> list[Path]:
-    """List the repository's pages: the README, all of `docs`, and those beside what they describe."""
-    outside = [page for pages in OUTSIDE.values() for page in pages]
-    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *outside]
+    """List the pages that are there: the README, all of `docs`, and those beside what they describe."""
+    named = [page for pages in list_sections().values() for page in pages if page.exists()]
+    return sorted({ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *named})
 
 
 def stage(pages: list[Path]) -> None:
@@ -131,10 +126,9 @@ def build_nav() -> list[object]:
     indexed = sorted(folder.glob("*.md"), key=lambda page: (page.name != "README.md", page.name))
     decisions = {"Decisions": [str(page.relative_to(ROOT)) for page in indexed]}
     nav: list[object] = [{"Start": "README.md"}]
-    for section, names in list_sections().items():
-        own = [f"docs/{name.removeprefix('*')}.md" for name in names]
-        outside = [str(page.relative_to(ROOT)) for page in OUTSIDE.get(section, ())]
-        nav.append({section: [*own, *outside, *([decisions] if section == "How it works" else [])]})
+    for section, pages in list_sections().items():
+        own = [str(page.relative_to(ROOT)) for page in pages]
+        nav.append({section: [*own, *([decisions] if section == "How it works" else [])]})
     return nav
 
 
@@ -147,10 +141,9 @@ def write_llms() -> None:
     """Write `llms.txt`: the pages as Markdown, for programs that read the documentation."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     lines = ["# hotpartition", "", f"> {project['description']}", ""]
-    for section, names in list_sections().items():
-        own = [PAGES / f"docs/{name}.md" for name in names if not name.startswith("*")]
-        pages = own + [PAGES / page.relative_to(ROOT) for page in OUTSIDE.get(section, ())]
-        lines += [f"## {section}", "", *(f"- [{title_of(page)}]({page.relative_to(PAGES)})" for page in pages), ""]
+    for section, pages in list_sections().items():
+        own = [f"- [{title_of(page)}]({page.relative_to(ROOT)})" for page in pages if page.exists()]
+        lines += [f"## {section}", "", *own, ""]
     (HTML / "llms.txt").write_text("\n".join(lines))
     for page in PAGES.rglob("*.md"):
         shutil.copy(page, HTML / page.relative_to(PAGES))
