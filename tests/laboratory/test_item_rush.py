@@ -16,7 +16,7 @@ from support.tables import define_table
 from tools.limits import Partitions
 from tools.world.clock import Engine
 from tools.world.network import Observer
-from tools.world.product import SharedTelemetry, World
+from tools.world.product import World
 from tools.world.scenario import Scenario
 
 pytestmark = pytest.mark.slow
@@ -49,7 +49,7 @@ class Shop:
 
     def open(self, index):
         """Build what one environment has for its cache."""
-        telemetry, engine = SharedTelemetry(self.world), self.engine
+        telemetry, engine = self.world.telemetry, self.engine
 
         def timer():
             return engine.now

@@ -25,7 +25,6 @@ from hotpartition.core.items import ItemKey
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation
 from hotpartition.core.times import StoreClock
-from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.in_band import MARKED_MS, InBandCounting
 from hotpartition.engine.journal_routes import JournalRoutes
 from hotpartition.engine.load_counting import Offer
@@ -42,7 +41,7 @@ from tools.scenarios.seeds import Part, Study, Verdict, spread, total
 from tools.scenarios.step import LARGE_BODY, SMALL_BODY, step
 from tools.world.clock import EPOCH_MS
 from tools.world.meter import BIN_SECONDS
-from tools.world.product import TABLE, SharedTelemetry, open_store
+from tools.world.product import TABLE, open_store
 from tools.world.run import Run
 from tools.world.workload import ConversationFlow, Step
 
@@ -141,10 +140,10 @@ class _Rush(Run):
 
     def _build_writer(self, index: int) -> MessageWriter:
         world, random = self.world, self.world.random(f"process-{index}")
-        clock, telemetry = world.clock(random), SharedTelemetry(world)
-        ends = open_in_band(ThreadedCalls(world.store.client("in band").call), TABLE.journal, telemetry, clock)
+        clock = world.clock(random)
+        ends = open_in_band(world.calls("in band"), TABLE.journal, world.telemetry, clock)
         writer = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False).writer
-        store = open_store(world, ThreadedCalls(world.store.client("writer").call))
+        store = open_store(world, world.calls("writer"))
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
 
     def _write(self, body: str) -> None:

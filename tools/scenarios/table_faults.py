@@ -43,7 +43,6 @@ from tools.world.functions import FunctionConfig
 from tools.world.operators import ClosesByHand, Folds, RaisesByHand
 from tools.world.product import (
     SensitiveCounting,
-    SharedTelemetry,
     SimulatedShards,
     SimulatedTable,
     World,
@@ -218,7 +217,7 @@ class _Run(Run):
         world, calls, random = self.world, open_calls(self.table), self.world.random(f"table-{index}")
         if self.parts.counting:
             settings = Settings.defaults("in_band()", **HOT_AT_ONCE, **SHORT_LEASES)
-            ends = open_in_band(calls, self.place, SharedTelemetry(world), world.clock(random))
+            ends = open_in_band(calls, self.place, world.telemetry, world.clock(random))
         else:
             settings = Settings.defaults("adaptive()", route_cache_seconds=1.0, **SHORT_LEASES)
             ends = build_ends(world, process, index, random, repairs=True)

@@ -12,7 +12,6 @@ from hotpartition.core.errors import RetryLaterError
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
-from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_messages.keys import KEY_FORM
 from tools.history import Added, Finding, Seen
 from tools.world.clock import Process
@@ -45,7 +44,7 @@ def counter_key(counter_id: str) -> str:
 def build_adder(world: World, process: Process, index: int) -> Callable[[NewAddition], None]:
     """Build one environment of the write function, for counters."""
     engine, jobs = build_write_jobs(world, process, index)
-    calls = ThreadedCalls(world.store.client("writer").call)
+    calls = world.calls("writer")
     adder = world.parts.adder(
         jobs.messages.writer,
         DynamoDBCounterStore(calls, COUNTERS),

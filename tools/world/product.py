@@ -84,6 +84,26 @@ class Parts(EngineParts):
     summer: type[Summer] = Summer
 
 
+@dataclass(frozen=True, slots=True)
+class SharedTelemetry:
+    """`Telemetry` of all environments, which only counts."""
+
+    _counters: Counter[str]
+    _observer: Observer
+
+    def count(self, metric: str, value: float = 1.0) -> None:
+        """Implement `Telemetry.count`."""
+        self._counters[metric] += value  # type: ignore[assignment]  # floats add up as well
+        if metric == MetricName.WRITES_REFUSED_EVERYWHERE:
+            self._observer.waited()
+
+    def event(self, message: str, **facts: object) -> None:
+        """Implement `Telemetry.event`."""
+
+    def flush(self) -> None:
+        """Implement `Telemetry.flush`."""
+
+
 class World:
     """What all functions of a run share: built from what its scenario says of the outside and of the product."""
 
@@ -104,6 +124,7 @@ class World:
         self.parts = parts or Parts()
         self.counters: Counter[str] = Counter()
         """The product's metrics, summed over all environments."""
+        self.telemetry = SharedTelemetry(self.counters, observer)
         self.is_over = False
         """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
         self.limits = None if scenario.table is None else Resource(partitions=scenario.table)
@@ -136,6 +157,10 @@ class World:
         """Tell a monotonic time in seconds."""
         return self.engine.now
 
+    def calls(self, role: str, owner: Process | None = None) -> ThreadedCalls:
+        """Connect to DynamoDB; `owner`: as that of `connect`."""
+        return ThreadedCalls(self.store.client(role, owner).call)
+
     def connect(self, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
         """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
         return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=COOLDOWN_MS, owner=owner)
@@ -167,30 +192,11 @@ class World:
         self.engine.after(every_seconds, charge)
 
 
-class SharedTelemetry:
-    """`Telemetry` that only counts."""
-
-    def __init__(self, world: World) -> None:
-        self._counters, self._observer = world.counters, world.store.observer
-
-    def count(self, metric: str, value: float = 1.0) -> None:
-        """Implement `Telemetry.count`."""
-        self._counters[metric] += value  # type: ignore[assignment]  # floats add up as well
-        if metric == MetricName.WRITES_REFUSED_EVERYWHERE:
-            self._observer.waited()
-
-    def event(self, message: str, **facts: object) -> None:
-        """Implement `Telemetry.event`."""
-
-    def flush(self) -> None:
-        """Implement `Telemetry.flush`."""
-
-
 def build_write_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
     """Build one environment of the write function."""
     random, settings = world.random(f"writer-{index}"), world.settings.writer
     ends = build_ends(world, process, index, random, repairs=False)
-    calls = ThreadedCalls(world.store.client("writer").call)
+    calls = world.calls("writer")
     misled = world.mislead(ends, world.random(f"wrong clock {index}"))
     misled = replace(misled, journal=DynamoDBJournal(calls, TABLE.journal))
     engine = build_engine(misled, settings, form=KEY_FORM, times=world.settings.times, parts=world.parts)
@@ -202,12 +208,12 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Prod
     """Build one environment of the write function that finds hot conversations itself."""
     del process
     random, control = world.random(f"writer-{index}"), world.settings.consumer
-    calls = ThreadedCalls(world.store.client("writer").call)
+    calls = world.calls("writer")
     finding = {name: vars(control)[name] for name in Settings.declared("in-band write") if name in vars(control)}
     is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
     given = {**finding, **vars(world.settings.writer), "is_closing": False}  # the writers' own lease
     settings = MessageSettings("in-band write", given)
-    ends = open_in_band(calls, TABLE.journal, SharedTelemetry(world), world.clock(random))
+    ends = open_in_band(calls, TABLE.journal, world.telemetry, world.clock(random))
     parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
     engine = build_engine(ends, settings, form=KEY_FORM, times=world.settings.times, parts=parts)
     return engine, _build_jobs(world, engine, calls, settings, random)
@@ -232,7 +238,7 @@ def build_reading(
     random, settings = world.random(f"reader-{index}"), world.settings.reader
     if is_in_band:
         journal = DynamoDBJournal(calls, TABLE.journal)
-        ends = Ends(telemetry=SharedTelemetry(world), clock=world.clock(random), journal=journal)
+        ends = Ends(telemetry=world.telemetry, clock=world.clock(random), journal=journal)
     else:
         ends = build_ends(world, process, index, random, repairs=True)
     return build_engine(ends, settings, form=KEY_FORM, parts=world.parts)
@@ -249,7 +255,6 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
     """Build what an environment stands on."""
     connection = world.connect(world.settings.writer.registry_command_timeout_ms)
     registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
-    telemetry = SharedTelemetry(world)
     background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
     return Ends(
         registry=registry,
@@ -262,10 +267,10 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
             now_ms=clock.now_ms,
         ),
         background=background,
-        telemetry=telemetry,
+        telemetry=world.telemetry,
         clock=clock,
         timer=world.timer,
-        page_store=RedisPageStore(connection, TABLE_NAME, telemetry, world.timer),
+        page_store=RedisPageStore(connection, TABLE_NAME, world.telemetry, world.timer),
         environment_id=f"{index:032x}",
     )
 
@@ -286,13 +291,13 @@ def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -
 def build_consumer(world: World, process: Process, index: int) -> Consumer:
     """Build one environment of the stream consumer."""
     connection = world.connect(PATIENT_MS, process)
-    calls = ThreadedCalls(world.store.client("consumer", process).call)
+    calls = world.calls("consumer", process)
     ends = ControlEnds(
         source=RedisReportSource(connection, TABLE_NAME),
         journal=DynamoDBJournal(calls, TABLE.journal),
         routing_items=DynamoDBRoutingItems(calls, TABLE.journal),
         registry=RedisRegistry(connection, TABLE_NAME),
-        telemetry=SharedTelemetry(world),
+        telemetry=world.telemetry,
         clock=world.clock(world.random(f"consumer-{index}")),
         elapsed=lambda: world.engine.now,
         form=TABLE.keys,
@@ -303,7 +308,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
 def build_closer(world: World, process: Process, index: int, place: JournalPlace, times: CloseTimes) -> Closer:
     """Build one environment that closes by hand, as operators do."""
     raiser, journal = build_raiser(world, process, index, place), _open_journal(world, process, place)
-    return Closer(journal=journal, raiser=raiser, telemetry=SharedTelemetry(world), times=times)
+    return Closer(journal=journal, raiser=raiser, telemetry=world.telemetry, times=times)
 
 
 def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
@@ -311,13 +316,13 @@ def build_raiser(world: World, process: Process, index: int, place: JournalPlace
     return Raiser(
         journal=_open_journal(world, process, place),
         registry=RedisRegistry(world.connect(PATIENT_MS, process), TABLE_NAME),
-        telemetry=SharedTelemetry(world),
+        telemetry=world.telemetry,
         clock=world.clock(world.random(f"raiser-{index}")),
     )
 
 
 def _open_journal(world: World, process: Process, place: JournalPlace) -> DynamoDBJournal:
-    return DynamoDBJournal(ThreadedCalls(world.store.client("operator", process).call), place)
+    return DynamoDBJournal(world.calls("operator", process), place)
 
 
 class SimulatedTable(ShardedTable):

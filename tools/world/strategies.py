@@ -31,7 +31,6 @@ from hotpartition.core.backoff import Budget
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
-from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.gatherer import Gatherer
 from hotpartition.runtime.build import Engine
 from hotpartition.table.fixed import FixedRoutes
@@ -46,7 +45,6 @@ from hotpartition_messages.writing import NewMessage, Written
 from tools.world.clock import EPOCH_MS, Process
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.product import (
-    SharedTelemetry,
     World,
     build_consumer,
     build_in_band_jobs,
@@ -150,7 +148,7 @@ def start_consumers(world: World, scenario: Scenario) -> Watchers:
 def write_plainly(world: World, index: int, place: Place) -> WriteHandler:
     """Put messages at the keys that `place` chooses, with the product's condition and retries."""
     random, observer = world.random(f"writer-{index}"), world.store.observer
-    clock, store = world.clock(random), open_store(world, ThreadedCalls(world.store.client("writer").call))
+    clock, store = world.clock(random), open_store(world, world.calls("writer"))
 
     def write(new: NewMessage) -> Written:
         message_id = new.message_id or mint_message_id(clock.now_ms(), random.getrandbits)
@@ -190,7 +188,7 @@ class PlainReader:
         self._gatherer = Gatherer(
             store=open_store(world, open_reader_calls(world, process)),
             routes=FixedRoutes(EMPTY_ROUTE, EMPTY_ROUTE),
-            telemetry=SharedTelemetry(world),
+            telemetry=world.telemetry,
             clock=world.clock(world.random(f"reader-{index}")),
             budget_ms=world.settings.reader.request_budget_ms,
             form=KEY_FORM,
