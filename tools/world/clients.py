@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cache, partial
 from math import ceil
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
@@ -21,7 +21,7 @@ from hotpartition_messages.errors import (
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest, PageResult
-from hotpartition_messages.writing import NewMessage, Written
+from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from tools.history import Seen
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Work
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
@@ -30,9 +30,6 @@ from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
 if TYPE_CHECKING:
     from tools.world.run import MessageRun
-
-RequestT = TypeVar("RequestT")
-ResponseT = TypeVar("ResponseT")
 
 NETWORK_SECONDS = 0.004
 """One way, gateway included."""
@@ -53,10 +50,10 @@ Calls = Function[Callable[[Any], Any], Any]
 """A function that makes the call that it is sent on what its environment holds: a reader, or a changer."""
 
 
-class _Clients(Generic[RequestT, ResponseT]):
+class _Clients:
     """Clients of one function: what they share, whatever they want of it."""
 
-    def __init__(self, run: MessageRun, function: Function[RequestT, ResponseT], chance: str) -> None:
+    def __init__(self, run: MessageRun, function: Calls, chance: str) -> None:
         self.run, self.function, self.random = run, function, run.world.random(chance)
         self.engine, self.scenario, self.meter, self.record = run.engine, run.scenario, run.meter, run.record
 
@@ -68,15 +65,15 @@ class _Clients(Generic[RequestT, ResponseT]):
             self.meter.operations += 1
             yield attempt
 
-    def _send(self, request: RequestT) -> ResponseT:
+    def _send(self, call: Callable[[Any], Any]) -> Any:
         """Send a request, and wait for its response."""
         self.engine.sleep(NETWORK_SECONDS)
-        response = self._invoke(request)
+        response = self._invoke(call)
         self.engine.sleep(NETWORK_SECONDS)
         return response
 
-    def _invoke(self, request: RequestT) -> ResponseT:
-        return self.function.invoke(request, timeout_seconds=self.scenario.clients.timeout_seconds)
+    def _invoke(self, call: Callable[[Any], Any]) -> Any:
+        return self.function.invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
 
     def _begin_at_random(self, per_second: float, work: Work) -> None:
         """Begin tasks at random until the workload's end."""
@@ -92,7 +89,7 @@ class _Clients(Generic[RequestT, ResponseT]):
             self.engine.after(wait, begin)
 
 
-class WritingClients(_Clients[NewMessage, Written]):
+class WritingClients(_Clients):
     """Those who write: one task for each message."""
 
     def start(self, arrivals: Iterator[Arrival]) -> None:
@@ -118,7 +115,7 @@ class WritingClients(_Clients[NewMessage, Written]):
         for _ in self._attempts(self.scenario.clients.attempts):
             meter.requests += 1
             try:
-                written = self._send(new)
+                written = self._send(partial(write, new))
             except _REFUSALS as error:
                 if new.message_id is None and (message_id := _id_of(error)):
                     # It may have been stored under the id that the refusal names.
@@ -164,7 +161,7 @@ class WritingClients(_Clients[NewMessage, Written]):
         place = new.conversation_id, new.message_id or ""
         is_known = self._is_settled(new, began) and self.run.is_at_first_choice(*place)
         try:
-            written = self._invoke(again)
+            written = self._invoke(partial(write, again))
         except (*_REFUSALS, NoResponseError, MessageGoneError):
             return
         except MessageConflictError:
@@ -188,7 +185,7 @@ class WritingClients(_Clients[NewMessage, Written]):
         return mint_message_id(time_ms, self.random.getrandbits)
 
 
-class ChangingClients(_Clients[Callable[[MessageChanger], object], object]):
+class ChangingClients(_Clients):
     """Those who edit and delete what is known to be stored: one task for each change."""
 
     _recent: Sequence[tuple[str, str]] = ()
@@ -264,7 +261,7 @@ class ChangingClients(_Clients[Callable[[MessageChanger], object], object]):
             return None
 
 
-class ReadingClients(_Clients[Callable[[MessageReader], Any], Any]):
+class ReadingClients(_Clients):
     """Those who read: each read is one task, page by page."""
 
     _known: Sequence[str] = ()
@@ -396,6 +393,11 @@ class ReadingClients(_Clients[Callable[[MessageReader], Any], Any]):
             except (*_REFUSALS, NoResponseError):
                 continue
         return began, None
+
+
+def write(new: NewMessage, writer: MessageWriter) -> Written:
+    """Write a message."""
+    return writer.write(new)
 
 
 def read_one(place: tuple[str, str], reader: MessageReader) -> Message:

@@ -11,7 +11,6 @@ from typing import Any, Self
 from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.stored_route import read_entry
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
-from hotpartition_messages.writing import NewMessage, Written
 from tools.figures import Outcome
 from tools.history import FAULTS, Verdict
 from tools.world.clients import Calls, ChangingClients, ReadingClients, WritingClients
@@ -101,10 +100,8 @@ class MessageRun(Run):
 
     def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None = None) -> None:
         super().__init__(scenario, seed, parts)
-        engine, scenario, world, self.strategy = self.engine, self.scenario, self.world, strategy
-        self.writing: Function[NewMessage, Written] = Function(
-            engine, scenario.writers, partial(strategy.build_writer, world), world.random("writers")
-        )
+        scenario, world, self.strategy = self.scenario, self.world, strategy
+        self.writing = self.open_calls(scenario.writers, strategy.build_writer, "writers")
         self.reading = self.open_calls(scenario.reading, strategy.build_reader, "readers")
         changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
         self.changing = self.open_calls(changers, strategy.build_changer, "changers")

@@ -41,7 +41,7 @@ from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest, PageResult, build_range
-from hotpartition_messages.writing import NewMessage, Written
+from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from tools.world.clock import EPOCH_MS, Process
 from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.product import (
@@ -56,7 +56,6 @@ from tools.world.product import (
 from tools.world.redis import RedisClient
 from tools.world.scenario import Scenario
 
-WriteHandler = Callable[[NewMessage], Written]
 Watchers = Function[float, RunSummary]
 Place = Callable[[str, str], str]
 """Chooses the key of a conversation's message."""
@@ -83,7 +82,7 @@ class Strategy:
 
     name: str
     """What it is called in results."""
-    build_writer: Callable[[World, Process, int], WriteHandler]
+    build_writer: Callable[[World, Process, int], MessageWriter | PlainWriter]
     build_reader: Callable[[World, Process, int], MessageReader | PlainReader]
     build_changer: Callable[[World, Process, int], MessageChanger] = lambda *where: build_write_jobs(*where)[1].changer
     start: Callable[[World, Scenario], Watchers | None] = lambda _world, _scenario: None
@@ -112,7 +111,7 @@ def _product(
 ) -> Strategy:
     return Strategy(
         name=name,
-        build_writer=lambda *where: build_jobs(*where)[1].messages.write,
+        build_writer=lambda *where: build_jobs(*where)[1].messages,
         build_changer=lambda *where: build_jobs(*where)[1].changer,
         build_reader=build_reader,
         **others,
@@ -145,28 +144,29 @@ def start_consumers(world: World, scenario: Scenario) -> Watchers:
     return consumers
 
 
-def write_plainly(world: World, index: int, place: Place) -> WriteHandler:
-    """Put messages at the keys that `place` chooses, with the product's condition and retries."""
-    random, observer = world.random(f"writer-{index}"), world.store.observer
-    clock, store = world.clock(random), open_store(world, world.calls("writer"))
+class PlainWriter:
+    """Puts messages at the keys that `place` chooses, with the product's condition and retries."""
 
-    def write(new: NewMessage) -> Written:
-        message_id = new.message_id or mint_message_id(clock.now_ms(), random.getrandbits)
+    def __init__(self, world: World, index: int, place: Place) -> None:
+        random = world.random(f"writer-{index}")
+        self._clock, self._random_bits, self._place = world.clock(random), random.getrandbits, place
+        self._store = open_store(world, world.calls("writer"))
+        self._budget_ms, self._observer = world.settings.writer.request_budget_ms, world.store.observer
+
+    def write(self, new: NewMessage) -> Written:
+        """Put a message, and put it again for as long as the budget lasts."""
+        message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
         message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
-        item = message.to_item(place(new.conversation_id, message.message_id))
-        budget = Budget(clock, world.settings.writer.request_budget_ms)
+        item = message.to_item(self._place(new.conversation_id, message.message_id))
+        budget = Budget(self._clock, self._budget_ms)
         while True:
             try:
-                existing = store.create(item)
+                return Written(message, is_replay=self._store.create(item) is not None)
             except RetryLaterError as error:
-                observer.waited()
+                self._observer.waited()
                 if not budget.wait():
                     error.sort_key = message.sort_key
                     raise
-                continue
-            return Written(message, is_replay=existing is not None)
-
-    return write
 
 
 @dataclass(slots=True)
@@ -212,7 +212,7 @@ def _fixed(name: str, keys: Keys, place: Place | None = None, **others: Any) -> 
     chosen = place or (lambda conversation_id, message_id: _choose(keys(conversation_id), message_id))
     return Strategy(
         name=name,
-        build_writer=lambda world, _, index: write_plainly(world, index, chosen),
+        build_writer=lambda world, _, index: PlainWriter(world, index, chosen),
         build_reader=lambda world, process, index: PlainReader(world, process, index, keys),
         **others,
     )
@@ -276,41 +276,37 @@ def sources() -> Strategy:
 
         return PlainReader(world, process, index, list_keys)
 
-    return Strategy(name="sources", build_writer=_build_counting, build_reader=build_reader, start=_start_polling)
+    return Strategy(name="sources", build_writer=CountingWriter, build_reader=build_reader, start=_start_polling)
 
 
-def _build_counting(world: World, process: Process, index: int) -> WriteHandler:
-    """Build an environment that counts its writes of each second, by conversation."""
-    del process
-    client = RedisClient(world.redis, timeout_seconds=0.03)
-    counts: Counter[str] = Counter()
-    second = -1
+class CountingWriter(PlainWriter):
+    """Counts its writes of each second, by conversation, and chooses keys by what Redis says."""
 
-    def place(conversation_id: str, message_id: str) -> str:
+    def __init__(self, world: World, _: Process, index: int) -> None:
+        super().__init__(world, index, self._choose_key)
+        self._engine, self._client = world.engine, RedisClient(world.redis, timeout_seconds=0.03)
+        self._counts: Counter[str] = Counter()
+        self._second = -1
+
+    def write(self, new: NewMessage) -> Written:
+        """Count a write, and tell what the last second's counts were: there is no timer, only the next request."""
+        second = int(self._engine.now)
+        if second != self._second:
+            ended, self._second, self._counts = self._counts, second, Counter()
+            for conversation_id, count in ended.items():
+                said: Any = {"c": conversation_id, "v": str(count)}
+                with suppress(RedisError):
+                    if count > SOURCES_THRESHOLD_WRITES:
+                        self._client.xadd(SOURCES_STREAM, said, minid=0, approximate=True)
+        self._counts[new.conversation_id] += 1
+        return super().write(new)
+
+    def _choose_key(self, conversation_id: str, message_id: str) -> str:
         """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
-        count = _shards_in_redis(client, conversation_id)
+        count = _shards_in_redis(self._client, conversation_id)
         if count <= 1:
             return conversation_id
         return KEY_FORM.shard_key(conversation_id, int(ULID.from_str(message_id)) % count)
-
-    write = write_plainly(world, index, place)
-
-    def count_and_write(new: NewMessage) -> Written:
-        """Count a write, and tell what the last second's counts were: there is no timer, only the next request."""
-        nonlocal second
-        now = int(world.engine.now)
-        if now != second:
-            many = {name: count for name, count in counts.items() if count > SOURCES_THRESHOLD_WRITES}
-            counts.clear()
-            second = now
-            for conversation_id, count in many.items():
-                said: Any = {"c": conversation_id, "v": str(count)}
-                with suppress(RedisError):
-                    client.xadd(SOURCES_STREAM, said, minid=0, approximate=True)
-        counts[new.conversation_id] += 1
-        return write(new)
-
-    return count_and_write
 
 
 def _start_polling(world: World, scenario: Scenario) -> None:
