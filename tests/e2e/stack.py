@@ -108,10 +108,6 @@ class Stack:
     def timeline(self) -> tuple[TimelineRow, ...]:
         return self._loop.run(self._control.list_loads())
 
-    def shard_buckets(self, conversation: str) -> list[TimelineRow]:
-        """What DynamoDB saw at a conversation's shards."""
-        return [row for row in self.timeline() if row.key.startswith(f"{conversation}#")]
-
     def control(self, path: str, body: Any = None) -> Any:
         return self._loop.run(self._control.post(path, body))
 
@@ -130,10 +126,6 @@ class Stack:
     def kill(self, function: str) -> None:
         """Kill an environment of a function, a busy one if there is any."""
         assert wait_for(lambda: self.control(f"/functions/{function}/kill")["pid"])
-
-    def invoke_and_leave(self, function: str) -> None:
-        """Start a function that takes long, and do not wait for it."""
-        self._loop.submit(self._control.post(f"/functions/{function}/invoke", {}))
 
     def offer(
         self,

@@ -3,13 +3,14 @@
 The short form of each fault; docs/operations.md, "When a part is down", says what clients and operators see.
 """
 
+from functools import partial
+
 import pytest
 import redis
 
 from hotpartition_messages.message_ids import mint_message_id
 from stack import (
     HOT_WCU,
-    WRITE_LIMIT_WCU,
     Recorder,
     assert_read_back,
     read_meanwhile,
@@ -22,8 +23,6 @@ from tools.play.soak import GATEWAY_FAILURE
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 REQUESTS = ("PutItem", "UpdateItem", "GetItem", "Query", "BatchGetItem")
-LIMITS_OF_OTHERS = ("ProvisionedThroughputExceeded", "AccountLimitExceeded", "MaxOnDemandThroughputExceeded")
-"""What salting does not cure."""
 
 
 @pytest.fixture(autouse=True)
@@ -33,19 +32,6 @@ def _end_faults(stack):
     stack.set_faults()
     stack.control("/redis/continue")
     stack.control("/redis/start")
-
-
-def offer_and_read(stack, conversation, *, rate=HOT_WCU, seconds=3):
-    """Offer a load, and read it while it comes."""
-    load = Recorder()
-    stack.offer(
-        conversation,
-        rate=rate,
-        seconds=seconds,
-        during=lambda: read_meanwhile(stack, conversation, load, seconds=seconds - 0.5),
-        load=load,
-    )
-    return load
 
 
 @pytest.mark.parametrize(
@@ -63,46 +49,12 @@ def offer_and_read(stack, conversation, *, rate=HOT_WCU, seconds=3):
 )
 def test_a_dynamodb_that_fails_costs_no_message(stack, conversation, rules):
     """Under load and reads meanwhile: whatever was acknowledged is there once."""
-    before = stack.injected()
+    before, load = stack.injected(), Recorder()
     stack.set_faults(*rules)
-    load = offer_and_read(stack, conversation)
+    reads = partial(read_meanwhile, stack, conversation, load, seconds=2.5)
+    stack.offer(conversation, rate=HOT_WCU, seconds=3, during=reads, load=load)
     stack.set_faults()
     assert (stack.injected() - before).keys() == {rule["fault"] for rule in rules}
-    assert_read_back(stack, conversation, load)
-
-
-def test_throttles_that_salting_does_not_cure_raise_nothing(stack, conversation):
-    """Limits of the account, the table and the index: tried again, never met with shards."""
-    before = stack.injected()
-    limits = [f"{target}%s{limit}" for target in ("Table", "Index") for limit in LIMITS_OF_OTHERS]
-    stack.set_faults(
-        *({"operation": "PutItem", "fault": "throttle", "probability": 0.06, "reason": r % "Write"} for r in limits),
-        *({"operation": "Query", "fault": "throttle", "probability": 0.06, "reason": r % "Read"} for r in limits),
-    )
-    # None of them is hot, however much of it a slow machine offers at once.
-    conversations = [f"{conversation}:{number}" for number in range(5)]
-    loads = [offer_and_read(stack, each, rate=WRITE_LIMIT_WCU / 2, seconds=1) for each in conversations]
-    stack.set_faults()
-    assert (stack.injected() - before)["throttle"] > 0
-    for each, load in zip(conversations, loads, strict=True):
-        assert_read_back(stack, each, load)
-        assert route_in_journal(stack, each) == set()
-        assert not stack.shard_buckets(each)
-
-
-def test_a_raise_gets_through_a_throttled_journal(stack, conversation):
-    """The routing item shares the hot partition: its update is repeated until it is stored."""
-    stack.set_faults(
-        {
-            "operation": "UpdateItem",
-            "fault": "throttle",
-            "probability": 0.7,
-            "reason": "TableWriteKeyRangeThroughputExceeded",
-        }
-    )
-    load = stack.offer_until(lambda: route_in_journal(stack, conversation), conversation)
-    stack.set_faults()
-    stack.offer_until(lambda: stack.shard_buckets(conversation), conversation, load=load)
     assert_read_back(stack, conversation, load)
 
 
@@ -150,27 +102,6 @@ def test_write_environments_killed_in_mid_request_lose_nothing(stack, conversati
     stack.set_faults()
     assert stack.status()["functions"]["write_message"]["killed"] == killed_before + 4
     assert_read_back(stack, conversation, load, excused=GATEWAY_FAILURE)
-
-
-def test_a_consumer_killed_between_journal_and_registry_is_made_up_for(stack, conversation, registry):
-    """The raise is in the journal alone: reads are complete, and the next consumer tells Redis."""
-    for attempt in range(5):
-        # The response of its update comes later than it waits for, so that it dies before it has one.
-        stack.set_faults({"operation": "UpdateItem", "fault": "late_answer", "delay_ms": 30_000})
-        killed = f"{conversation}:{attempt}"
-        load = stack.offer_until(lambda killed=killed: route_in_journal(stack, killed), killed)
-        while stack.status()["functions"]["consume_reports"]["busy"]:  # two, when the schedule has just fired
-            stack.kill("consume_reports")
-        is_in_time = not route_in_redis(stack, registry, killed)
-        stack.set_faults()
-        stack.invoke_and_leave("consume_reports")
-        if is_in_time:
-            break
-    else:
-        pytest.skip("not judged: each time a consumer had told Redis before this machine killed it")
-    stack.offer_until(lambda: stack.shard_buckets(killed), killed, load=load)
-    assert_read_back(stack, killed, load)
-    wait_for(lambda: route_in_redis(stack, registry, killed) == route_in_journal(stack, killed))
 
 
 def test_a_promoted_replica_that_missed_a_raise_loses_nothing(replicated_stack, conversation):
