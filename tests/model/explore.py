@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
-
-StateT = TypeVar("StateT", bound=Hashable)
-StepT = TypeVar("StepT")
+from typing import Any, NamedTuple
 
 
-class Model(Protocol[StateT, StepT]):
-    """What can be explored: finitely many states, and all that can happen in each."""
-
-    def initial(self) -> StateT:
-        """Return the state in which everything begins."""
-        ...
-
-    def steps(self, state: StateT) -> Iterable[tuple[StepT, StateT]]:
-        """List what can happen next, and where it leads."""
-        ...
-
-    def fault(self, state: StateT) -> str | None:
-        """Say what is wrong in this state, if anything is."""
-        ...
-
-
-@dataclass(frozen=True)
-class Exploration(Generic[StepT]):
+class Exploration(NamedTuple):
     """The first fault that was found, if any, and the steps that lead to it, as few as any."""
 
     fault: str | None = None
-    steps: tuple[StepT, ...] = ()
+    steps: tuple[Any, ...] = ()
 
 
-def explore(model: Model[StateT, StepT], *, max_states: int = 2_000_000) -> Exploration[StepT]:
+def explore(model: Any, *, max_states: int = 6_000_000) -> Exploration:
     """Visit every reachable state once, nearest first, until one has a fault.
+
+    A model has the `initial` state, lists the `steps` from a state with where they lead, and names a state's `fault`.
 
     Raises:
         OverflowError: there are more states than allowed, so nothing was proven.
     """
-    parents: dict[StateT, StateT | None] = {model.initial(): None}
+    parents: dict[Any, Any] = {model.initial(): None}
     frontier = list(parents)
     while frontier:
-        found: list[StateT] = []
+        found: list[Any] = []
         for state in frontier:
             for _, following in model.steps(state):
                 if following in parents:
@@ -59,11 +39,9 @@ def explore(model: Model[StateT, StepT], *, max_states: int = 2_000_000) -> Expl
     return Exploration()
 
 
-def _walk_back(
-    model: Model[StateT, StepT], parents: Mapping[StateT, StateT | None], state: StateT
-) -> tuple[StepT, ...]:
+def _walk_back(model: Any, parents: dict[Any, Any], state: Any) -> tuple[Any, ...]:
     """List the steps to a state. They are found again rather than kept: states are many, walks back are one."""
-    steps: list[StepT] = []
+    steps: list[Any] = []
     parent = parents[state]
     while parent is not None:
         steps.append(next(step for step, following in model.steps(parent) if following == state))

@@ -48,7 +48,7 @@ MUTATIONS = {
 def test_no_order_of_steps_loses_a_message(world):
     """Whoever pauses where, and however the clocks of servers differ within the margin."""
     model = ClosingModel(world)
-    explored = explore(model, max_states=6_000_000)
+    explored = explore(model)
     assert explored.fault is None, explored.steps
     happened = {"wait", "look", "place", "put", "plan", "announce", "announce in vain", "confirm"}
     assert model.seen == happened | ({"raise", "complete"} if world.raises else set())
