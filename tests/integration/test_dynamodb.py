@@ -42,8 +42,8 @@ THROTTLED = error(
 )
 
 
-def query(key="c", limit=2, *, first=None, last=None, newest_first=True):
-    bounds = (None if tail is None else build_sort_key(message_id(tail)) for tail in (first, last))
+def query(key="c", limit=2, *, first=None, last=None, after=None, newest_first=True):
+    bounds = (None if tail is None else build_sort_key(message_id(tail)) for tail in (first, last, after))
     return KeyQuery(key, newest_first, limit, *bounds)
 
 
@@ -140,6 +140,7 @@ def test_what_is_stored_and_read(request, server):
 ROUNDS = {
     "newest": ([query()], {"Query": 1}, False),
     "oldest": ([OLDEST], {"Query": 1, "GetItem": 1}, False),
+    "next page": ([query(after=9)], {"Query": 1, "GetItem": 1}, False),
     "history": ([query(last=9)], {"Query": 1, "GetItem": 1}, False),
     "another's": ([query("d")], {"Query": 1, "GetItem": 1}, False),
     "shard": ([query("c#0")], {"Query": 1, "GetItem": 1}, True),
