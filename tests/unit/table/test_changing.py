@@ -9,6 +9,7 @@ import pytest
 from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ReadTimeoutError
 
+from hotpartition.core.errors import InvalidRequestError
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ShardedTable, at_random, by_attribute, fixed, guard, in_band
 from support.fakes import FakeClock
@@ -302,6 +303,13 @@ def test_create_item_whose_outcome_stays_unknown_fails_as_boto3_does(table, watc
     watched.responds = lambda operation, body: LOST(body) if operation == "PutItem" else None
     with pytest.raises(ReadTimeoutError):
         table.create_item(Item=KEY)
+
+
+def test_an_update_whose_condition_holds_must_be_told_where_to_create(open_table):
+    with pytest.raises(InvalidRequestError, match="Hashed"):
+        open_table(**BY_DEVICE).update_item(
+            Key=KEY, UpdateExpression="REMOVE n", ConditionExpression=Attr("SK").not_exists()
+        )
 
 
 def test_the_same_value_and_attributes_inside_others_are_no_change(open_table):
