@@ -8,7 +8,7 @@ from botocore.exceptions import ClientError
 
 from hotpartition.core.errors import MalformedGenerationError
 from hotpartition.core.metrics import MetricName
-from hotpartition.core.route import Generation, Route, choose_shards
+from hotpartition.core.route import Generation
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
 from support.adaptive import AdaptiveShards
@@ -75,36 +75,6 @@ def item(number, **more):
 
 
 SET_NOTE = updating("SET note = :t", t="x")
-
-
-def shards_of(number):
-    return {f"room#_{shard}" for shard in choose_shards(f"{number:04}", 8)}
-
-
-def test_reads_find_what_only_the_journal_tells(stage):
-    """Redis may be behind: the raiser died, or Redis lost the route. It learns of it."""
-    stage.raise_all()
-    stage.table.put_item(Item=item(1))
-    for read in (Stage.read, Stage.get):
-        another = Stage(stage.plain, stage.place)  # a process that knows nothing yet
-        assert read(another) == ["0001"]
-        assert another.registry.routes["room"] == Route(frozenset({EIGHT}))
-
-
-def test_redis_away_everything_goes_on(stage):
-    """Puts and reads ask the journal; puts that look for nothing go where the last known route says."""
-    stage.table.put_item(Item=item(0))
-    stage.raise_all()
-    stage.registry.is_down = True
-    stage.table.put_item(Item=item(1))
-    assert stage.places()["0000"] == "room"
-    assert stage.places()["0001"] in shards_of(1)
-    stage.registry.is_down = False
-    stage.table.put_item(Item=item(2))
-    stage.registry.is_down = True
-    stage.table.put_item(Item=item(3))
-    assert stage.places()["0003"] in shards_of(3)
-    assert stage.read() == ["0000", "0001", "0002", "0003"]
 
 
 def test_every_write_is_counted(stage):
@@ -193,25 +163,23 @@ def test_adaptive_shards_are_led_out_without_journal_and_redis(plain, routes, pl
     assert {item["SK"]: item["PK"] for item in plain.scan()["Items"]}["0030"] == key
 
 
-class TestSettings:
-    def test_arguments_come_before_the_environment(self, plain, create):
-        """What neither names has its default; a journal of its own is named, as the construct's variable does."""
-        environ = {"HOTPARTITION_REGISTRY_HOST": "a.example", "HOTPARTITION_REGISTRY_PORT": "6380"}
-        shards = adaptive(environ=environ, registry_host="b.example", registry_tls=False)
+def test_arguments_come_before_the_environment(plain, create):
+    """What neither names has its default; a journal of its own is named, as the construct's variable does."""
+    environ = {"HOTPARTITION_REGISTRY_HOST": "a.example", "HOTPARTITION_REGISTRY_PORT": "6380"}
+    create("routes", "pk")
+    apart = {**environ, "HOTPARTITION_JOURNAL_TABLE_NAME": "routes"}
+    for variables, place in ((environ, BEFORE), (apart, JournalPlace("routes", "pk", sort_key=""))):
+        shards = adaptive(environ=variables, registry_host="b.example", registry_tls=False)
         built = ShardedTable(plain, shards=shards)._open("PutItem").items.sharding.routes
         assert built.engine.routes._registry._connection._options["url"] == "redis://b.example:6380"
-        assert built.journal == JournalPlace("readings", "PK", "SK", "r#")
-        create("routes", "pk")
-        shards = adaptive(environ={**environ, "HOTPARTITION_JOURNAL_TABLE_NAME": "routes"})
-        built = ShardedTable(plain, shards=shards)._open("PutItem").items.sharding.routes
-        assert built.journal == JournalPlace("routes", "pk", sort_key="")
+        assert built.journal == place
 
-    def test_leases_are_for_tables_that_may_be_closed(self, plain):
-        environ = {"HOTPARTITION_REGISTRY_HOST": "a"}
-        for closing in (False, True):
-            table = ShardedTable(plain, shards=adaptive(environ=environ, closing=closing), position=lambda _: 1)
-            writer = table._open("PutItem").items.sharding.routes.writer
-            assert (writer._leases is not None) is closing
+
+def test_leases_are_for_tables_that_may_be_closed(plain):
+    for closing in (False, True):
+        shards = adaptive(environ={"HOTPARTITION_REGISTRY_HOST": "a"}, closing=closing)
+        routes = ShardedTable(plain, shards=shards, position=lambda _: 1)._open("PutItem").items.sharding.routes
+        assert (routes.writer._leases is not None) is closing
 
 
 @pytest.mark.parametrize("limit", [{}, {"Limit": 2}])
