@@ -107,17 +107,15 @@ def places(plain):
 class TestFinding:
     """A key is found hot, and raised."""
 
-    def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(self, plain, twin, clock):
+    def test_a_quiet_key_makes_boto3s_requests_and_takes_its_units(self, plain, twin, watched, clock):
         """To the byte: no look-up, no sample, no parameter of the library's."""
         process, sent = Process(plain, clock), []
         process.table.get_item(Key={"PK": "other", "SK": "1"})  # looks at the table's keys
-        events = plain.meta.client.meta.events
-        events.register("provide-client-params.dynamodb.*", lambda params, model, **_: sent.append((model, params)))
+        watched.responds = lambda operation, body: sent.append((operation, body))
         for number in range(3):
             process.put(number, n=number)
             twin.put_item(Item={"PK": "room", "SK": f"{number:05}", "n": number})
-        ours, theirs = sent[::2], sent[1::2]
-        assert [(model, {**params, "TableName": "twin"}) for model, params in ours] == theirs
+        assert [(operation, {**body, "TableName": "twin"}) for operation, body in sent[::2]] == sent[1::2]
         response = process.table.put_item(Item={"PK": "room", "SK": "9"}, ReturnConsumedCapacity="TOTAL")
         assert response["ConsumedCapacity"]["CapacityUnits"] == 1.0
 
@@ -229,13 +227,12 @@ class TestFinding:
         """A client with retries hides refusals: the responses tell of them."""
         store_route(plain, "8@0")
         process, events = Process(plain, clock), plain.meta.client.meta.events
-
-        attempts = [0, 1, 0]
-        retried = lambda parsed, **_: parsed["ResponseMetadata"].update(RetryAttempts=attempts.pop(0))  # noqa: E731
+        retried = lambda parsed, **_: parsed["ResponseMetadata"].update(RetryAttempts=1)  # noqa: E731
+        process.put(0)  # without a retry
         events.register("after-call.dynamodb.PutItem", retried)
-        for number in range(3):
-            process.put(number)
+        process.put(1)
         events.unregister("after-call.dynamodb.PutItem", retried)
+        process.put(2)
         assert [place.startswith("room#_") for _, place in watched.places] == [False, False, False, True]
 
 
