@@ -235,9 +235,11 @@ class TestTimeBuckets:
     @pytest.mark.parametrize(
         ("first", "last", "expected"), [(5, 12, range(5, 13)), ("2026-11-21T10", "2026-11-21T11:59", range(3, 15))]
     )
-    def test_a_range_goes_over_many_buckets_with_both_its_ends(self, table, first, last, expected):
+    @pytest.mark.parametrize("options", [{"Limit": 7}, {"ScanIndexForward": False, "Limit": 1}])
+    def test_a_range_goes_over_many_buckets_with_both_its_ends(self, table, first, last, expected, options):
         """As `between` does; a time is enough for an end."""
-        assert numbers(table.query_pages(**between(first, last), Limit=7)) == list(expected)
+        found = numbers(table.query_pages(**between(first, last), **options))
+        assert found == sorted(expected, reverse="ScanIndexForward" in options)
 
     def test_only_the_buckets_of_the_range_are_asked(self, table, watched):
         """Base key and three shards of each. An index is filled a moment after its table, and a page says so."""

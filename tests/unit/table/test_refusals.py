@@ -156,6 +156,7 @@ ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 IS_ROOM = Attr("PK").eq("room")
 ROUTING_ITEM = {"PK": "room", "SK": "r#"}
 IN_TABLE = {"TableName": "readings"}
+OLD_KEYS = {"Keys": [KEY], "AttributesToGet": ["n"]}
 PUT = {"Put": {**IN_TABLE, "Item": KEY}}
 GET, GET_ANOTHER = ({"Get": {**IN_TABLE, "Key": {**KEY, "SK": sort_key}}} for sort_key in "12")
 CHECK = {"ConditionCheck": {**IN_TABLE, "Key": KEY, "ConditionExpression": IS_ROOM}}
@@ -168,6 +169,8 @@ REFUSED = {
         ("query", {"QueryFilter": {}}, "FilterExpression"),
         ("scan", {"ScanFilter": {}}, "FilterExpression"),
         ("get_item", {"Key": {}, "AttributesToGet": ["n"]}, "ProjectionExpression"),
+        ("get_items", {"keys": [KEY], "AttributesToGet": ["n"]}, "ProjectionExpression"),
+        ("client.batch_get_item", {"RequestItems": {"readings": OLD_KEYS}}, "ProjectionExpression"),
         ("put_item", {"Item": {}, "Expected": {}}, "ConditionExpression"),
         ("update_item", {"Key": {}, "AttributeUpdates": {}}, "UpdateExpression"),
         ("delete_item", {"Key": {}, "ConditionalOperator": "AND"}, "expressions"),
