@@ -318,20 +318,16 @@ def _size(value: Value | None) -> Value | None:
     return {"N": str(len(content.encode() if isinstance(content, str) else content))}
 
 
-def _decimal(value: Value | None) -> Decimal:
-    if value is None or "N" not in value:
-        raise _mistyped()
-    return Decimal(value["N"])
+def _content(value: Value | None, kind: str) -> Any:
+    """Return the content of a value, which is to be there and of one kind."""
+    if value is None or kind not in value:
+        raise ExpressionError("An operand in the update expression has an incorrect data type")
+    return value[kind]
 
 
-def _number(value: Decimal) -> Value:
-    return {"N": f"{value.normalize():f}"}
-
-
-def _list(value: Value | None) -> Any:
-    if value is None or "L" not in value:
-        raise _mistyped()
-    return value["L"]
+def _sum(one: Value | None, other: Value | None, sign: int = 1) -> Value:
+    total = Decimal(_content(one, "N")) + sign * Decimal(_content(other, "N"))
+    return {"N": f"{total.normalize():f}"}
 
 
 def _set(_: Value | None, value: Value | None) -> Value:
@@ -342,7 +338,7 @@ def _set(_: Value | None, value: Value | None) -> Value:
 
 def _added(known: Value | None, value: Value) -> Value:
     if "N" in value:
-        return _number(_decimal(known or {"N": "0"}) + _decimal(value))
+        return _sum(known or {"N": "0"}, value)
     kind, before, members = _members(known, value)
     return {kind: sorted(before | members)}
 
@@ -353,15 +349,9 @@ def _taken(known: Value | None, value: Value) -> Value | None:
 
 
 def _members(known: Value | None, value: Value) -> tuple[str, set[Any], set[Any]]:
-    """Return the type of two sets, and the members of both."""
-    ((kind, members),) = value.items()
-    if kind not in _SETS or (known is not None and kind not in known):
-        raise _mistyped()
-    return kind, set() if known is None else set(known[kind]), set(members)
-
-
-def _mistyped() -> ExpressionError:
-    return ExpressionError("An operand in the update expression has an incorrect data type")
+    """Return the kind of two sets, and the members of both."""
+    kind = next((kind for kind in value if kind in _SETS), "SS")
+    return kind, set() if known is None else set(_content(known, kind)), set(_content(value, kind))
 
 
 _is_equal, _at_most = _alike(lambda one, other: one == other), _alike(le)
@@ -372,7 +362,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "contains": _contains,
     "if_not_exists": lambda known, other: other if known is None else known,
     "size": _size,
-    "list_append": lambda first, second: {"L": [*_list(first), *_list(second)]},
+    "list_append": lambda first, second: {"L": [*_content(first, "L"), *_content(second, "L")]},
 }
 _SECTIONS: Mapping[str, Callable[..., Value | None]] = {
     "SET": _set,
@@ -394,6 +384,6 @@ _MEANINGS: Mapping[str, Callable[..., Any]] = {
     ">=": _alike(ge),
     "BETWEEN": lambda one, low, high: _at_most(low, one) and _at_most(one, high),
     "IN": lambda one, *others: any(_is_equal(one, other) for other in others),
-    "+": lambda one, other: _number(_decimal(one) + _decimal(other)),
-    "-": lambda one, other: _number(_decimal(one) - _decimal(other)),
+    "+": _sum,
+    "-": lambda one, other: _sum(one, other, -1),
 }
