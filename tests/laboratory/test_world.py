@@ -100,7 +100,7 @@ class Rig:
         self.engine = engine
         self.network = Network(engine, random=Random(1), observer=Observer())
         self.network.dynamodb.call("CreateTable", {**MESSAGES, "TableName": "t"})
-        self.call = self.network.client("test").call
+        self.call = self.network.client("test")
 
     def put(self, number):
         self.call("PutItem", {"TableName": "t", "Item": key(number)})

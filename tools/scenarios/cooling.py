@@ -19,6 +19,7 @@ from tools.figures import Bar, Outcome, at_most
 from tools.limits import Partitions
 from tools.scenarios.seeds import total
 from tools.world.functions import FunctionConfig
+from tools.world.network import READER
 from tools.world.run import MessageRun
 from tools.world.scenario import HOT, Readers, Scenario, scaled_settings
 from tools.world.strategies import ours
@@ -110,7 +111,7 @@ def run_cooling(seed: int) -> Outcome:
 
 def _count_page(run: MessageRun, conversation_id: str) -> tuple[int, float]:
     """Read the newest page some times; return the queries and units of the cheapest."""
-    counts, newest, found = run.world.store.page_counts, PageRequest(conversation_id, limit=PAGE_LIMIT), []
+    counts, newest, found = run.world.store.counts_of(READER), PageRequest(conversation_id, limit=PAGE_LIMIT), []
     for _ in range(PROBES):
         before = replace(counts)
         run.reading.invoke(lambda reader: reader.read_page(newest))

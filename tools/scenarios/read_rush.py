@@ -27,6 +27,7 @@ from tools.limits import Partitions
 from tools.scenarios.seeds import total
 from tools.world.clock import EPOCH_MS
 from tools.world.functions import FunctionConfig, TooManyRequestsError
+from tools.world.network import READER
 from tools.world.product import Parts
 from tools.world.run import MessageRun
 from tools.world.scaling import scale_reads
@@ -201,7 +202,7 @@ class _RushRun(MessageRun):
         if rush.is_watched:
             self.note_when("found", lambda: world.redis.do("GET", flag), since=ONSET, every=LOOK_SECONDS)
         self.engine.run_until(self.end)
-        counts, nodes = replace(world.store.page_counts), world.redis.nodes
+        counts, nodes = replace(world.store.counts_of(READER)), world.redis.nodes
         commands = max(max(node.commands.values(), default=0) for node in nodes)
         copies_at_end = int(world.redis.do("GET", flag) or 0)
         offered, l1, redis, waited, refused, fills = (total(seconds, name) for name in COUNTED)

@@ -130,11 +130,6 @@ class Table:
         collection = self.collections.get(place[0])
         return NOTHING if collection is None else collection.versions.get(place[1], NOTHING).seen(until)
 
-    def latest(self, place: Place) -> Version | None:
-        """Return what is at a place now, if anything is."""
-        version = self.seen(place)
-        return None if version.item is None else version
-
     def keep(self, place: Place, item: Item | None, now: float, size_bytes: int | None = None) -> None:
         """Put an item at its place, or take it away, and remember what was there for as long as it can be seen."""
         key, sort_key = place

@@ -16,7 +16,7 @@ from email.utils import formatdate
 from functools import lru_cache, partial
 from math import floor
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from botocore.exceptions import ReadTimeoutError
 
@@ -126,12 +126,6 @@ class _LostError(Exception):
     """No response came in time."""
 
 
-class Calls(NamedTuple):
-    """A client for the product's adapters: `DynamoDBCalls.call`, which blocks the calling task."""
-
-    call: Send
-
-
 class Network(Gate):
     """DynamoDB and the way to it. `limits`: what its partitions take; without, as much as anybody asks for."""
 
@@ -170,8 +164,11 @@ class Network(Gate):
 
     # Clients.
 
-    def client(self, role: str, owner: Process | None = None) -> Calls:
-        """Open a client for adapters. Its requests are counted by its role; `owner` may die of a raise."""
+    def client(self, role: str, owner: Process | None = None) -> Send:
+        """Open a client for adapters, which blocks the calling task: `DynamoDBCalls.call`.
+
+        Its requests are counted by its role; `owner` may die of a raise.
+        """
         counts = self.counts_of(role)
 
         def call(operation: str, request: Mapping[str, Any]) -> Response:
@@ -184,7 +181,7 @@ class Network(Gate):
             except _LostError:
                 raise StoreUnavailableError("DynamoDB did not respond (simulated)") from None
 
-        return Calls(call)
+        return call
 
     def watch(self, client: Any, role: str, owner: Process | None = None) -> Callable[[], None]:
         """Have a boto3 client's requests go this way; return what undoes that. REQUIRES: tasks call the client."""
@@ -201,11 +198,6 @@ class Network(Gate):
     def counts_of(self, role: str) -> StoreCounts:
         """Return what clients of a role asked for, as far as it is counted."""
         return self.counts.setdefault(role, StoreCounts(role))
-
-    @property
-    def page_counts(self) -> StoreCounts:
-        """What the read function asked for."""
-        return self.counts_of(READER)
 
     # Faults.
 

@@ -181,7 +181,7 @@ class Folds(_Operators[str]):
 
     def _build(self, process: Process, index: int) -> Callable[[str], None]:
         engine, random = self.world.engine, self.world.random(f"folder-{index}")
-        call = self.world.store.client("operator", process).call
+        call = self.world.store.client("operator", process)
 
         def call_and_die(operation: str, request: Mapping[str, Any]) -> Any:
             if random.random() < FOLD_DEATHS:

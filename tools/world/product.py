@@ -159,7 +159,7 @@ class World:
 
     def calls(self, role: str, owner: Process | None = None) -> ThreadedCalls:
         """Connect to DynamoDB; `owner`: as that of `connect`."""
-        return ThreadedCalls(self.store.client(role, owner).call)
+        return ThreadedCalls(self.store.client(role, owner))
 
     def connect(self, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
         """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
@@ -279,7 +279,7 @@ def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -
     """Open what a read function sends its rounds of queries with; its threads are tasks of the engine."""
     parallel, quantile = world.settings.reader.fan_out_threads, world.settings.reader.hedge_quantile
     return ThreadedCalls(
-        world.store.client(READER).call,
+        world.store.client(READER),
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
         parallel=parallel,
         policy=HedgePolicy(quantile=quantile) if hedges and quantile else None,

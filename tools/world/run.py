@@ -182,10 +182,9 @@ class MessageRun(Run):
     def is_at_first_choice(self, conversation_id: str, message_id: str) -> bool:
         """Say whether a stored message lies where it would be put first."""
         table, key = self.world.store.dynamodb.tables[TABLE.name], build_key(conversation_id, message_id)
-        journal = table.latest((conversation_id, ROUTING_SORT_KEY))
-        route = read_entry(None if journal is None else journal.item).route
+        route = read_entry(table.seen((conversation_id, ROUTING_SORT_KEY)).item).route
         places = candidate_keys(route, key, KEY_FORM, choices=1)
-        return any(table.latest((place, key.sort_key)) is not None for place in places)
+        return any(table.seen((place, key.sort_key)).item is not None for place in places)
 
     def _stop_faults(self) -> None:
         self.driver.stop()
