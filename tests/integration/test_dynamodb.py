@@ -211,8 +211,10 @@ def test_more_keys_than_a_request_takes_are_asked_for_in_parts(dynamodb, count):
     dynamodb.server.asked.clear()
     found = look(*(f"c#{index}" for index in range(count)))(dynamodb.store, None)
     assert found == ((Copy(f"c#{count - 1}", TWO),), {"c": entry})
-    parts = [len(request["RequestItems"][TABLE_NAME]["Keys"]) for _, request in dynamodb.server.asked]
+    requests = [request["RequestItems"][TABLE_NAME] for _, request in dynamodb.server.asked]
+    parts = [len(request["Keys"]) for request in requests]
     assert (max(parts), sum(parts)) == (100, count + 1)
+    assert all(request["ConsistentRead"] for request in requests)
 
 
 def test_unprocessed_keys_are_asked_for_again(dynamodb):
