@@ -242,39 +242,22 @@ def test_of_an_items_size_dynamodbs_count_holds(dynamodb):
         dynamodb.store.create(ONE.to_item("c"))
 
 
-def respond_for(dynamodb, key, response):
-    """Let DynamoDB respond with something else to reads of a partition key that begin at their begin."""
-
-    def intervene(_, request):
-        asked = request.get("Key", {}).get("pk") or request.get("ExpressionAttributeValues", {}).get(":pk")
-        return response if asked == {"S": key} and "ExclusiveStartKey" not in request else None
-
-    dynamodb.server.intervene = intervene
-
-
 def test_an_empty_part_of_a_response_is_not_its_end(dynamodb):
     """Queries without items go on from where they stopped, beside those that had some."""
     dynamodb.store.create(ONE.to_item("c#1"))
     dynamodb.server.asked.clear()
     start = {"pk": {"S": "c"}, "sk": {"S": "m#5"}}
-    respond_for(dynamodb, "c", (200, {"Items": [], "LastEvaluatedKey": start}))
+
+    def intervene(_, request):
+        is_first = "ExclusiveStartKey" not in request
+        return (200, part) if is_first and request["ExpressionAttributeValues"][":pk"] == {"S": "c"} else None
+
+    part = {"Items": [], "LastEvaluatedKey": start}
+    dynamodb.server.intervene = intervene
     fetched = dynamodb.store.fetch([query("c"), query("c#1")], is_strong=True)
     assert fetched.responses == (QueryResponse((), True), QueryResponse((ONE,), True))
     assert [request.get("ExclusiveStartKey") for _, request in dynamodb.server.asked] == [None, None, start]
     assert fetched.journal is None
-
-
-def test_failures_of_a_round_are_returned_beside_its_responses(dynamodb):
-    """What was read is not thrown away; a journal whose carrier failed is an error, never an empty route."""
-    dynamodb.store.create(ONE.to_item("c"))
-    respond_for(dynamodb, "c#0", THROTTLED)
-    fetched = dynamodb.store.fetch([query("c"), query("c#0")], is_strong=True, journal_of="c")
-    assert fetched.responses[0] == QueryResponse((ONE,), True)
-    assert isinstance(fetched.responses[1], ThrottledError)
-    assert fetched.journal == JournalEntry()
-    respond_for(dynamodb, "c", THROTTLED)
-    for each in (query("c"), OLDEST, query("c#0")):
-        assert isinstance(dynamodb.store.fetch([each], is_strong=True, journal_of="c").journal, ThrottledError)
 
 
 def test_a_routing_item_is_as_documented(dynamodb):
