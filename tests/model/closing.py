@@ -27,9 +27,9 @@ from typing import NamedTuple
 from hotpartition.core.closes import CloseTimes, is_leased, may_confirm, plan_close
 from hotpartition.core.route import Close, Generation, Route, choose_placement, needed_keys
 from hotpartition_messages.keys import KEY_FORM, build_key
+from model.model import CONVERSATION, Step
 from support.builders import build_message
 
-CONVERSATION = "c"
 SECOND = 1_000
 
 
@@ -102,13 +102,6 @@ class State(NamedTuple):
     is_undone: bool = False
 
 
-class Step(NamedTuple):
-    """One store operation."""
-
-    kind: str
-    what: object = None
-
-
 class ClosingModel:
     """Everything that can happen in one world, under one variant of the protocol."""
 
@@ -178,18 +171,12 @@ class ClosingModel:
             for date in self._dates(state):
                 planned = plan_close(state.journal, date * SECOND, limits)
                 if isinstance(planned, Close):
-                    yield (
-                        Step("plan", planned),
-                        state._replace(
-                            closings=state.closings | {Closing(planned)}, unstarted_closers=state.unstarted_closers - 1
-                        ),
-                    )
+                    closings = state.closings | {Closing(planned)}
+                    begun = state._replace(closings=closings, unstarted_closers=state.unstarted_closers - 1)
+                    yield Step("plan", planned), begun
         for closing in state.closings:
             rest = state._replace(closings=state.closings - {closing})
-            if closing.announced is not None:
-                yield Step("confirm", closing), _with(rest, Close(closing.close.at_ms, is_confirmed=True))
-                continue
-            if not self.variant.is_announced_first:
+            if closing.announced is not None or not self.variant.is_announced_first:
                 yield Step("confirm", closing), _with(rest, Close(closing.close.at_ms, is_confirmed=True))
                 continue
             announced = _with(rest, closing.close)
