@@ -285,7 +285,7 @@ def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, change
     """Refusals, pages beyond the bound, and kills that tried nothing are named."""
     recorder = Recorder(reads=[SEEN])
     recorder.note_acknowledged("c", SHOWN[0].message_id, "d", 1.0)
-    run = read.Run(
+    run = read.Rush(
         client=Client(api=None, recorder=recorder, rng=None, now=None),
         conversation_id="c",
         asked=list(asked),

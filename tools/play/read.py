@@ -81,7 +81,7 @@ class Kill:
 
 
 @dataclass(slots=True, kw_only=True)
-class Run(ReadRush):
+class Rush(ReadRush):
     """Those who read one conversation and those who write to it, open-loop, and what became of them.
 
     `found` is when the conversation was found read-hot.
@@ -140,18 +140,18 @@ class Run(ReadRush):
         await self.client.read(self.conversation_id, order="newest", consistency="strong", limit=200)
 
 
-async def kill_holders(rig: Rig, run: Run, trials: int, rng: random.Random) -> None:
+async def kill_holders(rig: Rig, rush: Rush, trials: int, rng: random.Random) -> None:
     """Make DynamoDB slow, and kill one holder after the other while the rush goes on."""
     slow = [{"operation": "Query", "fault": "delay", "delay_ms": FILL_MS}]
     await rig.control.post("/dynamodb/faults", slow)
-    while run.found and run.holders_killed < trials and len(run.kills) < trials * (1 + MOST_MISSES):
-        await kill_holder(rig, run, rng)
+    while rush.found and rush.holders_killed < trials and len(rush.kills) < trials * (1 + MOST_MISSES):
+        await kill_holder(rig, rush, rng)
     await rig.control.post("/dynamodb/faults", [])
 
 
-async def kill_holder(rig: Rig, run: Run, rng: random.Random) -> None:
+async def kill_holder(rig: Rig, rush: Rush, rng: random.Random) -> None:
     """Wait for the process that takes the next lease, kill it, and see whether its read was ever stored."""
-    place = rig.table, run.conversation_id, VARIANT
+    place = rig.table, rush.conversation_id, VARIANT
     lease, page = lease_key(*place), page_key(*place, 0)
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
     port = rig.control.status["redis"]["port"]
@@ -171,9 +171,9 @@ async def kill_holder(rig: Rig, run: Run, rng: random.Random) -> None:
         stored: Any = rig.redis.hget(page, "page")
         stored_at = int(stored.split(" ", 2)[1]) / 1000 if stored else 0.0
     kill = Kill(killed, killed - taken, hit_holder=pid is not None and not began <= stored_at <= killed)
-    run.kills.append(kill)
+    rush.kills.append(kill)
     ended = "its read was not stored" if kill.hit_holder else "too late"
-    print(f"{len(run.kills):3d}  killed {1000 * kill.after_seconds:.0f} ms after its lease: {ended}", flush=True)
+    print(f"{len(rush.kills):3d}  killed {1000 * kill.after_seconds:.0f} ms after its lease: {ended}", flush=True)
     await asyncio.sleep(max(0.0, killed + RECOVERY_SECONDS - time.time()))
 
 
@@ -202,47 +202,47 @@ def find_processes(redis_port: int) -> dict[int, int]:
     return found
 
 
-def summarize(run: Run) -> dict[str, object]:
+def summarize(rush: Rush) -> dict[str, object]:
     """Build the summary of the trials."""
-    before = [asked for asked in run.asked if asked.ended < (run.found or inf)]
-    since, verdict = run.since(), run.client.recorder.judge()
+    before = [asked for asked in rush.asked if asked.ended < (rush.found or inf)]
+    since, verdict = rush.since(), rush.client.recorder.judge()
     ages = list_ages_ms(since)
     quantiles = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
     return {
         "pages_per_second": PAGES_PER_SECOND,
         "shard_count": SHARDS,
-        "copies": run.copies,
-        "found_after_seconds": run.found_after,
+        "copies": rush.copies,
+        "found_after_seconds": rush.found_after,
         "before": {"asked": len(before), "refused": sum(asked.status not in OK for asked in before)},
         "asked": len(since),
         "served": len(ages),
         "refused": sum(asked.status in REFUSED for asked in since),
-        "died_with_their_process": run.died(),
-        "pages": {name: run.origins[name] for name in ORIGINS if name != "fills"},
-        "fills": run.origins["fills"],
+        "died_with_their_process": rush.died(),
+        "pages": {name: rush.origins[name] for name in ORIGINS if name != "fills"},
+        "fills": rush.origins["fills"],
         "staleness_ms": {name: quantile_ms(ages, share) for name, share in quantiles.items()},
         "bound_ms": READING.page_staleness_seconds * 1000,
-        "kills": [asdict(kill) for kill in run.kills],
-        "holders_killed": run.holders_killed,
+        "kills": [asdict(kill) for kill in rush.kills],
+        "holders_killed": rush.holders_killed,
         "history": {name: value for name, value in asdict(verdict).items() if name != "examples"},
         "examples": [asdict(finding) for finding in verdict.examples],
-        "notes": run.client.recorder.notes,
+        "notes": rush.client.recorder.notes,
     }
 
 
-def judge(run: Run, trials: int) -> list[Bar]:
+def judge(rush: Rush, trials: int) -> list[Bar]:
     """Hold what came from when the conversation was found read-hot against the bars."""
-    since, recorder = run.since(), run.client.recorder
+    since, recorder = rush.since(), rush.client.recorder
     refused = [asked for asked in since if asked.status in REFUSED and NO_RESPONSE not in asked.refusal]
     # From when it was asked for: what the response took on its way here is the machine's.
     oldest = max((asked.began - asked.read_at for asked in since if asked.read_at is not None), default=0.0)
     breaches = [f"{finding.fault}: {finding.message_id}: {finding.detail}" for finding in recorder.judge().examples]
     return [
-        at_most("found read-hot", run.found_after, FOUND_SECONDS, "s"),
-        at_least("holders killed", run.holders_killed, trials, f"of {len(run.kills)} kills"),
+        at_most("found read-hot", rush.found_after, FOUND_SECONDS, "s"),
+        at_least("holders killed", rush.holders_killed, trials, f"of {len(rush.kills)} kills"),
         # Else the machine was behind with asking, and refusals are not judged.
         *([] if recorder.counts["left_out"] else [at_most("pages refused", len(refused), 0, f"pages {refused[:1]}")]),
-        at_most("requests that died", run.died(), len(run.kills), "processes that were killed with one each"),
+        at_most("requests that died", rush.died(), len(rush.kills), "processes that were killed with one each"),
         at_most("the oldest page", oldest, READING.page_staleness_seconds, "s"),
         at_most("breaches of the promise", len(breaches), 0, f"breaches {breaches}"),
     ]
@@ -261,7 +261,7 @@ async def run(options: argparse.Namespace) -> int:
     async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
         client = Client(api=rig.api, recorder=Recorder(), rng=rng, now=time.time)
         flag = read_hot_key(rig.table, conversation)
-        rush = Run(client=client, conversation_id=conversation)
+        rush = Rush(client=client, conversation_id=conversation)
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
         await rig.control.post("/functions/operate/invoke", raise_)
         for _ in range(WRITTEN_FIRST):

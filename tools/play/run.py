@@ -122,7 +122,7 @@ class Plan:
             **({CONSUMER: 2} if self.environment == "dev" else {}),
         }
 
-    def up_command(self) -> tuple[str, ...]:
+    def build_options(self) -> tuple[str, ...]:
         """Build the options of the local run: at the scale, and with closes soon if it cools."""
         most = self.most_environments()
         closing, close_times = choose_times(self.speed) if self.cools else ({}, {})
@@ -306,7 +306,7 @@ async def carry_out(plan: Plan, *, console: Console, now: Callable[[], float]) -
         file.unlink(missing_ok=True)
     console.print(f"workload: {plan.workload.description}")
     console.print(f"scale: {plan.describe_scale()}")
-    async with Stack(plan.out_dir, *plan.up_command()) as stack:
+    async with Stack(plan.out_dir, *plan.build_options()) as stack:
         console.print(f"starting the local run of {plan.environment}")
         ready = await stack.ready(say=lambda step: console.print(f"starting: {step}", markup=False))
         console.print(f"the local run serves {ready['api_url']} (after {now() - began:.1f} s)")
