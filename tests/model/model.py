@@ -49,13 +49,15 @@ from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.load_counting import Uncounted
+from hotpartition.engine.registry_routes import RegistryRoutes
+from hotpartition.engine.writer import Writer
+from hotpartition.runtime.build import Parts
 from hotpartition_messages import Message
 from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import message_time_ms
 from hotpartition_messages.reading import MessageReader, PageRequest
 from support.fakes import KEY_RANGE_THROTTLE, FakeClock, FakeTelemetry, lies_within
-from tools.world.product import Parts
 
 CONVERSATION = "c"
 
@@ -306,7 +308,7 @@ class ProtocolModel:
             tried.append(partition_key)
             raise KEY_RANGE_THROTTLE
 
-        writer = self.parts.writer(
+        writer = (self.parts.writer or Writer)(
             routes=self._open_routes(hint, SimpleNamespace(get=lambda *_, **__: JournalEntry(self.route(shown)))),
             counting=Uncounted(),
             **self._shared,
@@ -326,7 +328,7 @@ class ProtocolModel:
         route = self.route(hint)
         registry: Any = SimpleNamespace(get=lambda _: route, get_for_reading=lambda _: ReadRoute(route, 0))
         clock = self._clock.as_clock()
-        return self.parts.routes(
+        return (self.parts.routes or RegistryRoutes)(
             registry=registry,
             journal=journal,
             telemetry=FakeTelemetry(),
