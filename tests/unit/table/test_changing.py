@@ -138,7 +138,7 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
-BY_DEVICE = {"hashed": by_attribute("device")}
+AT_RANDOM, BY_DEVICE = {"hashed": at_random()}, {"hashed": by_attribute("device")}
 TOLD_BY_KEYS = {"hashed": by_attribute("device", from_key=lambda _: "d1")}
 APPENDED = [{"shards": fixed(2, *more), "append_only": True} for more in ((7,), (7, 64))]
 
@@ -171,6 +171,9 @@ CASES = {
     ),
     "two creations, of which one is in a transaction": Case(
         transact(NEW, PUT_IN_HALL), {}, before("TransactWriteItems", {FIRST: 4}), {FIRST: 4}, CANCELED
+    ),
+    "and at random": Case(
+        transact(NEW, PUT_IN_HALL), {}, before("TransactWriteItems", {FIRST: 4}), {FIRST: 4}, CANCELED, AT_RANDOM
     ),
     "a check of what is deleted": Case(
         transact(IS_THERE), {FIRST: 1}, before("TransactWriteItems", {}), error=CANCELED
@@ -218,7 +221,7 @@ CASES = {
         batch_of(*({**KEY, "device": device} for device in "abcdefgh")), error=INVALID, options=BY_DEVICE
     ),
     "two puts at random in a batch": Case(
-        batch_of(*({**KEY, "n": n} for n in range(8))), error=INVALID, options={"hashed": at_random()}
+        batch_of(*({**KEY, "n": n} for n in range(8))), error=INVALID, options=AT_RANDOM
     ),
     "two actions on one item": Case(
         transact(*(("Put", {"Item": {**KEY, "device": device}}) for device in "ab")), error=INVALID, options=BY_DEVICE

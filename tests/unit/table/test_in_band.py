@@ -11,7 +11,6 @@ from botocore.exceptions import ClientError
 
 from hotpartition import ShardedCounter, ShardedTable, in_band
 from hotpartition.core.backoff import Clock
-from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
@@ -65,11 +64,10 @@ class Process:
 def clock(dynamodb):
     """The processes' clock, and DynamoDB's: its responses tell it instead of the real one."""
     clock = FakeClock()
-    clock.tells_date = True
 
     def tell_date(parsed, **_):
-        date = clock.tells_date and format_datetime(datetime.fromtimestamp(clock.now_ms // 1000, UTC), usegmt=True)
-        parsed.setdefault("ResponseMetadata", {}).setdefault("HTTPHeaders", {})["date"] = date or ""
+        date = format_datetime(datetime.fromtimestamp(clock.now_ms // 1000, UTC), usegmt=True)
+        parsed.setdefault("ResponseMetadata", {}).setdefault("HTTPHeaders", {})["date"] = date
 
     events = dynamodb.meta.client.meta.events
     events.register("after-call.dynamodb", tell_date)
@@ -316,19 +314,6 @@ class TestClosing:
             CREATIONS[operation](second.table, key)
         (stored,) = [item for item in plain.scan()["Items"] if item["SK"] != ROUTE]
         assert (stored["PK"] != "room", stored.get("n", 2)) == (True, 2)
-
-    @pytest.mark.parametrize("operation", ["PutItem", "TransactWriteItems"])
-    def test_who_must_meet_others_and_has_no_date_tries_later(self, plain, clock, open_process, operation):
-        """On the base key it could meet nobody. What need not meet goes there."""
-        store_route(plain, f"8@{clock.now_ms - HOUR}")
-        meeting, appending = (open_process(append_only=each) for each in (False, True))
-        clock.tells_date = False
-        key = {"PK": "room", "SK": f"{clock.now_ms:013}"}
-        with pytest.raises(RetryLaterError):
-            CREATIONS[operation](meeting.table, key)
-        assert places(plain) == []
-        appending.table.put_item(Item=key)
-        assert places(plain) == ["room"]
 
     def test_a_lease_that_came_with_a_look_up_closes_what_has_cooled(self, plain, clock, open_process):
         """No write of this process reads the journal on its own."""
