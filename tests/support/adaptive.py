@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
 
 from hotpartition.dynamodb.journal import DynamoDBJournal
@@ -21,12 +22,10 @@ class AdaptiveShards(World):
         self, place: JournalPlace, *, route_cache_seconds: float = 0.0, sampling_distance_wcu: float = 1.0
     ) -> None:
         super().__init__()
-        self.place = place
+        self.place, self.ids = place, count()
         self.route_cache_seconds, self.sampling_distance_wcu = route_cache_seconds, sampling_distance_wcu
 
-    def build_routes(
-        self, table: Any, schema: Any, clock: Any, budget_ms: float, *, process_id: str = "p", page_store: Any = None
-    ) -> TableRoutes:
+    def build_routes(self, table: Any, schema: Any, clock: Any, budget_ms: float) -> TableRoutes:
         """Build one process's routes."""
         settings = Settings.defaults(
             "adaptive()",
@@ -35,6 +34,6 @@ class AdaptiveShards(World):
             read_sampling_distance_rcu=0.5,
         )
         journal = DynamoDBJournal(open_calls(table), self.place)
-        parts = {"clock": clock, "timer": lambda: clock.now_ms() / 1000, "page_store": page_store, "journal": journal}
-        ends = self.ends(process_id, **parts)
+        parts = {"clock": clock, "timer": lambda: clock.now_ms() / 1000, "page_store": self.pages, "journal": journal}
+        ends = self.ends(f"p{next(self.ids)}", **parts)
         return build_table_routes(ends, settings, place=self.place, schema=schema, choices=3, budget_ms=budget_ms)

@@ -3,7 +3,6 @@
 import copy
 from contextlib import suppress
 from decimal import Decimal
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -27,18 +26,7 @@ serialize = TypeSerializer().serialize
 PLACE = JournalPlace("readings", "PK", "SK", "~route")
 NEWEST = {"KeyConditionExpression": Key("PK").eq("room"), "ScanIndexForward": False, "Limit": 3}
 FOUR = {"PK": "room", "SK": "4"}
-OF_ALL_KINDS = {
-    "number": Decimal("1.50"),
-    "text": "ü",
-    "flag": True,
-    "nothing": None,
-    "bytes": Binary(b"\x00\xff"),
-    "texts": {"a", "b"},
-    "numbers": {Decimal(1), Decimal("2.5")},
-    "many": {Binary(b"x")},
-    "list": [Decimal(1), "a", {"base64": "no bytes"}],
-    "map": {"base64": {"$": "no tag either"}},
-}
+OF_MANY_KINDS = {"number": Decimal("1.50"), "bytes": {Binary(b"\x00\xff")}, "map": {"base64": {"$": "no tag"}}}
 
 
 class Fleet(AdaptiveShards):
@@ -47,14 +35,9 @@ class Fleet(AdaptiveShards):
     def __init__(self, plain):
         super().__init__(PLACE, route_cache_seconds=60.0, sampling_distance_wcu=1000.0)
         self.plain = plain
-        self.ids = count()
 
     def process(self, **options):
         return ShardedTable(self.plain, shards=self, clock=self.clock.as_clock(), append_only=True, **options)
-
-    def build_routes(self, table, schema, clock, budget_ms):
-        process_id = f"p{next(self.ids)}"
-        return super().build_routes(table, schema, clock, budget_ms, process_id=process_id, page_store=self.pages)
 
 
 @pytest.fixture
@@ -64,7 +47,7 @@ def fleet(plain):
     fleet.registry.mark_read_hot("room")
     table = fleet.process()
     for number in range(5):
-        table.put_item(Item={"PK": "room", "SK": f"{number}", **OF_ALL_KINDS})
+        table.put_item(Item={"PK": "room", "SK": f"{number}", **OF_MANY_KINDS})
     for number in range(3):
         table.put_item(Item={"PK": "cold", "SK": f"{number}"})
     fleet.reports.sent.clear()
