@@ -1,8 +1,9 @@
-"""The operators' jobs where a slip does harm: raises and closes by hand, registry against journal, measured loads.
+"""The operators' jobs where a slip does harm: raises and closes by hand, registry against journal, commands.
 
 What they show is pinned in the transcripts of `tests/unit/cli`.
 """
 
+import json
 from collections import Counter
 
 import pytest
@@ -16,11 +17,13 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report
 from hotpartition.core.route import Close, Route
 from support.builders import World, route_of
+from support.events import FakeContext, load_handler
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS
 
 NOW_MS = START_MS + 6_000
 HOUR_MS, DAY_MS = 3_600_000, 24 * 3_600_000
+LAMBDA_LIMIT_BYTES = 6 * 1024 * 1024
 
 
 @pytest.fixture
@@ -87,24 +90,6 @@ class TestRaise:
             assert done.route.as_announced.shard_count_at(at_ms) >= count
         assert any("as old as" in warning for warning in done.warnings) == (since_ms < NOW_MS)
         assert not world.operations().raise_by_hand("c", count, since_ms=since_ms).is_changed
-
-    @pytest.mark.parametrize(
-        ("given", "wrong"),
-        [
-            (("c", 1, NOW_MS), ["shard_count"]),
-            (("c", 1025, NOW_MS), ["shard_count"]),
-            (("c", 8, -1), ["since"]),
-            (("c", 8, NOW_MS + DAY_MS + 1), ["since"]),
-            (("a#1", 0, 10**15), ["conversation_id", "shard_count", "since"]),
-        ],
-    )
-    def test_mistakes_are_refused_before_anything_happens(self, world, given, wrong):
-        """A generation is for ever, so a slip of the finger must not become one. All wrong fields are named."""
-        collection, shard_count, since_ms = given
-        with pytest.raises(InvalidRequestError) as caught:
-            world.operations().raise_by_hand(collection, shard_count, since_ms=since_ms)
-        assert [problem.field for problem in caught.value.problems] == wrong
-        assert world.table.calls == []
 
     def test_a_throttled_journal_is_tried_for_seconds(self, world):
         """The item shares the partition that may be hot already."""
@@ -250,3 +235,79 @@ class TestComparing:
         differences = {"malformed": Agreement.MALFORMED}
         counts = {Agreement.EQUAL: 7, Agreement.MALFORMED: 1}
         assert compare_all(check, budget_ms=budget_ms) == (counts, differences, 0, parts)
+
+
+RAISE = {"command": "raise", "conversation_id": "c", "shard_count": 4}
+IDS = {"conversation_id": "a#1"}, {"conversation_id": "\ud800"}
+
+
+def ask(world, event, remaining_ms=60_000):
+    response = load_handler("operate").respond(event, world.operations(), world.reconciler(), remaining_ms=remaining_ms)
+    json.dumps(response)
+    return response
+
+
+class TestCommands:
+    """From command to response: all is JSON, every refusal is one of the project's, none too large."""
+
+    @pytest.mark.parametrize(
+        ("event", "fields"),
+        [
+            *((event, ["command"]) for event in (None, [], "hot", {}, {"command": "dance"})),
+            *(({"command": "hot", "limit": limit}, ["limit"]) for limit in (0, 1001, "20")),
+            ({"command": "hot", "surplus": 1}, ["surplus"]),
+            *(({"command": "routes", "cursor": cursor}, ["cursor"]) for cursor in ("nobody", "x" * 2001)),
+            *(({"command": "route", **wrong}, ["conversation_id"]) for wrong in ({}, *IDS)),
+            *(({**RAISE, "shard_count": count}, ["shard_count"]) for count in (1, 1025, True)),
+            *(({**RAISE, "since_ms": since_ms}, ["since"]) for since_ms in (-1, NOW_MS + DAY_MS + 1)),
+            ({**RAISE, **IDS[0], "shard_count": 0, "since_ms": 10**15}, ["conversation_id", "shard_count", "since"]),
+            *(({**RAISE, "by": name}, ["by"]) for name in ("two words", "x" * 65)),
+            *(({"command": "verify", **wrong}, [*wrong]) for wrong in ({"mend": "yes"}, {"cursor": "elsewhere:"})),
+        ],
+    )
+    def test_mistakes_are_refused_before_anything_happens(self, world, event, fields):
+        """A generation is for ever, so a slip of the finger must not become one. All wrong fields are named."""
+        error = ask(world, event)["error"]
+        assert (error["kind"], bool(error["message"])) == ("invalid-request", True)
+        assert [field["field"] for field in error["fields"]] == fields
+        assert all(field["message"] for field in error["fields"])
+        assert world.table.calls == []
+
+    def test_a_part_ends_before_the_functions_time(self, world):
+        """With no time left it does one page and names the next."""
+        for i in range(250):
+            world.raise_to(2, 1, conversation_id=f"c{i:03}")
+        part = ask(world, {"command": "verify"}, remaining_ms=5_000)
+        assert (part["counts"]["equal"], part["cursor"] is None) == (100, False)
+
+    def test_a_raise_that_changes_nothing_says_what_there_is(self, world):
+        for shard_count, seen in ((8, (True, 8, 0)), (3, (False, 8, 8))):
+            done = ask(world, {**RAISE, "shard_count": shard_count})
+            assert (done["changed"], done["shard_count"], done["shard_count_before"]) == seen
+
+    def test_a_store_that_fails_is_a_response(self, world):
+        """Redis, where there is nothing to compare with; a journal that refuses is worth repeating."""
+        world.raise_to(4, 5)
+        world.registry.is_down = True
+        assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
+        world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
+        error = ask(world, RAISE)["error"]
+        assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
+
+    def test_the_largest_responses_fit(self, world):
+        """A thousand routes with the longest ids: far below what Lambda carries."""
+        for i in range(1_100):
+            world.raise_to(1024, NOW_MS, conversation_id=f"{i:0256}", in_redis=False)
+        world.clock.now_ms += 3_600_000
+        for event in ({"command": "hot", "limit": 1000}, {"command": "routes"}, {"command": "verify"}):
+            assert len(json.dumps(ask(world, event))) < LAMBDA_LIMIT_BYTES / 4
+
+    def test_commands_are_served_and_counted_and_refused_ones_logged(self, monkeypatch, capsys, caplog, world):
+        module = load_handler("operate")
+        module.metrics.clear_metrics()
+        monkeypatch.setattr(module, "_jobs", lambda: (world.operations(), world.reconciler()))
+        assert module.handler({"command": "hot"}, FakeContext())["routes"] == []
+        assert module.handler({"command": "dance"}, FakeContext())["error"]["kind"] == "invalid-request"
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert sum(line.get("Commands", [0])[0] for line in lines) == 2
+        assert [record.error["kind"] for record in caplog.records] == ["invalid-request"]

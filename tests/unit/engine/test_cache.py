@@ -89,6 +89,8 @@ class World:
         self.random, self.values, self.processes = random, values, {}
 
     def process(self, name):
+        if name in self.processes:
+            return self.processes[name]
         parts = {"codec": TEXT, "limits": LIMITS, "telemetry": self.telemetry, "clock": self.clock, "timer": self.timer}
         parts |= {"store": Pages(self), "environment_id": name, "new_event": lambda: Landing(self.engine)}
         return self.processes.setdefault(name, ReadCache(**{**parts, **self.values}))
