@@ -145,26 +145,17 @@ class Spread(World):
         self.table.calls.clear()
 
 
-@pytest.fixture
-def closed():
-    """A hundred messages on shards, a close, and sixty messages behind it."""
-    world = Spread()
-    world.show(CLOSED)
-    writer = world.writer()
-    world.write(100, [writer])
-    world.clock.now_ms = CLOSED_AT
-    world.write(60, [writer])
-    return world
-
-
 @pytest.mark.parametrize("redis", [CLOSED, OPEN], ids=["Redis knows", "Redis does not"])
-def test_the_newest_page_behind_a_close_is_one_request(closed, redis):
+def test_the_newest_page_behind_a_close_is_one_request(redis):
     """Journal included. A Redis that knows no close is repaired: only the first reader asks the shards."""
-    closed.show(CLOSED, redis)
+    world = Spread()
+    world.show(CLOSED, redis)
+    world.clock.now_ms = CLOSED_AT
+    world.write(60, [world.writer()])
     for _ in range(2):
-        closed.table.calls.clear()
-        assert len(closed.reader().read_page(NEWEST).messages) == 50
-    assert closed.table.calls == ["query c"]
+        world.table.calls.clear()
+        assert len(world.reader().read_page(NEWEST).messages) == 50
+    assert world.table.calls == ["query c"]
 
 
 @pytest.mark.parametrize(

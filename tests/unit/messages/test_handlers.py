@@ -140,8 +140,15 @@ def test_missing_settings_are_all_named(monkeypatch, function, event):
 
 
 def test_requests_are_served_and_counted(capsys):
-    """From the runtime's event to the response, with one metric line on stdout, also when a request is refused."""
-    world, opened = World(), []
+    """From the runtime's event to the response, with one metric line on stdout, also when a request is refused.
+
+    From the handler to what sends requests there are twelve frames of the project's own at most.
+    """
+    world, opened, depths = World(), [], []
+
+    def look(_):
+        frames = [frame.filename for frame in inspect.stack()]
+        depths.append(sum("/layers/" in name or "/lambdas/" in name for name in frames))
 
     def open_routes(telemetry):
         opened.append(telemetry)
@@ -151,7 +158,9 @@ def test_requests_are_served_and_counted(capsys):
     read = build_handler(lambda telemetry: load_handler("read_messages").build_routes(world.reader(), telemetry))
     Metrics().clear_metrics()  # Powertools shares what is counted, also by requests of other tests
     assert opened == []
+    world.table.on_call = look
     assert write(post_event("c", GOOD), FakeContext())["statusCode"] == 201
+    assert 5 <= depths[0] <= 12
     assert counted(capsys, "Requests", "MessagesWritten") == [1, 1]
     assert write(post_event("a#1", "{"), FakeContext())["statusCode"] == 400
     assert read(page_event("c"), FakeContext())["statusCode"] == 200
@@ -159,20 +168,6 @@ def test_requests_are_served_and_counted(capsys):
     assert read(message_event("c", message_id(1)), FakeContext())["statusCode"] == 404
     assert counted(capsys, "Requests", "MessagesRead") == [1, 0]
     assert len(opened) == 1
-
-
-def test_a_write_is_twelve_frames_deep_at_most():
-    """From the handler to what sends requests, in the project's own code."""
-    world, depths = World(), []
-
-    def look(_):
-        frames = [frame.filename for frame in inspect.stack()]
-        depths.append(sum("/layers/" in name or "/lambdas/" in name for name in frames))
-
-    world.table.on_call = look
-    routes = load_handler("write_message").build_routes(world.writer(), world.changer(), world.telemetry)
-    assert build_handler(lambda _: routes)(post_event("c", GOOD), FakeContext())["statusCode"] == 201
-    assert 5 <= depths[0] <= 12
 
 
 def test_the_consumer_stops_before_its_timeout(monkeypatch, capsys):
