@@ -59,16 +59,10 @@ def test_the_time_that_is_left_ends_the_attempts(api):
 
 
 @pytest.mark.parametrize(
-    "body",
-    [
-        "{" + ",".join(f'"f{index}":1' for index in range(60_000)) + "}",
-        '{"' + "n" * 1_000_000 + '":1}',
-        '{"sender":"a","body":"b","attributes":{"' + "n" * 300_000 + '":NaN}}',
-    ],
-    ids=["many fields", "a long field", "a long attribute"],
+    "body", ['{"' + "n" * 1_000_000 + '":1}', '{"sender":"a","body":"b","attributes":{"' + "n" * 300_000 + '":NaN}}']
 )
 def test_a_refusal_is_small_however_large_the_request(api, body):
-    """The first wrong fields and how many more; the beginning of a long name."""
+    """The beginning of a long name."""
     response = api.call(post_event("c", body))
     assert (response.status, len(response.text) < 10_000) == (400, True)
 
