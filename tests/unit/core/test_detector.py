@@ -116,11 +116,11 @@ def test_decisions_are_those_of_the_reference(steps, route, other_route, closes,
 slot_loads = st.lists(st.floats(0.1, 3_000.0) | st.integers(0, 40).map(lambda k: 50.0 * k), min_size=8, max_size=24)
 
 
-@given(slot_loads, slot_loads, st.sampled_from([2, 3, 8]), st.integers(0, 900))
-def test_two_hot_classes_are_judged_as_in_the_reference(older, newer, shard_count, waiting_ms):
+@given(slot_loads, slot_loads, st.sampled_from([2, 3, 8]), st.integers(0, 900), st.sampled_from([3, 128]))
+def test_two_hot_classes_are_judged_as_in_the_reference(older, newer, shard_count, waiting_ms, cap):
     """Beside a live load a backfill, whose raise has to have room for both, as far as the cap lets it."""
-    capped = replace(THRESHOLDS, max_shard_count=8)
-    judges = Judges({"a": route_of((shard_count, START_MS - 4_000)), "b": route_of()}, capped)
+    thresholds = replace(THRESHOLDS, max_shard_count=cap)
+    judges = Judges({"a": route_of((shard_count, START_MS - 4_000)), "b": route_of()}, thresholds)
     for source, position, wcu in (("e", START_MS - 9_000, older), ("f", START_MS - 1_000, newer)):
         for slot, value in enumerate(wcu, START_SLOT - len(wcu) + 1):
             if value:
