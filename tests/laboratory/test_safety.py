@@ -10,12 +10,13 @@ from functools import cache, partial
 import pytest
 
 from hotpartition.core.route import stable_hash
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore
 from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.read_cache import ReadCache
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.table import item_calls
 from hotpartition.table.schema import CHANGES
-from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS, TrustingRoutes
+from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS, TRUSTING, break_product
 from tools.figures import Outcome, plain
 from tools.history import Finding
 from tools.scenarios import counter_faults, message_faults, read_rush, table_faults
@@ -24,7 +25,6 @@ from tools.scenarios.message_faults import HUNT
 from tools.scenarios.read_rush import ReadRush, run_rush
 from tools.scenarios.table_faults import build_fault_plan
 from tools.scenarios.table_faults import run as run_table
-from tools.world.product import Parts
 from tools.world.run import simulate
 from tools.world.scenario import HOT, Changes, Readers
 from tools.world.strategies import ours
@@ -155,92 +155,82 @@ def test_a_run_is_a_function_of_its_seed():
     assert here != other
 
 
-class UnverifiedRoutes(RegistryRoutes):
-    """Takes Redis's word for a route when it reads: Redis loses routes and gets others late."""
-
-    def learn(self, collection, shown, *, hint=None, is_strong=False):
-        return shown.route if hint is None else hint
+def take_word(_, collection, shown, *, hint=None, is_strong=False):
+    """Take Redis's word for a route when it is read: Redis loses routes and gets others late."""
+    return shown.route if hint is None else hint
 
 
-class PlacesInTokens(Adder):
-    """Makes DynamoDB's token of the place, too: a repetition elsewhere is another transaction."""
-
-    def __init__(self, writer, store, **options):
-        super().__init__(writer, store, **options)
-        self.once, self._store = store.add_once, self
-
-    def add_once(self, *args, **options):
-        if options:
-            return super().add_once(*args, **options)
-        place, addition = args
-        token = f"{addition.request_token[:20]}{stable_hash(place) % 10**9}"
-        return self.once(place, addition._replace(request_token=token))
+add_once, init_summer, get_page = DynamoDBCounterStore.add_once, Summer.__init__, ReadCache.get
 
 
-class NotLooking(Adder):
-    """Takes a bound token for a counted addition, where a cancelled transaction binds it: additions are lost."""
-
-    def _repeat_bound(self, collection, addition, budget):
-        """Believe it."""
-
-
-class TrustingSummer(Summer):
-    """Trusts the routes in Redis, which loses some and gets others late: sums lack shards."""
-
-    def __init__(self, gatherer, **options):
-        super().__init__(gatherer, **options)
-        gatherer._has_journal = False
+def add_with_place(store, place, addition):
+    """Make DynamoDB's token of the place, too: a repetition elsewhere is another transaction."""
+    token = f"{addition.request_token[:20]}{stable_hash(place) % 10**9}"
+    return add_once(store, place, addition._replace(request_token=token))
 
 
-class OldPages(ReadCache):
-    """A page cache that takes no notice of ages: what it has once read it serves for ever."""
-
-    def get(self, key, load, **limits):
-        read_once = self.__dict__.setdefault("read_once", {})
-        if key not in read_once:
-            read_once[key] = super().get(key, load, **limits)
-        return read_once[key]
+def believe(_, collection, addition, budget):
+    """Take a bound token for a counted addition, where a cancelled transaction binds it: additions are lost."""
 
 
-TABLES = partial(run_table, routes=UnverifiedRoutes, seconds=8.0)
-WRITTEN_ASTRAY = partial(
-    run_table,
-    routes=TrustingRoutes,
-    seconds=6.0,
-    plan=build_fault_plan(redis_scribbles=4.0),
-)
+def sum_what_redis_shows(summer, gatherer, **options):
+    """Trust the routes in Redis, which loses some and gets others late: sums lack shards."""
+    init_summer(summer, gatherer, **options)
+    gatherer._has_journal = False
+
+
+def keep_for_ever(cache, key, load, **limits):
+    """Take no notice of ages."""
+    read_once = cache.__dict__.setdefault("read_once", {})
+    if key not in read_once:
+        read_once[key] = get_page(cache, key, load, **limits)
+    return read_once[key]
 
 
 def run_old(seed):
-    return run_rush(replace(RUSH, seconds=5.0), seed, Parts(read_cache=OldPages))
+    return run_rush(replace(RUSH, seconds=5.0), seed)
 
 
+UNDONE = {"resurrected", "undone"}
 WRONG_SUM = {"altered", "missing", "undone", "duplicated", "phantom"}
 FIRST_SEEDS = {"a writer trusts Redis": 7}
 """Tried first, where the first seeds do not show it: all others follow, should the product have changed since."""
+OLD_PAGES = [(ReadCache, "get", keep_for_ever)]
+ASTRAY = partial(run_table, seconds=6.0, plan=build_fault_plan(redis_scribbles=4.0))
 BROKEN = {
     **{
-        name: (partial(run_messages, parts=parts), (FIRST_SEEDS.get(name, 1), *range(1, 21)), {"missing"})
-        for name, parts in MUTATIONS.items()
+        name: (replaced, run_messages, (FIRST_SEEDS.get(name, 1), *range(1, 21)), {"missing"})
+        for name, replaced in MUTATIONS.items()
     },
     **{
-        name: (partial(run_messages, scenario=BUSY, parts=parts), range(1, 21), set(breaches))
-        for name, (parts, breaches) in CHANGE_MUTATIONS.items()
+        name: (replaced, partial(run_messages, scenario=BUSY), range(1, 21), UNDONE)
+        for name, replaced in CHANGE_MUTATIONS.items()
     },
-    "a table's reads trust Redis": (TABLES, range(1, 5), {"missing"}),
-    "a table's writes trust Redis": (WRITTEN_ASTRAY, (2, *range(1, 9)), {"missing", "undone", "resurrected"}),
-    "places in tokens": (partial(RUNS["counters"], parts=Parts(adder=PlacesInTokens)), (2, 4, 6), WRONG_SUM),
-    "a bound token is believed": (partial(RUNS["counters"], parts=Parts(adder=NotLooking)), (1, 3, 5), WRONG_SUM),
-    "sums trust Redis": (partial(RUNS["counters"], parts=Parts(summer=TrustingSummer)), (1, 2, 3), WRONG_SUM),
+    "a table's reads trust Redis": (
+        [(RegistryRoutes, "learn", take_word)],
+        partial(run_table, seconds=8.0),
+        range(1, 5),
+        {"missing"},
+    ),
+    "a table's writes trust Redis": (TRUSTING, ASTRAY, (2, *range(1, 9)), {"missing", *UNDONE}),
+    "places in tokens": (
+        [(DynamoDBCounterStore, "add_once", add_with_place)],
+        RUNS["counters"],
+        (2, 4, 6),
+        WRONG_SUM,
+    ),
+    "a bound token is believed": ([(Adder, "_repeat_bound", believe)], RUNS["counters"], (1, 3, 5), WRONG_SUM),
+    "sums trust Redis": ([(Summer, "__init__", sum_what_redis_shows)], RUNS["counters"], (1, 2, 3), WRONG_SUM),
     # The history checker knows no ages, but what was written is lacking.
-    "pages know no age": (run_old, (1,), {"stale"}),
+    "pages know no age": (OLD_PAGES, run_old, (1,), {"stale"}),
 }
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_what_is_broken_on_purpose_is_found(name):
+def test_what_is_broken_on_purpose_is_found(monkeypatch, name):
     """In one of some seeds at the latest."""
-    run, seeds, breaches = BROKEN[name]
+    replaced, run, seeds, breaches = BROKEN[name]
+    break_product(monkeypatch, replaced)
     assert any(breaches_of(run(seed)) & breaches for seed in seeds)
 
 
@@ -266,7 +256,7 @@ def judge_reads(run):
     return missed(read_rush.bars_of(run))
 
 
-def test_a_few_fills_serve_a_read_hot_conversation():
+def test_a_few_fills_serve_a_read_hot_conversation(monkeypatch):
     """Nothing is refused, what is served is fresh, and every page is accounted for."""
     run = played("reads", 1)
     assert judge_reads(run) == []
@@ -275,6 +265,7 @@ def test_a_few_fills_serve_a_read_hot_conversation():
     assert by_origin + run.refused == run.offered
     assert run.from_l1 > 0.5 * run.offered
     assert run.safety.reads > 0
+    break_product(monkeypatch, OLD_PAGES)
     assert judge_reads(run_old(1))[-1] == "small: history checker's findings"
 
 

@@ -48,10 +48,10 @@ from hotpartition.core.errors import ThrottledError
 from hotpartition.core.merge import KeyQuery, QueryResponse
 from hotpartition.core.ports import Copy, Fetched, Got, JournalEntry, ReadRoute
 from hotpartition.core.route import Generation, Route
+from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.load_counting import Uncounted
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.engine.writer import Writer
-from hotpartition.runtime.build import Parts
 from hotpartition_messages import Message
 from hotpartition_messages.errors import MessageNotFoundError
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
@@ -218,11 +218,10 @@ class Rounds:
 
 
 class ProtocolModel:
-    """Everything that can happen in one world, with the product's parts or with broken ones."""
+    """Everything that can happen in one world."""
 
-    def __init__(self, world: World, parts: Parts | None = None, *, is_reduced: bool = True) -> None:
+    def __init__(self, world: World, *, is_reduced: bool = True) -> None:
         self.world = world
-        self.parts = parts or Parts()
         self.is_reduced = is_reduced
         self.outcomes: set[Outcome] = set()
         """Every page and every lookup that came out so far."""
@@ -308,7 +307,7 @@ class ProtocolModel:
             tried.append(partition_key)
             raise KEY_RANGE_THROTTLE
 
-        writer = (self.parts.writer or Writer)(
+        writer: Any = Writer(
             routes=self._open_routes(hint, SimpleNamespace(get=lambda *_, **__: JournalEntry(self.route(shown)))),
             counting=Uncounted(),
             **self._shared,
@@ -328,7 +327,7 @@ class ProtocolModel:
         route = self.route(hint)
         registry: Any = SimpleNamespace(get=lambda _: route, get_for_reading=lambda _: ReadRoute(route, 0))
         clock = self._clock.as_clock()
-        return (self.parts.routes or RegistryRoutes)(
+        return RegistryRoutes(
             registry=registry,
             journal=journal,
             telemetry=FakeTelemetry(),
@@ -398,7 +397,7 @@ class ProtocolModel:
         """Run the reader on the responses so far: it asks for more, or ends."""
         store: Any = Rounds(self, reading.past)
         routes = self._open_routes(reading.hint)
-        gatherer = self.parts.gatherer(store=store, routes=routes, position_of=position_of, **self._shared)
+        gatherer: Any = Gatherer(store=store, routes=routes, position_of=position_of, **self._shared)
         reader = MessageReader(gatherer, now_ms=lambda: self.world.start_ms, settle_ms=0)
         try:
             if isinstance(reading.goal, Lookup):

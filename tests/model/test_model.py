@@ -21,7 +21,7 @@ from model.model import (
     lies_in_rest,
 )
 from support.builders import message_id
-from support.protocol_mutations import MUTATIONS
+from support.protocol_mutations import MUTATIONS, break_product
 
 START = 1_700_000_000_000
 READ_AT = START + 5_015
@@ -135,10 +135,11 @@ def test_reductions_hide_nothing(invented):
 
 
 @pytest.mark.parametrize(("name", "fault"), BREACHES)
-def test_a_broken_protocol_is_caught(name, fault):
+def test_a_broken_protocol_is_caught(monkeypatch, name, fault):
     """Reductions do not hide that. A lookup hangs on the same rules as a page, and on looking at every choice."""
     asked = world(**SMALL, bounds=SOME_BOUNDS, lookups=False) if fault == LOST else world(limits=(), writers=2)
-    assert explore(ProtocolModel(asked, MUTATIONS[name])).fault == fault
+    break_product(monkeypatch, MUTATIONS[name])
+    assert explore(ProtocolModel(asked)).fault == fault
 
 
 @pytest.mark.parametrize(

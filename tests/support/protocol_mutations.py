@@ -1,4 +1,7 @@
-"""The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`)."""
+"""The product with its routing protocol broken on purpose, in the ways of the routing proof (`tests/model`).
+
+Each way is a list of methods, by their class and name, and what takes their place while a test runs.
+"""
 
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.ports import Got
@@ -8,45 +11,29 @@ from hotpartition.engine.gatherer import Gatherer
 from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.engine.writer import Writer
 from hotpartition_messages import Message
-from tools.world.product import Parts
+
+for_write, refused = RegistryRoutes.for_write, RegistryRoutes.refused
+needed, next_queries = PageMerge._needed, PageMerge.next_queries
+try_choices, get, replace = Writer._try_choices, Gatherer._get, DynamoDBItemStore.replace
 
 
-class TrustingRoutes(RegistryRoutes):
-    """Takes Redis's word for a route, for writers too."""
-
-    def for_write(self, collection):
-        return self.for_read(collection).route
-
-    def refused(self, collection):
-        super().refused(collection)
-        return self.for_read(collection).route
+def take_hint(routes, collection):
+    return routes.for_read(collection).route
 
 
-class UnverifyingGatherer(Gatherer):
-    """Takes Redis's word for the route."""
-
-    def __init__(self, **parts):
-        super().__init__(**parts)
-        self.routes.learn = lambda collection, shown, *, hint=None, is_strong=False: EMPTY_ROUTE
+def take_hint_when_refused(routes, collection):
+    refused(routes, collection)
+    return routes.for_read(collection).route
 
 
-class MergingGatherer(Gatherer):
-    """Merges pages in another way, see `merge_type`."""
-
-    merge_type = PageMerge
-
-    def _plan_page(self, page_range, is_shown):
-        merge = self.merge_type(page_range, self._form, self._position_of, is_shown=is_shown)
-        merge.now_ms = self._clock.now_ms()
-        return merge
+def learn_nothing(_, collection, shown, *, hint=None, is_strong=False):
+    return EMPTY_ROUTE
 
 
-class MergeWithoutBaseKey(PageMerge):
-    """Looks at shards only, once there are any."""
-
-    def _needed(self, route, edge):
-        base_key, *shard_keys = super()._needed(route, edge)
-        return tuple(shard_keys) or (base_key,)
+def leave_out_base_key(merge, route, edge):
+    """Look at shards only, once there are any."""
+    base_key, *shard_keys = needed(merge, route, edge)
+    return tuple(shard_keys) or (base_key,)
 
 
 class ReversedRoute(Route):
@@ -60,89 +47,78 @@ class ReversedRoute(Route):
         return self.shard_count_at(last)
 
 
-class ReversingMerge(PageMerge):
-    """Plans pages by a reversed route."""
-
-    def next_queries(self, route):
-        return super().next_queries(ReversedRoute(route.generations))
+def ask_reversed(merge, route):
+    return next_queries(merge, ReversedRoute(route.generations))
 
 
-class ReversedRoutes(RegistryRoutes):
-    """Gives writers reversed routes to place by."""
-
-    def for_write(self, collection):
-        return ReversedRoute(super().for_write(collection).generations)
-
-    def refused(self, collection):
-        return ReversedRoute(super().refused(collection).generations)
+def write_reversed(routes, collection):
+    return ReversedRoute(for_write(routes, collection).generations)
 
 
-class PresentMerge(PageMerge):
-    """Takes the present, by a clock that is as late as a raise reaches back, where there is no upper bound."""
-
-    def next_queries(self, route):
-        now_ms = self.now_ms - 5_000
-
-        class PresentRoute(Route):
-            def most_shards_between(self, first, last):
-                return super().most_shards_between(first, now_ms if last is None else last)
-
-        return super().next_queries(PresentRoute(route.generations))
+def write_reversed_when_refused(routes, collection):
+    return ReversedRoute(refused(routes, collection).generations)
 
 
-class OutsideWriter(Writer):
-    """Takes the shard after the last one that the route has for a message's first choice."""
+def ask_for_the_present(merge, route):
+    """Where there is no upper bound, take the present, by a clock that is as late as a raise reaches back."""
+    now_ms = merge.present - 5_000
 
-    def _try_choices(self, write):
-        shard_count = write.placements[0].shard_count
-        if shard_count:
-            outside = Placement(f"{write.key.collection}#{shard_count}", shard_count)
-            write.placements = (outside, *write.placements[1:])
-            write.untried = [outside]
-        return super()._try_choices(write)
+    class PresentRoute(Route):
+        def most_shards_between(self, first, last):
+            return super().most_shards_between(first, now_ms if last is None else last)
 
-
-class FirstChoicesGatherer(Gatherer):
-    """Takes what a point read's first request did not find for absent."""
-
-    def _get(self, places, budget, *, is_strong, journals_of):
-        if not journals_of:
-            return Got((), {})
-        return super()._get(places, budget, is_strong=is_strong, journals_of=journals_of)
+    return next_queries(merge, PresentRoute(route.generations))
 
 
-def merging(merge_type):
-    """Build a gatherer that merges in its own way."""
-    return type(merge_type.__name__ + "Gatherer", (MergingGatherer,), {"merge_type": merge_type})
+def choose_outside(writer, write):
+    """Take the shard after the last one that the route has for a message's first choice."""
+    shard_count = write.placements[0].shard_count
+    if shard_count:
+        outside = Placement(f"{write.key.collection}#{shard_count}", shard_count)
+        write.placements = (outside, *write.placements[1:])
+        write.untried = [outside]
+    return try_choices(writer, write)
 
 
-class LivelyMessage(Message):
-    """Does not let a tombstone, nor a higher version, win over another copy."""
-
-    @property
-    def rank(self):
-        return self.deleted_at is not None, self.version, self.sender, self.body
-
-
-class CarelessStore(DynamoDBItemStore):
-    """Replaces what is stored, whatever it has become."""
-
-    def replace(self, replacements):
-        return super().replace([each if each.expected is None else each._replace(expected={}) for each in replacements])
+def get_first_choices(gatherer, places, budget, *, is_strong, journals_of):
+    """Take what a point read's first request did not find for absent."""
+    if not journals_of:
+        return Got((), {})
+    return get(gatherer, places, budget, is_strong=is_strong, journals_of=journals_of)
 
 
+@property
+def lively_rank(message):
+    """Do not let a tombstone, nor a higher version, win over another copy."""
+    return message.deleted_at is not None, message.version, message.sender, message.body
+
+
+def replace_whatever_is_there(store, replacements):
+    return replace(store, [each if each.expected is None else each._replace(expected={}) for each in replacements])
+
+
+TRUSTING = [(RegistryRoutes, "for_write", take_hint), (RegistryRoutes, "refused", take_hint_when_refused)]
 MUTATIONS = {
-    "a writer trusts Redis": Parts(routes=TrustingRoutes),
-    "reader without verification": Parts(gatherer=UnverifyingGatherer),
-    "no base key": Parts(gatherer=merging(MergeWithoutBaseKey)),
-    "time bound reversed": Parts(gatherer=merging(ReversingMerge), routes=ReversedRoutes),
-    "t2 is the present": Parts(gatherer=merging(PresentMerge)),
-    "a choice outside of the shards": Parts(writer=OutsideWriter),
-    "first choices only": Parts(gatherer=FirstChoicesGatherer),
+    "a writer trusts Redis": TRUSTING,
+    "reader without verification": [(RegistryRoutes, "learn", learn_nothing)],
+    "no base key": [(PageMerge, "_needed", leave_out_base_key)],
+    "time bound reversed": [
+        (PageMerge, "next_queries", ask_reversed),
+        (RegistryRoutes, "for_write", write_reversed),
+        (RegistryRoutes, "refused", write_reversed_when_refused),
+    ],
+    "t2 is the present": [(PageMerge, "next_queries", ask_for_the_present)],
+    "a choice outside of the shards": [(Writer, "_try_choices", choose_outside)],
+    "first choices only": [(Gatherer, "_get", get_first_choices)],
 }
-
 CHANGE_MUTATIONS = {
-    "a tombstone does not win": (Parts(message=LivelyMessage), ("resurrected", "undone")),
-    "an edit without its condition": (Parts(store=CarelessStore), ("resurrected", "undone")),
+    "a tombstone does not win": [(Message, "rank", lively_rank)],
+    "an edit without its condition": [(DynamoDBItemStore, "replace", replace_whatever_is_there)],
 }
-"""Edits and deletions broken on purpose, and the breaches of which the history check finds one."""
+"""Edits and deletions broken on purpose: what was deleted or changed comes back."""
+
+
+def break_product(patch, replaced):
+    """Let what is broken take the place of the product's methods."""
+    for owner, name, broken in replaced:
+        patch.setattr(owner, name, broken)
