@@ -137,15 +137,6 @@ def test_every_study_has_a_target_and_a_row():
         assert ("make simulate" if name == "simulate" else f"make simulate-{command}") in page
 
 
-def test_a_scenario_imports_no_other_but_the_step():
-    """But for `report`, which puts three of them on one page; what scenarios share is in `tools/world`."""
-    folder = ROOT / "tools/scenarios"
-    shared = {"step", "seeds"}
-    for path in folder.glob("*.py"):
-        others = set(re.findall(r"^from tools\.scenarios\.(\w+) import", path.read_text(), re.MULTILINE))
-        assert others <= shared or path.stem == "report", path
-
-
 def test_what_did_not_happen_counts_as_endless():
     """A quantile that falls among the seeds in which nothing happened is unknown, not small, and misses any bar."""
     seen = distribution([1.0, None, 3.0, 2.0])

@@ -20,7 +20,6 @@ from tools.scenarios.step import step
 from tools.world.counters import COUNTERS, REFUSALS, SUM, CounterRun, NewAddition, counter_key
 from tools.world.functions import FunctionConfig
 from tools.world.operators import RaisesByHand
-from tools.world.product import Parts
 from tools.world.scenario import ALL_FAULTS, faulty
 
 SEEDS, RUSH_SEEDS = 50, 3
@@ -60,7 +59,7 @@ LATE = 0.01
 """Odds of each request to happen after its client gave up."""
 
 
-def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
+def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
     """Let a counter step to so many additions a second, without tokens.
 
     `per_second` in its outcome: what was offered in the last seconds. `refused_after`: additions that were refused
@@ -74,7 +73,7 @@ def run_rush(seed: int, parts: Parts | None = None, *, per_second: float = RUSH_
         onset=RUSH_ONSET,
         hot_conversation=counter_key(f"rush-{seed}"),
     )
-    with CounterRun(scenario, seed, parts) as run:
+    with CounterRun(scenario, seed) as run:
         engine, additions, counter, refusals = run.engine, run.record.additions, f"rush-{seed}", list[float]()
 
         def add() -> None:
@@ -120,16 +119,16 @@ def _rush_arrivals(random: Random, per_second: float) -> Iterator[float]:
         yield at
 
 
-def run_tokens(seed: int, parts: Parts | None = None, *, additions: int = ADDITIONS) -> Outcome:
+def run_tokens(seed: int, *, additions: int = ADDITIONS) -> Outcome:
     """Add with tokens while everything fails. Odd seeds: a cancelled transaction binds its token."""
-    with _Tokens(seed, parts) as run:
+    with _Tokens(seed) as run:
         return run.outcome(additions)
 
 
 class _Tokens(CounterRun):
-    def __init__(self, seed: int, parts: Parts | None) -> None:
+    def __init__(self, seed: int) -> None:
         plan = replace(ALL_FAULTS.with_odds(late=LATE), wrong_clocks=0.0)
-        super().__init__(faulty("counter-faults", seconds=FAULT_SECONDS, faults=plan), seed, parts)
+        super().__init__(faulty("counter-faults", seconds=FAULT_SECONDS, faults=plan), seed)
         self.world.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.attempts = self.persisted = self.under_way = 0
         """Of additions: attempts; those that were repeated until they were acknowledged; those that still are."""

@@ -143,7 +143,7 @@ class _Rush(Run):
         clock = world.clock(random)
         ends = open_in_band(world.calls("in band"), TABLE.journal, world.telemetry, clock)
         writer = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False).writer
-        store = open_store(world, world.calls("writer"))
+        store = open_store(world.calls("writer"))
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
 
     def _write(self, body: str) -> None:

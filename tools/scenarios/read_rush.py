@@ -20,6 +20,7 @@ from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Generation
 from hotpartition.engine.read_cache import Cached, Key, Origin, ReadCache, ValueT
 from hotpartition.redis.cluster import read_hot_key
+from hotpartition.runtime.build import Parts
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.reading import PageRequest
 from tools.figures import Bar, Outcome, at_least, at_most, latency
@@ -28,7 +29,6 @@ from tools.scenarios.seeds import total
 from tools.world.clock import EPOCH_MS
 from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.network import READER
-from tools.world.product import Parts
 from tools.world.run import MessageRun
 from tools.world.scaling import scale_reads
 from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario
@@ -144,10 +144,10 @@ COUNTED = ("offered", "l1", "redis", "waited", "refused", "fills")
 """Of each second. Pages are counted in the second in which they were asked for."""
 
 
-def observed(cache: type[ReadCache[ValueT]], run: _RushRun) -> type[ReadCache[ValueT]]:
+def observed(run: _RushRun) -> type[ReadCache[ValueT]]:
     """Build a cache that is counted by where its pages come from."""
 
-    class ObservedCache(cache):  # type: ignore[misc,valid-type]  # mypy knows no class that comes as an argument
+    class ObservedCache(ReadCache[ValueT]):
         def get(self, key: Key, load: Callable[[], tuple[ValueT, float]], **limits: Any) -> Cached[ValueT]:
             second = run.second()
 
@@ -174,16 +174,16 @@ def _content(page: Any) -> tuple[str, ...]:
 class _RushRun(MessageRun):
     """A run in which many ask for pages."""
 
-    def __init__(self, rush: ReadRush, seed: int, parts: Parts) -> None:
+    def __init__(self, rush: ReadRush, seed: int) -> None:
         self.rush = rush
         self.seconds = [Outcome(**dict.fromkeys(COUNTED, 0)) for _ in range(ceil(rush.seconds))]
         self.ages_ms: list[float] = []
         self.latencies_ms: list[float] = []
         self.read_at: dict[tuple[str, ...], float] = {}
         """When the last read began that gave a page, by the sort keys on it."""
-        parts = replace(parts, read_cache=observed(parts.read_cache or ReadCache, self))
         strategy = ours() if rush.is_watched else replace(ours(), start=lambda *_: None)
-        super().__init__(rush.scenario(), seed, strategy, parts)
+        super().__init__(rush.scenario(), seed, strategy)
+        self.world.parts = Parts(read_cache=observed(self))
         self.conversation = self.scenario.hot_conversation
         self.random = self.world.random("rush")
         # A page that no cache may have served promises nothing of its age.
@@ -258,9 +258,9 @@ class _RushRun(MessageRun):
             self.record.note_read(request, [page], began, self.engine.now, bound_seconds=self.bound_seconds)
 
 
-def run_rush(rush: ReadRush, seed: int, parts: Parts | None = None) -> Outcome:
-    """Run one rush: a pure function of its arguments. `parts` are the product's classes, some of them replaced."""
-    with _RushRun(rush, seed, parts or Parts()) as run:
+def run_rush(rush: ReadRush, seed: int) -> Outcome:
+    """Run one rush: a pure function of its arguments."""
+    with _RushRun(rush, seed) as run:
         return run.outcome()
 
 

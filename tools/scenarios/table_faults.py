@@ -27,7 +27,6 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.engine.registry_routes import RegistryRoutes
 from hotpartition.runtime.build import Parts as EngineParts
 from hotpartition.runtime.connect import open_in_band
 from hotpartition.runtime.settings import Settings
@@ -88,17 +87,16 @@ def run(
     *,
     seconds: float = SECONDS,
     plan: FaultPlan | None = None,
-    routes: type[RegistryRoutes] | None = None,
     is_in_band: bool = False,
     folds: bool = False,
 ) -> Outcome:
     """Run one seed, which decides everything that is left to chance.
 
-    `routes`: a test breaks the library on purpose by another class. `is_in_band`: environments find what is hot
+    `is_in_band`: environments find what is hot
     themselves, beside what is raised by hand. `folds`: shards are fixed, and left half-way: items are moved to the base
     key then, while work goes on.
     """
-    parts = EngineParts(counting=SensitiveCounting) if is_in_band else EngineParts(routes=routes)
+    parts = EngineParts(counting=SensitiveCounting if is_in_band else None)
     with _Run(seed, plan or build_fault_plan(), parts, folds=folds) as under_way, ExitStack() as watched:
         watched.callback(under_way.world.store.watch(under_way.table.meta.client, "table"))
         return under_way.outcome(seconds)

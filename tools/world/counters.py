@@ -12,11 +12,12 @@ from hotpartition.core.errors import RetryLaterError
 from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.engine.counters import Adder, Summer
 from hotpartition_messages.keys import KEY_FORM
 from tools.history import Added, Finding, Seen
 from tools.world.clock import Process
 from tools.world.functions import Function, NoResponseError, TooManyRequestsError
-from tools.world.product import TABLE, Parts, World, build_reading, build_write_jobs, open_reader_calls
+from tools.world.product import TABLE, World, build_reading, build_write_jobs, open_reader_calls
 from tools.world.run import Run
 from tools.world.scenario import TABLE_NAME, Scenario
 
@@ -45,7 +46,7 @@ def build_adder(world: World, process: Process, index: int) -> Callable[[NewAddi
     """Build one environment of the write function, for counters."""
     engine, jobs = build_write_jobs(world, process, index)
     calls = world.calls("writer")
-    adder = world.parts.adder(
+    adder = Adder(
         jobs.messages.writer,
         DynamoDBCounterStore(calls, COUNTERS),
         journal=DynamoDBJournal(calls, COUNTERS.journal),
@@ -71,15 +72,15 @@ def build_summer(world: World, process: Process, index: int) -> Callable[[str], 
     calls = open_reader_calls(world, process)
     cells = DynamoDBItemStore(calls, COUNTERS, decode_cell)
     gatherer = build_reading(world, process, index, calls).gatherer(store=cells)
-    summer = world.parts.summer(gatherer, is_alone=True, form=KEY_FORM)
+    summer = Summer(gatherer, is_alone=True, form=KEY_FORM)
     return lambda counter_id: summer.sum_up(counter_key(counter_id), is_strong=True)
 
 
 class CounterRun(Run):
     """A run of additions: the functions that add and sum up, and what clients noted."""
 
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None) -> None:
-        super().__init__(scenario, seed, parts, chance="counters/")
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        super().__init__(scenario, seed, chance="counters/")
         engine, world = self.engine, self.world
         self.adding: Function[NewAddition, None] = Function(
             engine, scenario.writers, partial(build_adder, world), world.random("adders")

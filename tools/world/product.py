@@ -29,7 +29,6 @@ from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import Closer
-from hotpartition.engine.counters import Adder, Summer
 from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.raising import Raiser
 from hotpartition.redis.cluster import route_key
@@ -38,9 +37,8 @@ from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
 from hotpartition.runtime import build_control
 from hotpartition.runtime.background import BackgroundThread
-from hotpartition.runtime.build import Ends, build_engine
+from hotpartition.runtime.build import Ends, Parts, build_engine
 from hotpartition.runtime.build import Engine as ProductEngine
-from hotpartition.runtime.build import Parts as EngineParts
 from hotpartition.runtime.connect import COOLDOWN_MS, PATIENT_TIMEOUTS_MS, open_in_band
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable
@@ -48,7 +46,6 @@ from hotpartition.table.by_load import build_table_routes
 from hotpartition.table.routes import TableRoutes
 from hotpartition.table.schema import Schema
 from hotpartition_messages import Message, jobs
-from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.reading import MessageReader
@@ -71,17 +68,6 @@ WRONG_MS = 300_000
 _, PATIENT_MS = PATIENT_TIMEOUTS_MS
 """How long the consumer and operators wait for Redis."""
 REDIS_NODES = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts(EngineParts):
-    """The classes that a run is built from, an engine's and those around it."""
-
-    changer: type[MessageChanger] = MessageChanger
-    store: type[DynamoDBItemStore[Message]] = DynamoDBItemStore
-    message: type[Message] = Message
-    adder: type[Adder] = Adder
-    summer: type[Summer] = Summer
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +98,6 @@ class World:
         engine: Engine,
         seed: int,
         scenario: Scenario,
-        parts: Parts | None = None,
         *,
         observer: Observer,
         chance: str = "",
@@ -121,7 +106,7 @@ class World:
         self.engine = engine
         self.seed = seed
         self.settings = scenario.settings
-        self.parts = parts or Parts()
+        self.parts = Parts()
         self.counters: Counter[str] = Counter()
         """The product's metrics, summed over all environments."""
         self.telemetry = SharedTelemetry(self.counters, observer)
@@ -201,7 +186,7 @@ def build_write_jobs(world: World, process: Process, index: int) -> tuple[Produc
     misled = replace(misled, journal=DynamoDBJournal(calls, TABLE.journal))
     engine = build_engine(misled, settings, form=KEY_FORM, times=world.settings.times, parts=world.parts)
     engine = replace(engine, clock=ends.clock)
-    return engine, _build_jobs(world, engine, calls, settings, random)
+    return engine, _build_jobs(engine, calls, settings, random)
 
 
 def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
@@ -216,19 +201,16 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Prod
     ends = open_in_band(calls, TABLE.journal, world.telemetry, world.clock(random))
     parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
     engine = build_engine(ends, settings, form=KEY_FORM, times=world.settings.times, parts=parts)
-    return engine, _build_jobs(world, engine, calls, settings, random)
+    return engine, _build_jobs(engine, calls, settings, random)
 
 
-def _build_jobs(
-    world: World, engine: ProductEngine, calls: ThreadedCalls, settings: MessageSettings, random: Random
-) -> WriteJobs:
-    store = open_store(world, calls)
-    return jobs.build_writer(engine, store, settings, random_bits=random.getrandbits, changer=world.parts.changer)
+def _build_jobs(engine: ProductEngine, calls: ThreadedCalls, settings: MessageSettings, random: Random) -> WriteJobs:
+    return jobs.build_writer(engine, open_store(calls), settings, random_bits=random.getrandbits)
 
 
-def open_store(world: World, calls: ThreadedCalls) -> DynamoDBItemStore[Message]:
+def open_store(calls: ThreadedCalls) -> DynamoDBItemStore[Message]:
     """Open the store of messages."""
-    return world.parts.store(calls, TABLE, world.parts.message.from_item)
+    return DynamoDBItemStore(calls, TABLE, Message.from_item)
 
 
 def build_reading(
@@ -248,7 +230,7 @@ def build_reader(world: World, process: Process, index: int, *, is_in_band: bool
     """Build one environment of the read function."""
     calls = open_reader_calls(world, process, hedges=True)
     engine = build_reading(world, process, index, calls, is_in_band=is_in_band)
-    return jobs.build_reader(engine, open_store(world, calls), world.settings.reader)
+    return jobs.build_reader(engine, open_store(calls), world.settings.reader)
 
 
 def build_ends(world: World, process: Process, index: int, random: Random, *, repairs: bool) -> Ends:

@@ -19,7 +19,7 @@ from tools.world.faults import FaultDriver
 from tools.world.functions import Function, FunctionConfig
 from tools.world.meter import Meter
 from tools.world.operators import ClosesByHand
-from tools.world.product import TABLE, Parts, World
+from tools.world.product import TABLE, World
 from tools.world.record import Record
 from tools.world.scenario import FaultPlan, Scenario
 from tools.world.strategies import HAND_SECONDS, Strategy, start_consumers
@@ -44,7 +44,7 @@ TEN_MINUTES = 600.0
 class Run:
     """One seed under way: its clock, its world, and what is seen of it. Its tasks end when it is left."""
 
-    def __init__(self, scenario: Scenario, seed: int, parts: Parts | None = None, *, chance: str = "") -> None:
+    def __init__(self, scenario: Scenario, seed: int, *, chance: str = "") -> None:
         """Build what all runs have in common; `chance` goes before the names of what is random in the stores."""
         engine = self.engine = Engine()
         scenario = self.scenario = scenario.named_for(seed)
@@ -52,7 +52,7 @@ class Run:
         self.end = scenario.seconds + scenario.drain_seconds
         self.meter = Meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
         self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        self.world = World(engine, seed, scenario, parts, observer=self.meter, chance=chance)
+        self.world = World(engine, seed, scenario, observer=self.meter, chance=chance)
         self.watchers: Function[Any, Any] | None = None
         """What watches the load, beside the requests."""
         self.noted: dict[str, float] = {}
@@ -98,8 +98,8 @@ class Run:
 class MessageRun(Run):
     """A run of messages: its functions, who writes, reads, changes and closes, and what goes wrong."""
 
-    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy, parts: Parts | None = None) -> None:
-        super().__init__(scenario, seed, parts)
+    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy) -> None:
+        super().__init__(scenario, seed)
         scenario, world, self.strategy = self.scenario, self.world, strategy
         self.writing = self.open_calls(scenario.writers, strategy.build_writer, "writers")
         self.reading = self.open_calls(scenario.reading, strategy.build_reader, "readers")
@@ -230,10 +230,7 @@ def describe(verdict: Verdict) -> Outcome:
     )
 
 
-def simulate(scenario: Scenario, seed: int, strategy: Strategy, *, parts: Parts | None = None) -> Outcome:
-    """Run a scenario under a strategy; `seed` decides everything that is left to chance.
-
-    `parts` are the product's classes, some of them replaced.
-    """
-    with MessageRun(scenario, seed, strategy, parts) as run:
+def simulate(scenario: Scenario, seed: int, strategy: Strategy) -> Outcome:
+    """Run a scenario under a strategy; `seed` decides everything that is left to chance."""
+    with MessageRun(scenario, seed, strategy) as run:
         return run.outcome()

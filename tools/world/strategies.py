@@ -150,7 +150,7 @@ class PlainWriter:
     def __init__(self, world: World, index: int, place: Place) -> None:
         random = world.random(f"writer-{index}")
         self._clock, self._random_bits, self._place = world.clock(random), random.getrandbits, place
-        self._store = open_store(world, world.calls("writer"))
+        self._store = open_store(world.calls("writer"))
         self._budget_ms, self._observer = world.settings.writer.request_budget_ms, world.store.observer
 
     def write(self, new: NewMessage) -> Written:
@@ -186,7 +186,7 @@ class PlainReader:
     def __init__(self, world: World, process: Process, index: int, list_keys: Keys) -> None:
         self._list_keys = list_keys
         self._gatherer = Gatherer(
-            store=open_store(world, open_reader_calls(world, process)),
+            store=open_store(open_reader_calls(world, process)),
             routes=FixedRoutes(EMPTY_ROUTE, EMPTY_ROUTE),
             telemetry=world.telemetry,
             clock=world.clock(world.random(f"reader-{index}")),

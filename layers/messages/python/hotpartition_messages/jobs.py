@@ -51,7 +51,6 @@ def build_writer(
     settings: MessageSettings,
     *,
     random_bits: Callable[[int], int],
-    changer: type[MessageChanger] = MessageChanger,
 ) -> WriteJobs:
     """Build the write function's jobs on any engine."""
     messages = MessageWriter(
@@ -62,7 +61,9 @@ def build_writer(
         retention_days=settings.retention_days,
     )
     gatherer = engine.gatherer(store=store, position_of=position_of)
-    changes = changer(messages, gatherer, telemetry=engine.telemetry, clock=engine.clock, budget_ms=engine.budget_ms)
+    changes = MessageChanger(
+        messages, gatherer, telemetry=engine.telemetry, clock=engine.clock, budget_ms=engine.budget_ms
+    )
     return WriteJobs(messages, changes, settings.sender_claim)
 
 

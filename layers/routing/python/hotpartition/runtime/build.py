@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from hotpartition.engine.in_band_cooling import InBandCooling
     from hotpartition.engine.leases import Leases
     from hotpartition.engine.read_cache import Codec, ReadCache
-    from hotpartition.engine.registry_routes import RegistryRoutes
     from hotpartition.engine.writer import Writer
 
 ValueT = TypeVar("ValueT")
@@ -50,11 +49,8 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Other classes than the product's own: a test breaks the protocol on purpose by replacing one."""
+    """Other classes than the product's own: a run in the simulator looks on, or is scaled."""
 
-    routes: type[RegistryRoutes] | None = None
-    writer: type[Writer] | None = None
-    gatherer: type[Gatherer[Any, Any]] = Gatherer
     read_cache: type[ReadCache[Any]] | None = None
     counting: type[InBandCounting] | None = None
     """Of writers that find hot keys in band."""
@@ -140,14 +136,14 @@ def build_engine(
     parts, is_writing = parts or Parts(), settings.function not in READ | IN_BAND_READ
     leases = _build_leases(ends, settings, times) if closing and is_writing else None
     if ends.registry is not None:
-        routes, counting = _find_by_reports(ends, settings, parts, leases)
+        routes, counting = _find_by_reports(ends, settings, leases)
     else:
         routes, counting = _find_in_band(ends, settings, parts, leases, times if closing else None)
     budget_ms = settings.request_budget_ms if budget_ms is None else budget_ms
     limits = {"form": form, "choices": choices, "budget_ms": budget_ms}
-    engine = _build(ends, routes, parts, limits)
+    engine = _build(ends, routes, limits)
     if is_writing:
-        engine = replace(engine, written_by=_build_writer(engine, counting, leases, parts))
+        engine = replace(engine, written_by=_build_writer(engine, counting, leases))
     if ends.reports is not None and settings.function in READ | ADAPTIVE:
         read_counting, make_cache = _build_pages(ends, settings, parts)
         page_store = ends.page_store if make_cache else None
@@ -160,20 +156,20 @@ def build_fixed_engine(
 ) -> Engine:
     """Build the engine of a table whose routes the code sets: nothing is counted, and nothing is closed."""
     limits = {"form": form, "choices": choices, "budget_ms": budget_ms}
-    engine = _build(Ends(telemetry=telemetry, clock=clock), routes, Parts(), limits, has_journal=False)
-    return replace(engine, written_by=_build_writer(engine, Uncounted(), None, Parts()))
+    engine = _build(Ends(telemetry=telemetry, clock=clock), routes, limits, has_journal=False)
+    return replace(engine, written_by=_build_writer(engine, Uncounted(), None))
 
 
-def _build(ends: Ends, routes: Routes, parts: Parts, limits: Mapping[str, Any], **reading: Any) -> Engine:
+def _build(ends: Ends, routes: Routes, limits: Mapping[str, Any], **reading: Any) -> Engine:
     """Build an engine that reads."""
     shared: dict[str, Any] = {"routes": routes, "telemetry": ends.telemetry, "clock": ends.clock, **limits}
-    return Engine(gatherer=partial(parts.gatherer, **shared, **reading), **shared)
+    return Engine(gatherer=partial(Gatherer, **shared, **reading), **shared)
 
 
-def _build_writer(engine: Engine, counting: WriteCounting, leases: Leases | None, parts: Parts) -> Writer:
+def _build_writer(engine: Engine, counting: WriteCounting, leases: Leases | None) -> Writer:
     from hotpartition.engine.writer import Writer  # noqa: PLC0415 - see this module's docstring
 
-    return (parts.writer or Writer)(
+    return Writer(
         routes=engine.routes,
         counting=counting,
         telemetry=engine.telemetry,
@@ -207,13 +203,11 @@ def build_thresholds(settings: Settings, *, is_sustained: bool = True) -> Thresh
     )
 
 
-def _find_by_reports(
-    ends: Ends, settings: Settings, parts: Parts, leases: Leases | None
-) -> tuple[Routes, WriteCounting]:
+def _find_by_reports(ends: Ends, settings: Settings, leases: Leases | None) -> tuple[Routes, WriteCounting]:
     """Build the routes in Redis, and the reports by which a consumer finds hot keys."""
     from hotpartition.engine.registry_routes import RegistryRoutes  # noqa: PLC0415 - see this module's docstring
 
-    routes = (parts.routes or RegistryRoutes)(
+    routes = RegistryRoutes(
         registry=cast("Registry", ends.registry),
         journal=leases or ends.journal,
         telemetry=ends.telemetry,
