@@ -146,11 +146,6 @@ class RegistrySize(Options):
             raise ValueError("a durable registry needs is_multi_az, a replica and is_encrypted_in_transit")
         return self
 
-    @property
-    def node_count(self) -> int:
-        """Count the nodes, primaries and replicas."""
-        return self.shard_count * (1 + self.replicas_per_shard)
-
 
 class AlarmOptions(Options):
     """The receivers of alarms."""

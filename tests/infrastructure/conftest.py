@@ -4,21 +4,28 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from infrastructure.apps import five_lines, in_band_app
 from infrastructure.template import VARIANTS, Template
 
-if TYPE_CHECKING:
-    Runner = Callable[..., subprocess.CompletedProcess[str]]
+HERE = Path(__file__).resolve().parent
+NOWHERE = "http://127.0.0.1:9"
+BARE = {
+    "PATH": os.environ["PATH"],
+    "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+    "HTTPS_PROXY": NOWHERE,
+    "HTTP_PROXY": NOWHERE,
+    "PIP_INDEX_URL": NOWHERE,
+    "PIP_RETRIES": "0",
+}
+"""An environment without credentials and network: nothing but the way to Node.js."""
 
 
 @pytest.fixture(scope="session")
-def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
+def templates(tmp_path_factory):
     """Every variant, synthesized without bundling: neither network nor uv is needed.
 
     cdk-nag and the CDK's own rules, which take ten seconds, judge `prod` and `lite`; a finding fails the synthesis.
@@ -30,28 +37,29 @@ def templates(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Template]:
     for name, chosen in VARIANTS.items():
         folder = tmp_path_factory.mktemp(name)
         # A file of its own, so that a `hotpartition.toml` of the project's user changes no test.
-        (folder / "options.toml").write_text(chosen.get("config", ""))
-        asked = {**chosen, "config": str(folder / "options.toml"), "bundling": "off"}
+        (folder / "empty.toml").touch()
+        file = HERE / chosen["config"] if "config" in chosen else folder / "empty.toml"
+        asked = {**chosen, "config": str(file), "bundling": "off"}
         build_app(asked, outdir=str(folder), is_checked=name in {"prod", "lite"}).synth()
         made[name] = Template.read(folder)
     return made
 
 
 @pytest.fixture(scope="session")
-def five(tmp_path_factory: pytest.TempPathFactory) -> Template:
+def five(tmp_path_factory):
     return five_lines(tmp_path_factory.mktemp("five"), tmp_path_factory.mktemp("app"))
 
 
 @pytest.fixture(scope="session")
-def in_band(tmp_path_factory: pytest.TempPathFactory) -> Template:
+def in_band(tmp_path_factory):
     return in_band_app(tmp_path_factory.mktemp("in_band"))
 
 
-def variant(name: str) -> Any:
+def variant(name):
     """Build the fixture of one variant, by its name."""
 
     @pytest.fixture(scope="session", name=name)
-    def fixture(templates: dict[str, Template]) -> Template:
+    def fixture(templates):
         return templates[name]
 
     return fixture
@@ -61,39 +69,30 @@ dev, prod, changed, staging, local, lite = map(variant, ("dev", "prod", "changed
 
 
 @pytest.fixture(scope="session", params=VARIANTS)
-def any_template(request: pytest.FixtureRequest, templates: dict[str, Template]) -> Template:
+def any_template(request, templates):
     """Each variant's template in turn."""
     return templates[request.param]
 
 
 @pytest.fixture(scope="session")
-def root() -> Path:
-    return Path(__file__).resolve().parents[2]
+def root():
+    return HERE.parents[1]
 
 
 @pytest.fixture(scope="session")
-def run_app() -> Runner:
-    """Runs app.py as a process of its own: no credentials, no network, nothing but the way to Node.js."""
-    nowhere = "http://127.0.0.1:9"
-    environ = {
-        "PATH": os.environ["PATH"],
-        "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
-        "HTTPS_PROXY": nowhere,
-        "HTTP_PROXY": nowhere,
-        "PIP_INDEX_URL": nowhere,
-        "PIP_RETRIES": "0",
-    }
+def run_app():
+    """Runs app.py as a process of its own, in a bare environment."""
 
-    def run(folder: Path, outdir: Path, *contexts: str, **more: str) -> subprocess.CompletedProcess[str]:
+    def run(folder, outdir, *contexts, **more):
         arguments = [argument for context in contexts for argument in ("-c", context)]
         command = [sys.executable, "app.py", *arguments, "-o", str(outdir)]
-        return subprocess.run(command, cwd=folder, env={**environ, **more}, capture_output=True, text=True, check=False)
+        return subprocess.run(command, cwd=folder, env={**BARE, **more}, capture_output=True, text=True, check=False)
 
     return run
 
 
 @pytest.fixture(scope="session")
-def clone(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def clone(root, tmp_path_factory):
     """The sources that synthesis needs, as a fresh clone has them: nothing was ever built there."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("app.py", "cdk.json"):

@@ -21,75 +21,20 @@ FUNCTIONS = {
 }
 """The functions' names among the settings, by folder."""
 
-ONCALL = "arn:aws:sns:eu-west-1:123456789012:oncall"
-RUNBOOK_URL = "https://wiki.example.com/runbook"
-BOUNDARY = "arn:aws:iam::123456789012:policy/boundary"
-KEY = "arn:aws:kms:eu-west-1:123456789012:key/1234abcd-12ab-34cd-56ef-1234567890ab"
-AUTHORIZER = "arn:aws:lambda:eu-west-1:123456789012:function:who-calls"
-
-STAGING = f"""
-[staging]
-base = "prod"
-
-[staging.options]
-name_suffix = "anna"
-consumer_concurrency = 6
-log_retention_days = 30
-alarms = {{ email = "oncall@example.com" }}
-api = {{ authorizer_arn = "{AUTHORIZER}", sender_claim = "user", authorizer_cache_seconds = 60 }}
-
-[staging.settings]
-max_shard_count = 16
-sampling_distance_wcu = 2
-stream_partitions = 8
-"""
-"""An environment of a file, with a Lambda authorizer."""
-
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     **{name: {"environment": name} for name in ("dev", "lite", "local")},
     "prod": {"environment": "prod", "options": {"alarms": {"is_silent": True}}},
-    "changed": {
-        "environment": "prod",
-        "options": {
-            "writer": {"memory_mb": 3008, "reserved_concurrency": 50},
-            "has_dashboard": False,
-            "log_retention_days": 400,
-            "retention_days": 30,
-            "table": {"max_write_units": 40_000, "max_read_units": 80_000, "warm_write_units": 9000},
-            "registry": {"node_type": "cache.r7g.large", "shard_count": 6, "replicas_per_shard": 1},
-            "api": {
-                "write_rate": 700,
-                "read_burst": 900,
-                "jwt_issuer": "https://login.example.com/",
-                "jwt_audience": ["chat"],
-                "cors_origins": ["https://chat.example.com"],
-                "write_scopes": ["messages.write", "messages.all"],
-                "change_scopes": ["messages.change"],
-                "read_scopes": ["messages.read"],
-                "sender_claim": "sub",
-                "domain": "chat.example.com",
-                "has_route_metrics": True,
-            },
-            "network": {
-                "availability_zones": ["eu-west-1a", "eu-west-1c", "eu-west-1b"],
-            },
-            "consumer_concurrency": 0,
-            "alarms": {"topic_arn": ONCALL, "runbook_url": RUNBOOK_URL},
-            "tags": {"team": "chat", "project": "feed"},
-            "permissions_boundary": BOUNDARY,
-            "kms_key_arn": KEY,
-        },
-        "settings": '{"max_shard_count": 64}',  # as the context of a command line has it
-    },
+    # A setting as the context of a command line has it.
+    "changed": {"environment": "prod", "config": "changed.toml", "settings": '{"max_shard_count": 64}'},
     # The context on the command line has the last word over the file.
     "staging": {
         "environment": "staging",
-        "config": STAGING,
+        "config": "staging.toml",
         "options": {"consumer_concurrency": 4},
         "settings": {"max_shard_count": 32},
     },
 }
-"""What is synthesized; each file or option stands in one of them."""
+"""What is synthesized, by context; each option stands in one of them, or in its file beside this one."""
 
 
 @dataclass(frozen=True, slots=True)

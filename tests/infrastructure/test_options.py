@@ -10,7 +10,7 @@ from hotpartition_cdk.options import list_options, override
 from hotpartition_cdk.settings import _CONSUMER_END_SECONDS
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, LITE, PROD, build_local
-from infrastructure.template import AUTHORIZER, FUNCTIONS, short_name
+from infrastructure.template import FUNCTIONS, short_name
 
 LAPTOP = Host(python_version="3.12", machine="arm64", system="Darwin")
 SERVER = Host(python_version="3.11", machine="x86_64", system="Linux")
@@ -102,10 +102,10 @@ def test_a_lambda_authorizer_of_ones_own(staging):
     authorizer = staging.only("AWS::ApiGatewayV2::Authorizer")
     assert authorizer["AuthorizerResultTtlInSeconds"] == 60
     assert authorizer["IdentitySource"] == ["$request.header.Authorization", "$context.routeKey"]
-    assert AUTHORIZER in short_name(authorizer["AuthorizerUri"])
+    assert "function:who-calls" in short_name(authorizer["AuthorizerUri"])
     routes = staging.all("AWS::ApiGatewayV2::Route")
     assert {(route["AuthorizationType"], route["AuthorizerId"]["Ref"]) for route in routes} == {("CUSTOM", id_)}
-    (permission,) = [p for p in staging.all("AWS::Lambda::Permission") if p["FunctionName"] == AUTHORIZER]
+    (permission,) = [p for p in staging.all("AWS::Lambda::Permission") if "who-calls" in short_name(p["FunctionName"])]
     assert short_name(permission["SourceArn"]).endswith(f"/authorizers/${{{id_}}}")
     assert staging.variables("write_message")["HOTPARTITION_SENDER_CLAIM"] == "user"
     assert "$context.authorizer.user" in staging.only("AWS::ApiGatewayV2::Stage")["AccessLogSettings"]["Format"]
