@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from hotpartition_cli.api import Response, message_path, messages_path
 from hotpartition_cli.errors import Status, ToolError
-from hotpartition_cli.outcomes import Outcome
+from hotpartition_cli.outcomes import Outcome, seconds_between
 from hotpartition_cli.stacks import Stack
 
 SENDER = "hotpartition-check"
@@ -345,6 +345,4 @@ def _expected(status: int, response: Response) -> dict[str, Any]:
 def _age_seconds(hot: Mapping[str, Any]) -> float | None:
     """Say how long ago the latest consumer started; None where none ever did."""
     start = hot["consumer_started_at"]
-    return (
-        None if start is None else (datetime.fromisoformat(hot["at"]) - datetime.fromisoformat(start)).total_seconds()
-    )
+    return None if start is None else seconds_between(start, hot["at"])

@@ -1,10 +1,13 @@
-"""A stack as `hotpartition check` needs it: all its functions, and its API. On AWS, or the local run."""
+"""A stack as `hotpartition check` needs it: those of `OUTPUTS` that it has, by name, and its API.
+
+With the write function it has the messages API as well. Failed calls raise `ToolError`.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from hotpartition_cli.api import Api, Authorize
 from hotpartition_cli.callers import LambdaCaller, UrlCaller
@@ -20,19 +23,6 @@ OUTPUTS: Mapping[str, str] = {
 """The functions, and the stack's outputs that name them; those of a construct have more before and behind."""
 
 
-class Stack(Protocol):
-    """A stack that is checked. Failed calls raise `ToolError`."""
-
-    name: str
-    functions: tuple[str, ...]
-    """Those of `OUTPUTS` that it has. With the write function it has the messages API as well."""
-    api: Api
-
-    def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
-        """Call a function of `OUTPUTS` and return its response."""
-        ...
-
-
 class LocalStack:
     """The local run, by its control API."""
 
@@ -44,7 +34,7 @@ class LocalStack:
         self.api = Api(status["api_url"])
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
-        """Implement `Stack.invoke`."""
+        """Call a function of `OUTPUTS` and return its response."""
         return self._control.invoke(function, event)
 
 
@@ -76,8 +66,11 @@ class AwsStack:
         return cls(name, outputs=outputs, session=session, token=token)
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
-        """Implement `Stack.invoke`."""
+        """Call a function of `OUTPUTS` and return its response."""
         return LambdaCaller(self._functions[function], self._lambda, self._region, of=function)(event)
+
+
+Stack = LocalStack | AwsStack
 
 
 def find_functions(stack: str, outputs: Mapping[str, str]) -> dict[str, str]:

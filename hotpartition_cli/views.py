@@ -231,11 +231,8 @@ def view_fold(document: Mapping[str, Any]) -> RenderableType:
 def view_copies(document: Mapping[str, Any]) -> RenderableType:
     """Show how many items `copy-back` put back."""
     lines = [f"{document['routes']:,} routes were looked at; {document['items']:,} items were missing."]
-    return Text("\n".join([*lines, *_unreadable(document)]))
-
-
-def _unreadable(document: Mapping[str, Any]) -> list[str]:
-    return [f"{key} has a routing item that cannot be read" for key in document["malformed"]]
+    lines += [f"{key} has a routing item that cannot be read" for key in document["malformed"]]
+    return Text("\n".join(lines))
 
 
 VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
