@@ -1,7 +1,4 @@
-"""The alarms: each watches what the stack's own functions count, and has its section in the documents.
-
-Thresholds, metrics and receivers are in the templates' texts.
-"""
+"""Each alarm has its section in the documents. Thresholds, metrics and receivers are in the templates' texts."""
 
 from __future__ import annotations
 
@@ -36,25 +33,6 @@ def test_each_alarm_is_on_the_operations_page_with_its_severity(prod, severities
     words = {"Wake somebody": "wake", "Look tomorrow": "tomorrow"}
     assert {name: words[text.partition(".")[0]] for name, text in made.items()} == severities
     assert all(text.endswith(f"See {RUNBOOK}#{name.lower()}") for name, text in made.items())
-
-
-def stats_of(alarm):
-    """What a synthesized alarm watches."""
-    return [m["MetricStat"]["Metric"] for m in alarm.get("Metrics", []) if "MetricStat" in m] or [alarm]
-
-
-def test_own_metrics_are_the_stack_s_alone(any_template):
-    """They are written by this stack's functions under its name, and there are such. Otherwise no alarm would ring."""
-    folders = FUNCTIONS.keys() - any_template.missing
-    (stack,) = {any_template.variables(folder)["POWERTOOLS_METRICS_NAMESPACE"] for folder in folders}
-    stats = [s for alarm in any_template.all("AWS::CloudWatch::Alarm") for s in stats_of(alarm)]
-    own = [s for s in stats if not s["Namespace"].startswith("AWS/")]
-    assert {s["Namespace"] for s in own} == {stack}
-    assert {s["MetricName"] for s in own} <= set(MetricName)
-    # Under the one dimension that Powertools gives.
-    dimensions = [(each["Name"], each["Value"]) for s in own for each in s["Dimensions"]]
-    assert len(dimensions) == len(own)
-    assert set(dimensions) <= {("service", folder) for folder in folders}
 
 
 def test_the_pages_name_what_there_is(root, severities):
