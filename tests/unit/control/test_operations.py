@@ -220,11 +220,6 @@ class TestComparing:
         world.routing_items.page = lambda *_: stale
         assert compare_all(world.reconciler())[1] == {}
 
-    def test_a_foreign_cursor_is_refused(self, compared):
-        """Rather than compare from somewhere."""
-        with pytest.raises(InvalidRequestError):
-            compared.reconciler().compare_all("nobody", repairs=False, budget_ms=0)
-
     @pytest.mark.parametrize(("budget_ms", "parts"), [(0, 3), (60_000, 1)])
     def test_without_a_registry_every_route_is_read_once(self, compared, monkeypatch, budget_ms, parts):
         """In parts that end when their time is used up; what cannot be read is named."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotpartition_messages.api import respond
-from support.builders import World
+from support.builders import World, walk
 from support.documents import check_described
 from support.events import FakeContext, load_handler, page_event, post_event
 
@@ -68,12 +68,10 @@ class Api:
 
     def walk(self, **query: Any) -> list[str]:
         """Read page after page; returns the messages' ids."""
-        found: list[str] = []
-        cursor: dict[str, str] = {}
-        while True:
-            page = self.call(page_event("c", **query, **cursor))
+
+        def read(cursor: str | None) -> tuple[list[dict[str, Any]], str | None]:
+            page = self.call(page_event("c", **query, **({"cursor": cursor} if cursor else {})))
             assert page.status == 200
-            found += [message["message_id"] for message in page.body["messages"]]
-            if page.body["next_cursor"] is None:
-                return found
-            cursor = {"cursor": page.body["next_cursor"]}
+            return page.body["messages"], page.body["next_cursor"]
+
+        return [message["message_id"] for messages in walk(read) for message in messages]
