@@ -32,10 +32,8 @@ class Process:
             **{"ttl_seconds": 2.0, **options},
         )
 
-    def raise_to(self, route, *, in_journal=True):
-        self.registry.routes["c"] = route
-        if in_journal:
-            self.table.routes["c"] = JournalEntry(route)
+    def raise_to(self, route):
+        self.registry.routes["c"], self.table.routes["c"] = route, JournalEntry(route)
 
     def write(self, now_ms):
         self.clock.now_ms = now_ms
