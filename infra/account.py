@@ -10,7 +10,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,11 +48,11 @@ def look(environment: Environment, client: Client, *, qualifier: str) -> Finding
     """Look at the account and its region, with the bootstrap's qualifier; a part that may not be read is a doubt."""
     findings = Findings()
     try:
-        identity = client("sts").get_caller_identity()
+        account = client("sts").get_caller_identity()["Account"]
     except (ClientError, BotoCoreError) as error:
         findings.missing.append(f"no usable AWS credentials and region ({error}): sign in, and set AWS_REGION")
         return findings
-    account, region = identity["Account"], client("ssm").meta.region_name
+    region = client("ssm").meta.region_name
     for what, found, asked in (("account", account, environment.account), ("region", region, environment.region)):
         if asked not in (None, found):
             findings.missing.append(
@@ -60,19 +60,18 @@ def look(environment: Environment, client: Client, *, qualifier: str) -> Finding
             )
     if findings.missing:
         return findings
-    place = f"aws://{account}/{region}"
-    _try(findings, "the bootstrap stack", lambda: _look_at_bootstrap(findings, client("ssm"), place, qualifier))
-    name = environment.stack_name
-    _try(findings, "the stack", lambda: _look_at_stack(findings, client("cloudformation"), name))
-    _try(findings, "Lambda's concurrency", lambda: _look_at_concurrency(findings, client, environment))
+    place, name = f"aws://{account}/{region}", environment.stack_name
+    looks: Mapping[str, Callable[[], None]] = {
+        "the bootstrap stack": lambda: _look_at_bootstrap(findings, client("ssm"), place, qualifier),
+        "the stack": lambda: _look_at_stack(findings, client("cloudformation"), name),
+        "Lambda's concurrency": lambda: _look_at_concurrency(findings, client, environment),
+    }
+    for what, look_at in looks.items():
+        try:
+            look_at()
+        except (ClientError, BotoCoreError) as error:
+            findings.doubts.append(f"{what} could not be looked at ({error})")
     return findings
-
-
-def _try(findings: Findings, what: str, look_at: Callable[[], None]) -> None:
-    try:
-        look_at()
-    except (ClientError, BotoCoreError) as error:
-        findings.doubts.append(f"{what} could not be looked at ({error})")
 
 
 def _look_at_bootstrap(findings: Findings, ssm: Any, place: str, qualifier: str) -> None:
@@ -123,7 +122,13 @@ def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
     # A change set that was never executed: nothing is there yet.
     findings.is_new = status == "REVIEW_IN_PROGRESS" or status in FAILED
     if status in FAILED:
-        _say_what_is_left(findings, cloudformation, name, status)
+        # Without remains, `cdk deploy` deletes the stack and goes on.
+        if left := _list_what_is_left(cloudformation, name, status):
+            findings.missing.append(
+                f"stack {name} is in {status}, and left {', '.join(f'{id_} ({type_})' for type_, id_ in left)} behind;"
+                " if nothing of that is wanted, `python -m infra.account --remove` with the same --environment removes"
+                " it, and the stack"
+            )
     elif status == "UPDATE_ROLLBACK_FAILED":
         findings.missing.append(
             f"stack {name} is in {status}: `aws cloudformation continue-update-rollback --stack-name {name}`"
@@ -132,18 +137,7 @@ def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
         findings.missing.append(f"stack {name} is in {status}: wait until that has ended")
 
 
-def _say_what_is_left(findings: Findings, cloudformation: Any, name: str, status: str) -> None:
-    """Name the remains of a failed creation or deletion. Without any, `cdk deploy` deletes the stack and goes on."""
-    left = list_what_is_left(cloudformation, name, status)
-    if left:
-        findings.missing.append(
-            f"stack {name} is in {status}, and left {', '.join(f'{id_} ({type_})' for type_, id_ in left)} behind; if"
-            " nothing of that is wanted, `python -m infra.account --remove` with the same --environment removes it, and"
-            " the stack"
-        )
-
-
-def list_what_is_left(cloudformation: Any, name: str, status: str) -> list[tuple[str, str]]:
+def _list_what_is_left(cloudformation: Any, name: str, status: str) -> list[tuple[str, str]]:
     """List type and id of what a stack in a failed state still has."""
     # A deleted stack kept these on purpose.
     gone = {"DELETE_COMPLETE", "DELETE_SKIPPED"} if status == "DELETE_FAILED" else {"DELETE_COMPLETE"}
@@ -166,7 +160,7 @@ def remove_what_is_left(client: Client, name: str) -> str:
     (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
     if stack["StackStatus"] not in FAILED:
         return f"stack {name} is in {stack['StackStatus']}, which no failed creation or deletion left: nothing removed"
-    left = list_what_is_left(cloudformation, name, stack["StackStatus"])
+    left = _list_what_is_left(cloudformation, name, stack["StackStatus"])
     cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)
     for type_, id_ in left:
         if type_ == "AWS::Logs::LogGroup":
