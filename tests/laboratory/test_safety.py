@@ -18,8 +18,7 @@ from hotpartition.table import item_calls
 from hotpartition.table.schema import CHANGES
 from support.protocol_mutations import CHANGE_MUTATIONS, MUTATIONS, TRUSTING, break_product
 from tools.figures import Outcome, plain
-from tools.history import Finding
-from tools.scenarios import counter_faults, message_faults, read_rush, table_faults
+from tools.scenarios import counter_faults, read_rush
 from tools.scenarios.counter_faults import run_tokens
 from tools.scenarios.message_faults import HUNT
 from tools.scenarios.read_rush import ReadRush, run_rush
@@ -93,11 +92,6 @@ def counted(run):
     return {name: len(fact) if isinstance(fact, tuple) else fact for name, fact in facts.items()}
 
 
-def changed(run, **figures):
-    """Build a run with other figures."""
-    return Outcome(**vars(run) | figures)
-
-
 USUAL = {"dynamodb late": 1, "dynamodb lost answer": 1, "dynamodb server error": 1}
 CUT = {f"dynamodb {name}": 1 for name in ("refused key", "short page", "unprocessed")}
 DONE = dict.fromkeys(("created", "changed", "deleted", "reads", "raises", "sharded_items"), 1)
@@ -145,7 +139,7 @@ def test_a_run_is_a_function_of_its_seed():
     script = "from laboratory.test_safety import say_short_runs; print(say_short_runs())"
     elsewhere = subprocess.run([sys.executable, "-c", script], env=environ, check=True, capture_output=True, text=True)
     assert elsewhere.stdout.strip() == say_short_runs()
-    assert played("a short hunt", 5) != changed(played("a short hunt", 6), seed=5)
+    assert played("a short hunt", 5) != Outcome(**vars(played("a short hunt", 6)) | {"seed": 5})
 
 
 def take_word(_, collection, shown, *, hint=None, is_strong=False):
@@ -240,12 +234,8 @@ def test_what_is_broken_on_purpose_is_found(monkeypatch, name):
     assert any(breaches_of(run(seed)) & breaches for seed in seeds)
 
 
-def missed(bars):
-    return [bar.name for bar in bars if not bar.holds]
-
-
 def judge_reads(run):
-    return missed(read_rush.bars_of(run))
+    return [bar.name for bar in read_rush.bars_of(run) if not bar.holds]
 
 
 def test_a_few_fills_serve_a_read_hot_conversation(monkeypatch):
@@ -275,49 +265,8 @@ def test_without_the_cache_most_is_refused_until_it_is_found_read_hot(watched):
         assert run.throttled_queries > 0
 
 
-@pytest.fixture(scope="module")
-def counter_rush():
-    """A fiftieth of the real one."""
-    return counter_faults.run_rush(1, per_second=200.0)
-
-
-def test_a_small_rush_of_additions(counter_rush):
-    """Nothing is refused that is not hot, and the sum is right."""
+def test_a_small_rush_of_additions():
+    """A fiftieth of the real one. Nothing is refused that is not hot, and the sum is right."""
+    counter_rush = counter_faults.run_rush(1, per_second=200.0)
     assert (counter_rush.refused, counter_rush.breaches, counter_rush.shard_counts) == (0, (), ())
     assert counter_rush.acknowledged == counter_rush.offered > 1_000
-
-
-@pytest.mark.parametrize(
-    ("tokens", "rush", "bar"),
-    [
-        ({}, {}, None),
-        ({"breaches": (Finding("altered", "c", "sum", ""),)}, {}, "seeds in which an addition with a token did not"),
-        ({"persisted": 1_999}, {}, "additions with tokens"),
-        ({}, {"per_second": 9_799.0}, "additions in a second"),
-        ({}, {"refused_after": 1}, "refused half a second after"),
-        ({}, {"raised_seconds": None}, "onset of the rush to its raise"),
-        ({}, {"breaches": (Finding("altered", "c", "sum", ""),)}, "wrong sums"),
-    ],
-)
-def test_a_judge_of_counters_names_what_was_missed(counter_rush, tokens, rush, bar):
-    """Each bar alone."""
-    enough = changed(played("counters", 1), **{"persisted": 2_000, **tokens})
-    raised = changed(counter_rush, **{"per_second": 9_800.0, "raised_seconds": 2.0, **rush})
-    found = missed(counter_faults.judge({"tokens": [enough], "rush": [raised]}).bars)
-    assert [name for name in found if bar is None or not name.startswith(bar)] == []
-    assert len(found) == (bar is not None)
-
-
-def test_a_breach_misses_its_bar():
-    """Of messages and of items; and its seed is named."""
-    items = played("tables", 1)
-    items = changed(items, counts={**items.counts, "confirmed_closes": 2})
-    lost = changed(items, breaches=(Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")))
-    assert table_faults.judge({"table-faults": [items]}).passed
-    assert missed(table_faults.judge({"table-faults": [items, lost]}).bars) == ["items missing", "items undone"]
-    calm = run_messages(3, replace(HUNT, seconds=1.0, faults=None))
-    broken = changed(calm, seed=4, safety=changed(calm.safety, found={**calm.safety.found, "undone": 1}))
-    assert message_faults.judge({"faults": [calm] * 2}).failing == []
-    verdict = message_faults.judge({"faults": [calm, broken]})
-    assert [bar.measured for bar in verdict.bars if bar.name == "messages undone"] == [1]
-    assert (verdict.passed, verdict.failing) == (False, [4])

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tools.figures import Outcome, at_least, at_most, distribution, latency
-from tools.scenarios import compare, step
+from tools.history import FAULTS, Finding
+from tools.scenarios import compare, counter_faults, message_faults, step, table_faults
 from tools.scenarios.__main__ import STUDIES
 from tools.scenarios.message_faults import HUNT
 from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
@@ -81,37 +82,65 @@ def test_what_is_not_hot_pays_nothing():
     assert ours.raises == ()
 
 
-def sound(**changes):
-    """Build the run of a step that meets all bars, from one of silence."""
-    quiet = run(replace(step.step(), seconds=5.1, other_wcu=0.0, drain_seconds=0.5), 1)
-    good = {"raised_seconds": 1.0, "on_shards_seconds": 3.0, "shard_counts": (13,), "final_shard_count": 13}
-    return changed(quiet, **good, repeated_share=0.01, **changes)
-
-
 def changed(run, **figures):
     return Outcome(**vars(run) | figures)
 
 
+WRITES = {"failed_wcu": 0.0, "waited": 0, "waited_seconds": 0.0, "stored_within_second_share": 1.0}
+STEP = Outcome(
+    raised_seconds=1.0,
+    on_shards_seconds=3.0,
+    relieved_seconds=3.0,
+    shard_counts=(13,),
+    final_shard_count=13,
+    repeated_share=0.01,
+    late_failed_share=0.0,
+    writes=Outcome(**WRITES, latency_ms=Outcome(p99=9.0)),
+)
+TOKENS = Outcome(seed=3, breaches=(), persisted=2_000, attempts=0, reads=0, raises=0, faults={})
+RUSH = Outcome(breaches=(), per_second=9_800.0, raised_seconds=2.0, refused_after=0)
+ITEMS = Outcome(seed=3, breaches=(), counts={"confirmed_closes": 1, "void_announcements": 0}, faults={})
+NONE = dict.fromkeys(FAULTS, 0)
+MESSAGES = Outcome(seed=3, safety=Outcome(found=NONE), operations=3_333, closes=(1, 0), faults={})
+LOW = {name: [changed(STEP, final_shard_count=4)] for name in step.VARIANTS}
+JUDGES = {
+    "step": (STEP, lambda run: step.judge({"step": [STEP, run], "no mitigation": [STEP], **LOW})),
+    "tokens": (TOKENS, lambda run: counter_faults.judge({"tokens": [run], "rush": [RUSH]})),
+    "rush": (RUSH, lambda run: counter_faults.judge({"tokens": [TOKENS], "rush": [run]})),
+    "items": (ITEMS, lambda run: table_faults.judge({"table-faults": [run]})),
+    "messages": (MESSAGES, lambda run: message_faults.judge({"faults": [run]})),
+}
+BREACHES = Finding("missing", "room", "b", ""), Finding("undone", "room", "c", "")
+
+
 @pytest.mark.parametrize(
-    ("changes", "bar"),
+    ("study", "changes", "bars", "failing"),
     [
-        ({}, None),
-        ({"raised_seconds": 2.1}, "onset to raise, p99"),
-        ({"raised_seconds": None}, "onset to raise, p99"),
-        ({"on_shards_seconds": 4.25}, "onset to 95 % of new writes on shards, p99"),
-        ({"shard_counts": (9, 13)}, "seeds in which the final N was reached in one raise"),
-        ({"final_shard_count": 17}, "N, worst seed"),
-        ({"repeated_share": 0.06}, "puts beyond one for each write, once on shards"),
-        ({"late_failed_share": 0.011}, "failed of what was offered after 4 s, worst seed"),
+        ("step", {"raised_seconds": 2.1}, ["onset to raise, p99"], []),
+        ("step", {"raised_seconds": None}, ["onset to raise, p99"], []),
+        ("step", {"on_shards_seconds": 4.25}, ["onset to 95 % of new writes on shards, p99"], []),
+        ("step", {"shard_counts": (9, 13)}, ["seeds in which the final N was reached in one raise"], []),
+        ("step", {"final_shard_count": 17}, ["N, worst seed"], []),
+        ("step", {"repeated_share": 0.06}, ["puts beyond one for each write, once on shards"], []),
+        ("step", {"late_failed_share": 0.011}, ["failed of what was offered after 4 s, worst seed"], []),
+        ("tokens", {"breaches": BREACHES}, ["seeds in which an addition with a token did not count once"], [3]),
+        ("tokens", {"persisted": 1_999}, ["additions with tokens, repeated until acknowledged"], []),
+        ("rush", {"per_second": 9_799.0}, ["additions in a second of the rush"], []),
+        ("rush", {"refused_after": 1}, ["refused half a second after the raise or later"], []),
+        ("rush", {"raised_seconds": None}, ["onset of the rush to its raise"], []),
+        ("rush", {"breaches": BREACHES}, ["wrong sums in rushes"], []),
+        ("items", {"breaches": BREACHES}, ["items missing", "items undone"], [3]),
+        ("messages", {"safety": Outcome(found={**NONE, "undone": 1})}, ["messages undone"], [3]),
+        ("messages", {"operations": 3_332}, ["client requests"], []),
+        ("messages", {"closes": (0, 0)}, ["confirmed closes"], []),
     ],
 )
-def test_each_bar_of_the_step_is_held(changes, bar):
-    """A run that falls short of one misses that one."""
-    good = sound()
-    small = changed(good, final_shard_count=4)
-    by_part = {"no mitigation": [good], **{name: [small] for name in step.VARIANTS}}
-    verdict = step.judge({"step": [good, changed(good, **changes)], **by_part})
-    assert [each.name for each in verdict.bars if not each.holds] == ([bar] if bar else [])
+def test_each_bar_of_a_study_is_held(study, changes, bars, failing):
+    """A run that falls short of one misses that one; the seed of a breach is named."""
+    good, judge = JUDGES[study]
+    assert judge(good).passed
+    verdict = judge(changed(good, **changes))
+    assert ([each.name for each in verdict.bars if not each.holds], [*verdict.failing]) == (bars, failing)
 
 
 def test_every_field_of_a_run_is_documented(tmp_path):
