@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import inf
+from types import SimpleNamespace
 from typing import Any, Literal, get_args
 
 Order = Literal["newest", "oldest"]
@@ -48,7 +49,7 @@ EXAMPLES_PER_FAULT = 5
 
 @dataclass(slots=True, kw_only=True)
 class Offered:
-    """A write that was offered. Unless the API acknowledged it, it may or may not have been stored.
+    """A write that was offered, with all its repetitions. Unless it was acknowledged, it may or may not be stored.
 
     `message_id` is None when the server was to mint it and no response told which one it was.
     """
@@ -156,27 +157,12 @@ class Finding:
     detail: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What the history shows. Counts are of messages: one that is missing from ten reads counts once.
+class Verdict(SimpleNamespace):
+    """What the history shows: `acknowledged`, `conversations`, `reads`, a count for each of `FAULTS`, and `examples`.
 
-    `unverified` counts acknowledged messages that no strong read covers: with them, nothing is shown.
+    Counts are of messages: one that is missing from ten reads counts once. `unverified` counts acknowledged messages
+    that no strong read covers: with them, nothing is shown.
     """
-
-    acknowledged: int
-    conversations: int
-    reads: int
-    missing: int
-    duplicated: int
-    out_of_order: int
-    altered: int
-    phantom: int
-    unverified: int
-    resurrected: int = 0
-    undone: int = 0
-    stale: int = 0
-    misstated: int = 0
-    examples: tuple[Finding, ...]
 
     @property
     def holds(self) -> bool:
@@ -253,10 +239,9 @@ class _Index:
                 continue
             place = write.conversation_id, write.message_id
             self.digests[place].add(write.digest)
-            self.offered_at[place] = min(write.offered_at, self.offered_at.get(place, inf))
+            self.offered_at[place] = write.offered_at
             if write.acknowledged_at is not None:
-                moments = self.acknowledged_at[write.conversation_id]
-                moments[write.message_id] = min(write.acknowledged_at, moments.get(write.message_id, inf))
+                self.acknowledged_at[write.conversation_id][write.message_id] = write.acknowledged_at
                 if write.expires_at is not None:
                     self.expiries[write.conversation_id][write.message_id] = write.expires_at
         self.acknowledged_ids = {each: sorted(moments) for each, moments in self.acknowledged_at.items()}

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from hotpartition.core.route import Close, Generation
-from tools.history import Read, Seen, Verdict
+from tools.history import FAULTS, Read, Seen, Verdict
 from tools.local.metering import TimelineRow
 from tools.play import detect, read, soak
 from tools.play.client import Client, HttpApi, Recorder, Response
@@ -32,8 +32,7 @@ from tools.play.watch import Control, Observations, Raise, watch_route
 from tools.play.workload import Offer, choose_scale, generate_workload
 
 GOOD = {"partition_limit_wcu": 20.0, "onset_to_raise_seconds": 3.0, "max_n": 4, "keys_after_close": None}
-NO_FAULTS = dict.fromkeys(("missing", "duplicated", "out_of_order", "altered", "phantom", "unverified"), 0)
-FAULTLESS = Verdict(acknowledged=5000, conversations=50, reads=200, examples=(), **NO_FAULTS)
+FAULTLESS = {"acknowledged": 5000, "conversations": 50, "reads": 200, "examples": (), **dict.fromkeys(FAULTS, 0)}
 SCALE = choose_scale(cores=2)
 SMALL = generate_workload(seed=1, scale=SCALE, duration_seconds=1.0)
 FALLING = Throttles(before_raise=10, after_raise=3, in_first_second=10, in_last_third=9)
@@ -63,7 +62,7 @@ def judged(summary=None, history=None, throttles=None, *, offered=5_264, convers
     run = run_of(
         plan,
         figures={**GOOD, **(summary or {})},
-        history=replace(FAULTLESS, **history or {}),
+        history=Verdict(**FAULTLESS | (history or {})),
         throttles=replace(FALLING, **throttles or {}),
         timeline=(busiest,),
         **more,
@@ -84,7 +83,7 @@ def soaked(*, not_injected="", not_met="", spread=15, failed=2, notes=(), **hist
     timeline = [TimelineRow(0, key, writes=1) for key in (*written, "rush-020", "room-001")]
     # What was only read is not spread, and neither is a base key.
     timeline.append(TimelineRow(0, "rush-021#1", reads=1))
-    known = {"history": replace(FAULTLESS, **{"acknowledged": 50_000, **history}), "timeline": tuple(timeline)}
+    known = {"history": Verdict(**FAULTLESS | {"acknowledged": 50_000, **history}), "timeline": tuple(timeline)}
     return run_of(plan, notes=[*["write to c " + soak.GATEWAY_FAILURE] * failed, *notes], killed=2, **known).judgement
 
 

@@ -224,7 +224,7 @@ def summarize(rush: Rush) -> dict[str, object]:
         "bound_ms": READING.page_staleness_seconds * 1000,
         "kills": [asdict(kill) for kill in rush.kills],
         "holders_killed": rush.holders_killed,
-        "history": {name: value for name, value in asdict(verdict).items() if name != "examples"},
+        "history": {name: value for name, value in vars(verdict).items() if name != "examples"},
         "examples": [asdict(finding) for finding in verdict.examples],
         "notes": rush.client.recorder.notes,
     }

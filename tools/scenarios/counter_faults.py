@@ -5,22 +5,23 @@ Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs ar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from math import inf
 from random import Random
 
 from hotpartition.core.errors import OutcomeUnknownError
+from hotpartition.engine.counters import Adder
 from tools.figures import Outcome, at_least, at_most
 from tools.history import Added, Finding
 from tools.limits.request_tokens import RequestTokens
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.scenarios.step import step
-from tools.world.counters import COUNTERS, REFUSALS, SUM, CounterRun, NewAddition, counter_key
+from tools.world.counters import COUNTERS, REFUSALS, SUM, CounterRun, build_call, counter_key
 from tools.world.functions import FunctionConfig
 from tools.world.operators import RaisesByHand
-from tools.world.scenario import ALL_FAULTS, faulty
+from tools.world.scenario import ALL_FAULTS, FAULTY
 
 SEEDS, RUSH_SEEDS = 50, 3
 LEAST_ADDITIONS = 2_000
@@ -78,11 +79,11 @@ def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
 
         def add() -> None:
             """Add, and repeat what was refused, as clients do."""
-            attempted = run.offer(counter, f"{len(additions)}", 1)
+            attempted = run.offer(counter, 1, f"{len(additions)}")
             for _ in range(scenario.clients.attempts):
                 attempt_at = engine.now
                 try:
-                    run.adding.invoke(NewAddition(counter, 1))
+                    run.adding.invoke(build_call(counter, 1))
                 except REFUSALS:
                     refusals.append(attempt_at)
                     engine.sleep(scenario.clients.retry_after_seconds)
@@ -128,7 +129,7 @@ def run_tokens(seed: int, *, additions: int = ADDITIONS) -> Outcome:
 class _Tokens(CounterRun):
     def __init__(self, seed: int) -> None:
         plan = replace(ALL_FAULTS.with_odds(late=LATE), wrong_clocks=0.0)
-        super().__init__(faulty("counter-faults", seconds=FAULT_SECONDS, faults=plan), seed)
+        super().__init__(replace(FAULTY, name="counter-faults", seconds=FAULT_SECONDS, faults=plan), seed)
         self.world.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.attempts = self.persisted = self.under_way = 0
         """Of additions: attempts; those that were repeated until they were acknowledged; those that still are."""
@@ -180,21 +181,21 @@ class _Tokens(CounterRun):
         random, engine = self.clients, self.engine
         name = random.choices(COUNTER_NAMES, (0.7, 0.2, 0.1))[0]
         amount = random.choice((-3, -1, 2, 5)) if name == "signed" else random.randint(1, 9)
-        new = NewAddition(self._name(name), amount, token=f"addition {number}")
-        attempted = self.offer(new.counter_id, f"addition {number}", amount)
+        what = self._name(name), amount, f"addition {number}"
+        call, attempted = build_call(*what), self.offer(*what)
         self.under_way += 1
         self.persisted += name != "given-up"
-        while not self._attempt(new, attempted) and name != "given-up":
+        while not self._attempt(call, attempted) and name != "given-up":
             engine.sleep(0.2 + 1.8 * random.random())
         if attempted.ended_at is not None and random.random() < REPEATED_SHARE:
             engine.sleep(random.random() * random.choice((0.1, LONGEST_REPETITION_SECONDS)))
-            self._attempt(new, attempted)
+            self._attempt(call, attempted)
         self.under_way -= 1
 
-    def _attempt(self, new: NewAddition, attempted: Added) -> bool:
+    def _attempt(self, call: Callable[[Adder], None], attempted: Added) -> bool:
         self.attempts += 1
         try:
-            self.adding.invoke(new, timeout_seconds=self.scenario.clients.timeout_seconds)
+            self.adding.invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
         except REFUSALS:
             return False
         except OutcomeUnknownError as error:

@@ -103,8 +103,6 @@ class _Rush(Run):
         scenario = replace(step(), seconds=ONSET + HEAT_SECONDS, drain_seconds=2.0, hot_conversation="hot")
         super().__init__(scenario, seed, chance=f"{variant.name}/")
         self.variant = variant
-        self.units = [0.0]
-        """What load items and journal took, by the ends of the meter's bins."""
         self.failed_wcu = 0.0
         self.random = self.world.random("rush")
         self.writers = [self._build_writer(index) for index in range(variant.processes)]
@@ -119,13 +117,13 @@ class _Rush(Run):
         for flow in (small, large):
             for arrival in flow.arrivals(end, self.random):
                 engine.at(arrival.at, partial(self._write, "x" * arrival.body_bytes))
-        engine.at(BIN_SECONDS, self._note_units)
+        engine.at(BIN_SECONDS, partial(self._note_units, 0.0))
         engine.run_until(self.end)
-        refused = [number for number, each in enumerate(meter.bins) if each["waited"]]
-        first, last = (refused[0], refused[-1]) if refused else (len(meter.bins), -1)
-        unmarked = min(last + round(MARKED_MS / 1000 / BIN_SECONDS) + 2, len(meter.bins)) if refused else first
-        quiet = unmarked - 1 + round((QUIET_SECONDS - MARKED_MS / 1000) / BIN_SECONDS)
-        items = meter.total("hot stored", first * BIN_SECONDS, unmarked * BIN_SECONDS)
+        refused = [number * BIN_SECONDS for number, each in enumerate(meter.bins) if each["waited"]]
+        first, last = (refused[0], refused[-1]) if refused else (self.end, self.end)
+        unmarked = min(last + MARKED_MS / 1000 + 2 * BIN_SECONDS, self.end)
+        quiet = unmarked - BIN_SECONDS + QUIET_SECONDS - MARKED_MS / 1000
+        items = meter.total("hot stored", first, unmarked)
         relieved = meter.relieved_seconds(ONSET, judged, step=BIN_SECONDS)
         return Outcome(
             seed=self.seed,
@@ -133,9 +131,9 @@ class _Rush(Run):
             relieved_seconds=None if relieved is None or relieved > JUDGED_SECONDS - 1.0 else relieved,
             shard_counts=meter.shard_counts(),
             failed_share=round(self.failed_wcu / (self.variant.load_wcu * JUDGED_SECONDS), 6),
-            units_before=self._units(0, first),
-            units_share_while_marked=round(self._units(first, unmarked) / max(items, 1.0), 4),
-            units_after=max(0.0, self._units(quiet, len(meter.bins)) - 0.5 * self.variant.processes),
+            units_before=meter.total("units", 0.0, first),
+            units_share_while_marked=round(meter.total("units", first, unmarked) / max(items, 1.0), 4),
+            units_after=max(0.0, meter.total("units", quiet) - 0.5 * self.variant.processes),
         )
 
     def _build_writer(self, index: int) -> MessageWriter:
@@ -159,15 +157,12 @@ class _Rush(Run):
 
         self.engine.spawn(write)
 
-    def _note_units(self) -> None:
+    def _note_units(self, before: float) -> None:
+        """Note what load items and journal took in the bin that ends now."""
         counts = self.world.store.counts_of("in band")
-        self.units.append(counts.wcu + counts.rcu)
-        self.engine.after(BIN_SECONDS, self._note_units)
-
-    def _units(self, start: int, end: int) -> float:
-        """Return what was taken beside the items in some bins."""
-        last = len(self.units) - 1
-        return self.units[min(end, last)] - self.units[min(start, last)]
+        taken = counts.wcu + counts.rcu
+        self.meter.bins[round(self.engine.now / BIN_SECONDS) - 1]["units"] = taken - before
+        self.engine.after(BIN_SECONDS, partial(self._note_units, taken))
 
 
 class _Memory:

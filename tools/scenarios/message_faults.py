@@ -14,7 +14,7 @@ from tools.figures import Outcome, at_least
 from tools.history import FAULTS
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars, total
 from tools.world.run import simulate
-from tools.world.scenario import ALL_FAULTS, HOT, Changes, Readers, faulty, small_settings
+from tools.world.scenario import ALL_FAULTS, FAULTY, HOT, Changes, Readers, small_settings
 from tools.world.strategies import in_band, ours
 from tools.world.workload import ConversationFlow, Flash, Step, ZipfFlow, constant
 
@@ -40,8 +40,9 @@ FLOWS = (
     ),
     ZipfFlow(conversations=6, shape=constant(12.0), body_bytes=(20, 600)),
 )
-SCENARIO = faulty(
-    "faults",
+SCENARIO = replace(
+    FAULTY,
+    name="faults",
     flows=FLOWS,
     readers=Readers(
         per_second=14.0,

@@ -48,7 +48,7 @@ from tools.world.product import (
     build_ends,
 )
 from tools.world.run import Run
-from tools.world.scenario import ALL_FAULTS, SHORT_LEASES, SHORT_TIMES, FaultPlan, faulty
+from tools.world.scenario import ALL_FAULTS, FAULTY, SHORT_LEASES, SHORT_TIMES, FaultPlan
 from tools.world.table_clients import CLIENTS, COLLECTIONS, TableClients, choose_collection, position_of
 
 TABLE_NAME = "readings"
@@ -106,13 +106,13 @@ class _Run(Run):
     """The parts of one run, put together."""
 
     def __init__(self, seed: int, plan: FaultPlan, parts: EngineParts, *, folds: bool) -> None:
-        super().__init__(faulty(TABLE_NAME, faults=plan, table=None), seed)
+        super().__init__(replace(FAULTY, name=TABLE_NAME, faults=plan, table=None), seed)
         self.parts, self.is_folding, self.is_leaving = parts, folds, False
         self.table = _resource().Table(TABLE_NAME)
         self.hashing = _HASHINGS[seed % len(_HASHINGS)](Random(f"{seed}/hashed"))
         world = self.world
         self.place = self._create_tables()
-        function = self.open_calls(ENVIRONMENTS, self._build, "environments")
+        function = self.world.open_calls(ENVIRONMENTS, self._build, "environments")
         self.clients = TableClients(world, function, self.record)
         collections = world.random("raised")
         self.raises = RaisesByHand(
@@ -160,7 +160,7 @@ class _Run(Run):
         engine.run_until(end + DRAIN_SECONDS)
         operations = self.clients.operations
         # By an environment that has just been born.
-        self.clients.function = self.open_calls(FunctionConfig(warm=1), self._build, "audit")
+        self.clients.function = self.world.open_calls(FunctionConfig(warm=1), self._build, "audit")
         self.clients.audit()
         ended = {(each.conversation_id, each.message_id) for each in record.deletions if each.ended_at is not None}
         stored = self.world.store.dynamodb.tables[TABLE_NAME].items()
@@ -194,7 +194,7 @@ class _Run(Run):
         self.world.is_over = True
         self.engine.run_until(self.engine.now + DRAIN_SECONDS)
         self.is_leaving = True
-        self.clients.function = self.open_calls(ENVIRONMENTS, self._build, "later environments")
+        self.clients.function = self.world.open_calls(ENVIRONMENTS, self._build, "later environments")
 
     def _build(self, world: World, process: Process, index: int) -> SimulatedTable:
         """Build one environment's table."""

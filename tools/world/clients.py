@@ -24,7 +24,8 @@ from hotpartition_messages.reading import MessageReader, PageRequest, PageResult
 from hotpartition_messages.writing import MessageWriter, NewMessage, Written
 from tools.history import Seen
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Work
-from tools.world.functions import Function, NoResponseError, TooManyRequestsError
+from tools.world.functions import NoResponseError, TooManyRequestsError
+from tools.world.product import Calls
 from tools.world.record import digest_of, seen
 from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
@@ -46,8 +47,6 @@ SETTLED_SECONDS = 3.0
 OTHER_CONTENT_SHARE = 0.3
 """Of the repetitions of writes to conversations that are never raised."""
 _REFUSALS = (RetryLaterError, TooManyRequestsError)
-Calls = Function[Callable[[Any], Any], Any]
-"""A function that makes the call that it is sent on what its environment holds: a reader, or a changer."""
 
 
 class _Clients:

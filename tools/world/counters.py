@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from random import Random
-from typing import NamedTuple
 
 from hotpartition.core.counter_items import build_addition, counter_size_bytes
 from hotpartition.core.errors import RetryLaterError
@@ -16,7 +14,7 @@ from hotpartition.engine.counters import Adder, Summer
 from hotpartition_messages.keys import KEY_FORM
 from tools.history import Added, Finding, Seen
 from tools.world.clock import Process
-from tools.world.functions import Function, NoResponseError, TooManyRequestsError
+from tools.world.functions import NoResponseError, TooManyRequestsError
 from tools.world.product import TABLE, World, build_reading, build_write_jobs, open_reader_calls
 from tools.world.run import Run
 from tools.world.scenario import TABLE_NAME, Scenario
@@ -29,24 +27,26 @@ COUNTERS = describe_counters(TABLE_NAME, COUNTER, journal=TABLE.journal, keys=KE
 REFUSALS = (RetryLaterError, NoResponseError, TooManyRequestsError)
 
 
-class NewAddition(NamedTuple):
-    """A requested addition. With a token, it counts once."""
-
-    counter_id: str
-    amount: int
-    token: str | None = None
-
-
 def counter_key(counter_id: str) -> str:
     """Build a counter's base key, which is no conversation's."""
     return f"counter/{counter_id}"
 
 
-def build_adder(world: World, process: Process, index: int) -> Callable[[NewAddition], None]:
+def build_call(counter_id: str, amount: int, token: str | None = None) -> Callable[[Adder], None]:
+    """Build the call that adds to a counter. With a token, the addition counts once."""
+    key = counter_key(counter_id)
+    size_bytes = counter_size_bytes("pk", "sk", key, COUNTER)
+    if token is None:
+        return lambda adder: adder.add(key, amount, size_bytes=size_bytes)
+    addition = build_addition(TABLE_NAME, COUNTER, key, token, amount)
+    return lambda adder: adder.add_once(key, addition, size_bytes=size_bytes)
+
+
+def build_adder(world: World, process: Process, index: int) -> Adder:
     """Build one environment of the write function, for counters."""
     engine, jobs = build_write_jobs(world, process, index)
     calls = world.calls("writer")
-    adder = Adder(
+    return Adder(
         jobs.messages.writer,
         DynamoDBCounterStore(calls, COUNTERS),
         journal=DynamoDBJournal(calls, COUNTERS.journal),
@@ -55,25 +55,13 @@ def build_adder(world: World, process: Process, index: int) -> Callable[[NewAddi
         budget_ms=engine.budget_ms,
     )
 
-    def add(new: NewAddition) -> None:
-        key = counter_key(new.counter_id)
-        size_bytes = counter_size_bytes("pk", "sk", key, COUNTER)
-        if new.token is None:
-            adder.add(key, new.amount, size_bytes=size_bytes)
-        else:
-            addition = build_addition(TABLE_NAME, COUNTER, key, new.token, new.amount)
-            adder.add_once(key, addition, size_bytes=size_bytes)
 
-    return add
-
-
-def build_summer(world: World, process: Process, index: int) -> Callable[[str], int]:
+def build_summer(world: World, process: Process, index: int) -> Summer:
     """Build one environment of the read function, for counters."""
     calls = open_reader_calls(world, process)
     cells = DynamoDBItemStore(calls, COUNTERS, decode_cell)
     gatherer = build_reading(world, process, index, calls).gatherer(store=cells)
-    summer = Summer(gatherer, is_alone=True, form=KEY_FORM)
-    return lambda counter_id: summer.sum_up(counter_key(counter_id), is_strong=True)
+    return Summer(gatherer, is_alone=True, form=KEY_FORM)
 
 
 class CounterRun(Run):
@@ -81,19 +69,14 @@ class CounterRun(Run):
 
     def __init__(self, scenario: Scenario, seed: int) -> None:
         super().__init__(scenario, seed, chance="counters/")
-        engine, world = self.engine, self.world
-        self.adding: Function[NewAddition, None] = Function(
-            engine, scenario.writers, partial(build_adder, world), world.random("adders")
-        )
-        self.reading: Function[str, int] = Function(
-            engine, scenario.reading, partial(build_summer, world), world.random("summers")
-        )
+        self.adding = self.world.open_calls(scenario.writers, build_adder, "adders")
+        self.reading = self.world.open_calls(scenario.reading, build_summer, "summers")
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own."""
         return self.world.random(f"counters/{name}")
 
-    def offer(self, counter: str, token: str, amount: int) -> Added:
+    def offer(self, counter: str, amount: int, token: str) -> Added:
         """Note that somebody begins to add."""
         self.record.note_offer(counter, SUM, "")
         return self.record.note_addition(counter, SUM, token, began=self.engine.now, amount=amount)
@@ -102,7 +85,7 @@ class CounterRun(Run):
         """Read a counter strongly, and note it; say whether it could be read."""
         began_at = self.engine.now
         try:
-            value = self.reading.invoke(counter)
+            value = self.reading.invoke(lambda summer: summer.sum_up(counter_key(counter), is_strong=True))
         except REFUSALS:
             return False
         self.record.note_lookup(counter, SUM, [Seen(SUM, "", value)], began_at, self.engine.now)

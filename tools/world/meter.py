@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 
 from hotpartition.core.route import Generation
@@ -20,27 +19,6 @@ PROMPT_SHARE = 0.95
 PROMPT_SECONDS = 1.0
 
 
-@dataclass(slots=True)
-class _Pages:
-    """Pages of one kind of conversation."""
-
-    latencies_ms: list[float] = field(default_factory=list)
-    failed: int = 0
-    queries: int = 0
-    rcu: float = 0.0
-
-    def outcome(self) -> Outcome:
-        """Sum them up; queries and RCU are means over the pages that were answered."""
-        pages = len(self.latencies_ms)
-        return Outcome(
-            pages=pages,
-            failed=self.failed,
-            queries_per_page=round(self.queries / max(pages, 1), 3),
-            rcu_per_page=round(self.rcu / max(pages, 1), 3),
-            latency_ms=latency(self.latencies_ms),
-        )
-
-
 class Meter(Observer):
     """Counts, bin by bin; also what the network tells of its requests. Pages count until `pages_end`."""
 
@@ -51,7 +29,7 @@ class Meter(Observer):
         self.bins: list[defaultdict[str, float]] = [defaultdict(int) for _ in range(round(seconds / BIN_SECONDS))]
         """What is summed up by the quarters of a second in which it was offered or happened."""
         self._known: dict[str, set[Generation]] = {}
-        self._pages = {is_hot: _Pages() for is_hot in (True, False)}
+        self._pages = {is_hot: Outcome(latencies_ms=[], failed=0, queries=0, rcu=0.0) for is_hot in (True, False)}
         self.raises: list[Outcome] = []
         """Each generation that entered the journal, in the order of time."""
         self.raised_at: dict[str, float] = {}
@@ -172,8 +150,16 @@ class Meter(Observer):
         )
 
     def reads(self, *, hot: bool) -> Outcome:
-        """Sum up the pages of the hot conversation, or of all others."""
-        return self._pages[hot].outcome()
+        """Sum up the pages of the hot conversation, or of all others; queries and RCU are means of those answered."""
+        read = self._pages[hot]
+        pages = len(read.latencies_ms)
+        return Outcome(
+            pages=pages,
+            failed=read.failed,
+            queries_per_page=round(read.queries / max(pages, 1), 3),
+            rcu_per_page=round(read.rcu / max(pages, 1), 3),
+            latency_ms=latency(read.latencies_ms),
+        )
 
     def raised_seconds(self, onset: float) -> float | None:
         """Return how long after the onset the hot conversation was first raised."""

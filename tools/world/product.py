@@ -7,7 +7,7 @@ redis-py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -53,6 +53,7 @@ from hotpartition_messages.settings import MessageSettings
 from tools.limits import Resource
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import described
+from tools.world.functions import Function, FunctionConfig
 from tools.world.network import GENERATIONS, READER, Network, Observer
 from tools.world.redis import RedisServer, SimulatedConnection
 from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
@@ -88,6 +89,14 @@ class SharedTelemetry:
 
     def flush(self) -> None:
         """Implement `Telemetry.flush`."""
+
+
+Calls = Function[Callable[[Any], Any], Any]
+"""A function that makes the call that it is sent on what its environment holds: a writer, a reader, a consumer."""
+
+
+Build = Callable[["World", Process, int], Any]
+"""Builds what one environment holds, given its process and number."""
 
 
 class World:
@@ -149,6 +158,15 @@ class World:
     def connect(self, timeout_ms: int, owner: Process | None = None) -> SimulatedConnection:
         """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
         return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=COOLDOWN_MS, owner=owner)
+
+    def open_calls(self, config: FunctionConfig, build: Build, chance: str) -> Calls:
+        """Open a function that makes calls on what `build` builds for each environment."""
+
+        def build_one(process: Process, index: int) -> Callable[[Callable[[object], object]], object]:
+            held = build(self, process, index)
+            return lambda call: call(held)
+
+        return Function(self.engine, config, build_one, self.random(chance))
 
     def preset(self, conversation_id: str, generation: Generation) -> None:
         """Put a generation into the journal and into Redis as if it had always been there."""

@@ -13,10 +13,10 @@ from hotpartition.dynamodb.stored_route import read_entry
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from tools.figures import Outcome
 from tools.history import FAULTS, Verdict
-from tools.world.clients import Calls, ChangingClients, ReadingClients, WritingClients
-from tools.world.clock import MOST_SKEW_MS, Engine, Process
+from tools.world.clients import ChangingClients, ReadingClients, WritingClients
+from tools.world.clock import MOST_SKEW_MS, Engine
 from tools.world.faults import FaultDriver
-from tools.world.functions import Function, FunctionConfig
+from tools.world.functions import Function
 from tools.world.meter import Meter
 from tools.world.operators import ClosesByHand
 from tools.world.product import TABLE, World
@@ -81,15 +81,6 @@ class Run:
         """Let the consumer run from now on."""
         self.watchers = start_consumers(self.world, self.scenario)
 
-    def open_calls(self, config: FunctionConfig, build: Callable[[World, Process, int], object], chance: str) -> Calls:
-        """Open a function that makes calls on what `build` builds for each environment."""
-
-        def build_one(process: Process, index: int) -> Callable[[Callable[[object], object]], object]:
-            held = build(self.world, process, index)
-            return lambda call: call(held)
-
-        return Function(self.engine, config, build_one, self.world.random(chance))
-
     def build_driver(self, plan: FaultPlan, random: Random, *functions: Function[Any, Any]) -> FaultDriver:
         """Build what strikes functions, consumers and stores."""
         return FaultDriver(plan, self.world, functions, lambda: self.watchers, random)
@@ -101,10 +92,10 @@ class MessageRun(Run):
     def __init__(self, scenario: Scenario, seed: int, strategy: Strategy) -> None:
         super().__init__(scenario, seed)
         scenario, world, self.strategy = self.scenario, self.world, strategy
-        self.writing = self.open_calls(scenario.writers, strategy.build_writer, "writers")
-        self.reading = self.open_calls(scenario.reading, strategy.build_reader, "readers")
+        self.writing = world.open_calls(scenario.writers, strategy.build_writer, "writers")
+        self.reading = world.open_calls(scenario.reading, strategy.build_reader, "readers")
         changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
-        self.changing = self.open_calls(changers, strategy.build_changer, "changers")
+        self.changing = world.open_calls(changers, strategy.build_changer, "changers")
         self.readers = ReadingClients(self, self.reading, "reading clients")
         plan, self.rooms = scenario.faults or FaultPlan(), scenario.list_rooms(seed)
         self.closes = ClosesByHand(

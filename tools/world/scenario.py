@@ -236,20 +236,18 @@ def small_settings(times: CloseTimes = SHORT_TIMES) -> ProductSettings:
     return scaled_settings(SCALE, writer=leases, consumer={"max_shard_count": 12}, times=times)
 
 
-def faulty(name: str, **others: Any) -> Scenario:
-    """Build a scenario under all faults: limits and thresholds are a fiftieth of DynamoDB's; `others` as given."""
-    values: dict[str, Any] = {
-        "seconds": 24.0,
-        "onset": 4.0,
-        "drain_seconds": 14.0,
-        "table": Partitions(count=24, write_limit_wcu=1000.0 * SCALE, read_limit_rcu=1500.0),
-        "writers": FunctionConfig(concurrency=60, warm=12, death=0.004),
-        "reading": FunctionConfig(concurrency=60, warm=8, death=0.004),
-        "clients": Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
-        "settings": small_settings(),
-        "period_seconds": 7.0,
-        "jitter_seconds": 6.5,
-        "faults": ALL_FAULTS,
-        **others,
-    }
-    return Scenario(name=name, **values)
+FAULTY = Scenario(
+    name="faulty",
+    seconds=24.0,
+    onset=4.0,
+    drain_seconds=14.0,
+    table=Partitions(count=24, write_limit_wcu=1000.0 * SCALE, read_limit_rcu=1500.0),
+    writers=FunctionConfig(concurrency=60, warm=12, death=0.004),
+    reading=FunctionConfig(concurrency=60, warm=8, death=0.004),
+    clients=Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
+    settings=small_settings(),
+    period_seconds=7.0,
+    jitter_seconds=6.5,
+    faults=ALL_FAULTS,
+)
+"""All faults; limits and thresholds are a fiftieth of DynamoDB's."""

@@ -26,25 +26,23 @@ from typing import Any
 from redis.exceptions import RedisError
 from ulid import ULID
 
-from hotpartition.control.consumer import RunSummary
 from hotpartition.core.backoff import Budget
 from hotpartition.core.errors import RetryLaterError
 from hotpartition.core.merge import PageMerge
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
 from hotpartition.engine.gatherer import Gatherer
-from hotpartition.runtime.build import Engine
 from hotpartition.table.fixed import FixedRoutes
 from hotpartition_messages import Message
-from hotpartition_messages.changing import MessageChanger
 from hotpartition_messages.cursor import Cursor
-from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import KEY_FORM, position_of
 from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.reading import MessageReader, PageRequest, PageResult, build_range
-from hotpartition_messages.writing import MessageWriter, NewMessage, Written
+from hotpartition_messages.reading import PageRequest, PageResult, build_range
+from hotpartition_messages.writing import NewMessage, Written
 from tools.world.clock import EPOCH_MS, Process
-from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.world.functions import FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.product import (
+    Build,
+    Calls,
     World,
     build_consumer,
     build_in_band_jobs,
@@ -56,7 +54,6 @@ from tools.world.product import (
 from tools.world.redis import RedisClient
 from tools.world.scenario import Scenario
 
-Watchers = Function[float, RunSummary]
 Place = Callable[[str, str], str]
 """Chooses the key of a conversation's message."""
 Keys = Callable[[str], tuple[str, ...]]
@@ -82,10 +79,10 @@ class Strategy:
 
     name: str
     """What it is called in results."""
-    build_writer: Callable[[World, Process, int], MessageWriter | PlainWriter]
-    build_reader: Callable[[World, Process, int], MessageReader | PlainReader]
-    build_changer: Callable[[World, Process, int], MessageChanger] = lambda *where: build_write_jobs(*where)[1].changer
-    start: Callable[[World, Scenario], Watchers | None] = lambda _world, _scenario: None
+    build_writer: Build
+    build_reader: Build
+    build_changer: Build = lambda *where: build_write_jobs(*where)[1].changer
+    start: Callable[[World, Scenario], Calls | None] = lambda _world, _scenario: None
     """Starts what runs beside the requests, and returns the function that watches the load."""
     shard_count: int = 0
     """The N of the hot conversation as long as nothing is raised; 0: its own key only."""
@@ -103,12 +100,7 @@ def in_band() -> Strategy:
     return _product("in_band", build_in_band_jobs, partial(build_reader, is_in_band=True))
 
 
-def _product(
-    name: str,
-    build_jobs: Callable[[World, Process, int], tuple[Engine, WriteJobs]],
-    build_reader: Callable[[World, Process, int], MessageReader],
-    **others: Any,
-) -> Strategy:
+def _product(name: str, build_jobs: Build, build_reader: Build, **others: Any) -> Strategy:
     return Strategy(
         name=name,
         build_writer=lambda *where: build_jobs(*where)[1].messages,
@@ -118,21 +110,17 @@ def _product(
     )
 
 
-def start_consumers(world: World, scenario: Scenario) -> Watchers:
+def start_consumers(world: World, scenario: Scenario) -> Calls:
     """Start the consumer now, and again each period."""
     engine, random = world.engine, world.random("schedule")
 
-    def build(process: Process, index: int) -> Callable[[float], RunSummary]:
-        consumer = build_consumer(world, process, index)
-        return lambda run_seconds: consumer.run(run_seconds * 1000)
-
-    config = FunctionConfig(concurrency=CONSUMERS, warm=1)
-    consumers: Watchers = Function(engine, config, build, world.random("consumers"))
+    consumers = world.open_calls(FunctionConfig(concurrency=CONSUMERS, warm=1), build_consumer, "consumers")
+    run_ms = CONSUMER_RUN_SECONDS * 1000
 
     def run() -> None:
         # One that is refused or dies is not missed: the next one begins where it ended.
         with suppress(TooManyRequestsError, NoResponseError):
-            consumers.invoke(CONSUMER_RUN_SECONDS, timeout_seconds=CONSUMER_RUN_SECONDS + 10)
+            consumers.invoke(lambda consumer: consumer.run(run_ms), timeout_seconds=CONSUMER_RUN_SECONDS + 10)
 
     def schedule(index: int) -> None:
         base = index * scenario.period_seconds

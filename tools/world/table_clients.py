@@ -15,10 +15,9 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from hotpartition.core.errors import InvalidRequestError, RetryLaterError
 from tools.history import Seen
-from tools.world.clients import Calls
 from tools.world.functions import NoResponseError, TooManyRequestsError
 from tools.world.network import LONGEST_LATENESS_SECONDS
-from tools.world.product import SimulatedTable, World
+from tools.world.product import Calls, SimulatedTable, World
 from tools.world.record import Offer, Record
 
 COLLECTIONS = ("hot|1", "cold")
@@ -84,15 +83,7 @@ class TableClients:
 
     def _work(self, client: _Client) -> None:
         random = client.random
-        kinds = (
-            self._create,
-            self._create_many,
-            self._change,
-            self._overwrite,
-            self._delete,
-            self._look_up,
-            self._read,
-        )
+        kinds = self._create, self._create_many, self._change, self._overwrite, self._delete, self._look_up, self._read
         while not self._world.is_over:
             self.engine.sleep(random.expovariate(1 / WAIT_SECONDS))
             if not self._world.is_over:
