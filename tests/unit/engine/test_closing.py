@@ -145,11 +145,11 @@ class Spread(World):
         self.table.calls.clear()
 
 
-@pytest.mark.parametrize("redis", [CLOSED, OPEN], ids=["Redis knows", "Redis does not"])
-def test_the_newest_page_behind_a_close_is_one_request(redis):
-    """Journal included. A Redis that knows no close is repaired: only the first reader asks the shards."""
+@pytest.mark.parametrize(("journal", "redis"), [(CLOSED, CLOSED), (CLOSED, OPEN), (Route(), Route())])
+def test_the_newest_page_at_a_base_key_is_one_request(journal, redis):
+    """Behind a close, or never raised; journal included. A Redis without the close is repaired by the first reader."""
     world = Spread()
-    world.show(CLOSED, redis)
+    world.show(journal, redis)
     world.clock.now_ms = CLOSED_AT
     world.write(60, [world.writer()])
     for _ in range(2):

@@ -44,16 +44,6 @@ def numbers(messages):
     return [int(message.body) for message in messages]
 
 
-@pytest.mark.parametrize("is_strong", [True, False])
-def test_a_quiet_conversations_newest_page_is_one_request(is_strong):
-    """Never hot: one query, which brings the journal along, and not one shard."""
-    world = World()
-    world.writer().write(new_message())
-    world.table.calls.clear()
-    assert len(world.reader().read_page(PageRequest("c", is_strong=is_strong)).messages) == 1
-    assert world.table.calls == ["query c"]
-
-
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_an_emptied_redis_costs_a_second_wave_and_no_message(world, newest_first):
     """The journal knew more: the missing shards are asked, and Redis is mended."""

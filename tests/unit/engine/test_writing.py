@@ -166,14 +166,6 @@ def test_a_message_is_not_found_after_all_choices_were_asked(raised):
     assert asked == {"c", *choices_of(raised.identifier, 3), *raised.choices}
 
 
-def test_a_quiet_conversation_costs_one_put_and_one_lookup(world):
-    """Never hot: the base key, one DynamoDB request, at most one request to Redis in a cached route's TTL."""
-    writer = world.writer()
-    for _ in range(3):
-        writer.write(new_message())
-    assert (world.table.calls, world.registry.reads) == (["put c"] * 3, 1)
-
-
 def test_with_redis_away_a_throttle_asks_the_journal(world):
     """A raised conversation is still found by an environment that started while Redis was down."""
     world.raise_to(8, 0)

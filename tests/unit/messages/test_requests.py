@@ -89,8 +89,7 @@ TAKEN = [
     edit_event("c", ID, {"body": "x"}, if_match='W/"1", "2"'),
 ]
 REFUSED = [
-    *((event, ["conversation_id"]) for wrong in BAD_IDS for event in about(wrong, ID)),
-    *((page_event(wrong), ["conversation_id"]) for wrong in BAD_IDS),
+    *((event, ["conversation_id"]) for wrong in BAD_IDS for event in (*about(wrong, ID), page_event(wrong))),
     *((post_event(wrong, {"sender": "a", "body": "b"}), ["conversation_id"]) for wrong in BAD_IDS),
     *((event, ["message_id"]) for wrong in BAD_MESSAGE_IDS for event in about("c", wrong)),
     *((post_with(message_id=wrong), ["message_id"]) for wrong in BAD_MESSAGE_IDS),
