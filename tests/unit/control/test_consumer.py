@@ -241,7 +241,7 @@ def test_an_hour_has_so_many_raises_and_no_more(world):
     assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 2
     (left,) = {"a", "b", "c"} - set(world.table.routes)
     assert [facts["reason"] for facts in decisions_in(world) if facts["collection"] == left] == ["too-many"]
-    assert world.telemetry.counts["Decision-too-many"] == 1
+    assert (world.telemetry.counts["Decision-too-many"], world.registry.raises) == (1, "3")
     world.registry.raises = 0
     assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 1
     assert left in world.table.routes
