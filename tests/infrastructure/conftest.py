@@ -65,7 +65,7 @@ def variant(name):
     return fixture
 
 
-dev, prod, changed, staging, local, lite = map(variant, ("dev", "prod", "changed", "staging", "local", "lite"))
+dev, prod, changed, staging, lite = map(variant, ("dev", "prod", "changed", "staging", "lite"))
 
 
 @pytest.fixture(scope="session", params=VARIANTS)

@@ -136,7 +136,7 @@ def test_each_table_has_its_settings_and_its_journal(shared):
 
 @pytest.mark.slow
 def test_cfn_lint_has_nothing_to_say(shared, in_band, prod):
-    """Of the constructs, nor of `prod`, which has every property of `dev`; in one process, which is slow to start.
+    """Of the constructs, nor of `prod`; in one process, which is slow to start.
 
     But that the CDK lets each function depend on its role twice (W3005), which is harmless.
     """

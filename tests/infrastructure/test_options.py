@@ -65,13 +65,14 @@ def test_lite_has_no_options_of_what_it_has_not():
 
 
 def test_local_follows_the_host():
-    """Environment local is built for the machine that runs it; only Linux takes manylinux wheels."""
+    """Environment local is `dev` for the machine that runs it, its Redis open; only Linux takes manylinux wheels."""
     server, laptop = build_local(SERVER), build_local(LAPTOP)
     assert (server.target.python_version, server.target.architecture) == ("3.11", "x86_64")
     assert server.target.platform == "x86_64-manylinux_2_28"
     assert (laptop.target.python_version, laptop.target.architecture) == ("3.12", "arm64")
     assert laptop.target.platform == ""
     assert server.model_copy(update={"name": "dev", "target": DEV.target, "registry": DEV.registry}) == DEV
+    assert (server.registry.is_encrypted_in_transit, server.registry.is_authenticated) == (False, False)
 
 
 def test_the_consumer_is_left_the_margin_that_its_handler_keeps(root):

@@ -6,9 +6,7 @@ What no text shows is below: what else of this project a template has to agree w
 from __future__ import annotations
 
 import json
-import platform
 import re
-import sys
 from pathlib import Path
 
 import pytest
@@ -79,22 +77,6 @@ def test_so_does_that_of_another_teams_function(request, app, name, known_as):
     """And that of the functions which are made for its table."""
     settings = request.getfixturevalue(app).settings(name, known_as, Settings)
     assert settings.table_name == ("events" if name in {"collect", "look"} else "readings")
-
-
-def test_local_is_dev_on_this_machine(dev, local):
-    """The same resources, but for the registry's users; its functions take the interpreter and processor here."""
-    # Ids of security group rules hold the stack's name, and those of layers follow their content.
-    other = ("AWS::EC2::SecurityGroup", "AWS::ElastiCache::User", "AWS::Lambda::LayerVersion")
-    ids, others = (
-        [id_ for id_, resource in template.body["Resources"].items() if not resource["Type"].startswith(other)]
-        for template in (dev, local)
-    )
-    assert ids == others
-    architecture = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64"}[platform.machine()]
-    kinds = {(each["Runtime"], *each["Architectures"]) for each in local.all("AWS::Lambda::Function")}
-    assert kinds == {(f"python3.{sys.version_info.minor}", architecture)}
-    assert {local.variables(folder)["HOTPARTITION_REGISTRY_TLS"] for folder in FUNCTIONS} == {"false"}
-    assert local.of_type("AWS::ElastiCache::User") == {}
 
 
 def test_without_bundling_nothing_can_be_deployed(dev):
