@@ -129,16 +129,10 @@ class Engine:
         Raises:
             RuntimeError: it has not ended within so many seconds.
         """
-        is_over = False
-
-        def run() -> None:
-            nonlocal is_over
-            work()
-            is_over = True
-
-        self.spawn(run)
-        self.run_while(lambda: not is_over, seconds)
-        if not is_over:
+        ended: list[object] = []
+        self.spawn(lambda: ended.append(work()))
+        self.run_while(lambda: not ended, seconds)
+        if not ended:
             raise RuntimeError(f"not over within {seconds:g} s")
 
     def close(self) -> None:
