@@ -13,6 +13,7 @@ from tools.equivalence.compare import DifferenceError, Pair, walk
 from tools.equivalence.engines import WORLD, create_table, open_engine
 from tools.equivalence.machine import run_machine
 from tools.equivalence.own import PLAYS, compare_own, on_both, record, send_all
+from tools.world.dynamodb import described
 
 pytestmark = pytest.mark.slow
 
@@ -61,6 +62,35 @@ def test_a_double_that_differs_in_them_is_found(monkeypatch):
     monkeypatch.setattr("tools.world.dynamodb.parse_condition", lambda *_: lambda *_: True)
     with on_both(Counter()) as both, pytest.raises(DifferenceError, match="attribute_not_exists"):
         send_all(both, requests)
+
+
+STORED = [{"PK": {"S": "room"}, "SK": {"S": f"{n}"}, "n": {"N": f"{n}"}} for n in (1, 2, 3)]
+STORED[1] |= {"tags": {"SS": ["a"]}, "nested": {"M": {"deep": {"N": "1"}}}}
+VALUES = {":p": {"S": "room"}, ":s": {"S": "2"}, ":one": {"N": "1"}, ":two": {"N": "2"}, ":a": {"SS": ["a"]}}
+SECOND = {"Key": {name: STORED[1][name] for name in ("PK", "SK")}, "ReturnValues": "ALL_OLD"}
+OPERATIONS = {"KeyConditionExpression": ("Query", {}), "FilterExpression": ("Scan", {})}
+EDGES = [
+    *(("KeyConditionExpression", f"PK = :p AND SK {sign} :s") for sign in ("<", "<=", ">", ">=")),
+    ("FilterExpression", "n = :two OR n = :one AND n = :one"),
+    ("FilterExpression", "NOT n = :one AND n < :two"),
+    ("UpdateExpression", "SET n = if_not_exists(n, :one), nested.deep = :two"),
+    ("UpdateExpression", "DELETE tags :a ADD more :a"),
+    ("UpdateExpression", "ADD more :a"),
+]
+
+
+def test_the_edges_of_expressions_mean_the_same():
+    """Signs, what binds stronger, what is there already, and what an older version of the item keeps."""
+    requests = [("PutItem", {"TableName": "t", "Item": item}) for item in STORED]
+    for parameter, expression in EDGES:
+        operation, more = OPERATIONS.get(parameter, ("UpdateItem", SECOND))
+        values = {name: value for name, value in VALUES.items() if name in expression}
+        request = {"TableName": "t", parameter: expression, "ExpressionAttributeValues": values, **more}
+        requests.append((operation, request))
+    with on_both(Counter()) as both:
+        send_all(
+            both, [("CreateTable", described("t", PK="HASH", SK="RANGE")), *requests, ("Scan", {"TableName": "t"})]
+        )
 
 
 class Altered:
