@@ -203,6 +203,17 @@ def test_shards_are_as_many_as_the_load_asks_for(wcu_per_second, shard_count):
     assert size_route(wcu_per_second, THRESHOLDS) == shard_count
 
 
+@pytest.mark.parametrize("shard_count", [0, 2])
+def test_refusals_halve_the_limit_at_the_base_key_alone(shard_count):
+    """600 WCU/s a key, refused: more shards would not help those that are on shards."""
+    judges = Judges({"a": route_of((shard_count, START_MS - 60_000)), "b": route_of()})
+    for slot in range(START_SLOT - 23, START_SLOT + 1):
+        wcu = 600.0 / 4 * max(shard_count, 1)
+        judges.take(Report("a", slot, "e", wcu, START_MS, shard_count, is_throttled=True), START_MS)
+    judges.compare(START_MS)
+    assert judges.seen["raised"] == (shard_count == 0)
+
+
 def test_a_raise_under_a_pending_close_comes_first():
     """It holds behind the close by itself."""
     route = route_of((2, START_MS - 1)).union(Route.of([Close(START_MS + 600_000, is_confirmed=True)]))
