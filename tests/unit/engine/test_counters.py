@@ -4,7 +4,6 @@ import pytest
 
 from hotpartition.core.counter_items import CELLS, build_addition, cell_sort_key
 from hotpartition.core.errors import (
-    OutcomeUnknownError,
     RetryLaterError,
     StoreUnavailableError,
     ThrottledError,
@@ -112,14 +111,6 @@ def test_without_a_token_what_all_choices_refused_is_tried_at_others(world):
     world.table.cancels = giving(*[KEY_RANGE_THROTTLE] * 8)
     world.add(1, None)
     assert (len(world.clock.slept), world.total, len(set(world.asked)) > 6) == (2, 1, True)
-
-
-def test_one_of_unknown_outcome_is_not_repeated(world):
-    """It may be counted, and a repetition would count it twice."""
-    world.table.loses = giving(NO_RESPONSE)
-    with pytest.raises(OutcomeUnknownError):
-        world.add(1, None)
-    assert world.asked == [KEY]
 
 
 def test_units_are_counted_and_reported(world):
