@@ -20,6 +20,7 @@ import redis
 import urllib3
 from aiohttp import ClientSession
 
+from hotpartition.redis.cluster import route_key
 from hotpartition_cli.api import message_path, messages_path
 from support.loop import Loop
 from tools.history import Order
@@ -282,14 +283,9 @@ def read_meanwhile(stack: Stack, conversation: str, load: Recorder, *, seconds: 
         time.sleep(0.1)
 
 
-def route_key(stack: Stack, conversation: str) -> str:
-    """The key of a conversation's route in Redis."""
-    return f"hp:{stack.status()['dynamodb']['table']}:route:{{{conversation}}}"
-
-
 def route_in_redis(stack: Stack, registry: redis.Redis, conversation: str) -> set[str]:
     """A conversation's generations as Redis has them."""
-    members: Any = registry.smembers(route_key(stack, conversation))
+    members: Any = registry.smembers(route_key(stack.status()["dynamodb"]["table"], conversation))
     return set(members)
 
 
