@@ -97,7 +97,7 @@ def assert_everything_happened(model):
 
 FOUR_MESSAGES = (BEFORE, AT_FIRST, BETWEEN, AT_SECOND)
 LARGE = (pytest.mark.long, pytest.mark.slow, pytest.mark.timeout(1_800))
-"""Two to five million states each: with a Redis that invents generations, two writers are what can be explored."""
+"""Millions of states each: with a Redis that invents generations, two writers are what can be explored."""
 
 
 @pytest.mark.parametrize(
