@@ -17,8 +17,6 @@ from hotpartition.table.expressions import (
     UnreadableExpressionError,
     add_clause,
     enclose,
-    project_also,
-    with_key_condition,
 )
 from hotpartition.table.schema import attributes_size_bytes, text_of
 
@@ -34,8 +32,6 @@ KEYS = [
     ("((PK = :p) And (SK < :a))", Comparison("SK", "<", ("1",))),
     ("PK = :p AND #s between :a and :b", Comparison("SK", "BETWEEN", ("1", "2"))),
     ("begins_with ( SK , :a ) AND PK = :p", Comparison("SK", "BEGINS_WITH", ("1",))),
-    (Key("PK").eq("room"), None),
-    (Key("PK").eq("room") & Key("SK").lte("1"), Comparison("SK", "<=", ("1",))),
     (Key("SK").between("1", "2") & Key("PK").eq("room"), Comparison("SK", "BETWEEN", ("1", "2"))),
 ]
 
@@ -108,39 +104,6 @@ def test_equalities_are_found_where_every_item_must_fulfil_them(expression, expe
 def test_a_condition_is_enclosed_once(expression, expected):
     """DynamoDB refuses redundant parentheses."""
     assert enclose(expression) == expected
-
-
-def test_projections_are_completed_without_naming_anything_twice():
-    """DynamoDB refuses paths that overlap; what was added is taken out again."""
-    request = {"ProjectionExpression": "#n, SK, tags[0].name", "ExpressionAttributeNames": {"#n": "PK"}}
-    completed, added = project_also(request, ["PK", "SK", "hp_changes"])
-    assert completed == {
-        "ProjectionExpression": "#n, SK, tags[0].name, #hp0",
-        "ExpressionAttributeNames": {"#n": "PK", "#hp0": "hp_changes"},
-    }
-    assert added == {"hp_changes"}
-    assert project_also({}, ["PK"]) == ({}, frozenset())
-
-
-def test_a_key_condition_is_exchanged_with_its_placeholders():
-    """Those that the filter uses stay, and so do those that nothing uses: DynamoDB refuses them."""
-    request = {
-        "KeyConditionExpression": "#p = :p AND #s > :a",
-        "FilterExpression": "#s2 = :a",
-        "ExpressionAttributeNames": {"#p": "PK", "#s": "SK", "#s2": "x", "#unused": "y"},
-        "ExpressionAttributeValues": {":p": "room", ":a": 1},
-    }
-    asked = Conditions.parse(request)
-    rest = asked.rest
-    assert asked.names_in("FilterExpression") >= {"x"}
-    assert rest == {
-        "FilterExpression": "#s2 = :a",
-        "ExpressionAttributeNames": {"#s2": "x", "#unused": "y"},
-        "ExpressionAttributeValues": {":a": 1},
-    }
-    new = with_key_condition(rest, ["PK", "SK"], KeyCondition("room#_1", Comparison("SK", "BETWEEN", (1, 2))))
-    assert new["KeyConditionExpression"] == "#hpp = :hpp AND #hps BETWEEN :hps0 AND :hps1"
-    assert new["ExpressionAttributeValues"] == {":a": 1, ":hpp": "room#_1", ":hps0": 1, ":hps1": 2}
 
 
 INTEGERS = st.integers(-(10**38) + 1, 10**38 - 1)
