@@ -106,6 +106,21 @@ def test_a_condition_is_enclosed_once(expression, expected):
     assert enclose(expression) == expected
 
 
+def test_what_only_the_key_condition_uses_goes_with_it():
+    """What the filter uses stays, and so does what nothing uses: DynamoDB refuses that."""
+    request = {
+        "KeyConditionExpression": "#p = :p AND #s > :a",
+        "FilterExpression": "#s = :a",
+        "ExpressionAttributeNames": {"#p": "PK", "#s": "SK", "#unused": "y"},
+        "ExpressionAttributeValues": {":p": "room", ":a": 1},
+    }
+    assert Conditions.parse(request).rest == {
+        "FilterExpression": "#s = :a",
+        "ExpressionAttributeNames": {"#s": "SK", "#unused": "y"},
+        "ExpressionAttributeValues": {":a": 1},
+    }
+
+
 INTEGERS = st.integers(-(10**38) + 1, 10**38 - 1)
 NUMBERS = INTEGERS | st.builds(lambda digits, exponent: Decimal(f"{digits}E{exponent}"), INTEGERS, st.integers(-60, 60))
 BINARIES = st.binary(min_size=1) | st.binary(min_size=1).map(bytearray) | st.binary(min_size=1).map(Binary)
