@@ -21,19 +21,6 @@ KEY = {"PK": "room", "SK": "0001"}
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 
 
-def test_an_attribute_error_inside_is_not_hidden(plain):
-    """It names what was missing, where it was."""
-
-    class Broken:
-        finds_read_heat = False
-
-        def build_routes(self, *_):
-            return self.missing
-
-    with pytest.raises(AttributeError, match="'Broken' object has no attribute 'missing'"):
-        ShardedTable(plain, shards=Broken()).put_item(Item=KEY)
-
-
 def test_adaptive_names_the_extra_that_it_needs(monkeypatch):
     monkeypatch.setitem(sys.modules, "redis", None)
     with pytest.raises(ImportError, match=r"hotpartition\[adaptive\]"):
