@@ -1,10 +1,13 @@
 """Documents stay honest: what the code has, they name; and where they lead, something is."""
 
+import asyncio
 import re
 import shlex
 from pathlib import Path
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from hotpartition.core.detector import Reason
 from hotpartition.core.metrics import MetricName
@@ -13,6 +16,7 @@ from hotpartition_cdk.options import list_options
 from hotpartition_cli.main import hotpartition
 from infra.environments import DEV
 from tools.configuration import construct_options_table, options_table, settings_table
+from tools.local.control import Control
 from tools.readme import ON_AWS, check_of, does, read_steps
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -170,3 +174,21 @@ def test_make_readme_checks_every_command_of_the_readme():
     assert len(steps) > 15
     for step in steps:
         assert step.shown or does(step.command, ON_AWS) or check_of(step.command) is not None
+
+
+async def resolve(app: web.Application, method: str, path: str) -> str | None:
+    """Say what is wrong with a request, or nothing."""
+    found = await app.router.resolve(make_mocked_request(method, path))
+    return found.http_exception and found.http_exception.reason
+
+
+def test_every_request_that_breaks_a_local_run_is_served():
+    """Those of the table in docs/testing.md; a path without a method has that of the one before it."""
+    parts = {"status": dict, "stop": lambda: None, "dynamodb": None, "redis": None, "pools": {}}
+    app, method = Control(**parts).app(), ""
+    table = (ROOT / "docs/testing.md").read_text().split("| Request | Effect |")[1].split("\n\n")[0]
+    named = re.findall(r"`(?:(GET|POST|PUT) )?(/[^`]+)`", table)
+    assert len(named) > 8
+    for given, path in named:
+        method = given or method
+        assert asyncio.run(resolve(app, method, path)) is None, f"{method} {path}"
