@@ -1,7 +1,8 @@
 """The whole stack: the synthesized template, run by `python -m tools.local up`.
 
 One run for most tests, and one whose Redis asks for TLS, with the other client of DynamoDB.
-A test of Redis's replica has its own.
+A test of Redis's replica has its own. A run's Redis and client are fixed when it starts, so each of the three stacks is
+set up by itself.
 """
 
 from __future__ import annotations

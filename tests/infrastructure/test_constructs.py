@@ -1,6 +1,9 @@
 """`HotPartition` beside tables of anybody's: sharing, moving, and the reference's examples.
 
 What one app of five lines gets is in `templates/five.txt`, and in band in `templates/in_band.txt`.
+
+Much of it builds apps, one that shares everything and five of two tables: rights, layers and names show only in whole
+templates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What the adapters run against: moto for DynamoDB, a real `redis-server` in cluster mode for Redis."""
+"""What the adapters run against: moto for DynamoDB, a real `redis-server` in cluster mode for Redis.
+
+It is long because whatever a test opens, clients, servers and connections, is made patient here and closed again.
+"""
 
 from __future__ import annotations
 

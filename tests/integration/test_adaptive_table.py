@@ -1,4 +1,7 @@
-"""`ShardedTable` with `adaptive()` on a real Redis, and the consumer that raises for it: nothing but settings."""
+"""`ShardedTable` with `adaptive()` on a real Redis, and the consumer that raises for it: nothing but settings.
+
+Its tests need a whole deployment, with the journal in each of its places, and one of them a consumer that can be ended.
+"""
 
 import threading
 import time

@@ -1,4 +1,7 @@
-"""`transport=curl()`: what boto3's `Table` responds and raises, without what boto3 spends on it."""
+"""`transport=curl()`: what boto3's `Table` responds and raises, without what boto3 spends on it.
+
+Its requests are written out, right ones and wrong ones: what each has to come to, boto3 itself says.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """The DynamoDB adapters on moto, wherever routing items lie, and on what moto never does: throttle, fail, skip keys.
 
 What is stored and read holds over both clients, and for the simulator's DynamoDB; the rest over the default client.
+
+Its list of calls is one story, in which each call meets what those before it stored; what moto never does is scripted,
+response by response.
 """
 
 from __future__ import annotations

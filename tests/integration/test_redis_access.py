@@ -1,4 +1,8 @@
-"""Connections to Redis: how one is opened, who is let in, and what it costs when Redis fails or refuses."""
+"""Connections to Redis: how one is opened, who is let in, and what it costs when Redis fails or refuses.
+
+It is long because a server can be stopped, killed, silent, refusing or not trusted: each is set up for itself, and what
+it costs is counted.
+"""
 
 from __future__ import annotations
 

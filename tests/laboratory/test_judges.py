@@ -1,4 +1,8 @@
-"""What each judge of the player passes and fails on: its bars at their edges."""
+"""What each judge of the player passes and fails on: its bars at their edges.
+
+It is long because bars are missed one at a time, each by a row of its own, and because what is measured is written out
+by hand.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The local DynamoDB through boto3: prices, limits, faults, timeline. The partition model's clock is the test's."""
+"""The local DynamoDB through boto3: prices, limits, faults, timeline. The partition model's clock is the test's.
+
+Its tables name prices, throttles and rules of faults one by one: what a trial counts is what this server charges and
+refuses.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The local run: environments as Lambda has them, events as API Gateway sends them, and that nothing stays behind."""
+"""The local run: environments as Lambda has them, events as API Gateway sends them, and that nothing stays behind.
+
+It is long because it watches real processes: whether they are frozen, crashed or left behind is read from `/proc`, and
+an event is compared whole.
+"""
 
 import asyncio
 import json

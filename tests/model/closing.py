@@ -15,6 +15,9 @@ Messages stay where they are and the journal only grows. So a reader, which look
 it has begun, finds all that was acknowledged before if, in every state, the keys that the journal asks for hold all
 that is stored: of each range, by a hint that knows nothing and by ones that invent. That pages find what lies on those
 keys is for the tests of `PageMerge`, which is not modelled.
+
+It is long because each way to break the protocol is a switch at the step where it belongs: one less is a mistake that
+the model is not known to find.
 """
 
 from __future__ import annotations

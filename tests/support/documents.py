@@ -1,4 +1,7 @@
-"""Documents held to the code: responses to the published description of the API, and examples of docstrings run."""
+"""Documents held to the code: responses to the published description of the API, and examples of docstrings run.
+
+The two share no code, and doctest alone does not see the text that follows a constant: that is read from the source.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""API Gateway events (HTTP API, payload 2.0) as the local gateway builds them, their context, and the functions."""
+"""API Gateway events (HTTP API, payload 2.0) as the local gateway builds them, their context, and the functions.
+
+It is long because each kind of request has a builder, so that a test names only what is odd about its own.
+"""
 
 from __future__ import annotations
 

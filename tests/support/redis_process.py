@@ -1,4 +1,7 @@
-"""A real `redis-server` for tests that are not asynchronous: the local run's; and all adapters on one connection."""
+"""A real `redis-server` for tests that are not asynchronous: the local run's; and all adapters on one connection.
+
+Much of it puts the adapters together: the tests of Redis need them on real and on simulated connections.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Servers on loopback ports: one that lies, connection by connection; moto's DynamoDB, scripted; ports without one."""
+"""Servers on loopback ports: one that lies, connection by connection; moto's DynamoDB, scripted; ports without one.
+
+It is long because each way to misbehave is written by hand, down to sockets: resets, ports that are closed, silent or
+full, and responses that moto never gives.
+"""
 
 from __future__ import annotations
 

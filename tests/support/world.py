@@ -2,6 +2,9 @@
 
 Nothing takes time here but what a test lets pass. What is asked of DynamoDB is listed in words, such as `put c#1`,
 `query c` or `get c`, which reads a routing item.
+
+It is long because tests look at what is stored, and change it, in the product's own form: each view reads and writes
+real items and keys.
 """
 
 from __future__ import annotations

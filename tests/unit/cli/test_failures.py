@@ -1,4 +1,8 @@
-"""What fails on the way to a response: no function, URL, rush or stack; and `watch`, which goes on."""
+"""What fails on the way to a response: no function, URL, rush or stack; and `watch`, which goes on.
+
+It is long because failures are brought about where they happen, by errors of the SDK, stubs and a server, and are held
+to their sentences.
+"""
 
 import io
 import json

@@ -3,6 +3,8 @@
 A line `% step` changes the world first, by one of `STEPS`. `UPDATE_GOLDEN=1` writes the files: read them as a diff.
 Commands with `--table` run over moto, at a time that stands still. The documents name every command, option and field
 that `--json` prints.
+
+Its steps make it long: what a transcript only names has to be put into a world or a table by code.
 """
 
 import json

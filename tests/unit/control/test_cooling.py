@@ -1,4 +1,8 @@
-"""Cooling: what is warm is marked, what is not is closed, and nothing is while load may be there that nobody sees."""
+"""Cooling: what is warm is marked, what is not is closed, and nothing is while load may be there that nobody sees.
+
+It is long because nothing may be closed that became warm between mark and close: what can happen there is staged call
+by call.
+"""
 
 from itertools import count
 

@@ -1,6 +1,9 @@
 """The operators' jobs where a slip does harm: raises and closes by hand, registry against journal, commands.
 
 What they show is pinned in the transcripts of `tests/unit/cli`.
+
+It is long because slips are told apart: each wrong field of a command, each state of a route that a raise by hand may
+meet, and each way in which registry and journal differ.
 """
 
 import json

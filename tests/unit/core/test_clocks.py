@@ -1,4 +1,7 @@
-"""DynamoDB's time by the `Date` of its responses; how long cached pages are fresh and usable."""
+"""DynamoDB's time by the `Date` of its responses; how long cached pages are fresh and usable.
+
+It holds the tests of two modules, `times` and `freshness`, and each rule of either has its own.
+"""
 
 from datetime import UTC, datetime
 from email.utils import format_datetime
