@@ -1,4 +1,7 @@
-"""What others install: all that they need is in the wheel, and nothing of what only this project needs."""
+"""What others install: all that they need is in the wheel, and nothing of what only this project needs.
+
+Packages and data are written out, since a list from the build would lack whatever the build leaves out.
+"""
 
 import os
 import re

@@ -1,4 +1,7 @@
-"""Eras: N(t) behind closes against a slow reference, what readers and writers obey, and what is stored."""
+"""Eras: N(t) behind closes against a slow reference, what readers and writers obey, and what is stored.
+
+Rules that hold for all routes are drawn; the edges of leases, closes and full routes are written out, one by one.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,7 @@
-"""What follows from a load item: decisions are pure, and the same for whoever sees the same."""
+"""What follows from a load item: decisions are pure, and the same for whoever sees the same.
+
+A row of its table is a load on one side of a limit; many have a neighbour on the other side.
+"""
 
 from random import Random
 

@@ -1,4 +1,7 @@
-"""Hedged requests, only the slow ones and only within the budget; and keys that refused of late."""
+"""Hedged requests, only the slow ones and only within the budget; and keys that refused of late.
+
+It has a transport with a clock of its own, so that a race between attempts is a script of one line.
+"""
 
 from math import inf
 

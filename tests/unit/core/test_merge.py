@@ -1,4 +1,7 @@
-"""Paging over many keys: exact, in order, each message once, at little cost."""
+"""Paging over many keys: exact, in order, each message once, at little cost.
+
+It bounds what pages cost, in many shapes of data: an exact page may still have asked for far too much.
+"""
 
 from random import Random
 

@@ -1,4 +1,8 @@
-"""Counters: additions on any shard, once under a token, and their sum."""
+"""Counters: additions on any shard, once under a token, and their sum.
+
+Half of its tests are a way each in which an addition under a token is refused, lost or repeated: any of them could
+count it twice, or not at all.
+"""
 
 import pytest
 

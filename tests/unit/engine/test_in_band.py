@@ -1,4 +1,7 @@
-"""In band: what counts writes and raises keys, what knows routes without Redis, what closes keys that have cooled."""
+"""In band: what counts writes and raises keys, what knows routes without Redis, what closes keys that have cooled.
+
+Heat and cooling come from many processes over minutes: two fleets play them, and several tests let one part fail.
+"""
 
 from random import Random
 

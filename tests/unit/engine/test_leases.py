@@ -1,4 +1,7 @@
-"""Writers under leases: by DynamoDB's clock, in doubt the base key, one strong read each."""
+"""Writers under leases: by DynamoDB's clock, in doubt the base key, one strong read each.
+
+Most tests have one clock or one read that is wrong, late or missing, and say what a lease is worth then.
+"""
 
 from threading import Thread
 

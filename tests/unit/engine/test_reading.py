@@ -1,4 +1,8 @@
-"""The read job: Redis is a hint, the journal decides, pages are exact, cached or not, and what they cost is counted."""
+"""The read job: Redis is a hint, the journal decides, pages are exact, cached or not, and what they cost is counted.
+
+One drawn test compares the parts of cached pages with pages that are read, at length; many others count requests and
+read units, which a page does not show.
+"""
 
 from dataclasses import replace
 from random import Random

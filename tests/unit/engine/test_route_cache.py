@@ -1,4 +1,7 @@
-"""The routes of a process: bounded, short-lived, never forgetful, confirmed for writes, asked for by one at a time."""
+"""The routes of a process: bounded, short-lived, never forgetful, confirmed for writes, asked for by one at a time.
+
+It is about when a look-up is due: several tests name the last millisecond before it and the first one after.
+"""
 
 from concurrent.futures import ThreadPoolExecutor, wait
 

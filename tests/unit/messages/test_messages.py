@@ -1,4 +1,7 @@
-"""Messages as they are stored: ids beside python-ulid, values beside boto3, sizes and units by hand; cursors."""
+"""Messages as they are stored: ids beside python-ulid, values beside boto3, sizes and units by hand; cursors.
+
+Each stored form has a reference of its own, and to build values for it takes more lines than to compare them.
+"""
 
 import json
 import re

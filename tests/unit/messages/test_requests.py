@@ -1,6 +1,7 @@
 """Requests: what is taken, what is refused with which fields, and how little work a refusal takes.
 
-The sentences are in `transcripts/problems.txt`.
+The sentences are in `transcripts/problems.txt`. The wrong values are written out here: many are such as Python's own
+parsers, or a looser check, would take.
 """
 
 import base64

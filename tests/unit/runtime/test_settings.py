@@ -1,4 +1,7 @@
-"""Settings: read once, typed, in range, and every wrong one named; and how they become connections and engines."""
+"""Settings: read once, typed, in range, and every wrong one named; and how they become connections and engines.
+
+Much of it is about timeouts of connections, certificates and clocks, which have no file of their own.
+"""
 
 import ast
 import random

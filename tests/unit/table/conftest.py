@@ -1,4 +1,7 @@
-"""Tables on the simulator's DynamoDB, held to moto by the equivalence machine: it refuses and responds on request."""
+"""Tables on the simulator's DynamoDB, held to moto by the equivalence machine: it refuses and responds on request.
+
+It is long for what its `Watched` can do to a request, so that a test says in a line what is refused, lost or overtaken.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator

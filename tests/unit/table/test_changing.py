@@ -1,4 +1,8 @@
-"""Items are created once and changed in place, alone, in batches and in transactions, whatever happens meanwhile."""
+"""Items are created once and changed in place, alone, in batches and in transactions, whatever happens meanwhile.
+
+A case is one refusal or one change by another process, right before one chosen request, and where the item lies then; a
+case that goes takes its moment with it.
+"""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext

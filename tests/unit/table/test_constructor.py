@@ -1,4 +1,7 @@
-"""What a `ShardedTable` is beside boto3's `Table`, `fixed(n)`, tables with other keys, and the pages' quick starts."""
+"""What a `ShardedTable` is beside boto3's `Table`, `fixed(n)`, tables with other keys, and the pages' quick starts.
+
+Several tests take one kind of table through all of its calls: sharded by hand, keyed by numbers, without sort keys.
+"""
 
 import copy
 import logging

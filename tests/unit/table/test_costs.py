@@ -1,4 +1,7 @@
-"""What calls cost: boto3's own requests while a key is cold, and what pages over several keys ask for."""
+"""What calls cost: boto3's own requests while a key is cold, and what pages over several keys ask for.
+
+Requests are listed call by call, and pages counted query by query: what costs too much returns the same items.
+"""
 
 import sys
 

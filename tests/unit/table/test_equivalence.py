@@ -1,4 +1,7 @@
-"""A `ShardedTable` answers as boto3's `Table` does: the short form, and what the long one would not let pass."""
+"""A `ShardedTable` answers as boto3's `Table` does: the short form, and what the long one would not let pass.
+
+Half of it tests the comparison itself: one that lets every difference pass would look the same.
+"""
 
 import json
 from collections import Counter

@@ -1,4 +1,7 @@
-"""Key conditions, equalities in filters and projections, as objects and as texts; sizes of values."""
+"""Key conditions, equalities in filters and projections, as objects and as texts; sizes of values.
+
+Its tables set what can be read beside what only looks like it, as a query by a wrong guess would miss items.
+"""
 
 from decimal import Decimal, localcontext
 

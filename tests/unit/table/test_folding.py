@@ -1,4 +1,7 @@
-"""A key whose items move to its base key: reads find each once, and a fold's conditions keep what changes meanwhile."""
+"""A key whose items move to its base key: reads find each once, and a fold's conditions keep what changes meanwhile.
+
+Items move after each response of each kind of read: to stop between two requests takes most of its helpers.
+"""
 
 from itertools import count
 

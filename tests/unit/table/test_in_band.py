@@ -1,4 +1,7 @@
-"""`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone."""
+"""`in_band()`: hot keys are found by what DynamoDB refuses and by the fleet's load, with boto3 alone.
+
+It plays heat through boto3: a rush, what refuses it, DynamoDB's clock, and then what other calls and processes find.
+"""
 
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
