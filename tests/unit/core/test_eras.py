@@ -146,6 +146,7 @@ def test_what_a_pending_close_would_undo_is_the_n_before_it():
     route = Route.decode(["4@5", "16@50", "closing@100"]).as_announced
     assert route.undone_after(60) == route.undone_after(99) == Generation(100, 16)
     assert route.undone_after(100) is None
+    assert route.union(Route.decode(["20@99"])).undone_after(60) == Generation(100, 20)
     assert route.union(Route.decode(["8@100"])).undone_after(60) == Generation(100, 16)
     assert route.union(Route.decode(["16@100"])).undone_after(60) is None
     assert route_of((16, 50)).undone_after(60) is None

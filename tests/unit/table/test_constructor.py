@@ -96,11 +96,14 @@ def numbers_in(table, **query) -> list[int]:
     return [int(item["n"]) for item in table.query(**ROOM, **query)["Items"]]
 
 
-def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog):
+@pytest.mark.parametrize("look", [numbers_in, ShardedTable.scan])
+def test_an_older_instance_looks_where_a_newer_one_writes(plain, caplog, look):
     """What it finds tells under how many shards it was written: it looks there, and says that it did not know."""
     write(ShardedTable(plain, shards=fixed(2, 8)), range(40))
     older = ShardedTable(plain, shards=fixed(2))
     with caplog.at_level(logging.WARNING):
+        look(older)
+        assert len(caplog.records) == 1
         assert numbers_in(older) == list(range(40))
         assert numbers_in(older, Limit=5) == list(range(5))
     (record,) = caplog.records
