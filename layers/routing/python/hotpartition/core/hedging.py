@@ -68,13 +68,12 @@ class HedgePolicy:
 
 
 class Attempt(NamedTuple):
-    """One attempt at one call of a round."""
+    """One attempt at one call of a round. A hedge begins later than the first one, so the two differ."""
 
     call: int
     """The call's place in the round."""
     began: float
     """By the round's timer, in seconds."""
-    is_hedge: bool = False
 
 
 class Transport(Protocol[ResultT_co]):
@@ -142,7 +141,7 @@ class RoundState(Generic[ResultT]):
             return None
         del self._due[call]
         self.hedged += 1
-        return self._run(Attempt(call, now, is_hedge=True))
+        return self._run(Attempt(call, now))
 
     def end(self, attempt: Attempt, result: ResultT | RetryLaterError, now: float) -> Attempt | None:
         """Take in the outcome of an attempt; return the call's other attempt, if that is not needed any more.
