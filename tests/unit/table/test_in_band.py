@@ -13,7 +13,7 @@ from boto3.dynamodb.conditions import Attr, Key
 from botocore.exceptions import ClientError
 
 from hotpartition import ShardedCounter, ShardedTable, in_band
-from hotpartition.core.backoff import Clock
+from hotpartition.core.backoff import MAX_DELAY_MS, Clock
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause
@@ -166,10 +166,12 @@ class TestFinding:
             left = [write for write in writes if write["PutRequest"]["Item"]["PK"]["S"] == "room"]
             return {"UnprocessedItems": {"readings": left}} if left and len(left) == len(writes) else None
 
-        watched.responds = leave_base_key
-        put_all(Process(plain, clock).table, ({"PK": "room", "SK": f"b{number:04}"} for number in range(20)))
+        watched.responds, pauses = leave_base_key, FakeClock(clock.now_ms)
+        process = Process(plain, clock, calls_clock=pauses.as_clock())
+        put_all(process.table, ({"PK": "room", "SK": f"b{number:04}"} for number in range(20)))
         stored = plain.scan(FilterExpression=Attr("SK").begins_with("b"))["Items"]
         assert [item["PK"].startswith("room#_") for item in stored] == [True] * 20
+        assert pauses.slept == [MAX_DELAY_MS / 2000]
 
     def test_a_batchs_repetitions_are_counted_once(self, plain, watched, clock):
         """Three of four items are left unprocessed, by a neighbour's heat: the load is 400 WCU/s all the same."""
