@@ -131,6 +131,15 @@ def test_equal_numbers_have_one_stored_form():
     assert not any(one.has_same_content(each) for each in others)
 
 
+def test_the_order_of_attributes_is_no_content():
+    """DynamoDB keeps none: a page read again has the same entity tags, and an edited message is still known."""
+    one, two = (
+        Message("c", ID, "ann", "hi", encode_attributes(each).stored) for each in ({"a": 1, "b": 2}, {"b": 2, "a": 1})
+    )
+    assert one.etag == two.etag
+    assert one.has_same_content(two.edit(body="x", stored_attributes=two.stored_attributes, edited_at="t"))
+
+
 @pytest.mark.parametrize(
     ("item", "size_bytes"),
     [

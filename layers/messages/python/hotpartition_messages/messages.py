@@ -134,10 +134,8 @@ class Message:
     def has_same_content(self, other: Message) -> bool:
         """Say whether both were stored with the same content, as opposed to only the same id.
 
-        What became of it by edits does not count, and a tombstone does not know: it is taken for the same.
+        What became of it by edits does not count. REQUIRES: neither is a tombstone, which does not know.
         """
-        if self.deleted_at is not None or other.deleted_at is not None:
-            return True
         if self.version == other.version == 1:
             return self.has_equal_content(other)
         one, two = (message.first_content or message.digest_content() for message in (self, other))
