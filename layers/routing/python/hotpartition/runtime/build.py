@@ -49,7 +49,7 @@ ValueT = TypeVar("ValueT")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Other classes than the product's own: a run in the simulator looks on, or is scaled."""
+    """Other classes than the product's own, for a run in the simulator that observes a cache, or is scaled down."""
 
     read_cache: type[ReadCache[Any]] | None = None
     counting: type[InBandCounting] | None = None

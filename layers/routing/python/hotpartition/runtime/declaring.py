@@ -46,7 +46,9 @@ class Setting:
         self.name = name
 
     def take(self, given: object) -> object:
-        """Read a value, or raise `ValueError` with what it should be."""
+        """Read a value, or raise `ValueError` with what is wrong with it, to stand behind the setting's name."""
+        if given is None and self.default is None:
+            raise ValueError(f"is missing ({self.description})")
         try:
             return self.read(given)
         except (KeyError, OverflowError, TypeError, ValueError):
@@ -173,17 +175,8 @@ class Declared:
             SettingsError: naming every setting that is unknown, missing, malformed or out of range.
         """
         known = cls.declared(function)
-        problems = [unknown(name_of(name), known) for name in values if name not in known]
-        found: dict[str, object] = {}
-        for name, setting in known.items():
-            given = values.get(name, setting.default)
-            if given is None:
-                problems.append(f"{name_of(name)} is missing ({setting.description})")
-                continue
-            try:
-                found[name] = setting.take(given)
-            except ValueError as error:
-                problems.append(f"{name_of(name)} {error}")
+        defaults = {name: setting.default for name, setting in known.items()}
+        found, problems = _take(known, {**defaults, **values}, name_of)
         settings = cls(function, found)
         if not problems:
             problems.extend(settings.check(name_of))
@@ -209,16 +202,7 @@ class Declared:
         Raises:
             SettingsError: naming every one that is unknown, malformed or out of range.
         """
-        known = cls.declared(function)
-        problems = []
-        for name, value in given.items():
-            try:
-                if name in known:
-                    known[name].take(value)
-                else:
-                    problems.append(unknown(name, known))
-            except ValueError as error:
-                problems.append(f"{name} {error}")
+        _, problems = _take(cls.declared(function), given, str)
         if problems:
             raise SettingsError(problems)
 
@@ -249,3 +233,19 @@ class Declared:
         if missing:
             raise SettingsError([f"{name} is missing for {function}" for name in missing])
         return {variable_name(name): value for name, value in cls.select(function, values).items()}
+
+
+def _take(
+    known: Mapping[str, Setting], values: Mapping[str, object], name_of: Callable[[str], str]
+) -> tuple[dict[str, object], list[str]]:
+    """Read values by name; return those that are allowed, and a problem for each of the others."""
+    found: dict[str, object] = {}
+    problems = [unknown(name_of(name), known) for name in values if name not in known]
+    for name, setting in known.items():
+        if name not in values:
+            continue
+        try:
+            found[name] = setting.take(values[name])
+        except ValueError as error:
+            problems.append(f"{name_of(name)} {error}")
+    return found, problems
