@@ -67,7 +67,7 @@ def open_table(
         ThreadedCalls(Boto3Call(client)),
         replace(system_clock(), sleep=sleep),
         keys[0][0],
-        keys[1][0] if len(keys) > 1 else "",
+        keys[1][0],
         {index["IndexName"]: index["KeySchema"][0]["AttributeName"] for index in indexes},
         None if place.is_apart else routing_value_of(place),
         client.meta.region_name,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -30,8 +29,9 @@ PARALLEL_READS = 8
 SAMPLED_ITEMS = 2_000
 """Items among which `verify` looks for such that no route names, and those of one request for all of them."""
 SCANNED_RCU_PER_SECOND = 500
-Keys = list[tuple[str, str]]
-"""Names and types of a table's keys, the partition key first."""
+Keys = tuple[tuple[str, str], tuple[str, str]]
+"""Name and type of a table's partition key, and of its sort key: those of `NO_SORT_KEY` where it has none."""
+NO_SORT_KEY = ("", "S")
 _RIGHTS = "dynamodb:DescribeTable and GetItem (raise, close: UpdateItem; a journal table, verify: Scan)"
 
 
@@ -64,17 +64,17 @@ class TableCaller:
         settings = read_settings(table, journal_table, environ)
         client = open_client(open_session(region, profile), "dynamodb")
         threads = ThreadPoolExecutor(PARALLEL_READS, thread_name_prefix="read")
-        form = KeyForm(label="conversation_id")
+        form, clock = KeyForm(label="conversation_id"), system_clock()
         operations, check = open_in_band_operations(
             ThreadedCalls(Boto3Call(client), threads, parallel=PARALLEL_READS),
             find_place(client, settings),
             LoggedTelemetry(),
-            system_clock(),
+            clock,
             settings,
             form=form,
             run_all=threads.map,
         )
-        stored = StoredKeys(client, table, form, looks_at_all=looks_at_all)
+        stored = StoredKeys(client, table, form, looks_at_all, clock.sleep)
         return cls(operations, check, _subject(table), client.meta.region_name, stored)
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
@@ -110,6 +110,7 @@ class StoredKeys:
     table: str
     form: KeyForm
     looks_at_all: bool
+    sleep: Callable[[float], None]
 
     def count_shards(self) -> dict[str, int]:
         """Count the shards of each key that has items on shards, by the largest index met; sorted by key."""
@@ -139,7 +140,7 @@ class StoredKeys:
             if not (start and self.looks_at_all):
                 return
             request["ExclusiveStartKey"] = start
-            time.sleep(response["ConsumedCapacity"]["CapacityUnits"] / SCANNED_RCU_PER_SECOND)
+            self.sleep(response["ConsumedCapacity"]["CapacityUnits"] / SCANNED_RCU_PER_SECOND)
 
 
 def read_settings(table: str, journal_table: str | None, environ: Mapping[str, str]) -> Settings:
@@ -163,14 +164,14 @@ def find_place(client: Any, settings: Settings) -> JournalPlace:
     """
     table, journal = settings.table_name, settings.journal_table_name
     if journal:
-        keys = _read_keys(client, journal)
-        if [kind for _, kind in keys] != ["S"]:
+        (partition_key, kind), sort_key = _read_keys(client, journal)
+        if kind != "S" or sort_key != NO_SORT_KEY:
             raise UsageError(
                 f"{journal} is no table for routing items: its only key should be a partition key, a string"
             )
-        return JournalPlace(journal, keys[0][0], sort_key="")
+        return JournalPlace(journal, partition_key, sort_key="")
     keys = _read_keys(client, table)
-    if len(keys) == 1:
+    if keys[1] == NO_SORT_KEY:
         raise UsageError(f"{table} has no sort key, so there is nothing to shard in it: name another table")
     return build_place(settings, keys)
 
@@ -181,7 +182,7 @@ def build_place(settings: Settings, keys: Keys) -> JournalPlace:
     Raises:
         UsageError: its partition key is not a string.
     """
-    (partition_key, kind), (sort_key, sort_type) = [*keys, ("", "S")][:2]
+    (partition_key, kind), (sort_key, sort_type) = keys
     if kind != "S":
         name = settings.table_name
         raise UsageError(f"the partition key of {name} is no string, so there is nothing to shard in it")
@@ -196,8 +197,9 @@ def _read_keys(client: Any, name: str) -> Keys:
 def list_keys(described: Mapping[str, Any]) -> Keys:
     """List the keys of a described table."""
     types = {entry["AttributeName"]: entry["AttributeType"] for entry in described["AttributeDefinitions"]}
-    names = [key["AttributeName"] for key in sorted(described["KeySchema"], key=lambda key: key["KeyType"])]
-    return [(name, types[name]) for name in names]
+    names = {key["KeyType"]: key["AttributeName"] for key in described["KeySchema"]}
+    partition_key, sort_key = names["HASH"], names.get("RANGE")
+    return (partition_key, types[partition_key]), (sort_key, types[sort_key]) if sort_key else NO_SORT_KEY
 
 
 def _subject(name: str) -> Subject:
