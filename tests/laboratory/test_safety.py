@@ -234,8 +234,8 @@ def test_what_is_broken_on_purpose_is_found(monkeypatch, name):
     assert any(breaches_of(run(seed)) & breaches for seed in seeds)
 
 
-def judge_reads(run):
-    return [bar.name for bar in read_rush.bars_of(run) if not bar.holds]
+def judge_reads(run, rush=RUSH):
+    return [bar.name for bar in read_rush.bars_of(rush, run) if not bar.holds]
 
 
 def test_a_few_fills_serve_a_read_hot_conversation(monkeypatch):
@@ -257,8 +257,9 @@ def test_without_the_cache_most_is_refused_until_it_is_found_read_hot(watched):
     more = (
         {"is_watched": True, "scale": 0.03, "seconds": 4.0, "writes_per_second": 0.0} if watched else {"seconds": 2.0}
     )
-    run = run_rush(replace(RUSH, copies=0, **more), 2 if watched else 1)
-    assert judge_reads(run) == []
+    rush = replace(RUSH, copies=0, **more)
+    run = run_rush(rush, 2 if watched else 1)
+    assert judge_reads(run, rush) == []
     assert run.seconds[0].refused > (0.9 if watched else 0.5) * run.seconds[0].offered
     if not watched:
         assert run.refused + run.from_dynamodb == run.offered

@@ -270,11 +270,11 @@ def _served_after(seconds: Sequence[Outcome]) -> float | None:
     return None if refused == len(seconds) else float(refused)
 
 
-def bars_of(run: Outcome) -> list[Bar]:
-    """Hold a rush against its bars: one that is cached, one that is found, or one without the cache."""
-    name = run.name
+def bars_of(rush: ReadRush, run: Outcome) -> list[Bar]:
+    """Hold a rush against its bars: one that is cached, one that is to be found, or one without the cache."""
+    name = rush.name
     oldest = at_most(f"{name}: age of what was served, longest", run.age_ms.longest, bound_ms(), "ms")
-    if run.copies:
+    if rush.copies:
         found, share = sum(run.safety.found.values()), run.busiest_node_share
         return [
             at_most(f"{name}: pages refused", run.refused, MOST_REFUSED, "pages"),
@@ -285,7 +285,7 @@ def bars_of(run: Outcome) -> list[Bar]:
             at_most(f"{name}: history checker's findings", found, 0, "messages"),
             at_most(f"{name}: busiest Redis node", share, 0.6, "of 100,000 commands/s"),
         ]
-    if run.found_seconds:
+    if rush.is_watched:
         return [at_most(f"{name}: until all is served", run.served_after_seconds, SERVED_AFTER_SECONDS, "s"), oldest]
     return [at_least(f"{name}: share refused", run.refused_share, 0.5, "of the pages")]
 

@@ -49,8 +49,8 @@ STYLE = (
 def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
     """Sum up the strategies, hold the other two parts against their bars, and write the page."""
     summaries = [compare.summarize(by_part[name]) for name in compare.STRATEGIES]
-    rushes = [run for rush in read_rush.RUSHES for run in by_part[rush.name]]
-    bars = [*(bar for run in rushes for bar in read_rush.bars_of(run)), *cooling.judge(by_part["cooling"])]
+    rushes = [(rush, run) for rush in read_rush.RUSHES for run in by_part[rush.name]]
+    bars = [*(bar for each in rushes for bar in read_rush.bars_of(*each)), *cooling.judge(by_part["cooling"])]
     fields = {
         "format": 1,
         "assumptions": ASSUMPTIONS,
