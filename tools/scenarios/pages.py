@@ -10,12 +10,12 @@ from typing import Any
 
 from tools.figures import Outcome, at_most, distribution
 from tools.scenarios.seeds import Part, Study, Verdict, total
-from tools.scenarios.step import SMALL_STEP
+from tools.scenarios.step import LARGE_BODY, SMALL_BODY, SMALL_STEP
 from tools.world.run import simulate
 from tools.world.strategies import Strategy, in_band, ours
 
 SEEDS, EMPTIED_SEEDS = 5, 8
-BODIES = {"400 B": (200, 300), "1 KiB": (700, 800), "16 KiB": (15_800, 16_100)}
+BODIES = {"400 B": (200, 300), "1 KiB": SMALL_BODY, "16 KiB": LARGE_BODY}
 EMPTIED_AT = 7.0
 
 

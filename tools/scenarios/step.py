@@ -24,9 +24,8 @@ from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant
 
 ONSET = 5.0
 SEEDS, UNMITIGATED_SEEDS, VARIANT_SEEDS = 100, 2, 4
-SMALL_BODY = (700, 800)
-LARGE_BODY = (15_800, 16_100)
-"""Items of 16 KiB."""
+SMALL_BODY, LARGE_BODY = (700, 800), (15_800, 16_100)
+"""Of items of 1 KiB, and of 16 KiB."""
 _SMALL_SECONDS = 2.5
 """How long after the onset items are of 1 KiB. A raise's own update takes 1 WCU of the hot partition: beside writes of
 8 it would always find them, beside writes of 1 it has to be lucky."""

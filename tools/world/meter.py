@@ -117,8 +117,10 @@ class Meter(Observer):
         """A client got a page, or none."""
         if began < self._pages_end:
             pages = self._pages[conversation_id == self._hot]
-            pages.failed += not is_answered
-            pages.latencies_ms += [(self._engine.now - began) * 1000] if is_answered else []
+            if is_answered:
+                pages.latencies_ms.append((self._engine.now - began) * 1000)
+            else:
+                pages.failed += 1
 
     # What came out.
 
