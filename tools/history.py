@@ -51,7 +51,7 @@ EXAMPLES_PER_FAULT = 5
 class Offered:
     """A write that was offered, with all its repetitions. Unless it was acknowledged, it may or may not be stored.
 
-    `message_id` is None when the server was to mint it and no response told which one it was.
+    `message_id` is None when the server was to mint it and no response named it.
     """
 
     conversation_id: str

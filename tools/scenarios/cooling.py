@@ -110,7 +110,7 @@ def run_cooling(seed: int) -> Outcome:
 
 
 def _count_page(run: MessageRun, conversation_id: str) -> tuple[int, float]:
-    """Read the newest page some times; return the queries and units of the cheapest."""
+    """Read the newest page `PROBES` times; return the queries and units of the cheapest."""
     counts, newest, found = run.world.store.counts_of(READER), PageRequest(conversation_id, limit=PAGE_LIMIT), []
     for _ in range(PROBES):
         before = replace(counts)

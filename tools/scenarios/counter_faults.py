@@ -61,10 +61,10 @@ LATE = 0.01
 
 
 def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
-    """Let a counter step to so many additions a second, without tokens.
+    """Let a counter step to `per_second` additions a second, without tokens.
 
-    `per_second` in its outcome: what was offered in the last seconds. `refused_after`: additions that were refused
-    though they began after the raise was learned.
+    In its outcome, `per_second` is what was offered in the last seconds, and `refused_after` the additions that were
+    refused though they began after the raise was learned.
     """
     scenario = replace(
         step(RUSH_PER_SECOND, RUSH_PARTITIONS),
@@ -161,7 +161,7 @@ class _Tokens(CounterRun):
         engine.run_until(engine.now + LAST_LATE_SECONDS)
         breaches = self.audit([self._name(name) for name in COUNTER_NAMES])
         if self.meter.puts > count:
-            # Of those that were given up, sums alone cannot tell.
+            # Of those that were given up, sums alone show nothing.
             breaches += (Finding("duplicated", "all", SUM, f"{self.meter.puts} additions were made of {count}"),)
         return Outcome(
             seed=self.seed,

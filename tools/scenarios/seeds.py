@@ -29,7 +29,7 @@ LEAST_CLOSES, LEAST_VOID = 500, 100
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One kind of run of a study: `run` makes an outcome of a seed, for so many seeds if no one says else."""
+    """One kind of run of a study: `run` makes an outcome of a seed, for `seeds` of them at most."""
 
     name: str
     run: Callable[[int], Any]
@@ -65,7 +65,7 @@ class Study:
 
 
 def run_study(study: Study, out_dir: Path, *, first_seed: int, most: int | None) -> int:
-    """Run a study, at most so many seeds of each kind of run, and return the exit status."""
+    """Run a study, for `most` seeds of each kind of run at most, and return the exit status."""
     began = time.perf_counter()
     with ProcessPoolExecutor(PROCESSES, mp_context=get_context("spawn"), initializer=gc.disable) as pool:
         runs = gather(study, pool, first_seed=first_seed, most=most)

@@ -92,9 +92,8 @@ def run(
 ) -> Outcome:
     """Run one seed, which decides everything that is left to chance.
 
-    `is_in_band`: environments find what is hot
-    themselves, beside what is raised by hand. `folds`: shards are fixed, and left half-way: items are moved to the base
-    key then, while work goes on.
+    `is_in_band`: environments find what is hot themselves, beside what is raised by hand. `folds`: shards are fixed,
+    and left half-way: items are moved to the base key then, while work goes on.
     """
     parts = EngineParts(counting=SensitiveCounting if is_in_band else None)
     with _Run(seed, plan or build_fault_plan(), parts, folds=folds) as under_way, ExitStack() as watched:

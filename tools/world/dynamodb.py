@@ -57,7 +57,7 @@ class Gate:
         """Return why a read is refused; None: it is admitted, and has taken its units."""
 
     def kept(self, table: Table, old: Item | None, new: Item | None, units: float) -> None:
-        """An item was written, for so many units (None: it is, or was, not there)."""
+        """An item was written, for `units`; None: it is, or was, not there."""
 
 
 class Version(NamedTuple):
@@ -88,7 +88,7 @@ class Collection:
 
 
 class _Found(NamedTuple):
-    """What a query or a scan looks at: the places in order, what is there, and how a place is told by an item."""
+    """What a query or a scan looks at: the places in order, what is there, and how an item's place is found."""
 
     order: Sequence[Any]
     versions: Mapping[Any, Version]
@@ -126,7 +126,7 @@ class Table:
         return rank(item[self.partition_key]), rank(item[self.sort_key]) if self.sort_key else ""
 
     def seen(self, place: Place, until: float = inf) -> Version:
-        """Return what is at a place, to a reader who sees what was written until then."""
+        """Return what is at a place, to a reader that sees what was written until then."""
         collection = self.collections.get(place[0])
         return NOTHING if collection is None else collection.versions.get(place[1], NOTHING).seen(until)
 

@@ -125,7 +125,7 @@ class Record(History):
     def note_change(
         self, conversation_id: str, message_id: str, digest: str | None, *, began: float, ended: float | None = None
     ) -> None:
-        """An item was edited or, without a digest, deleted, or nobody knows whether it was."""
+        """An item was edited or, without a digest, deleted, or it is unknown whether it was."""
         if digest is None:
             self.note_deletion(conversation_id, message_id, began=began, ended=ended)
         else:

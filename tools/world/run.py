@@ -87,7 +87,7 @@ class Run:
 
 
 class MessageRun(Run):
-    """A run of messages: its functions, who writes, reads, changes and closes, and what goes wrong."""
+    """A run of messages: its functions, their clients, what is closed by hand, and what goes wrong."""
 
     def __init__(self, scenario: Scenario, seed: int, strategy: Strategy) -> None:
         super().__init__(scenario, seed)

@@ -277,7 +277,7 @@ class CountingWriter(PlainWriter):
         self._second = -1
 
     def write(self, new: NewMessage) -> Written:
-        """Count a write, and tell what the last second's counts were: there is no timer, only the next request."""
+        """Count a write, and report what the last second's counts were: there is no timer, only the next request."""
         second = int(self._engine.now)
         if second != self._second:
             ended, self._second, self._counts = self._counts, second, Counter()
