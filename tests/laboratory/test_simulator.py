@@ -161,7 +161,7 @@ def test_every_study_has_a_target_and_a_row():
     """The Makefile and docs/testing.md name those that there are."""
     makefile, page = (ROOT / "Makefile").read_text(), (ROOT / "docs/testing.md").read_text()
     for name in STUDIES:
-        command = name.removesuffix("-in-band").removesuffix("-fold") if name != "in-band" else name
+        command = name.removesuffix("-in-band").removesuffix("-fold")
         assert f"tools.scenarios {command}" in makefile
         assert ("make simulate" if name == "simulate" else f"make simulate-{command}") in page
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+MOST_STATES = 6_000_000
+
 
 class Exploration(NamedTuple):
     """The first fault that was found, if any, and the steps that lead to it, as few as any."""
@@ -12,7 +14,7 @@ class Exploration(NamedTuple):
     steps: tuple[Any, ...] = ()
 
 
-def explore(model: Any, *, max_states: int = 6_000_000) -> Exploration:
+def explore(model: Any) -> Exploration:
     """Visit every reachable state once, nearest first, until one has a fault.
 
     A model has the `initial` state, lists the `steps` from a state with where they lead, and names a state's `fault`.
@@ -33,8 +35,8 @@ def explore(model: Any, *, max_states: int = 6_000_000) -> Exploration:
                 fault = model.fault(following)
                 if fault is not None:
                     return Exploration(fault, _walk_back(model, parents, following))
-        if len(parents) > max_states:
-            raise OverflowError(f"more than {max_states} states")
+        if len(parents) > MOST_STATES:
+            raise OverflowError(f"more than {MOST_STATES} states")
         frontier = found
     return Exploration()
 

@@ -102,7 +102,7 @@ class Step(NamedTuple):
     kind: str
     what: object = None
     shown: tuple[int, ...] = ()
-    """What Redis tells a reader, and what Redis and the journal have told a writer."""
+    """What Redis shows a reader, and what Redis and the journal have shown a writer."""
 
 
 class Response(NamedTuple):

@@ -109,11 +109,11 @@ class Rush(ReadRush):
         return sum(kill.hit_holder for kill in self.kills)
 
     def read_at(self, response: Response, began: float, ended: float) -> float:
-        """Tell by its `Age`, in whole seconds, when a page was read: the functions' clocks may be wrong."""
+        """Return when a page was read by its `Age`, in whole seconds: the functions' clocks may be wrong."""
         return began if response.age_seconds is None else ended - response.age_seconds
 
     def since(self) -> list[Asked]:
-        """List the requests that began when everybody knew of it."""
+        """List the requests that began when all environments knew of it."""
         return [asked for asked in self.asked if asked.began >= self.cached_since]
 
     def died(self) -> int:

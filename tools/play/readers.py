@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(slots=True, kw_only=True)
 class ReadRush:
-    """Readers who ask for the newest page of one conversation. What they got is judged with their history.
+    """Readers that ask for the newest page of one conversation. What they got is judged with their history.
 
     Their history judges each `Age` as well: whatever was acknowledged that long before a page was asked for is on it.
     """
@@ -91,7 +91,7 @@ class ReadRush:
         return Asked(began, ended, response.status, self.read_at(response, began, ended))
 
     def read_at(self, response: Response, began: float, ended: float) -> float:
-        """Tell when a page was read, at the earliest: what is settled counts from then."""
+        """Return when a page was read, at the earliest: what is settled counts from then."""
         del began, ended
         return datetime.fromisoformat(response.body["settled_until"]).timestamp() + READING.settle_seconds
 

@@ -35,14 +35,7 @@ from tools.play.verdict import (
     judge,
     measure_machine,
 )
-from tools.play.watch import (
-    Control,
-    Observations,
-    Raise,
-    open_control,
-    stopped_within,
-    watch_route,
-)
+from tools.play.watch import Control, Observations, Raise, open_control, stopped_within, watch_route
 from tools.play.workload import Scale, Workload
 
 READ_RUSH_PAGES_PER_SECOND_AND_CORE = 20.0
@@ -64,7 +57,7 @@ class Plan:
     """What a run is to do, here the demonstration's; another kind of run reads or breaks more, and has other bars.
 
     `speed` is what this machine gets done while others are at work on it, as a share of what it does usually. For
-    `read_rush_seconds`, after the workload, everybody reads the hot conversation's newest page. If it `cools`, it is
+    `read_rush_seconds`, after the workload, readers rush for the hot conversation's newest page. If it `cools`, it is
     waited for until that is closed, and its newest page read behind that.
     """
 
@@ -181,8 +174,7 @@ class Run:
             await self._play()
             if plan.read_rush_seconds:
                 self.phase = "read rush"
-                per_second = READ_RUSH_PAGES_PER_SECOND_AND_CORE * plan.cores * plan.speed
-                await self._rush(int(plan.read_rush_seconds * per_second), per_second)
+                await self._rush()
             if plan.cools:
                 self.phase = "cooling"
                 await cool_down(self)
@@ -210,11 +202,13 @@ class Run:
             await play(self.writer, plan.workload.offers)
             stopped.set()
 
-    async def _rush(self, pages: int, per_second: float) -> None:
+    async def _rush(self) -> None:
         """Ask for the newest page of the hot conversation at a rate, and give up what is late."""
+        seconds = self.plan.read_rush_seconds
+        per_second = READ_RUSH_PAGES_PER_SECOND_AND_CORE * self.plan.cores * self.plan.speed
         with suppress(TimeoutError):
-            async with asyncio.timeout(pages / per_second + PATIENCE_SECONDS):
-                await begin_each(islice(every(1 / per_second, self.rush.ask), pages), [])
+            async with asyncio.timeout(seconds + PATIENCE_SECONDS):
+                await begin_each(islice(every(1 / per_second, self.rush.ask), int(seconds * per_second)), [])
 
     async def _keep_showing(self, is_over: asyncio.Event) -> None:
         """Show the figures now and then, as totals."""
@@ -342,6 +336,5 @@ async def perform(plan: Plan, ready: Mapping[str, Any], *, console: Console, now
 def write_down(run: Run) -> None:
     """Judge a run, and write its summary and its report."""
     plan = run.plan
-    plan.out_dir.mkdir(parents=True, exist_ok=True)
     plan.summary_file.write_text(json.dumps({**run.summary, **plan.facts(run)}, indent=2) + "\n")
     plan.report_file.write_text(build_report(run), encoding="utf-8")

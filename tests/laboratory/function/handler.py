@@ -51,7 +51,7 @@ def await_tick(_, __):
 
 
 def meet(event, _):
-    """Wait until so many files are in a folder, one for each process."""
+    """Wait until `count` files are in a folder, one for each process."""
     assert not COUNTED["requests"]
     COUNTED["requests"] += 1
     folder = Path(event["folder"])
