@@ -27,6 +27,7 @@ from tools.play.verdict import (
     Hot,
     Machine,
     Throttles,
+    count_busiest_second,
     count_taken_by_one_key,
     count_throttles,
     first_raise_after,
@@ -172,6 +173,8 @@ def test_throttles_are_counted_by_when_and_where_they_were():
     assert counted == Throttles(before_raise=7, after_raise=120, in_first_second=6, in_last_third=32)
     never = count_throttles(timeline, conversation_id="hot", raised_at=None, hot=Hot(begins=10.2, ends=22.2))
     assert (never.before_raise, never.after_raise) == (127, 0)
+    # What was stored counts as well: 5 and 9 of the two keys in the second from 11 s on.
+    assert count_busiest_second(timeline[:6], "hot") == 14
 
 
 class Pages(HttpApi):
