@@ -307,20 +307,24 @@ PLACES = {"in collections": in_collections, "apart": apart, "without index": wit
 
 @pytest.fixture(params=["simulated", *PLACES])
 def routes(request):
-    """A journal, its routing items as operators look through them, and a way to put an item beside them."""
+    """A journal, its routing items as operators look through them, their place, and a way to put an item there."""
     if request.param == "simulated":
         table = Table()
-        put = lambda key: table.dynamodb.call("PutItem", {"TableName": TABLE_NAME, "Item": key(TABLE.journal)})  # noqa: E731
-        return table.journal, table.routing_items, put
-    dynamodb = request.getfixturevalue("dynamodb")
-    place = PLACES[request.param](dynamodb.client)
-    put = lambda key: dynamodb.client.put_item(TableName=place.table_name, Item=key(place))  # noqa: E731
-    return DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place), put
+        call, place, journal, items = table.dynamodb.call, TABLE.journal, table.journal, table.routing_items
+    else:
+        dynamodb = request.getfixturevalue("dynamodb")
+        call, place = dynamodb.calls.call, PLACES[request.param](dynamodb.client)
+        journal, items = DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
+
+    def put(item):
+        call("PutItem", {"TableName": place.table_name, "Item": item})
+
+    return journal, items, place, put
 
 
 def test_an_item_tells_who_made_its_route(routes):
     """Nothing for what was never raised; every decision of what was, in its order."""
-    journal, items, _ = routes
+    journal, items, *_ = routes
     assert items.read("room#1") is None
     assert journal.get("room#1", is_strong=True) == JournalEntry()
     first, second = Cause("raised", 900), Cause("by-hand", by="ann")
@@ -336,18 +340,20 @@ def test_an_item_tells_who_made_its_route(routes):
 def test_pages_hold_every_item_once(routes):
     """Whatever their size, none is larger than asked for; the newest are those that grew last.
 
-    Load items and what cannot be read lie between them. A cursor that is none is refused.
+    Load items and a route that cannot be read lie between them. What is not a cursor is refused.
     """
-    journal, items, put = routes
+    journal, items, place, put = routes
     names = [f"c{index}" for index in range(20)]
     for index, name in enumerate([*names, "c7"]):
         journal.add(name, [FOUR if index < 20 else EIGHT], cause=RAISED, now_ms=NOW_MS + index * 1_000)
-        put(lambda place, name=name: place.load_key_of(name, 0))
+        put(place.load_key_of(name, 0))
+    unreadable = {"generations": {"SS": ["many"]}, "updated_at": {"S": "0"}, "routing_partition": {"S": "03"}}
+    put({**place.key_of("c3"), **unreadable})
     for limit in (1, 7, 20, 100):
         pages = list(walk(lambda cursor, limit=limit: items.page(cursor, limit)))
         assert max(map(len, pages)) <= limit
         found = {item.collection: item.route for page in pages for item in page}
-        assert found == dict.fromkeys(names, route_of((4, 5))) | {"c7": route_of((4, 5), (8, 9))}
+        assert found == dict.fromkeys(names, route_of((4, 5))) | {"c3": None, "c7": route_of((4, 5), (8, 9))}
         assert sum(map(len, pages)) == len(names)
     assert [item.collection for item in items.newest(3)] == ["c7", "c19", "c18"]
     assert len(items.newest(100)) == 20
@@ -359,7 +365,7 @@ def test_pages_hold_every_item_once(routes):
 @pytest.mark.parametrize("count", [MAX_GENERATIONS - 1, MAX_GENERATIONS])
 def test_a_route_grows_until_it_is_full(routes, count):
     """A raise that keeps a pause, as programs make it, finds it full; one by hand still goes through."""
-    journal, _, _ = routes
+    journal, *_ = routes
     known = [Generation(since_ms=since, shard_count=4) for since in range(count)]
     journal.add("room", known, cause=RAISED, now_ms=NOW_MS, pause_ms=1_000)
     later = journal.add("room", [EIGHT], cause=RAISED, now_ms=NOW_MS + 5_000, pause_ms=1_000)
