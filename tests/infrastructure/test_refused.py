@@ -16,7 +16,7 @@ from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import override
 from infra.config import read_environment
-from infra.environments import DEV, LITE, PROD, build_local, choose_environment
+from infra.environments import build_local, choose_environment
 from infra.settings import check_times, read_overrides
 from infrastructure.apps import App, Lazy, cdk, constructs, dynamodb, ec2, imported_table, make_function
 from support.golden import assert_answers
@@ -25,7 +25,6 @@ iam = Lazy("aws_cdk.aws_iam")
 HERE = Path(__file__).parent / "refused"
 TYPES = {"S": "STRING", "N": "NUMBER", "B": "BINARY"}
 HOST = Host(python_version="3.11", machine="x86_64", system="Linux")
-ENVIRONMENTS = {each.name: each for each in (DEV, PROD, LITE)}
 
 
 def refused(sentence):
@@ -40,7 +39,8 @@ def ask_environment(name, given, folder):
 
 def ask_settings(name, given, folder):
     """Settings of an environment's functions, as a deployment has them read and checked."""
-    check_times(ENVIRONMENTS[name], read_overrides(given, ENVIRONMENTS[name]))
+    environment = choose_environment(name, HOST)
+    check_times(environment, read_overrides(given, environment))
 
 
 def ask_file(name, given, folder):
@@ -70,7 +70,7 @@ def ask_construct(size, given, folder):
 
 
 ASKED = {
-    "options": lambda name, given, _: override(ENVIRONMENTS[name], given),
+    "options": lambda name, given, _: override(choose_environment(name, HOST), given),
     "environment": ask_environment,
     "settings": ask_settings,
     "file": ask_file,
