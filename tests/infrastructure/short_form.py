@@ -50,9 +50,9 @@ def _sections(template: Template) -> dict[str, list[str]]:
     resources = sorted(template.body["Resources"].items(), key=lambda item: (item[1]["Type"], item[0]))
     tags = Counter(_inline(own) for _, resource in resources if (own := _own_tags(resource)))
     alarms = template.all("AWS::CloudWatch::Alarm")
-    told = Counter(f"to {_inline(each['AlarmActions'])}, over {_inline(each['OKActions'])}" for each in alarms)
+    receivers = Counter(f"to {_inline(each['AlarmActions'])}, over {_inline(each['OKActions'])}" for each in alarms)
     sections = {"Outputs": ["Outputs", *_list_lines(template.body.get("Outputs", {}), "  ")]}
-    for heading, counts in (("Tags", tags), ("Receivers of alarms", told)):
+    for heading, counts in (("Tags", tags), ("Receivers of alarms", receivers)):
         lines = [heading, *(f"  {what}: {count}" for what, count in sorted(counts.items()))]
         sections[heading] = lines if counts else []
     for id_, resource in resources:

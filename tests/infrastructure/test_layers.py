@@ -78,7 +78,7 @@ def read_files(folder):
 def test_keeps_what_functions_need(bundle):
     """Packages and their metadata, readable for everyone, of checked wheels for the functions' platform; bytecode.
 
-    Where the platform is that of the host itself, uv gets none.
+    Where the platform is that of the host itself, uv gets no platform.
     """
     uv = FakeUv()
     folder = bundle.build(uv)

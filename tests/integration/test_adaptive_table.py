@@ -32,7 +32,7 @@ KEYS = {
     "key_separator": "#_",
     "has_positions": False,
 }
-"""What consumer and operations are told beside the deployment."""
+"""What is passed to consumer and operations beside the deployment."""
 
 
 @pytest.fixture(params=PLACES.values(), ids=PLACES)

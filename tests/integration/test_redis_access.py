@@ -1,4 +1,4 @@
-"""Connections to Redis: how one is opened, who is let in, and what it costs when Redis fails or refuses.
+"""Connections to Redis: how one is opened, which users are let in, and what it costs when Redis fails or refuses.
 
 It is long because a server can be stopped, killed, silent, refusing or not trusted: each is set up for itself, and what
 it costs is counted.
@@ -35,7 +35,7 @@ CONNECT_MS = 50
 COMMAND_MS = 30
 """As short as in production; where a server responds, the fixture `connect` gives it more time."""
 SLOTS = b"*1\r\n*3\r\n:0\r\n:16383\r\n*3\r\n$9\r\n127.0.0.1\r\n:%d\r\n$40\r\n" + b"a" * 40 + b"\r\n"
-"""What a server that has all slots tells of itself."""
+"""What a server that has all slots reports of itself."""
 MEMBERS, MARK = b"*2\r\n$1\r\n0\r\n*1\r\n$3\r\n4@5\r\n", b"$1\r\n3\r\n"
 """Its responses to SSCAN and GETRANGE."""
 
@@ -86,7 +86,7 @@ def log_in(redis_server, connect, password):
 
 @pytest.fixture
 def secure(serve, connect, tmp_path):
-    """Connects to a server with a certificate, which is trusted unless told otherwise."""
+    """Connects to a server with a certificate, which is trusted unless other certificates are passed."""
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
@@ -147,7 +147,7 @@ def test_what_readers_ask_is_one_round_trip_and_follows_slots_that_moved(connect
 
 
 def test_a_connection_that_the_server_closed_is_replaced(look_up, log_in, admin, calls_of, table_name):
-    """Nobody notices, while the environment was frozen or after IAM's 12 hours; the next one authenticates anew."""
+    """No caller notices, while the environment was frozen or after IAM's 12 hours; the next one authenticates anew."""
     registry = RedisRegistry(log_in(), table_name)
     registry.add("c", [FOUR])
     admin.config_resetstat()

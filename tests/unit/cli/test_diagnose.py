@@ -163,7 +163,7 @@ def test_a_right_that_is_missing_is_said_and_the_rest_is_shown(reader):
 
 @pytest.mark.parametrize("answer", ["n", "y"])
 def test_the_command_asks_before_it_switches_anything_on(reader, capsys, monkeypatch, answer):
-    """For refused keys, the mode that may stay on, where nothing counts; it prints one document, or that none is there.
+    """For refused keys, the mode that may stay on, where nothing counts; it prints one document, also without a table.
 
     The index counts already.
     """

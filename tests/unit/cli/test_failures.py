@@ -138,7 +138,7 @@ def test_no_region_and_no_profile_are_usage(monkeypatch, tmp_path):
 
 
 def test_what_is_no_response_of_the_function_is_said():
-    """Something else responded, or nothing: nobody listens on port 1. What is no URL is usage."""
+    """Something else responded, or nothing: no server listens on port 1. What is no URL is usage."""
     for payload in (b"<html>", b"[]"):
         with pytest.raises(FailedError, match="what responded is not the function operate"):
             read_response(payload, is_error=False)

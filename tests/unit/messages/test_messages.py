@@ -124,7 +124,7 @@ def test_what_is_put_has_no_other_attributes():
 def test_equal_numbers_have_one_stored_form():
     """A replay that spells a number differently is still the same content. True is not 1, and 1 is not "1"."""
     assert [encode_attributes({"n": n}).stored for n in (100, 100.0, 1e2)] == [{"M": {"n": {"N": "100"}}}] * 3
-    longest = (10**38 - 1) * 10  # 38 digits, and a zero that none counts
+    longest = (10**38 - 1) * 10  # 38 digits, and a zero that does not count
     assert encode_attributes({"n": longest}).stored == {"M": {"n": {"N": str(longest)}}}
     one, *others = [
         Message("c", ID, "ann", "hi", encode_attributes(each).stored)
