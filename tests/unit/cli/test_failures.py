@@ -6,6 +6,7 @@ to their sentences.
 
 import io
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import boto3
@@ -189,19 +190,23 @@ def test_a_stack_is_known_by_its_outputs(session, client):
 
     Which is meant of two tables, or of none, is unknown. CloudFormation calls a missing stack a wrong parameter.
     """
-    template = {"Resources": {"A": {"Type": "AWS::SNS::Topic"}}, "Outputs": {"OperateFunctionName": {"Value": "a"}}}
-    session.client("cloudformation").create_stack(StackName="there", TemplateBody=json.dumps(template))
-    connected = {"region": REGION, "profile": None, "token": None}
-    assert AwsStack.connect("there", **connected).functions == ("operate",)
-    with pytest.raises(FailedError, match="no stack away in eu-central-1") as caught:
-        AwsStack.connect("away", **connected)
-    assert caught.value.kind == "not-found"
+    resources = {"Resources": {"A": {"Type": "AWS::SNS::Topic"}}}
+    template = {**resources, "Outputs": {"OperateFunctionName": {"Value": "a"}}}
+    cloud_formation = session.client("cloudformation")
+    for name, body in (("there", template), ("bare", resources)):
+        cloud_formation.create_stack(StackName=name, TemplateBody=json.dumps(body))
+    connect = partial(AwsStack.connect, region=REGION, profile=None, token=None)
+    assert connect("there").functions == ("operate",)
     assert find_functions("theirs", OF_CONSTRUCT) == {"operate": "sensors-operate"}
-    for outputs, said in ((TWO, "operates several tables"), ({}, "it has no output OperateFunctionName")):
-        with pytest.raises(FailedError, match=said):
-            find_functions("theirs", outputs)
-    with pytest.raises(FailedError, match="no stack of hotpartition: it has no output ApiUrl"):
-        AwsStack("theirs", outputs=NAMES, session=session, token=None)
+    for find, said in (
+        (lambda: connect("away"), "no stack away in eu-central-1"),
+        (lambda: connect("bare"), "it has no output OperateFunctionName"),
+        (lambda: find_functions("theirs", TWO), "operates several tables"),
+        (lambda: AwsStack("theirs", outputs=NAMES, session=session, token=None), "it has no output ApiUrl"),
+    ):
+        with pytest.raises(FailedError, match=said) as caught:
+            find()
+        assert caught.value.kind == "not-found"
 
 
 def test_a_function_of_a_stack_is_called_by_its_own_name(session):
