@@ -71,7 +71,7 @@ def options_of(place):
 
 
 def spread(tool, place):
-    """Write 30 items under a route that grows twice, through tables of their own, and return what reads of them."""
+    """Write 30 items under a route that grows twice, through tables of their own, and return their sort keys."""
     for n in (0, 4, 16):
         if n:
             tool("raise", "room", "--n", str(n), *options_of(place))
