@@ -9,6 +9,7 @@ from hotpartition.core.errors import RegistryUnavailableError, StoreUnavailableE
 from hotpartition.core.route import Generation
 from hotpartition.redis.registry import RedisRegistry
 from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
+from tools.world.dynamodb import DynamoDB
 from tools.world.network import Network, Observer, StoreFaults
 from tools.world.product import MESSAGES
 from tools.world.redis import RedisServer, SimulatedConnection
@@ -174,6 +175,15 @@ class TestDynamoDB:
 @pytest.fixture
 def server(engine):
     return RedisServer(engine, nodes=1, random=Random(1))
+
+    def test_a_batch_reports_the_units_of_each_table_once(self):
+        """As DynamoDB does: not for each key."""
+        store, keys = DynamoDB(), [{"pk": {"S": name}, "sk": {"S": "1"}} for name in ("a", "b")]
+        store.call("CreateTable", MESSAGES)
+        name = MESSAGES["TableName"]
+        request = {"RequestItems": {name: {"Keys": keys}}, "ReturnConsumedCapacity": "TOTAL"}
+        response = store.call("BatchGetItem", request)
+        assert response["ConsumedCapacity"] == [{"TableName": name, "CapacityUnits": 1.0}]
 
 
 def open_registry(server, *, cooldown_ms=1000):

@@ -334,7 +334,8 @@ class DynamoDB:
                 else:
                     responses.append(response)
             found[name] = [response["Item"] for response in responses if "Item" in response]
-            consumed += [response["ConsumedCapacity"] for response in responses if "ConsumedCapacity" in response]
+            units = [each["ConsumedCapacity"]["CapacityUnits"] for each in responses if "ConsumedCapacity" in each]
+            consumed += _consumed({**request, "TableName": name}, sum(units)).values()
         whole = {"Responses": found, "UnprocessedKeys": left}
         return {**whole, "ConsumedCapacity": consumed} if consumed else whole
 
