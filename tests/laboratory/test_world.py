@@ -171,11 +171,6 @@ class TestDynamoDB:
         rig.engine.run_until(1.0)
         assert set(refused) == {("TransactionConflict",), ("TransactionConflictException",)}
 
-
-@pytest.fixture
-def server(engine):
-    return RedisServer(engine, nodes=1, random=Random(1))
-
     def test_a_batch_reports_the_units_of_each_table_once(self):
         """As DynamoDB does: not for each key."""
         store, keys = DynamoDB(), [{"pk": {"S": name}, "sk": {"S": "1"}} for name in ("a", "b")]
@@ -184,6 +179,11 @@ def server(engine):
         request = {"RequestItems": {name: {"Keys": keys}}, "ReturnConsumedCapacity": "TOTAL"}
         response = store.call("BatchGetItem", request)
         assert response["ConsumedCapacity"] == [{"TableName": name, "CapacityUnits": 1.0}]
+
+
+@pytest.fixture
+def server(engine):
+    return RedisServer(engine, nodes=1, random=Random(1))
 
 
 def open_registry(server, *, cooldown_ms=1000):
