@@ -1,4 +1,4 @@
-"""A fleet on a virtual clock: a load over time becomes reports, and the detector's decisions a log."""
+"""A fleet on a virtual clock: a load over time becomes reports."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from hotpartition.core.sampler import LoadSampler
 from support.builders import World
 
 START_MS = 1_700_000_000_000
+DELAY_MS = 20
+"""Between a report and its arrival."""
 
 
 class Arrival(NamedTuple):
@@ -26,16 +28,13 @@ class Fleet:
     """Environments that share a conversation's writes at random."""
 
     environments: int = 100
-    sampling_distance_wcu: float = 10.0
     seed: int = 1
-    delay_ms: int = 20
     is_throttled: Callable[[int], bool] = lambda _: False
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        draw, distance = self.random.random, self.sampling_distance_wcu
         self.counters = [
-            LoadSampler(environment_id=f"e{i}", sampling_distance=distance, random=draw)
+            LoadSampler(environment_id=f"e{i}", sampling_distance=10.0, random=self.random.random)
             for i in range(self.environments)
         ]
 
@@ -49,7 +48,7 @@ class Fleet:
                 crossing = self.random.choice(self.counters).record(collection, 1, now_ms)
                 if crossing is not None:
                     report = Report(collection, *crossing, now_ms, is_throttled=self.is_throttled(now_ms))
-                    arrivals.append(Arrival(now_ms + self.delay_ms, report))
+                    arrivals.append(Arrival(now_ms + DELAY_MS, report))
         return arrivals
 
 
