@@ -42,7 +42,7 @@ class Adapters(NamedTuple):
         timer: Callable[[], float] = time.monotonic,
         **sending: Any,
     ) -> Adapters:
-        """Put them on a connection; reports are sent at once, by the wall clock, unless told otherwise."""
+        """Put them on a connection; reports are sent at once, by the wall clock, unless `sending` differs."""
         telemetry = FakeTelemetry()
         usual = {"partitions": 1, "background": InlineBackground(), "now_ms": lambda: time.time_ns() // 1_000_000}
         return cls(

@@ -150,7 +150,7 @@ def test_what_becomes_warm_again_before_its_close_is_kept_and_closed_when_it_has
 
 
 def refuse_to_spare_all(world, times):
-    """Let Redis refuse the mark for all so often; return what is left of that."""
+    """Let Redis refuse the mark for all `times` times; return what is left of that."""
     mark, left = world.registry.mark_warm, [1] * times
 
     def refuse(collection, keep_ms):

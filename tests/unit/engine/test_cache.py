@@ -1,7 +1,7 @@
 """The read cache: one load for the process and for the fleet, never an error of its own, never older than the bound.
 
-Its timetables say to the millisecond who gets what, where the drawn requests give bounds only; both need a world of
-processes around one Redis.
+Its timetables say to the millisecond what each process gets, where the drawn requests give bounds only; both need a
+world of processes around one Redis.
 """
 
 from collections import Counter, defaultdict

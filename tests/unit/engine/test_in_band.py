@@ -48,7 +48,7 @@ class Fleet:
         return build_engine(ends, settings, form=KeyForm()).writer._counting
 
     def offer(self, counting, wcu, seconds, *, error=KEY_RANGE_THROTTLE, shard_count=0, pause_ms=5):
-        """Offer a load, all of which is refused."""
+        """Offer a load, all of which is refused by `error`, if there is one."""
         for _ in range(round(seconds * 1_000 / pause_ms)):
             now_ms = self.clock.now_ms
             offer = Offer(ItemKey("room", "k", now_ms, "k"), wcu * pause_ms / 1_000, shard_count)

@@ -143,7 +143,7 @@ class Case:
 
 
 AT_RANDOM, BY_DEVICE = {"hashed": at_random()}, {"hashed": by_attribute("device")}
-TOLD_BY_KEYS = {"hashed": by_attribute("device", from_key=lambda _: "d1")}
+SHOWN_BY_KEYS = {"hashed": by_attribute("device", from_key=lambda _: "d1")}
 APPENDED = [{"shards": fixed(2, *more), "append_only": True} for more in ((7,), (7, 64))]
 
 CASES = {
@@ -208,18 +208,18 @@ CASES = {
     "and after another": Case(
         PUT_NEW, {FIRST_OF_TWO: 1}, left={FIRST_OF_TWO: 1}, error=FAILED, options=APPENDED[1]
     ),
-    # Where nothing would be created, nothing need tell where.
     "an update that names what the shard is chosen by": Case(
         call("update_item", Key=KEY, **OF_DEVICE, Hashed="d1"), left={D1: None}, options=BY_DEVICE
     ),
     "so does an action": Case(
         transact(("Update", {"Key": KEY, **OF_DEVICE, "Hashed": "d1"})), left={D1: None}, options=BY_DEVICE
     ),
+    # Nothing would be created.
     "an update whose condition fails need not name it": Case(
         call("update_item", Key=KEY, **updating("SET n = :n", n=1, m=1), **IF_ITS_N_IS_1),
         error=FAILED, options=BY_DEVICE,
     ),
-    "keys that tell it": Case(PUT, left={D1: 9}, options=TOLD_BY_KEYS),
+    "keys that show it": Case(PUT, left={D1: 9}, options=SHOWN_BY_KEYS),
     # On different shards, DynamoDB would not see it.
     "two puts of one key in a batch": Case(
         batch_of(*({**KEY, "device": device} for device in "abcdefgh")), error=INVALID, options=BY_DEVICE
@@ -312,7 +312,7 @@ def test_create_item_whose_outcome_stays_unknown_fails_as_boto3_does(table, watc
         table.create_item(Item=KEY)
 
 
-def test_an_update_whose_condition_holds_must_be_told_where_to_create(open_table):
+def test_an_update_whose_condition_holds_must_name_where_to_create(open_table):
     with pytest.raises(InvalidRequestError, match="Hashed"):
         open_table(**BY_DEVICE).update_item(
             Key=KEY, UpdateExpression="REMOVE n", ConditionExpression=Attr("SK").not_exists()
@@ -360,10 +360,8 @@ def test_what_moves_before_a_transaction_reads_it_is_looked_for_again(table, pla
 
 def test_a_raise_while_a_transaction_reads_hides_nothing(plain, watched):
     """What is created under it is seen, if another item of the same transaction is."""
-    reader, items = (
-        ShardedTable(plain, shards=in_band(environ={})),
-        [{**ITEM, "SK": f"{number}"} for number in range(4)],
-    )
+    reader = ShardedTable(plain, shards=in_band(environ={}))
+    items = [{**ITEM, "SK": f"{number}"} for number in range(4)]
 
     def raise_and_create():
         raise_key(plain, "room", 8)

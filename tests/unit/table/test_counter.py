@@ -1,6 +1,7 @@
 """`ShardedCounter` with fixed shards, and `CoalescingCounter`; the jobs below them have tests of their own.
 
-Half of it is `CoalescingCounter`: scripts of what is lost or refused between flushes, and a thread told when to flush.
+Half of it is `CoalescingCounter`: scripts of what is lost or refused between flushes, and a thread that flushes at a
+test's ticks.
 """
 
 import json

@@ -162,7 +162,7 @@ GET, GET_ANOTHER = ({"Get": {**IN_TABLE, "Key": {**KEY, "SK": sort_key}}} for so
 CHECK = {"ConditionCheck": {**IN_TABLE, "Key": KEY, "ConditionExpression": IS_ROOM}}
 OF_DEVICE = updating("SET device = :d", d="d1")
 UPDATE = {"Update": {**IN_TABLE, "Key": KEY, **OF_DEVICE}}
-TOLD_BY_KEYS = by_attribute("device", from_key=lambda _: "d1")
+SHOWN_BY_KEYS = by_attribute("device", from_key=lambda _: "d1")
 REFUSED = {
     "parameters": ({}, NotImplementedError, [
         ("query", {"KeyConditions": {}}, "KeyConditionExpression"),
@@ -194,7 +194,7 @@ REFUSED = {
     "more places than a transaction reads": ({"shards": fixed(60), "hashed": at_random()}, NotImplementedError, [
         ("client.transact_get_items", {"TransactItems": [GET, GET_ANOTHER]}, "122 places"),
     ]),
-    "a key that says something else": ({"hashed": TOLD_BY_KEYS}, InvalidRequestError, [
+    "a key that says something else": ({"hashed": SHOWN_BY_KEYS}, InvalidRequestError, [
         ("put_item", {"Item": {**KEY, "device": "d2"}}, "the item's key says 'd1'"),
     ]),
     "what the shard is chosen by": ({"hashed": by_attribute("device")}, InvalidRequestError, [
