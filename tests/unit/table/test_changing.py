@@ -220,7 +220,7 @@ CASES = {
         error=FAILED, options=BY_DEVICE,
     ),
     "keys that show it": Case(PUT, left={D1: 9}, options=SHOWN_BY_KEYS),
-    # On different shards, DynamoDB would not see it.
+    # On different shards, as those of devices `a` and `c`, DynamoDB would not see it.
     "two puts of one key in a batch": Case(
         batch_of(*({**KEY, "device": device} for device in "abcdefgh")), error=INVALID, options=BY_DEVICE
     ),
@@ -228,7 +228,7 @@ CASES = {
         batch_of(*({**KEY, "n": n} for n in range(8))), error=INVALID, options=AT_RANDOM
     ),
     "two actions on one item": Case(
-        transact(*(("Put", {"Item": {**KEY, "device": device}}) for device in "ab")), error=INVALID, options=BY_DEVICE
+        transact(*(("Put", {"Item": {**KEY, "device": device}}) for device in "ac")), error=INVALID, options=BY_DEVICE
     ),
     # DynamoDB says what is wrong, and nothing is done.
     "an empty key in a batch": Case(batch_of({"PK": "", "SK": "1"}), error=INVALID),
