@@ -3,6 +3,7 @@
 import boto3
 import pytest
 from boto3.dynamodb.conditions import Attr, Key
+from botocore.exceptions import ParamValidationError
 
 from hotpartition.core.errors import InvalidRequestError
 from hotpartition.dynamodb.table import LOAD_PREFIX
@@ -160,6 +161,7 @@ OLD_KEYS = {"Keys": [KEY], "AttributesToGet": ["n"]}
 PUT = {"Put": {**IN_TABLE, "Item": KEY}}
 GET, GET_ANOTHER = ({"Get": {**IN_TABLE, "Key": {**KEY, "SK": sort_key}}} for sort_key in "12")
 CHECK = {"ConditionCheck": {**IN_TABLE, "Key": KEY, "ConditionExpression": IS_ROOM}}
+CHECK_OF_NOTHING = {"ConditionCheck": {**IN_TABLE, "Key": {**KEY, "SK": "1"}}}
 OF_DEVICE = updating("SET device = :d", d="d1")
 UPDATE = {"Update": {**IN_TABLE, "Key": KEY, **OF_DEVICE}}
 SHOWN_BY_KEYS = by_attribute("device", from_key=lambda _: "d1")
@@ -189,6 +191,10 @@ REFUSED = {
         ("scan", {"FilterExpression": Attr("PK").size().gt(3)}, "it looks at PK"),
         ("scan", of(None, {":a": "r"}, FilterExpression="n > :a AND PK = :a"), "it looks at PK"),
         ("client.transact_write_items", {"TransactItems": [CHECK]}, "value of PK"),
+    ]),
+    # By boto3 itself: a condition of the library's own must not take the place of the owner's.
+    "a check without a condition": ({}, ParamValidationError, [
+        ("client.transact_write_items", {"TransactItems": [PUT, CHECK_OF_NOTHING]}, "ConditionExpression"),
     ]),
     # One after the other would be no transaction.
     "more places than a transaction reads": ({"shards": fixed(60), "hashed": at_random()}, NotImplementedError, [
