@@ -72,24 +72,12 @@ def resource(type_: str, **properties: Any) -> dict[str, Any]:
     return {"Type": f"AWS::{type_}", "Properties": properties}
 
 
-ECHO = {"Fn::GetAtt": ["EchoFunction", "Arn"]}
-VARIABLES = {"TABLE": {"Ref": "Table"}, "REDIS": {"Fn::GetAtt": ["Registry", "ConfigurationEndPoint.Port"]}}
 RESOURCES = {
     "Table": resource("DynamoDB::Table", **define_table("pk", "sk")),
     "Registry": resource("ElastiCache::ReplicationGroup"),
-    "EchoFunction": resource(
-        "Lambda::Function",
-        Handler="handler.handler",
-        Runtime=RUNTIME,
-        Timeout=600,
-        Code={"S3Key": "code.zip"},
-        Environment={"Variables": VARIABLES},
+    "Function": resource(
+        "Lambda::Function", Handler="handler.handler", Runtime=RUNTIME, Timeout=600, Code={"S3Key": "code.zip"}
     ),
-    "Integration": resource("ApiGatewayV2::Integration", IntegrationUri=ECHO, PayloadFormatVersion="2.0"),
-    "Route": resource(
-        "ApiGatewayV2::Route", RouteKey="POST /echo/{word}", Target={"Fn::Sub": "integrations/${Integration}"}
-    ),
-    "Schedule": resource("Scheduler::Schedule", ScheduleExpression="rate(1 minute)", Target={"Arn": ECHO}),
 }
 ARTIFACTS = {
     "s": {"type": "aws:cloudformation:stack", "properties": {"templateFile": "s.template.json"}},
@@ -104,7 +92,7 @@ ASSEMBLY = {
 
 @pytest.fixture(scope="session")
 def assembly(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cloud assembly with one small function behind one route and one schedule."""
+    """A cloud assembly with a table, a Redis and one small function."""
     folder = tmp_path_factory.mktemp("assembly")
     for name, content in ASSEMBLY.items():
         (folder / name).write_text(json.dumps(content))

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from tools import limits
 from tools.limits import READ_PROFILE, REASONS, WRITE_PROFILE, Demand, Kind, Latency, Partitions, Resource, admit
-from tools.limits.model import position_of
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 
 FOLDER = Path(limits.__file__).parent
@@ -88,13 +87,6 @@ def test_even_traffic_takes_what_all_partitions_have(wcu, taken):
     """In ten seconds: all of what is less than they have, else that and a second's worth that they saved."""
     table = Resource()
     assert sum(table.write_evenly(wcu / 2, step / 2, 0.5) for step in range(1, 21)) == pytest.approx(taken)
-
-
-def test_where_keys_lie_is_pinned():
-    """The same on every machine."""
-    assert position_of("") == 0xE4A6A0577479B2B4
-    assert position_of("room-1#0") == 0x43899AFC8DE3245C
-    assert [Resource().partition_index(f"party#{shard}") for shard in range(4)] == [0, 0, 3, 1]
 
 
 def test_keys_apart_have_each_a_partition():

@@ -1,4 +1,4 @@
-"""What runs show: how strategies differ, what is paid where nothing is hot; and how studies judge and write them."""
+"""What runs show: how strategies differ; and how studies judge and write them."""
 
 import json
 import re
@@ -24,36 +24,27 @@ pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(scenario, seed, strategy=None, **more):
-    return simulate(scenario, seed, strategy or ours(), **more)
+SHORT_STEP = replace(
+    step.SMALL_STEP,
+    flows=(
+        ConversationFlow(
+            conversation_id=HOT, shape=Step(before=100.0, after=2_400.0, onset=2.0), body_bytes=(39_000, 40_000)
+        ),
+    ),
+    seconds=10.0,
+    onset=2.0,
+    other_wcu=0.0,
+    readers=Readers(per_second=5.0, strong_share=0.5, limits=(10,)),
+)
+"""A step that takes a second of CPU: 2,400 WCU/s in items of 40 KiB."""
 
 
-def short_step(after=2400.0):
-    """Build a step that takes a second of CPU: 2,400 WCU/s in items of 40 KiB."""
-    flow = ConversationFlow(
-        conversation_id=HOT, shape=Step(before=100.0, after=after, onset=2.0), body_bytes=(39_000, 40_000)
-    )
-    return replace(
-        step.SMALL_STEP,
-        flows=(flow,),
-        seconds=10.0,
-        onset=2.0,
-        other_wcu=0.0,
-        readers=Readers(per_second=5.0, strong_share=0.5, limits=(10,)),
-    )
-
-
-@pytest.fixture(scope="module")
-def strategies():
-    return {name: run(short_step(), 1, build()) for name, build in compare.STRATEGIES.items()}
-
-
-def test_the_strategies_differ_as_they_should(strategies):
+def test_the_strategies_differ_as_they_should():
     """On a step, no mitigation fails for good, the sources never notice, and the rest is relieved in time.
 
     A person comes after minutes: by then a quarter of a rush of ten minutes is lost.
     """
-    runs = strategies
+    runs = {name: simulate(SHORT_STEP, 1, build()) for name, build in compare.STRATEGIES.items()}
     unrelieved = {name for name, run in runs.items() if run.relieved_seconds is None}
     # In band, a process learns of a raise with its next refusal, and a thousand of them write little each.
     assert unrelieved - {"in_band"} == {"none", "sources"}
@@ -71,15 +62,6 @@ def test_the_strategies_differ_as_they_should(strategies):
     assert unserved["ours"] < 0.05
     assert 0.25 < unserved["alarm"] < 0.75 * unserved["none"]
     assert not any(any(run.safety.found.values()) for run in runs.values())
-
-
-def test_what_is_not_hot_pays_nothing():
-    """One query a page, and no more write units."""
-    calm = short_step(after=100.0)
-    none, ours = (run(calm, 1, compare.STRATEGIES[name]()) for name in ("none", "ours"))
-    assert ours.cost.wcu == none.cost.wcu
-    assert ours.hot_reads.queries_per_page == 1.0
-    assert ours.raises == ()
 
 
 def changed(run, **figures):
@@ -146,7 +128,9 @@ def test_each_bar_of_a_study_is_held(study, changes, bars, failing):
 def test_every_field_of_a_run_is_documented(tmp_path):
     """docs/simulation-summary.md names it."""
     small = replace(HUNT, seconds=2.0)
-    study = Study("small", "", [Part("one", lambda seed: run(small, seed), 2)], lambda runs: Verdict(bars=[]))
+    study = Study(
+        "small", "", [Part("one", lambda seed: simulate(small, seed, ours()), 2)], lambda runs: Verdict(bars=[])
+    )
     with ThreadPoolExecutor(1) as pool:
         path = write_study(study, gather(study, pool, first_seed=7), Verdict(bars=[]), tmp_path)
     summary = json.loads(path.read_text())

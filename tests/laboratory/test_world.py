@@ -65,8 +65,11 @@ class TestTime:
         assert (seen, process.is_idle) == (log, True)
 
     def test_an_executor_runs_so_many_at_a_time(self, engine):
-        """The third piece of work waits for one of two workers; what waits can be taken back, and then never runs."""
-        executor, ended, ran = SimulatedExecutor(engine, None, 2), [], []
+        """The third piece of work waits for one of two workers; what waits can be taken back, and then never runs.
+
+        Waiting for several ends with the first one, or when time is up.
+        """
+        executor, waited, ended, ran = SimulatedExecutor(engine, None, 2), [], [], []
 
         def sleep(seconds):
             engine.sleep(seconds)
@@ -75,23 +78,14 @@ class TestTime:
         def work():
             futures = [executor.submit(sleep, seconds) for seconds in (3.0, 1.0, 2.5)]
             assert executor.submit(ran.append, "cancelled").cancel()
+            for timeout in (0.5, None):
+                done, rest = wait_for(engine, futures, timeout)
+                waited.append((engine.now, [futures.index(future) for future in done], len(rest)))
             ended.extend(future.result() for future in futures)
 
         run(engine, work)
+        assert waited == [(0.5, [], 3), (1.0, [1], 2)]
         assert (ended, ran) == ([(3.0, 3.0), (1.0, 1.0), (2.5, 3.5)], [])
-
-    def test_waiting_ends_with_the_first_or_in_time(self, engine):
-        """Of several futures the first one is reported, or none when time is up before."""
-        executor, seen = SimulatedExecutor(engine, None, 2), []
-
-        def work():
-            futures = [executor.submit(engine.sleep, seconds) for seconds in (3.0, 2.0)]
-            for timeout in (1.0, None):
-                done, rest = wait_for(engine, futures, timeout)
-                seen.append((engine.now, [futures.index(future) for future in done], len(rest)))
-
-        run(engine, work)
-        assert seen == [(1.0, [], 2), (2.0, [1], 1)]
 
 
 class Rig:

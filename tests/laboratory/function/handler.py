@@ -1,7 +1,6 @@
 """A small function for the local run; what an event's `do` says, it does."""
 
 import importlib.util
-import json
 import os
 import threading
 import time
@@ -21,11 +20,7 @@ threading.Thread(target=tick, daemon=True).start()
 
 
 def handler(event, context):
-    if "rawPath" in event:
-        given = {name: os.environ[name] for name in ("TABLE", "REDIS", "AWS_ENDPOINT_URL_DYNAMODB")}
-        body = {"path": event["pathParameters"], "body": event.get("body"), **given}
-        return {"statusCode": 200, "headers": {"Content-Type": "application/json"}, "body": json.dumps(body)}
-    return DOES[event.get("do", "schedule")](event, context)
+    return DOES[event["do"]](event, context)
 
 
 def look_around(event, context):
@@ -63,7 +58,6 @@ def meet(event, _):
 
 
 DOES = {
-    "schedule": lambda event, _: {"scheduled": event["detail-type"]},
     "look": look_around,
     "await tick": await_tick,
     "meet": meet,

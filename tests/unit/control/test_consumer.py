@@ -4,8 +4,7 @@ from itertools import product
 
 import pytest
 
-from hotpartition.control import consumer
-from hotpartition.core.detector import decide
+from hotpartition.control import consumer, read_marking
 from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report, stream_partition_of
@@ -112,16 +111,32 @@ def test_the_journal_comes_before_redis(hot):
     assert next(redis for name, redis in order if name == "update c") == {}
 
 
-def test_only_conversations_that_can_be_hot_are_judged(hot, monkeypatch):
-    """Ten times a second nobody can look at all: of a thousand that send a report, the one with load."""
-    judged = set()
-    monkeypatch.setattr(
-        consumer, "decide", lambda name, *more, **options: judged.add(name) or decide(name, *more, **options)
-    )
+def test_only_what_can_be_hot_is_judged_and_what_is_quiet_is_forgotten(hot, monkeypatch):
+    """Ten times a second nobody can look at all: of a thousand that send a report, the one with load, for 15 s.
+
+    Neither its writes nor its reads are judged after that, and its route is not brought to Redis any more.
+    """
+    last_ms, start_ms = {}, hot.clock.now_ms
+
+    def watch(module, name):
+        decide = getattr(module, name)
+
+        def noted(collection, *more, **options):
+            last_ms[name, collection] = hot.clock.now_ms
+            return decide(collection, *more, **options)
+
+        monkeypatch.setattr(module, name, noted)
+
+    watch(consumer, "decide")
+    watch(read_marking, "decide_reads")
+    offer(hot, "c", seconds=2, pages=200.0)
     for i in range(1_000):
         hot.reports.send(Report(f"quiet-{i}", START_MS // 250 + 10, "e", 5.0, START_MS))
-    hot.consumer().run(run_ms=500)
-    assert judged == {"c"}
+    at(hot, 19_000, hot.registry.routes.clear)
+    hot.consumer().run(run_ms=26_000)
+    assert last_ms.keys() == {("decide", "c"), ("decide_reads", "c")}
+    assert max(last_ms.values()) < start_ms + 17_000
+    assert not hot.registry.routes
 
 
 @pytest.mark.parametrize(("operation", "run_ms", "slept_seconds"), [("update", 1_000, 5.0), ("get", 300, 0.2)])

@@ -71,12 +71,6 @@ def freshness(*, cost_ms=0, random=lambda: 0.0):
     return freshness_of_load(LIMITS, read_at_ms=10_000, cost_ms=cost_ms, random=random)
 
 
-def test_a_page_is_fresh_for_its_ttl_and_usable_up_to_the_bound():
-    """From when its read began."""
-    assert [freshness().is_fresh_at(now_ms) for now_ms in (10_000, 10_999, 11_000)] == [True, True, False]
-    assert [freshness().is_usable_at(now_ms) for now_ms in (10_000, 12_999, 13_000)] == [True, True, False]
-
-
 def test_ttls_vary_by_a_fifth():
     """So that environments that got a page together do not find it stale together."""
     random = Random(1).random

@@ -132,14 +132,6 @@ def test_whoever_sees_the_same_load_decides_the_same(load, order, position):
     assert decide(dict(shuffled), route_to(13), position=position) == decide(load, route_to(13))
 
 
-@given(load=loads)
-def test_a_raise_always_raises(load):
-    decision = decide(load, route_to(13))
-    if decision.generation is not None:
-        assert 13 < decision.generation.shard_count <= LIMITS.max_shard_count
-        assert decision.reason in {Reason.RAISED, Reason.UNLUCKY_PARTITION}
-
-
 def test_no_window_needs_what_is_taken_away():
     """The ring: what is stale changes no decision, and it does not grow."""
     random = Random(1)

@@ -8,7 +8,7 @@ from math import inf
 import pytest
 
 from hotpartition.core.errors import StoreUnavailableError
-from hotpartition.core.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, Attempt, HedgePolicy, run_round
+from hotpartition.core.hedging import MAX_SAVED_HEDGES, MIN_LATENCIES, HedgePolicy, run_round
 from hotpartition.core.refusals import RecentRefusals
 from hotpartition.core.route import Placement
 
@@ -40,7 +40,7 @@ class Transport:
     def __init__(self, *script):
         self.script = [list(attempts) for attempts in script]
         self.now, self.most = 0.0, 0
-        self.under_way, self.abandoned = {}, []
+        self.under_way = {}
 
     def start(self, attempt):
         seconds, result = self.script[attempt.call].pop(0)
@@ -58,76 +58,73 @@ class Transport:
         return results
 
     def abandon(self, attempt):
-        if self.under_way.pop(attempt, None):
-            self.abandoned.append(attempt)
+        self.under_way.pop(attempt, None)
 
 
-def run(transport, *, parallel=9, subject=None):
+def run(transport, *, parallel=17, subject=None):
     return run_round(len(transport.script), transport, timer=lambda: transport.now, parallel=parallel, policy=subject)
 
 
-class TestRunRound:
-    """A round over a transport: production's clients and the simulator run this."""
+TWO_ANSWERS = [[(9.0, number), (9.0, number)] for number in range(17)]
+TWO_ARE_LATE = [[(9.0, number), (0.002, number)] if number < 2 else [(0.001, number)] for number in range(17)]
 
-    def test_responses_teach_the_policy_and_refusals_do_not(self):
-        """A refusal comes fast."""
-        subject = HedgePolicy(quantile=0.5)
-        run(Transport(*[[(0.001, FAILED)]] * MIN_LATENCIES), subject=subject)
-        assert subject.delay_seconds() is None
-        run(Transport(*[[(0.010, "good")]] * MIN_LATENCIES), parallel=MIN_LATENCIES, subject=subject)
-        assert subject.delay_seconds() == pytest.approx(0.010)
 
-    def test_what_was_given_up_took_at_least_as_long_as_it_was_waited_for(self):
-        """Else the slowest queries would teach nothing."""
-        subject = policy(latency=0.1, count=MIN_LATENCIES)
-        run(Transport([(9.0, "late"), (0.3, "soon")]), subject=subject)
-        assert sorted(subject._latencies)[-2:] == pytest.approx([0.3, 0.4])
+@pytest.mark.parametrize(
+    ("script", "results", "hedges", "ends_at"),
+    [
+        # The round does not wait for the slow one.
+        ([[(0.001, "a")], [(9.0, "late"), (0.002, "soon")]], ["a", "soon"], 1, 0.012),
+        # What fails waits for the other attempt, and is the result where there is none.
+        ([[(1.0, "good"), (0.1, FAILED)]], ["good"], 1, 1.0),
+        ([[(0.1, FAILED), (0.2, "good")]], ["good"], 1, 0.21),
+        ([[(0.001, FAILED)], [(0.001, "b")]], [FAILED, "b"], 0, 0.001),
+        # Of two that end at once one counts.
+        ([[(0.02, "first"), (0.01, "hedge")], [(0.5, "b"), (9.0, "late")]], ["first", "b"], 2, 0.5),
+        # A round that is late as a whole spends nothing: the next straggler needs the budget.
+        (TWO_ANSWERS, [*range(17)], 0, 9.0),
+        (TWO_ARE_LATE, [*range(17)], 2, 0.012),
+    ],
+)
+def test_what_takes_too_long_is_asked_again(script, results, hedges, ends_at):
+    """More than 10 ms. The first response is taken; what is under way then is given up."""
+    transport = Transport(*script)
+    assert run(transport, subject=policy(latency=0.01)) == (results, hedges)
+    assert transport.now == pytest.approx(ends_at)
+    assert transport.under_way == {}
 
-    def test_the_first_response_is_taken_and_the_other_attempt_given_up(self):
-        """The round does not wait for the slow one."""
-        transport = Transport([(0.001, "a")], [(9.0, "late"), (0.002, "soon")])
-        assert run(transport, subject=policy(latency=0.01)) == (["a", "soon"], 1)
-        assert transport.now == pytest.approx(0.012)
-        assert transport.abandoned == [Attempt(1, 0.0)]
 
-    def test_a_failed_hedge_waits_for_the_first_attempt(self):
-        for script in ([(1.0, "good"), (0.1, FAILED)], [(0.1, FAILED), (0.2, "good")]):
-            assert run(Transport(script), subject=policy(latency=0.01)) == (["good"], 1)
+def test_responses_teach_the_policy_and_refusals_do_not():
+    """A refusal comes fast. What was given up took at least as long as it was waited for."""
+    subject = HedgePolicy(quantile=0.5)
+    run(Transport(*[[(0.001, FAILED)]] * MIN_LATENCIES), subject=subject)
+    assert subject.delay_seconds() is None
+    run(Transport(*[[(0.010, "good")]] * MIN_LATENCIES), parallel=MIN_LATENCIES, subject=subject)
+    assert subject.delay_seconds() == pytest.approx(0.010)
+    subject = policy(latency=0.1, count=MIN_LATENCIES)
+    run(Transport([(9.0, "late"), (0.3, "soon")]), subject=subject)
+    assert sorted(subject._latencies)[-2:] == pytest.approx([0.3, 0.4])
 
-    def test_of_attempts_that_end_at_once_one_counts(self):
-        transport = Transport([(0.02, "first"), (0.01, "hedge")], [(0.5, "b"), (9.0, "late")])
-        assert run(transport, subject=policy(latency=0.01)) == (["first", "b"], 2)
 
-    def test_a_failure_without_another_attempt_is_the_result(self):
-        """Nobody waits for what is not under way."""
-        assert run(Transport([(0.001, FAILED)], [(0.001, "b")]), subject=policy(latency=0.01)) == ([FAILED, "b"], 0)
+def test_no_more_run_at_once_than_allowed():
+    """But for hedges, which come on top; the delay counts from when a call begins."""
+    transport = Transport(*[[(0.02, n)] for n in range(8)])
+    assert run(transport, parallel=3, subject=policy(latency=0.05)) == (list(range(8)), 0)
+    assert transport.most == 3
 
-    def test_no_more_run_at_once_than_allowed(self):
-        """But for hedges, which come on top; the delay counts from when a call begins."""
-        transport = Transport(*[[(0.02, n)] for n in range(8)])
-        assert run(transport, parallel=3, subject=policy(latency=0.05)) == (list(range(8)), 0)
-        assert transport.most == 3
 
-    def test_the_budget_bounds_what_is_asked_twice(self):
-        """A twentieth over any longer time, and a few that were saved up."""
-        subject = policy(count=10_000)
-        rounds = [run(Transport(*[[(9.0, n), (9.0, n)] for n in range(2)]), subject=subject) for _ in range(4)]
-        assert [results for results, _ in rounds] == [[0, 1]] * 4
-        assert sum(hedges for _, hedges in rounds) == MAX_SAVED_HEDGES
+def test_the_budget_bounds_what_is_asked_twice():
+    """A twentieth over any longer time, and a few that were saved up."""
+    subject = policy(count=10_000)
+    rounds = [run(Transport(*[[(9.0, n), (9.0, n)] for n in range(2)]), subject=subject) for _ in range(4)]
+    assert [results for results, _ in rounds] == [[0, 1]] * 4
+    assert sum(hedges for _, hedges in rounds) == MAX_SAVED_HEDGES
 
-    def test_a_round_that_is_late_as_a_whole_spends_nothing(self):
-        """A pause of this process, or of DynamoDB: the next straggler needs the budget."""
-        late = Transport(*[[(9.0, n), (9.0, n)] for n in range(17)])
-        assert run(late, parallel=17, subject=policy(count=10_000)) == (list(range(17)), 0)
-        two_late = Transport(*[[(9.0, n), (0.002, n)] if n < 2 else [(0.001, n)] for n in range(17)])
-        assert run(two_late, parallel=17, subject=policy(count=10_000)) == (list(range(17)), 2)
-        assert two_late.now < 0.1
 
-    def test_what_is_raised_ends_the_round(self):
-        transport = Transport([(0.1, ZeroDivisionError())], [(9.0, "late")])
-        with pytest.raises(ZeroDivisionError):
-            run(transport)
-        assert transport.under_way == {}
+def test_what_is_raised_ends_the_round():
+    transport = Transport([(0.1, ZeroDivisionError())], [(9.0, "late")])
+    with pytest.raises(ZeroDivisionError):
+        run(transport)
+    assert transport.under_way == {}
 
 
 PLACEMENTS = tuple(Placement(f"c#{index}", 8) for index in (5, 1, 2))

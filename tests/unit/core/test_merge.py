@@ -223,6 +223,18 @@ def test_a_first_round_asks_the_base_key_for_its_newest_and_the_shards_for_a_sha
         assert sum(query.limit for query in queries) <= (125 - shards / 4 if shards <= 100 else 2 * shards)
 
 
+@pytest.mark.parametrize(("shards", "cut", "asked"), [(0, 2, [[3], [1]]), (1, 1, [[3, 3], [2, 1]])])
+def test_no_more_is_asked_for_again_than_is_missing(shards, cut, asked):
+    """Nothing but one item, where all others of the page were found up to where a key was read."""
+    keys = {"c": {}, "c#0": {}}
+    for time_ms in range(8):
+        message = build_message(time_ms, time_ms)
+        keys["c#0" if shards and time_ms % 2 else "c"][message.sort_key] = message
+    route = route_of((shards, 0)) if shards else EMPTY_ROUTE
+    shelf = Shelf(PageRange("c", newest_first=False, limit=2), keys).read(route, cut=lambda _: cut)
+    assert [[query.limit for query in queries] for queries in shelf.rounds] == asked
+
+
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize(("at_base", "most"), [(0.0, 1.3), (0.25, 1.35), (0.9, 1.5)])
 def test_a_walk_without_a_limit_goes_on_with_the_key_that_is_behind(newest_first, at_base, most):

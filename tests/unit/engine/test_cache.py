@@ -191,6 +191,7 @@ TIMETABLES = {
         300 counted PagesFromDynamoDB: 1
         300 counted PagesFromRedis: 1
         300 counted PagesFromL1: 2
+        400 b: 0 from redis, 400 ms old
     """,
     "one process loads a stale value anew, the others get the last one meanwhile": """
         0 a: 0 from dynamodb, 20 ms old

@@ -201,21 +201,31 @@ def test_a_page_of_another_format_is_read_anew(text):
         MessagePageCodec().decode(text)
 
 
-def reported(world):
-    return [(report.collection, report.value, report.pages) for report in world.reports.sent]
+def take_reports(world):
+    sent, world.reports.sent = world.reports.sent, []
+    return [(report.collection, report.value, report.pages) for report in sent]
 
 
 @pytest.mark.parametrize(("is_strong", "rcu_each"), [(True, 1.0), (False, 0.5)])
 def test_a_page_is_counted_with_what_it_took(world, is_strong, rcu_each):
-    """All of its queries, the base key's among them; a page with a cursor is a page like others."""
+    """All of its queries, the base key's among them; a page with a cursor is a page like others.
+
+    One that is refused, with the least that it takes: whoever meets the limit offers load, too. A point read is not
+    counted, since no cache of pages would help it.
+    """
     reader, cursor = world.reader(sampling_distance_rcu=0.5), None
     for _ in range(2):
         world.table.calls.clear()
-        world.reports.sent.clear()
         page = reader.read_page(PageRequest("c", limit=5, is_strong=is_strong, cursor=cursor))
-        assert reported(world) == [("c", rcu_each * len(world.table.calls), 1.0)]
+        assert take_reports(world) == [("c", rcu_each * len(world.table.calls), 1.0)]
         world.clock.now_ms += SLOT_MS
         cursor = page.next_cursor
+    assert reader.read_message("c", page.messages[0].message_id) == page.messages[0]
+    assert take_reports(world) == []
+    world.table.on_call = failing("query", always=KEY_RANGE_THROTTLE)
+    with pytest.raises(ThrottledError):
+        reader.read_page(PageRequest("c", is_strong=is_strong))
+    assert take_reports(world) == [("c", rcu_each * (1 + 1 + SHARDS), 1.0)]
 
 
 def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
@@ -230,15 +240,7 @@ def test_a_conversation_that_is_not_read_hot_pays_reports_only(world):
         costs.append((world.table.calls, world.registry.reads, world.pages.server.commands))
     assert costs[1:] == costs[:1] * 2
     assert costs[0][1:] == (6, 0)  # one look-up in each 1.8 s
-    assert len(reported(world)) == pytest.approx(0.5 * len(world.table.calls) / 25.0, abs=6)
-
-
-def test_a_page_that_is_refused_is_counted_with_the_least_that_it_takes(world):
-    """Whoever meets the limit offers load, too: half a unit for each query that was refused, the journal's with one."""
-    world.table.on_call = failing("query", always=KEY_RANGE_THROTTLE)
-    with pytest.raises(ThrottledError):
-        world.reader(sampling_distance_rcu=0.5).read_page(PageRequest("c"))
-    assert reported(world) == [("c", 0.5 * (1 + 1 + SHARDS), 1.0)]
+    assert len(take_reports(world)) == pytest.approx(0.5 * len(world.table.calls) / 25.0, abs=6)
 
 
 def test_a_cached_page_counts_as_what_it_would_have_taken(world):
@@ -251,16 +253,7 @@ def test_a_cached_page_counts_as_what_it_would_have_taken(world):
     first.read_page(PageRequest("c"))  # from its own memory
     second.read_page(PageRequest("c"))  # from Redis
     assert world.table.calls == calls
-    assert reported(world) == [("c", rcu, 1.0), ("c", 2 * rcu, 2.0), ("c", rcu, 1.0)]
-
-
-def test_a_point_read_is_not_counted(world):
-    """No cache of pages would help it."""
-    reader = world.reader(sampling_distance_rcu=0.1)
-    (message,) = reader.read_page(PageRequest("c", limit=1)).messages
-    world.reports.sent.clear()
-    assert reader.read_message("c", message.message_id) == message
-    assert reported(world) == []
+    assert take_reports(world) == [("c", rcu, 1.0), ("c", 2 * rcu, 2.0), ("c", rcu, 1.0)]
 
 
 def test_threads_count_one_after_the_other(world, monkeypatch):

@@ -12,9 +12,7 @@ import pytest
 
 from hotpartition.core.access import Certificates
 from hotpartition.core.errors import SettingsError
-from hotpartition.core.keys import KeyForm
 from hotpartition.redis.logins import IamCredentials, PasswordFile
-from hotpartition.runtime.build import Ends, build_engine
 from hotpartition.runtime.build_control import build_consumer
 from hotpartition.runtime.clocks import ElapsedTime, system_clock
 from hotpartition.runtime.connect import connect_redis, find_redis_certificates
@@ -23,7 +21,7 @@ from hotpartition.runtime.settings import Settings, is_in_band, name_of
 from hotpartition.table import in_band
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from support.builders import World
-from support.fakes import FakeClock, FakeTelemetry
+from support.fakes import FakeTelemetry
 
 IAM, PASSWORD = {"REGISTRY_AUTHENTICATION": "iam"}, {"REGISTRY_AUTHENTICATION": "password"}
 REQUIRED = {"HOTPARTITION_TABLE_NAME": "t", "HOTPARTITION_REGISTRY_HOST": "h"}
@@ -106,15 +104,7 @@ def test_every_wrong_variable_is_named(variables, wrong):
     assert {problem.split()[0] for problem in problems} == {f"HOTPARTITION_{name}" for name in wrong}
 
 
-def test_the_environment_is_built_from_the_same_names():
-    """What infrastructure builds, the function reads; another function's values are left out."""
-    values = {"table_name": "t", "registry_host": "h", "sampling_distance_wcu": "2.5", "run_seconds": "9"}
-    environ = Settings.build_environment("write", values)
-    assert "HOTPARTITION_RUN_SECONDS" not in environ
-    assert Settings.from_env(environ, "write").sampling_distance_wcu == 2.5
-
-
-def test_building_refuses_missing_names():
+def test_building_an_environment_refuses_missing_names():
     """A missing one fails the synthesis, not the function."""
     with pytest.raises(SettingsError, match="table_name is missing for write"):
         Settings.build_environment("write", {"registry_host": "h"})
@@ -220,13 +210,6 @@ def test_elapsed_time_goes_on_while_the_environment_is_frozen():
 def test_the_consumer_closes_only_where_positions_are_times(has_positions):
     settings = Settings.defaults("consumer", has_positions=has_positions)
     assert (build_consumer(World().control_ends(), settings)._cooling is not None) == has_positions
-
-
-@pytest.mark.parametrize("is_raising", [True, False])
-def test_writers_raise_in_band_only_where_the_settings_let_them(is_raising):
-    ends = Ends(telemetry=FakeTelemetry(), clock=FakeClock().as_clock(), journal=object(), loads=object())
-    settings = Settings.defaults("in_band()", is_raising=is_raising)
-    assert build_engine(ends, settings, form=KeyForm()).writer._counting._is_raising == is_raising
 
 
 PRODUCT = ("layers", "lambdas", "hotpartition_cdk", "hotpartition_cli", "infra")
