@@ -11,18 +11,6 @@ from hotpartition_cdk.options import list_options
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
 from infra.environments import DEV, LITE, PROD
 
-_KINDS = {
-    "array": "a list of texts",
-    "boolean": "true or false",
-    "integer": "a whole number",
-    "null": "null",
-    "number": "a number",
-    "object": "values by name",
-    "string": "a text",
-}
-"""JSON Schema's types in words."""
-
-
 KNOWING = (*FUNCTIONS, "adaptive()", "in_band()")
 """What has settings: the functions, and any `ShardedTable`."""
 GROUPS = {KNOWING: "all", tuple(each for each in KNOWING if each != "in_band()"): "with Redis"}
@@ -36,7 +24,7 @@ def options_table() -> str:
             f"`{path}`",
             _show(value),
             *(_show(each[path]) if path in each else "-" for each in known),
-            _range(_describe(_walk(DEV.model_json_schema(), path))),
+            _describe(_walk(DEV.model_json_schema(), path)),
             meaning,
         )
         for path, meaning, value in list_options(DEV)
@@ -52,22 +40,23 @@ def construct_options_table() -> str:
 
 
 def _describe(schema: Mapping[str, Any]) -> str:
-    if "anyOf" in schema:
-        return " or ".join(map(_describe, schema["anyOf"]))
-    if names := [name for name, field in schema.get("properties", {}).items() if "description" in field]:
-        return f"values by name ({', '.join(names)})"
-    if "additionalProperties" in schema and "properties" not in schema:
-        return "texts by name"
-    if "enum" in schema:
-        return f"one of {', '.join(map(str, schema['enum']))}"
-    kind, detail = _KINDS[schema["type"]], schema.get("items", schema)
-    if "exclusiveMinimum" in detail:
-        return f"{kind} greater than {detail['exclusiveMinimum']}"
-    if "minimum" in detail:
-        return f"{kind}, between {detail['minimum']} and {detail['maximum']}"
-    if "examples" in detail:
-        return f"{kind}, like {detail['examples'][0]}"
-    return f"{kind} that is not empty" if "minLength" in detail else kind
+    """Say what JSON Schema allows."""
+    match schema:
+        case {"anyOf": kinds}:
+            return " or ".join(map(_describe, kinds))
+        case {"enum": values}:
+            return f"one of {', '.join(map(str, values))}"
+        case {"type": "null"}:
+            return "null"
+        case {"type": "boolean"}:
+            return "true or false"
+        case {"type": "array", "items": {"examples": [example, *_]}}:
+            return f"a list, like {example}"
+        case {"minimum": least, "maximum": most}:
+            return f"{least} to {most}"
+        case {"examples": [example, *_]}:
+            return f"like {example}"
+    return "texts by name"
 
 
 def _walk(schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -105,11 +94,7 @@ def _table(header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
 def _range(allowed: str) -> str:
     """Say in a cell what a sentence says in more words."""
     short = re.sub(r"a (?:whole )?number, between (\S+) and (\S+)", r"\1 to \2", allowed)
-    return (
-        short.replace("a text, like", "like")
-        .replace("a list of texts, like", "a list, like")
-        .replace("a text that is not empty", "a text")
-    )
+    return short.replace("a text that is not empty", "a text")
 
 
 def _show(value: object) -> str:

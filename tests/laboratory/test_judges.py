@@ -7,7 +7,10 @@ by hand.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 from dataclasses import replace
+from math import inf
 from types import SimpleNamespace
 
 import pytest
@@ -33,7 +36,14 @@ from tools.play.verdict import (
     measure_machine,
 )
 from tools.play.watch import Control, Observations, Raise, watch_route
-from tools.play.workload import Offer, choose_scale, generate_workload
+from tools.play.workload import (
+    Offer,
+    WorkloadError,
+    choose_scale,
+    generate_workload,
+    read_messages_file,
+    replay_workload,
+)
 
 GOOD = {"partition_limit_wcu": 20.0, "onset_to_raise_seconds": 3.0, "max_n": 4, "keys_after_close": None}
 FAULTLESS = {"acknowledged": 5000, "conversations": 50, "reads": 200, "examples": (), **dict.fromkeys(FAULTS, 0)}
@@ -61,7 +71,7 @@ def judged(summary=None, history=None, throttles=None, *, offered=5_264, convers
     """Judge a run that just reaches every bar, but for what is changed."""
     offers = tuple(Offer(0.0, f"c-{number % conversations}", "", "") for number in range(offered))
     workload, item = replace(SMALL, offers=offers), more.pop("application", HttpApi)
-    plan = Plan(workload=workload, scale=SCALE, seed=1, cores=2, out_dir=None, cools=cools, application=item)
+    plan = Plan(workload=workload, scale=SCALE, seed=1, out_dir=None, is_whole=cools, application=item)
     closes, busiest = more.pop("closes", {}), TimelineRow(0, workload.hot_conversation, more.pop("busiest_second", 0))
     run = run_of(
         plan,
@@ -82,7 +92,7 @@ def soaked(*, not_injected="", not_met="", spread=15, failed=2, notes=(), **hist
         injector.injected[kind.name] = 0 if kind.name == not_injected else 1
         injector.met[kind.name] = 0 if kind.name == not_met else 5
     workload = replace(SMALL, offers=tuple(Offer(0.0, f"rush-{number:03d}", "", "") for number in range(30)))
-    plan = soak.Soak(workload=workload, scale=SCALE, seed=1, cores=2, out_dir=None, injector=injector, needed=50_000)
+    plan = soak.Soak(workload=workload, scale=SCALE, seed=1, out_dir=None, injector=injector, needed=50_000)
     written = [f"rush-{number:03d}#{shard}" for number in range(spread) for shard in (0, 11)]
     timeline = [TimelineRow(0, key, writes=1) for key in (*written, "rush-020", "room-001")]
     # What was only read is not spread, and neither is a base key.
@@ -208,6 +218,27 @@ def test_a_slow_machine_plays_the_same_story_smaller(speed, hot, quiet):
     assert scale.partition_write_limit_wcu == hot / 3
 
 
+def test_the_messages_of_a_file_take_the_place_of_generated_ones(tmp_path):
+    """Its largest conversation becomes hot, each keeps its order by time; a file in which none is large is refused."""
+    lines = [
+        json.dumps({"conversation_id": name, "time": f"2027-01-15T08:00:00.{at:03}Z", "sender": "s", "text": str(at)})
+        for name, count in (("small", 5), ("large", 200))
+        for at in reversed(range(count))
+    ]
+    with gzip.open(tmp_path / "file.jsonl.gz", "wt") as file:
+        file.write("\n".join(lines))
+    found = read_messages_file(tmp_path / "file.jsonl.gz")
+    scale = choose_scale(cores=2, largest_conversation=len(found[0][1]))
+    replayed = replay_workload(generate_workload(seed=1, scale=scale), found, name="file")
+    assert (replayed.hot_conversation, scale.hot_writes_per_second) == ("large", 20)
+    for name, count in (("small", 5), ("large", 200)):
+        own = [offer for offer in replayed.offers if offer.conversation_id == name]
+        assert [offer.body for offer in own] == [str(at) for at in range(count)]
+    assert replayed.hot_end_seconds == own[-1].at_seconds
+    with pytest.raises(WorkloadError, match="119 messages, and needs 120"):
+        choose_scale(cores=2, largest_conversation=119)
+
+
 def test_one_key_takes_what_its_partition_does():
     """Two seconds of thirty writes each, at a limit of 20: what was saved before them, and 20 a second."""
     moments = [1_700_000_000 + at / 30 for at in range(60)]
@@ -257,7 +288,7 @@ def page(age=0.3):
         ((Asked(LATER, LATER, 503, None, "busy"),), (True,), {}, "pages refused"),
         ((page(age=3.1),), (True,), {}, "the oldest page"),
         ((page(),), (True, False), {}, "holders killed"),
-        ((page(),), (True,), {"found": None}, "found read-hot"),
+        ((page(),), (True,), {"found": inf}, "found read-hot"),
     ],
 )
 def test_a_rush_of_readers_is_judged_from_when_it_was_found(asked, kills, changes, name):

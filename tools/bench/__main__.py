@@ -7,18 +7,15 @@ import asyncio
 import importlib
 import json
 import os
+import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from tools.bench.measure import Measured, build_document, describe_machine, is_missed, print_table
-from tools.bench.setup import ROOT, Setup, function_environment
+from tools.bench.setup import ROOT, function_environment
 from tools.local.processes import LocalRunError, free_port, is_listening, kill, start_process
 from tools.local.redis import RedisServer, find_binary
 
@@ -44,37 +41,21 @@ ROWS = {
     "table-query-8-curl": "tables.measure_query_curl",
 }
 """Each row's name, and the function that takes its figures."""
-OUT_DIR = ROOT / "out" / "bench"
-RUNS = 5
-_START_SECONDS = 10.0
-
-
-def take_figures(name: str, out_dir: str, surroundings: str) -> None:
-    """Measure a row in this process and write its file; `surroundings` are the fields of a `Setup`, as JSON."""
-    machine, setup = describe_machine(), Setup(**json.loads(surroundings))
-    # Before the row's module is imported: the functions read it as they would in Lambda.
-    os.environ.update(function_environment(setup.dynamodb_port, setup.redis_port))
-    module, function = ROWS[name].split(".")
-    measure: Callable[[Setup], Measured] = getattr(importlib.import_module(f"tools.bench.{module}"), function)
-    document = build_document(name, measure(setup), machine)
-    (Path(out_dir) / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
-    sys.stdout.flush()
-    os._exit(0)  # idle threads of what was measured would be waited for
+OUT = ROOT / "out" / "bench"
+WORK = OUT / "work"
+START_SECONDS = 10.0
 
 
 @asynccontextmanager
-async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
+async def running_servers() -> AsyncIterator[tuple[int, int]]:
     """Start a DynamoDB stand-in and a Redis, and yield their ports."""
-    work_dir.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - nothing else runs yet
-    redis = RedisServer(find_binary(os.environ), work_dir / "redis", free_port())
+    redis, port = RedisServer(find_binary(os.environ), WORK / "redis", free_port()), free_port()
     redis.erase()
-    port = free_port()
-    command = [sys.executable, "-m", "tools.bench.stand_in", str(port)]
-    with (work_dir / "stand_in.log").open("wb") as log:
-        stand_in = await start_process(command, log=log, cwd=ROOT)
+    with (WORK / "stand_in.log").open("wb") as log:
+        stand_in = await start_process([sys.executable, "-m", "tools.bench.stand_in", str(port)], log=log, cwd=ROOT)
     try:
         await redis.start()
-        if not await is_listening(stand_in, port, seconds=_START_SECONDS):
+        if not await is_listening(stand_in, port, seconds=START_SECONDS):
             raise LocalRunError("the DynamoDB stand-in does not start")
         yield port, redis.port
     finally:
@@ -82,57 +63,50 @@ async def running_servers(work_dir: Path) -> AsyncIterator[tuple[int, int]]:
         await kill(stand_in)
 
 
-async def measure_row(name: str, *, runs: int, effort: float, out_dir: Path) -> dict[str, Any] | None:
+async def take_figures(name: str) -> None:
+    """Measure a row in this process, and write its file."""
+    machine = describe_machine()
+    async with running_servers() as ports:
+        # Before the row's module is imported: the functions read it as they would in Lambda.
+        os.environ.update(function_environment(*ports))
+        module, function = ROWS[name].split(".")
+        measure: Callable[[], Measured] = getattr(importlib.import_module(f"tools.bench.{module}"), function)
+        # In a thread, since cold starts have a loop of their own; this one waits meanwhile.
+        document = build_document(name, await asyncio.to_thread(measure), machine)
+    (OUT / f"{name}.json").write_text(json.dumps(document, indent=2) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # idle threads of what was measured would be waited for
+
+
+def measure_row(name: str) -> dict[str, Any] | None:
     """Measure one row and return its document, or None when it failed; its error is on stderr then."""
-    work_dir = out_dir / "work"
-    (out_dir / f"{name}.json").unlink(missing_ok=True)
-    async with running_servers(work_dir) as (dynamodb_port, redis_port):
-        setup = Setup(dynamodb_port=dynamodb_port, redis_port=redis_port, runs=runs, effort=effort)
-        command = [sys.executable, "-m", "tools.bench", "--row", name, str(out_dir), json.dumps(asdict(setup))]
-        log_path = work_dir / f"{name}.log"  # the functions' metrics and log lines
-        with log_path.open("wb") as log:
-            process = await start_process(command, log=log, cwd=ROOT)
-            try:
-                status = await process.wait()
-            finally:
-                await kill(process)
+    started, log_path = time.monotonic(), WORK / f"{name}.log"
+    with log_path.open("wb") as log:  # the functions' metrics and log lines
+        command = [sys.executable, "-m", "tools.bench", "--row", name]
+        status = subprocess.run(command, stdout=log, stderr=log, cwd=ROOT, check=False).returncode
     if status:
         print(f"{name} failed:\n{log_path.read_text(errors='replace')[-4000:]}", file=sys.stderr)
         return None
-    document: dict[str, Any] = json.loads((out_dir / f"{name}.json").read_text())
+    document: dict[str, Any] = json.loads((OUT / f"{name}.json").read_text())
+    print(f"{name}: ratio {document['ratio']:.2f} ({time.monotonic() - started:.0f} s)", flush=True)
     return document
-
-
-async def measure_rows(names: Sequence[str], *, runs: int, effort: float, out_dir: Path) -> list[Mapping[str, Any]]:
-    """Measure rows one after the other, a line for each; those that failed are left out."""
-    documents: list[Mapping[str, Any]] = []
-    for name in names:
-        started = time.monotonic()
-        document = await measure_row(name, runs=runs, effort=effort, out_dir=out_dir)
-        outcome = "failed" if document is None else f"ratio {document['ratio']:.2f}"
-        print(f"{name}: {outcome} ({time.monotonic() - started:.0f} s)", flush=True)
-        documents += [] if document is None else [document]
-    return documents
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure rows and print the table; the status says whether all ran, with --strict whether no bar was missed."""
-    if arguments[:1] == ["--row"]:
-        take_figures(*arguments[1:])
     parser = argparse.ArgumentParser(prog="python -m tools.bench", description=main.__doc__)
     parser.add_argument("--only", action="append", choices=ROWS, metavar="NAME", help="measure this row alone")
-    parser.add_argument("--runs", type=int, default=RUNS, help="runs of each side (default %(default)s)")
-    parser.add_argument("--effort", type=float, default=1.0, help="scales how much one run does (default 1.0)")
     parser.add_argument("--strict", action="store_true", help="a missed bar is a failure")
-    parser.add_argument("--out", type=Path, default=OUT_DIR, help="folder for the results")
+    parser.add_argument("--row", choices=ROWS, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
-    names = chosen.only or list(ROWS)
-    documents = asyncio.run(measure_rows(names, runs=chosen.runs, effort=chosen.effort, out_dir=chosen.out.resolve()))
-    print_table(documents, Console())
-    if len(documents) < len(names):
-        return 1
-    missed = any(is_missed(bar) for document in documents for bar in document["bars"])
-    return int(chosen.strict and missed)
+    WORK.mkdir(parents=True, exist_ok=True)
+    if chosen.row:
+        asyncio.run(take_figures(chosen.row))
+    documents: list[Mapping[str, Any] | None] = [measure_row(name) for name in chosen.only or ROWS]
+    measured = [document for document in documents if document is not None]
+    print_table(measured)
+    is_any_missed = any(is_missed(bar) for document in measured for bar in document["bars"])
+    return int(len(measured) < len(documents) or (chosen.strict and is_any_missed))
 
 
 if __name__ == "__main__":

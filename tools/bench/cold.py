@@ -6,6 +6,7 @@ import asyncio
 import compileall
 import hashlib
 import json
+import os
 import shutil
 import sys
 import time
@@ -21,53 +22,70 @@ from hotpartition_messages import Message
 from hotpartition_messages.message_ids import mint_message_id
 from infra.bundle import CACHE, MESSAGES
 from infra.environments import choose_environment
-from tools.bench.measure import MILLISECONDS, Measured, interleave
+from tools.bench.measure import Measured, interleave
 from tools.bench.setup import (
-    BODY,
     HOT_CONVERSATION,
     LAMBDAS,
-    RIVALS,
+    RIVAL,
     ROOT,
-    Setup,
+    control,
     function_environment,
+    load,
     page_event,
     prepare_hot_conversation,
     write_event,
 )
 from tools.local.functions import FunctionPool, Launcher, install_runtime
-from tools.local.runtime_api import Outcome
 from tools.local.template import FunctionSpec
 
 STARTS = 3
 """Cold starts of each side in a run; a run's figure is their fastest: what disturbs a start only lengthens it."""
 WORK_DIR = ROOT / "out" / "bench" / "cold"
-_RESPONSE_SECONDS = 60.0
+RESPONSE_SECONDS = 60.0
+START_MS = 1_800_000_000_000
 
 
-def measure_cold(
-    setup: Setup, function: str, event: Mapping[str, Any], *, has_redis: bool = True, at_most: float = 0.7
-) -> Measured:
+def measure_write() -> Measured:
+    """Write one message to a conversation that was raised."""
+    prepare_hot_conversation()
+    return measure_cold("write_message", write_event(HOT_CONVERSATION))
+
+
+def measure_write_lite() -> Measured:
+    """Write one message with the function of a stack without Redis; the rival is that of `cold-write`."""
+    control("Configure", keeps_puts=False)
+    return measure_cold("write_message", write_event("quiet"), has_redis=False, at_most=0.6)
+
+
+def measure_read() -> Measured:
+    """Read a page of a conversation that was never hot: one query on both sides."""
+    ids = [mint_message_id(START_MS + index, lambda _: 0) for index in range(2 * 50)]
+    load(Message("quiet", message_id, "ann", "x" * 200).to_item("quiet") for message_id in ids)
+    return measure_cold("read_messages", page_event("quiet"))
+
+
+def measure_cold(function: str, event: Mapping[str, Any], *, has_redis: bool = True, at_most: float = 0.7) -> Measured:
     """Measure the cold starts of one function and of its rival."""
     install_runtime(WORK_DIR / "runtime")
-    starts, variables = setup.count(STARTS), function_environment(setup.dynamodb_port, setup.redis_port)
+    variables = {name: os.environ[name] for name in function_environment(0, 0)}
     if not has_redis:
         variables = {name: value for name, value in variables.items() if "_REGISTRY_" not in name}
 
     def fastest_ms(deployment: Path) -> float:
         """Start a function some times, one after the other."""
         launcher = _launcher(deployment, variables)
-        return min(asyncio.run(_start(launcher, event)) for _ in range(starts)) * MILLISECONDS
+        return min(asyncio.run(_start(launcher, event)) for _ in range(STARTS)) * 1000
 
     ours = _lay_out("ours", LAMBDAS / function, build_layers(), ships_bytecode=True)
-    rival = _lay_out("rival", RIVALS / function, (install_plain().parent,), ships_bytecode=False)
+    rival = _lay_out("rival", RIVAL, (install_plain().parent,), ships_bytecode=False)
     return Measured(
         unit="ms",
-        rival=f"boto3, redis, Powertools and pydantic imported plainly: tools/bench/rivals/{function}",
-        samples=interleave(partial(fastest_ms, ours), partial(fastest_ms, rival), setup.runs),
+        rival="boto3, redis, Powertools and pydantic imported plainly: tools/bench/rivals",
+        samples=interleave(partial(fastest_ms, ours), partial(fastest_ms, rival)),
         at_most={"ratio": at_most},
         conditions="wall time from a request, for which a process of the runtime starts, to its response; files are "
         "cached; our layers with the bytecode they ship, the rival with all of it; "
-        f"fastest of {starts} starts a run",
+        f"fastest of {STARTS} starts a run",
     )
 
 
@@ -79,7 +97,7 @@ def _launcher(deployment: Path, variables: Mapping[str, str]) -> Launcher:
         arn="arn:aws:lambda:eu-central-1:123456789012:function:function",
         handler="handler.handler",
         runtime="python",
-        timeout_seconds=_RESPONSE_SECONDS,
+        timeout_seconds=RESPONSE_SECONDS,
         memory_mb=1769,
         code_dir=deployment / "function",
         layer_dirs=tuple(sorted(deployment.glob("layer-*"), reverse=True)),
@@ -92,9 +110,13 @@ def _launcher(deployment: Path, variables: Mapping[str, str]) -> Launcher:
 
 
 async def _start(launcher: Launcher, event: Mapping[str, Any]) -> float:
-    """Start a process as Lambda does, hand it an event, and return how long its response takes."""
+    """Start a process as Lambda does, hand it an event, and return how long its response takes.
+
+    Raises:
+        ValueError: the function failed, and is not timed.
+    """
     pool = FunctionPool(
-        launcher=launcher, min_environments=0, max_environments=1, rng=Random(1), queue_seconds=_RESPONSE_SECONDS
+        launcher=launcher, min_environments=0, max_environments=1, rng=Random(1), queue_seconds=RESPONSE_SECONDS
     )
     try:
         started = time.perf_counter()
@@ -102,15 +124,11 @@ async def _start(launcher: Launcher, event: Mapping[str, Any]) -> float:
         elapsed = time.perf_counter() - started
     finally:
         await pool.stop()
-    _check(outcome, launcher.log_path)
-    return elapsed
-
-
-def _check(outcome: Outcome, log_path: Path) -> None:
-    """Refuse to time a function that failed."""
     if json.loads(outcome.payload).get("statusCode") not in {200, 201}:
         said = outcome.payload.decode(errors="replace")
-        raise ValueError(f"the function returned {said}; its log ends with: {log_path.read_text()[-2000:]}")
+        log = await asyncio.to_thread(launcher.log_path.read_text)
+        raise ValueError(f"the function returned {said}; its log ends with: {log[-2000:]}")
+    return elapsed
 
 
 def _lay_out(name: str, function: Path, layers: tuple[Path, ...], *, ships_bytecode: bool) -> Path:
@@ -123,28 +141,6 @@ def _lay_out(name: str, function: Path, layers: tuple[Path, ...], *, ships_bytec
         if part == "function" or not ships_bytecode:
             compileall.compile_dir(place / part, quiet=2)
     return place
-
-
-def measure_write(setup: Setup) -> Measured:
-    """Write one message to a conversation that was raised."""
-    prepare_hot_conversation(setup)
-    return measure_cold(setup, "write_message", write_event(HOT_CONVERSATION, BODY))
-
-
-def measure_write_lite(setup: Setup) -> Measured:
-    """Write one message with the function of a stack without Redis; the rival is that of `cold-write`."""
-    setup.control("Configure", keeps_puts=False)
-    return measure_cold(setup, "write_message", write_event("quiet", BODY), has_redis=False, at_most=0.6)
-
-
-START_MS = 1_800_000_000_000
-
-
-def measure_read(setup: Setup) -> Measured:
-    """Read a page of a conversation that was never hot: one query on both sides."""
-    ids = [mint_message_id(START_MS + index, lambda _: 0) for index in range(2 * 50)]
-    setup.load(Message("quiet", message_id, "ann", "x" * 200).to_item("quiet") for message_id in ids)
-    return measure_cold(setup, "read_messages", page_event("quiet"))
 
 
 def build_layers() -> tuple[Path, ...]:

@@ -10,22 +10,17 @@ from __future__ import annotations
 import gc
 import os
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import accumulate
 from random import Random
-from statistics import median
 from typing import Any, TypeVar
 
-from redis import Redis
-
-from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS, Consumer
+from hotpartition.control.consumer import GC_THRESHOLDS, POLL_MS
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.ports import Journal, JournalEntry
+from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import READ_LIMIT, Report, stream_partition_of
-from hotpartition.core.route import Close, Generation, Route
-from hotpartition.core.route_history import Cause
+from hotpartition.core.route import Generation, Route
 from hotpartition.core.sampler import SLOT_MS
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.registry import RedisRegistry
@@ -35,171 +30,142 @@ from hotpartition.runtime.connect import build_key_form, connect_redis
 from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from tools.bench.measure import Measured, interleave
-from tools.bench.setup import TABLE, Setup, Unasked
+from tools.bench.setup import TABLE, Unasked, open_redis
 
 ResultT = TypeVar("ResultT")
 
-LOADS = (1_000, 10_000, 30_000)
-"""Reports a second; the last one is the row's."""
+LOAD, SMALLER_LOADS = 30_000, (1_000, 10_000)
+"""Reports a second."""
 SECONDS = 5
 """So long that the slots that a decision looks at are filled."""
+PASSES = SECONDS * 1000 // POLL_MS
 CONVERSATIONS = 2_000
+WEIGHTS = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
 ENVIRONMENTS = 1_000
 SAMPLING_DISTANCE_WCU = 5.0
-MIN_PER_SECOND = 30_000.0
 
 
-def measure_consumer(setup: Setup) -> Measured:
-    """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
-    settings = Settings.from_env(os.environ, "consumer", registry_command_timeout_ms=5_000)
-    passes = setup.count(SECONDS * 1000 // POLL_MS)
-    redis, raises, spent = Redis(port=setup.redis_port), 0, {}
-    gc.set_threshold(*GC_THRESHOLDS)  # as the function does; for both sides
+class Routes(Unasked):
+    """The journal, in memory: a raise costs DynamoDB's time, and nothing that would be timed here."""
 
-    def ours(per_second: int) -> float:
-        """Take in all reports of a load, and return how many a second of CPU that were."""
-        nonlocal raises
-        feed = _Feed(redis, settings.stream_partitions, passes, per_second)
-        consumer = _build_consumer(settings, feed)
-        summary = feed.measure(lambda: consumer.run(passes * POLL_MS))
-        if summary.entries != feed.count:
-            raise ValueError(f"the consumer took in {summary.entries} of {feed.count} reports")
-        raises, spent[per_second] = summary.raises, feed.cpu_seconds
-        return feed.count / feed.cpu_seconds
+    def __init__(self) -> None:
+        self._entries: dict[str, JournalEntry] = {}
 
-    def rival() -> float:
-        feed = _Feed(redis, settings.stream_partitions, passes, LOADS[-1])
-        source = RedisReportSource(connect_redis(settings, LoggedTelemetry(), "bench"), TABLE)
-        return feed.measure(lambda: _only_decode(source, feed)) / feed.cpu_seconds
+    def get(self, collection: str, **_: object) -> JournalEntry:
+        """Implement `Journal.get`."""
+        return self._entries.get(collection, JournalEntry())
 
-    # The smaller loads first, so that what is raised is that of the largest.
-    for load in LOADS[:-1]:
-        ours(load)
-    samples = interleave(lambda: ours(LOADS[-1]), rival, setup.runs, warms_up=False)
-    seconds, reports = passes * POLL_MS / 1000, passes * LOADS[-1] * POLL_MS // 1000
-    spent[LOADS[-1]] = reports / median(each for each, _ in samples)
-    return Measured(
-        unit="reports/s",
-        rival="XREAD and decoding alone",
-        samples=samples,
-        details={
-            "raises": raises,
-            "reports": reports,
-            **{f"core_share_at_{load}": cpu / seconds for load, cpu in spent.items()},
-        },
-        at_least={"value": MIN_PER_SECOND, "ratio": 0.5},
-        conditions="a run's reports by its CPU (time.process_time) on one core, feeding left out; "
-        f"{LOADS[-1]} reports/s for {seconds:g} s of the consumer's time, "
-        f"{CONVERSATIONS} conversations by Zipf, {ENVIRONMENTS} environments; "
-        "core_share_at: of one core, at as many reports a second",
-    )
+    def add(self, collection: str, generations: Iterable[Generation], *, now_ms: int, **_: object) -> JournalEntry:
+        """Implement `Journal.add`."""
+        route = self.get(collection).route.union(Route(frozenset(generations)))
+        entry = self._entries[collection] = JournalEntry(route, now_ms)
+        return entry
 
 
-class _Feed:
+class Feed:
     """The reports of a run, and time, which stands still while they are taken in.
 
     Each sleep puts the reports of the next pass into emptied streams, and is not part of the CPU that is counted.
     """
 
-    def __init__(self, redis: Redis, partitions: int, passes: int, per_second: int) -> None:
-        redis.flushall()
-        self.partitions = partitions
-        self.passes = passes
-        self.count = passes * per_second * POLL_MS // 1000
-        self.cpu_seconds = 0.0
-        self._redis = redis
-        self._weights = list(accumulate(1 / (rank + 1) for rank in range(CONVERSATIONS)))
+    def __init__(self, settings: Settings, per_second: int) -> None:
+        self.settings, self.redis = settings, open_redis()
+        self.redis.flushall()
+        self.connection = connect_redis(settings, LoggedTelemetry(), "bench")
+        self.source = RedisReportSource(self.connection, TABLE)
+        self.count = SECONDS * per_second
         self._start_ms = time.time_ns() // 1_000_000 // SLOT_MS * SLOT_MS
-        self._pass = 0
-        self._started = 0.0
+        self._pass, self._cpu_seconds, self._started = 0, 0.0, 0.0
 
     def now_ms(self) -> int:
+        """Say the time."""
         return self._start_ms + self._pass * POLL_MS
 
-    def sleep(self, _: float) -> None:
-        self.cpu_seconds += time.process_time() - self._started
-        if self._pass < self.passes:
+    def sleep(self, _: float = 0.0) -> None:
+        """Go on to the next pass."""
+        self._cpu_seconds += time.process_time() - self._started
+        if self._pass < PASSES:
             self._put()
         self._pass += 1
         self._started = time.process_time()
 
-    def measure(self, work: Callable[[], ResultT]) -> ResultT:
+    def measure(self, work: Callable[[], ResultT]) -> tuple[ResultT, float]:
+        """Let all reports be taken in, and return with what comes of it how much CPU that took, in seconds."""
         gc.collect()
         self._started = time.process_time()
         result = work()
-        self.cpu_seconds += time.process_time() - self._started
-        return result
+        return result, self._cpu_seconds + time.process_time() - self._started
 
     def _put(self) -> None:
-        random, pipeline = Random(self._pass), self._redis.pipeline(transaction=False)
-        for _ in range(self.count // self.passes):
-            report = self._report(random, self.now_ms())
-            stream = reports_key(TABLE, stream_partition_of(report.collection, self.partitions))
-            pipeline.xadd(stream, {FIELD: report.encode()}, id=f"{self.now_ms()}-*")
+        random, now_ms, pipeline = Random(self._pass), self.now_ms(), self.redis.pipeline(transaction=False)
+        for rank in random.choices(range(CONVERSATIONS), cum_weights=WEIGHTS, k=self.count // PASSES):
+            report = Report(
+                collection=f"conversation-{rank}",
+                slot=now_ms // SLOT_MS,
+                source=f"{random.randrange(ENVIRONMENTS):032x}",
+                value=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
+                position=now_ms - random.randrange(POLL_MS),
+                shard_count=0,
+            )
+            stream = reports_key(TABLE, stream_partition_of(report.collection, self.settings.stream_partitions))
+            pipeline.xadd(stream, {FIELD: report.encode()}, id=f"{now_ms}-*")
         pipeline.execute()
 
-    def _report(self, random: Random, at_ms: int) -> Report:
-        rank = bisect_left(self._weights, random.random() * self._weights[-1])
-        return Report(
-            collection=f"conversation-{rank}",
-            slot=at_ms // SLOT_MS,
-            source=f"{random.randrange(ENVIRONMENTS):032x}",
-            value=SAMPLING_DISTANCE_WCU * random.randint(1, 4),
-            position=at_ms - random.randrange(POLL_MS),
-            shard_count=0,
+    def consume(self) -> int:
+        """Read, sum up and decide, as the function does; return how many raises that were."""
+        ends = ControlEnds(
+            source=self.source,
+            journal=Routes(),
+            routing_items=Unasked(),
+            registry=RedisRegistry(self.connection, TABLE),
+            telemetry=LoggedTelemetry(),
+            clock=Clock(now_ms=self.now_ms, sleep=self.sleep, random=Random(7).random),
+            elapsed=lambda: self.now_ms() / 1000,
+            form=build_key_form(self.settings),
         )
+        summary = build_consumer(ends, self.settings).run(PASSES * POLL_MS)
+        if summary.entries != self.count:
+            raise ValueError(f"the consumer took in {summary.entries} of {self.count} reports")
+        return summary.raises
+
+    def only_decode(self) -> None:
+        """Read the same in as many passes, and decode it."""
+        after = [f"{self.now_ms() - 1}-0"] * self.settings.stream_partitions
+        for _ in range(PASSES):
+            self.sleep()
+            for partition, seen in enumerate(after):
+                entries: Any = self.source.read(partition, seen, READ_LIMIT)
+                for entry in entries:
+                    Report.decode(entry.text)
+                    after[partition] = entry.entry_id
 
 
-def _build_consumer(settings: Settings, clock: _Feed) -> Consumer:
-    connection = connect_redis(settings, LoggedTelemetry(), "bench")
-    registry = RedisRegistry(connection, TABLE)
-    ends = ControlEnds(
-        source=RedisReportSource(connection, TABLE),
-        journal=_MemoryJournal(),
-        routing_items=Unasked(),
-        registry=registry,
-        telemetry=LoggedTelemetry(),
-        clock=Clock(now_ms=clock.now_ms, sleep=clock.sleep, random=Random(7).random),
-        elapsed=lambda: clock.now_ms() / 1000,
-        form=build_key_form(settings),
+def measure_consumer() -> Measured:
+    """Take in the same reports on both sides: two thousand conversations by Zipf, a thousand environments."""
+    settings = Settings.from_env(os.environ, "consumer", registry_command_timeout_ms=5_000)
+    gc.set_threshold(*GC_THRESHOLDS)  # as the function does; for both sides
+    details: dict[str, float] = {}
+
+    def ours(per_second: int = LOAD) -> float:
+        feed = Feed(settings, per_second)
+        details["raises"], seconds = feed.measure(feed.consume)
+        details[f"core_share_at_{per_second}"] = seconds / SECONDS
+        return feed.count / seconds
+
+    def rival() -> float:
+        feed = Feed(settings, LOAD)
+        _, seconds = feed.measure(feed.only_decode)
+        return feed.count / seconds
+
+    for load in SMALLER_LOADS:
+        ours(load)
+    return Measured(
+        unit="reports/s",
+        rival="XREAD and decoding alone",
+        samples=interleave(ours, rival),
+        details=details,
+        at_least={"value": 30_000.0, "ratio": 0.5},
+        conditions="a run's reports by its CPU (time.process_time) on one core, feeding left out; "
+        f"{LOAD} reports/s for {SECONDS} s of the consumer's time, {CONVERSATIONS} conversations by Zipf, "
+        f"{ENVIRONMENTS} environments; core_share_at: of one core, at as many reports a second, in the last run",
     )
-    return build_consumer(ends, settings)
-
-
-def _only_decode(source: RedisReportSource, feed: _Feed) -> int:
-    count = 0
-    after = [f"{feed.now_ms() - 1}-0"] * feed.partitions
-    for _ in range(feed.passes):
-        feed.sleep(POLL_MS / 1000)
-        for partition in range(feed.partitions):
-            entries: Sequence[Any] = source.read(partition, after[partition], READ_LIMIT)
-            for entry in entries:
-                Report.decode(entry.text)
-            if entries:
-                after[partition] = entries[-1].entry_id
-                count += len(entries)
-    return count
-
-
-class _MemoryJournal(Journal):
-    """Routes in memory: a raise costs DynamoDB's time, and nothing that would be timed here."""
-
-    def __init__(self) -> None:
-        self._entries: dict[str, JournalEntry] = {}
-
-    def get(self, conversation_id: str, *, is_strong: bool) -> JournalEntry:  # noqa: ARG002 - there is one copy
-        return self._entries.get(conversation_id, JournalEntry())
-
-    def add(
-        self, collection: str, generations: Iterable[Generation], *, cause: Cause, now_ms: int, pause_ms: int = 0
-    ) -> JournalEntry:
-        del cause, pause_ms
-        known = self._entries.get(collection, JournalEntry()).route
-        entry = JournalEntry(known.union(Route(frozenset(generations))), now_ms)
-        self._entries[collection] = entry
-        return entry
-
-    def add_close(
-        self, collection: str, close: Close, *, cause: Cause, now_ms: int, seen: JournalEntry | None = None
-    ) -> None:
-        """Refuse it: nothing is closed here."""

@@ -13,8 +13,6 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from redis import Redis
-
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.ports import Telemetry
 from hotpartition.core.read_heat import PAGE_COPIES
@@ -28,20 +26,21 @@ from hotpartition_messages.jobs import open_reader
 from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from hotpartition_messages.message_ids import mint_message_id
 from hotpartition_messages.reading import PageRequest
-from tools.bench.measure import MILLISECONDS, Measured, compare, wall_seconds
-from tools.bench.setup import TABLE, Setup
+from tools.bench.measure import Measured, compare
+from tools.bench.setup import TABLE, control, load, open_redis
 
 CONVERSATIONS = 24
 SHARDS = 16
 SERVICE_MS = 5.0
 PAGE = 50
-BODY_CHARACTERS = 200
+BODY = "x" * 200
 MESSAGES_PER_SHARD = 60
 """More than a page, so that the sources' reader gets the 50 that it asks each shard for."""
 OLD_MESSAGES = 100
 """On the base key, from before the raise."""
 SPACING_MS = 20
-SOURCES_THREADS = 16
+IN_ONE_PIECE = "-plain"
+"""How a conversation's copy is called, behind its name."""
 
 Stored = Mapping[str, Sequence[str]]
 """The ids of the newest messages of each conversation."""
@@ -49,37 +48,28 @@ ReadPage = Callable[[str], list[str]]
 """Reads the newest page of a conversation, and returns its ids."""
 
 
-def plain_name(conversation_id: str) -> str:
-    """Name a conversation's copy in one piece."""
-    return f"{conversation_id}-plain"
-
-
-def store_conversations(setup: Setup) -> Stored:
+def store_conversations() -> Stored:
     """Store conversations whose messages fell onto the shards differently, their routes, and their copies."""
-    random = Random(SHARDS)
-    stored: dict[str, Sequence[str]] = {}
-    with Redis(port=setup.redis_port) as redis:
-        for name in (f"n{SHARDS}-{index}" for index in range(CONVERSATIONS)):
-            newest_ms = time.time_ns() // 1_000_000
-            since_ms = newest_ms - SHARDS * MESSAGES_PER_SHARD * SPACING_MS
-            generation = Generation(since_ms=since_ms, shard_count=SHARDS)
-            ids = [
-                mint_message_id(newest_ms - age * SPACING_MS, random.getrandbits)
-                for age in range(SHARDS * MESSAGES_PER_SHARD + OLD_MESSAGES)
-            ]
-            setup.load(_items(name, ids, generation))
+    random, stored = Random(SHARDS), {}
+    for name in (f"n{SHARDS}-{index}" for index in range(CONVERSATIONS)):
+        newest_ms = time.time_ns() // 1_000_000
+        generation = Generation(since_ms=newest_ms - SHARDS * MESSAGES_PER_SHARD * SPACING_MS, shard_count=SHARDS)
+        times = range(newest_ms, generation.since_ms - OLD_MESSAGES * SPACING_MS, -SPACING_MS)
+        ids = [mint_message_id(time_ms, random.getrandbits) for time_ms in times]
+        load(_items(name, ids, generation))
+        with open_redis() as redis:
             redis.sadd(route_key(TABLE, name), generation.encode())
-            stored[name] = ids[:PAGE]
+        stored[name] = ids[:PAGE]
     return stored
 
 
-def _items(conversation_id: str, ids: list[str], generation: Generation) -> Iterator[dict[str, Any]]:
-    route, plain = Route(frozenset({generation})), plain_name(conversation_id)
+def _items(conversation_id: str, ids: Sequence[str], generation: Generation) -> Iterator[Mapping[str, Any]]:
+    route, plain = Route(frozenset({generation})), conversation_id + IN_ONE_PIECE
     for message_id in ids:
         placement = choose_placement(route, build_key(conversation_id, message_id), KEY_FORM)
-        yield dict(Message(conversation_id, message_id, "ann", _body(message_id)).to_item(placement.partition_key))
+        yield Message(conversation_id, message_id, "ann", BODY).to_item(placement.partition_key)
     for message_id in ids[: 2 * PAGE]:
-        yield dict(Message(plain, message_id, "ann", _body(message_id)).to_item(plain))
+        yield Message(plain, message_id, "ann", BODY).to_item(plain)
     yield {
         "pk": {"S": conversation_id},
         "sk": {"S": ROUTING_SORT_KEY},
@@ -88,10 +78,6 @@ def _items(conversation_id: str, ids: list[str], generation: Generation) -> Iter
         "reason": {"S": "raised"},
         "routing_partition": {"S": "00"},
     }
-
-
-def _body(message_id: str) -> str:
-    return (message_id * (BODY_CHARACTERS // len(message_id) + 1))[:BODY_CHARACTERS]
 
 
 def query_newest(client: Any, partition_key: str) -> list[dict[str, Any]]:
@@ -124,7 +110,7 @@ def sources_reader() -> ReadPage:
     Kinder to them than their own code: the threads are kept, and the low-level client spares their type conversion. It
     has the same limits and retries as ours, so that only the work differs.
     """
-    client, executor = create_client(connections=SOURCES_THREADS), ThreadPoolExecutor(SOURCES_THREADS)
+    client, executor = create_client(connections=SHARDS), ThreadPoolExecutor(SHARDS)
 
     def read(conversation_id: str) -> list[str]:
         keys = [KEY_FORM.shard_key(conversation_id, index) for index in range(SHARDS)]
@@ -135,63 +121,51 @@ def sources_reader() -> ReadPage:
     return read
 
 
-def compare_reads(
-    setup: Setup, stored: Stored, ours: ReadPage, theirs: Callable[[str], object], rounds: int, **more: Any
-) -> Measured:
-    """Measure a page in the mean in both ways, each conversation in turn; `more` is what `compare` is given."""
+def compare_reads(stored: Stored, ours: ReadPage, theirs: ReadPage, *, rounds: int, **more: Any) -> Measured:
+    """Measure a page in the mean in both ways, each conversation in turn; `more` is what `compare` is given.
+
+    Every page was read before, so routes are cached.
+
+    Raises:
+        ValueError: one side got a page wrong, and is not timed.
+    """
+    control("Configure", delay_ms=SERVICE_MS)
+    for read in (ours, theirs):
+        for name, newest_ids in stored.items():
+            if read(name) != newest_ids:
+                raise ValueError(f"{name} was not read as it was stored")
     names = list(stored)
     return compare(
-        setup,
         lambda number: ours(names[number % len(names)]),
         lambda number: theirs(names[number % len(names)]),
-        len(names) * setup.count(rounds),
-        unit=MILLISECONDS,
+        len(names) * rounds,
         conditions=f"every response of DynamoDB takes {SERVICE_MS:g} ms; pages in {len(names)} conversations",
         **more,
     )
 
 
-def _prepare(setup: Setup, stored: Stored, *readers: ReadPage) -> None:
-    """Slow DynamoDB down, and refuse to time a reader that gets a page wrong: routes are cached afterwards.
-
-    Raises:
-        ValueError: it does.
-    """
-    setup.control("Configure", delay_ms=SERVICE_MS)
-    for read in readers:
-        for name, newest_ids in stored.items():
-            if read(name) != newest_ids:
-                raise ValueError(f"{name} was not read as it was stored")
-
-
-def measure_time(setup: Setup) -> Measured:
+def measure_time() -> Measured:
     """Compare with one query of an unsharded conversation. Now and then a page takes a second round."""
-    stored, ours, client = store_conversations(setup), our_reader(), create_client(connections=1)
-    _prepare(setup, stored, ours)
-    rival = "one boto3 query of 50, unsharded, alone"
-    return compare_reads(
-        setup,
-        stored,
-        ours,
-        lambda name: query_newest(client, plain_name(name)),
-        rounds=4,
-        spent=wall_seconds,
-        rival_name=rival,
-        at_most={"ratio": 1.5},
-    )
+    client = create_client(connections=1)
+
+    def theirs(name: str) -> list[str]:
+        return [item["message_id"]["S"] for item in query_newest(client, name + IN_ONE_PIECE)]
+
+    stored, rival = store_conversations(), "one boto3 query of 50, unsharded, alone"
+    how = {"clock": time.perf_counter, "at_most": {"ratio": 1.5}}
+    return compare_reads(stored, our_reader(), theirs, rounds=4, rival_name=rival, **how)
 
 
-def measure_cpu(setup: Setup) -> Measured:
+def measure_cpu() -> Measured:
     """Compare with the sources' reader."""
-    stored, ours, rival = store_conversations(setup), our_reader(), sources_reader()
-    _prepare(setup, stored, ours, rival)
-    name = "16 boto3 queries of 50 on 16 threads, sorted"
-    return compare_reads(setup, stored, ours, rival, rounds=2, rival_name=name, at_most={"ratio": 0.08})
+    rival, bars = "16 boto3 queries of 50 on 16 threads, sorted", {"ratio": 0.08}
+    stored = store_conversations()
+    return compare_reads(stored, our_reader(), sources_reader(), rounds=2, rival_name=rival, at_most=bars)
 
 
 LASTING = {"page_ttl_seconds": 60.0, "page_staleness_seconds": 600.0}
 MOSTLY = 0.99
-"""Share of the pages that come from the cache: with a TTL of a minute a few are read anew, which counts as well."""
+"""Share of the pages that come from the cache: the first are read, and with a TTL of a minute a few are read anew."""
 
 
 class Origins(LoggedTelemetry):
@@ -215,29 +189,25 @@ class Origins(LoggedTelemetry):
             raise ValueError(f"nearly all should come as {origin}, and came as {served}")
 
 
-def measure_l1(setup: Setup) -> Measured:
+def measure_l1() -> Measured:
     """Read every conversation from the environment's memory, where all pages are kept."""
-    return _compare_cached(setup, MetricName.PAGES_FROM_L1, at_most=0.15)
+    return _compare_cached(MetricName.PAGES_FROM_L1, at_most=0.15)
 
 
-def measure_redis(setup: Setup) -> Measured:
+def measure_redis() -> Measured:
     """Read every conversation from Redis: one page only is kept, so that each is another one."""
     with patch.dict(ReadCache.__init__.__kwdefaults__, max_entries=1):
-        return _compare_cached(setup, MetricName.PAGES_FROM_REDIS, at_most=0.35)
+        return _compare_cached(MetricName.PAGES_FROM_REDIS, at_most=0.35)
 
 
-def _compare_cached(setup: Setup, origin: MetricName, *, at_most: float) -> Measured:
+def _compare_cached(origin: MetricName, *, at_most: float) -> Measured:
     """Compare a cached page with that of `read-16`; refuse to time pages that mostly come from elsewhere."""
-    stored, origins = store_conversations(setup), Origins()
-    with Redis(port=setup.redis_port) as redis:
+    stored, origins = store_conversations(), Origins()
+    with open_redis() as redis:
         for name in stored:
             redis.set(read_hot_key(TABLE, name), PAGE_COPIES)
     cached, uncached = our_reader(origins, **LASTING), our_reader(page_cache=False)
-    _prepare(setup, stored, cached, uncached)
-    origins.counts.clear()
-    rival = "the same page uncached, as in read-16"
-    measured = compare_reads(
-        setup, stored, cached, uncached, rounds=4, more=10, rival_name=rival, at_most={"ratio": at_most}
-    )
+    how = {"rival_name": "the same page uncached, as in read-16", "at_most": {"ratio": at_most}}
+    measured = compare_reads(stored, cached, uncached, rounds=4, more=10, **how)
     origins.require(origin)
     return measured

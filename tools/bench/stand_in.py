@@ -15,7 +15,7 @@ import sys
 import zlib
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
 from email.utils import formatdate
 from typing import Any
 
@@ -25,23 +25,49 @@ _KEY_CONDITION = re.compile(r"pk = (:\w+)(?: AND sk BETWEEN (:\w+) AND (:\w+))?"
 _NAME = re.compile(r"#\w+")
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _TARGET = re.compile(rb"\r\nx-amz-target: *(\w+)\.(\w+)\r\n", re.IGNORECASE)
-_HEAD_END = b"\r\n\r\n"
 
 
-@dataclass(slots=True)
-class Items:
-    """Items by partition and sort key, in their encoded form."""
+class StandIn:
+    """The server, and its items by partition and sort key, in their encoded form."""
 
-    keeps_puts: bool = True
-    _sort_keys: dict[str, list[str]] = field(default_factory=dict)
-    _encoded: dict[tuple[str, str], bytes] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._delay_seconds = 0.0
+        self._keeps_puts = True
+        self._sort_keys: dict[str, list[str]] = {}
+        self._encoded: dict[tuple[str, str], bytes] = {}
 
-    def put(self, item: Mapping[str, Any]) -> None:
-        """Store an item."""
-        key = _key_of(item)
-        if key not in self._encoded:
-            insort(self._sort_keys.setdefault(key[0], []), key[1])
-        self._encoded[key] = _dump(item)
+    async def serve(self, port: int) -> None:
+        """Serve on loopback until killed."""
+        server = await asyncio.start_server(self._talk, "127.0.0.1", port)
+        await server.serve_forever()
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one connection: a request at a time, any number of them."""
+        with suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                length, target = _LENGTH.search(head), _TARGET.search(head)
+                if length is None or target is None:
+                    raise ValueError(f"not a request of DynamoDB's: {head!r}")
+                request = json.loads(await reader.readexactly(int(length[1])))
+                if target[1] == b"Bench":
+                    status, body = self.control(target[2].decode(), request)
+                else:
+                    status, body = self.respond(target[2].decode(), request)
+                    if self._delay_seconds:
+                        await asyncio.sleep(self._delay_seconds)
+                writer.write(_head_of(status, body) + body)
+        writer.close()
+
+    def control(self, command: str, request: dict[str, Any]) -> tuple[int, bytes]:
+        """Obey a benchmark: `Load` stores items, `Configure` sets how long responses take and if puts are kept."""
+        if command == "Load":
+            for item in request["items"]:
+                self._put(item)
+        elif command == "Configure":
+            self._delay_seconds = request.get("delay_ms", 0.0) / 1000
+            self._keeps_puts = request.get("keeps_puts", True)
+        return 200, b"{}"
 
     def respond(self, operation: str, request: dict[str, Any]) -> tuple[int, bytes]:
         """Serve one request: the HTTP status and the body."""
@@ -62,15 +88,20 @@ class Items:
             case _:
                 return 400, b'{"__type":"com.amazon.coral.service#UnknownOperationException"}'
 
+    def _put(self, item: Mapping[str, Any]) -> None:
+        key = _key_of(item)
+        if key not in self._encoded:
+            insort(self._sort_keys.setdefault(key[0], []), key[1])
+        self._encoded[key] = _dump(item)
+
     def _put_item(self, request: dict[str, Any]) -> tuple[int, bytes]:
-        item = request["Item"]
-        stored = self._encoded.get(_key_of(item))
+        stored = self._encoded.get(_key_of(request["Item"]))
         if stored is not None and "ConditionExpression" in request:
             kind = b"com.amazonaws.dynamodb.v20120810#ConditionalCheckFailedException"
             message = b"The conditional request failed"
             return 400, b'{"__type":"%b","message":"%b","Item":%b}' % (kind, message, stored)
-        if self.keeps_puts:
-            self.put(item)
+        if self._keeps_puts:
+            self._put(request["Item"])
         return 200, b"{}"
 
     def _query(self, request: dict[str, Any]) -> bytes:
@@ -102,92 +133,15 @@ class Items:
         return response + b"}"
 
 
-class StandIn:
-    """The server."""
-
-    def __init__(self) -> None:
-        self.items = Items()
-        self.delay_seconds = 0.0
-
-    async def serve(self, port: int) -> None:
-        """Serve on loopback until killed."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(lambda: _Connection(self, loop), "127.0.0.1", port)
-        await server.serve_forever()
-
-    def control(self, command: str, request: dict[str, Any]) -> bytes:
-        """Obey a benchmark: `Load` stores items, `Configure` sets how long responses take and if puts are kept."""
-        if command == "Load":
-            for item in request["items"]:
-                self.items.put(item)
-        elif command == "Configure":
-            self.delay_seconds = request.get("delay_ms", 0.0) / 1000
-            self.items.keeps_puts = request.get("keeps_puts", True)
-        return b"{}"
-
-
-class _Connection(asyncio.Protocol):
-    """One connection: a request at a time, any number of them."""
-
-    def __init__(self, owner: StandIn, loop: asyncio.AbstractEventLoop) -> None:
-        self._owner = owner
-        self._loop = loop
-        self._received = bytearray()
-        self._transport: asyncio.Transport | None = None
-        self._is_busy = False
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        if not isinstance(transport, asyncio.Transport):
-            raise TypeError("not a stream")
-        self._transport = transport
-
-    def connection_lost(self, _: Exception | None) -> None:
-        self._transport = None
-
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        if not self._is_busy:
-            self._take_request()
-
-    def _take_request(self) -> None:
-        head_end = self._received.find(_HEAD_END)
-        if head_end < 0:
-            return
-        head = bytes(self._received[: head_end + 2])
-        length = _LENGTH.search(head)
-        end = head_end + len(_HEAD_END) + (int(length[1]) if length else 0)
-        if len(self._received) < end:
-            return
-        body = bytes(self._received[head_end + len(_HEAD_END) : end])
-        del self._received[:end]
-        target = _TARGET.search(head)
-        if target is None:
-            raise ValueError("a request without X-Amz-Target")
-        request = json.loads(body)
-        if target[1] == b"Bench":
-            self._send(200, self._owner.control(target[2].decode(), request))
-            return
-        status, response = self._owner.items.respond(target[2].decode(), request)
-        if delay := self._owner.delay_seconds:
-            self._is_busy = True
-            self._loop.call_later(delay, self._send, status, response)
-        else:
-            self._send(status, response)
-
-    def _send(self, status: int, body: bytes) -> None:
-        self._is_busy = False
-        if self._transport is None:
-            return
-        phrase = "OK" if status == 200 else "Bad Request"
-        head = (
-            f"HTTP/1.1 {status} {phrase}\r\nServer: Server\r\nContent-Type: application/x-amz-json-1.0\r\n"
-            f"Content-Length: {len(body)}\r\nConnection: keep-alive\r\n"
-            "x-amzn-RequestId: BENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBE\r\n"
-            f"x-amz-crc32: {zlib.crc32(body)}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n"
-        )
-        self._transport.write(head.encode() + body)
-        if self._received:
-            self._take_request()
+def _head_of(status: int, body: bytes) -> bytes:
+    phrase = "OK" if status == 200 else "Bad Request"
+    head = (
+        f"HTTP/1.1 {status} {phrase}\r\nServer: Server\r\nContent-Type: application/x-amz-json-1.0\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: keep-alive\r\n"
+        "x-amzn-RequestId: BENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBENCHBE\r\n"
+        f"x-amz-crc32: {zlib.crc32(body)}\r\nDate: {formatdate(usegmt=True)}\r\n\r\n"
+    )
+    return head.encode()
 
 
 def _key_of(item: Mapping[str, Any]) -> tuple[str, str]:

@@ -6,6 +6,7 @@ The row's own figure is the CPU of one call with responses at once; a detail is 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -21,11 +22,11 @@ from hotpartition.core.keys import KeyForm
 from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import choose_shards
 from hotpartition.table import ReadCache, ShardedTable, adaptive, curl, fixed
-from tools.bench.measure import Measured, Work, compare, interleave, mean_of, ratios, wall_seconds
+from tools.bench.measure import Measured, Work, compare, interleave, list_ratios, mean_us
 from tools.bench.pages import Origins
-from tools.bench.setup import BODY, TABLE, Setup
+from tools.bench.setup import BODY, TABLE, control, load
 
-PUTS = 1_000
+CALLS = 1_000
 PAGES = 150
 SHARDS = 8
 ITEMS = 24
@@ -36,14 +37,10 @@ SLOW_WALL = f"wall, 1 thread, {SLOW_MS:g} ms"
 OF_QUERIES = "of its queries by boto3"
 
 
-def open_table(setup: Setup) -> Any:
+def open_table() -> Any:
     """Open boto3's `Table`; the stand-in describes none, so its keys are set here."""
-    resource = boto3.resource(
-        "dynamodb",
-        endpoint_url=f"http://127.0.0.1:{setup.dynamodb_port}",
-        config=Config(retries={"total_max_attempts": 1, "mode": "standard"}, max_pool_connections=SHARDS + 1),
-    )
-    table: Any = resource.Table(TABLE)
+    config = Config(retries={"total_max_attempts": 1, "mode": "standard"}, max_pool_connections=SHARDS + 1)
+    table: Any = boto3.resource("dynamodb", config=config).Table(TABLE)
     table.meta.data = {
         "TableName": TABLE,
         "KeySchema": [{"AttributeName": "pk", "KeyType": "HASH"}, {"AttributeName": "sk", "KeyType": "RANGE"}],
@@ -53,13 +50,13 @@ def open_table(setup: Setup) -> Any:
 
 
 def compare_calls(
-    setup: Setup, ours: Work, rival: Work, calls: int, at_most: Mapping[str, float], conditions: str
+    ours: Work, rival: Work, at_most: Mapping[str, float], conditions: str, count: int = CALLS
 ) -> Measured:
     """Measure a call of `ShardedTable` against boto3's `Table`."""
-    count = setup.count(calls)
-    setup.control("Configure", delay_ms=0.0)
+    control("Configure", delay_ms=SLOW_MS)
+    slow = interleave(*(partial(mean_us, work, count // 10, time.perf_counter) for work in (ours, rival)))
+    control("Configure", delay_ms=0.0)
     measured = compare(
-        setup,
         ours,
         rival,
         count,
@@ -67,51 +64,45 @@ def compare_calls(
         at_most=at_most,
         conditions=f"{conditions}. The detail is a ratio to boto3's Table",
     )
-    setup.control("Configure", delay_ms=SLOW_MS)
-    slow, slow_rival = (mean_of(work, max(1, count // 10), spent=wall_seconds) for work in (ours, rival))
-    return replace(measured, details={SLOW_WALL: median(ratios(interleave(slow, slow_rival, setup.runs)))})
+    return replace(measured, details={SLOW_WALL: median(list_ratios(slow))})
 
 
 def _put(table: Any, prefix: str) -> Work:
     return lambda number: table.put_item(Item={"pk": "cold-room", "sk": f"m#{prefix}{number:08d}", "body": BODY})
 
 
-def _compare_puts(setup: Setup, at_most: float, conditions: str, **options: Any) -> Measured:
-    plain = open_table(setup)
-    ours, rival = _put(ShardedTable(plain, **options), "a"), _put(plain, "b")
-    return compare_calls(setup, ours, rival, PUTS, {"ratio": at_most}, f"Puts of 1 KB; {conditions}")
+def _compare_puts(at_most: float, conditions: str, **options: Any) -> Measured:
+    plain = open_table()
+    ours, rival = _put(ShardedTable(plain, append_only=True, **options), "a"), _put(plain, "b")
+    return compare_calls(ours, rival, {"ratio": at_most}, f"Puts of 1 KB; append_only, {conditions}")
 
 
-def measure_put(setup: Setup) -> Measured:
+def measure_put() -> Measured:
     """Put items into one collection: with the route cached, counted, and a report in each five."""
-    shards = adaptive(environ=os.environ)
-    return _compare_puts(setup, 1.15, "adaptive, append_only, a cached route", shards=shards, append_only=True)
+    return _compare_puts(1.15, "adaptive, a cached route", shards=adaptive(environ=os.environ))
 
 
-def measure_put_curl(setup: Setup) -> Measured:
+def measure_put_curl() -> Measured:
     """Put items through libcurl."""
-    return _compare_puts(
-        setup, 0.3, "fixed(8), append_only, libcurl", shards=fixed(SHARDS), append_only=True, transport=curl()
-    )
+    return _compare_puts(0.3, "fixed(8), libcurl", shards=fixed(SHARDS), transport=curl())
 
 
-def measure_update(setup: Setup) -> Measured:
+def measure_update() -> Measured:
     """Update items where each has one place."""
-    plain = open_table(setup)
+    plain = open_table()
     request = {"UpdateExpression": "SET body = :body", "ExpressionAttributeValues": {":body": BODY}}
 
     def update(table: Any) -> Work:
         return lambda number: table.update_item(Key={"pk": "cold-room", "sk": f"m#{number:08d}"}, **request)
 
     sharded = ShardedTable(plain, shards=fixed(SHARDS, only_shards=True))
-    at_most, conditions = {"ratio": 1.4}, "Updates; fixed(8, only_shards=True)"
-    return compare_calls(setup, update(sharded), update(plain), PUTS, at_most, conditions)
+    return compare_calls(update(sharded), update(plain), {"ratio": 1.4}, "Updates; fixed(8, only_shards=True)")
 
 
-def _compare_items(setup: Setup, at_most: float, origin: MetricName, **options: Any) -> Measured:
+def _compare_items(at_most: float, origin: MetricName, **options: Any) -> Measured:
     """Read items of 0.4 KB from a cache."""
-    plain, origins = open_table(setup), Origins()
-    setup.load({"pk": {"S": "shop"}, **_reading(f"{number:04d}")} for number in range(ITEMS))
+    plain, origins = open_table(), Origins()
+    load({"pk": {"S": "shop"}, **_reading(f"{number:04d}")} for number in range(ITEMS))
     cache = ReadCache(seconds=60, stale_seconds=600, telemetry=origins, **options)
     sharded = ShardedTable(plain, shards=fixed(SHARDS), cache=cache)
 
@@ -121,56 +112,55 @@ def _compare_items(setup: Setup, at_most: float, origin: MetricName, **options: 
     ours, rival = get(sharded, cache=True), get(plain)
     if [ours(number) for number in range(ITEMS)] != [rival(number) for number in range(ITEMS)]:
         raise ValueError("an item was not read as it was stored")
-    origins.counts.clear()
-    measured = compare_calls(
-        setup, ours, rival, PUTS, {"ratio": at_most}, f"{ITEMS} items in turn, read with cache=True"
-    )
+    measured = compare_calls(ours, rival, {"ratio": at_most}, f"{ITEMS} items in turn, read with cache=True")
     origins.require(origin)
     return measured
 
 
-def measure_item(setup: Setup) -> Measured:
+def measure_item() -> Measured:
     """Read items from the process's memory."""
-    return _compare_items(setup, 0.02, MetricName.PAGES_FROM_L1)
+    return _compare_items(0.02, MetricName.PAGES_FROM_L1)
 
 
-def measure_item_redis(setup: Setup) -> Measured:
+def measure_item_redis() -> Measured:
     """Read items from Redis: one is kept, so that each is another one."""
-    address = f"redis://127.0.0.1:{setup.redis_port}"
-    return _compare_items(setup, 0.3, MetricName.PAGES_FROM_REDIS, redis=address, max_entries=1)
+    address = f"redis://127.0.0.1:{os.environ['HOTPARTITION_REGISTRY_PORT']}"
+    return _compare_items(0.3, MetricName.PAGES_FROM_REDIS, redis=address, max_entries=1)
 
 
-def _compare_pages(setup: Setup, at_most: Mapping[str, float], **options: Any) -> Measured:
+def _compare_pages(at_most: Mapping[str, float], **options: Any) -> Measured:
     """Read the newest page of a collection on shards, and of one in one piece.
 
     The detail `OF_QUERIES` compares with the same queries as boto3's own `Table` sends them, each on a thread.
     """
-    plain = open_table(setup)
+    plain, form = open_table(), KeyForm()
     sharded = ShardedTable(plain, shards=fixed(SHARDS), **options)
-    form = KeyForm()
-    for number in range(STORED):
-        item = _reading(f"2026-11-21T09:30:{number:08d}")
-        (shard,) = choose_shards(item["sk"]["S"], SHARDS, choices=1)
-        setup.load([{"pk": {"S": "whole"}, **item}, {"pk": {"S": form.shard_key("spread", shard)}, **item}])
+    items = [_reading(f"2026-11-21T09:30:{number:08d}") for number in range(STORED)]
+    shards = [choose_shards(item["sk"]["S"], SHARDS, choices=1)[0] for item in items]
+    load({"pk": {"S": "whole"}, **item} for item in items)
+    load({"pk": {"S": form.shard_key("spread", shard)}, **item} for shard, item in zip(shards, items, strict=True))
 
     def read(table: Any, collection: str, limit: int = PAGE) -> int:
         condition = Key("pk").eq(collection)
         return len(table.query(KeyConditionExpression=condition, ScanIndexForward=False, Limit=limit)["Items"])
 
-    keys = ["spread", *(form.shard_key("spread", shard) for shard in range(SHARDS))]
-    each = PAGE // SHARDS + 1
-    if not read(sharded, "spread") == read(plain, "whole") == PAGE:
+    def ours(_: int) -> int:
+        return read(sharded, "spread")
+
+    def rival(_: int) -> int:
+        return read(plain, "whole")
+
+    if not ours(0) == rival(0) == PAGE:
         raise ValueError(f"a page should have {PAGE} items")
-    ours, rival = partial(read, sharded, "spread"), partial(read, plain, "whole")
-    measured = compare_calls(
-        setup, lambda _: ours(), lambda _: rival(), PAGES, at_most, f"The newest {PAGE} items of fixed({SHARDS})"
-    )
-    setup.control("Configure", delay_ms=0.0)
+    measured = compare_calls(ours, rival, at_most, f"The newest {PAGE} items of fixed({SHARDS})", PAGES)
+    keys = ["spread", *(form.shard_key("spread", shard) for shard in range(SHARDS))]
     with ThreadPoolExecutor(len(keys)) as pool:
-        count = setup.count(PAGES)
-        queries = mean_of(lambda _: list(pool.map(lambda key: read(plain, key, each), keys)), count)
-        samples = interleave(mean_of(lambda _: ours(), count), queries, setup.runs)
-    return replace(measured, details={**measured.details, OF_QUERIES: median(ratios(samples))})
+
+        def queries(_: int) -> object:
+            return list(pool.map(lambda key: read(plain, key, PAGE // SHARDS + 1), keys))
+
+        samples = interleave(*(partial(mean_us, work, PAGES) for work in (ours, queries)))
+    return replace(measured, details={**measured.details, OF_QUERIES: median(list_ratios(samples))})
 
 
 def _reading(sort_key: str) -> Mapping[str, Any]:
@@ -178,11 +168,11 @@ def _reading(sort_key: str) -> Mapping[str, Any]:
     return {**{name: {"S": text} for name, text in texts.items()}, "value": {"N": "21.5"}, "quality": {"N": "3"}}
 
 
-def measure_query(setup: Setup) -> Measured:
+def measure_query() -> Measured:
     """Read pages through boto3, whose nine queries are nearly all of what it costs."""
-    return _compare_pages(setup, {OF_QUERIES: 1.3, SLOW_WALL: 2.5})
+    return _compare_pages({OF_QUERIES: 1.3, SLOW_WALL: 2.5})
 
 
-def measure_query_curl(setup: Setup) -> Measured:
+def measure_query_curl() -> Measured:
     """Read pages through libcurl."""
-    return _compare_pages(setup, {"ratio": 0.8, SLOW_WALL: 1.5}, transport=curl())
+    return _compare_pages({"ratio": 0.8, SLOW_WALL: 1.5}, transport=curl())

@@ -18,15 +18,6 @@ from tools.play.workload import DEFAULT_DURATION_SECONDS, WorkloadError
 BROKEN, INTERRUPTED = 2, 130
 """Exit statuses when there was no run to judge, and when it was stopped."""
 LONGEST_SECONDS = 86_400
-OUT = {
-    "demo": "out/demo",
-    "example": "out/example",
-    "soak": "out/soak",
-    "detect": "out/detect",
-    "read": "out/read-trials",
-    "acceptance": "out/check",
-}
-"""Each command, and where its results go; a module of its name runs it."""
 
 
 def positive(text: str) -> float:
@@ -37,38 +28,34 @@ def positive(text: str) -> float:
     return value
 
 
-DURATION = {"type": positive, "default": DEFAULT_DURATION_SECONDS, "help": "how long messages are written"}
-SEED = {"type": int, "default": 1, "help": "of the workload and the clients (1)"}
-OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "demo": {
-        "environment": {"choices": ("dev", "lite"), "default": "dev", "help": "which one is shown (dev)"},
-        "duration": DURATION,
-        "seed": SEED,
-    },
-    "example": {
-        "wheel": {"type": Path, "required": True, "help": "hotpartition, as it is installed"},
-        "duration": DURATION,
-        "seed": SEED,
-    },
-    "soak": {
-        "seconds": {**DURATION, "default": 600.0},
-        "seed": {"type": int, "help": "of load and faults; by default a new one"},
-    },
-    "detect": {"trials": {"type": int, "default": 20}, "seed": SEED},
-    "read": {"trials": {"type": int, "default": 50}, "seed": SEED},
-    "acceptance": {},
+SEED = {"--seed": {"type": int, "default": 1, "help": "of the workload and the clients (1)"}}
+PLAYED = {"--duration": {"type": positive, "default": DEFAULT_DURATION_SECONDS, "help": "of the workload"}, **SEED}
+ENVIRONMENT = {"choices": ("dev", "lite"), "default": "dev", "help": "which one is shown (dev)"}
+WHEEL = {"type": Path, "required": True, "help": "hotpartition, as it is installed"}
+SOAKED = {
+    "--seconds": {"type": positive, "default": 600.0, "help": "how long messages are written (600)"},
+    "--seed": {"type": int, "help": "of load and faults; by default a new one"},
 }
+COMMANDS: dict[str, tuple[str, dict[str, dict[str, Any]]]] = {
+    "demo": ("out/demo", {"--environment": ENVIRONMENT, **PLAYED}),
+    "example": ("out/example", {"--wheel": WHEEL, **PLAYED}),
+    "soak": ("out/soak", SOAKED),
+    "detect": ("out/detect", {"--trials": {"type": int, "default": 20}, **SEED}),
+    "read": ("out/read-trials", {"--trials": {"type": int, "default": 50}, **SEED}),
+    "acceptance": ("out/check", {}),
+}
+"""Each command, where its results go, and its options; a module of its name runs it."""
 
 
 def parse_arguments(arguments: Sequence[str]) -> argparse.Namespace:
     """Parse the command line."""
     parser = argparse.ArgumentParser(prog="python -m tools.play", description=__doc__)
     commands = parser.add_subparsers(dest="name", required=True)
-    for name, out in OUT.items():
+    for name, (out, options) in COMMANDS.items():
         own = commands.add_parser(name)
         own.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"where the results go ({out})")
-        for option, how in OPTIONS[name].items():
-            own.add_argument(f"--{option}", **how)
+        for option, how in options.items():
+            own.add_argument(option, **how)
     return parser.parse_args(arguments)
 
 

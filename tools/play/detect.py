@@ -1,34 +1,40 @@
 """`make detect-trials`: one conversation after another gets hot, spread thinly over many environments.
 
 Writes `out/detect/summary.json`. Passes when at least 95 % of the trials are raised within 2 s of onset and at least
-90 % take one raise, while no environment by itself offers more than a tenth of the threshold.
+90 % take one raise, while no environment by itself offers more than a tenth of the threshold. The stack of these trials
+(`running_rig`), and how they end, are `make read-trials`' as well.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import random
 import time
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from redis.cluster import RedisCluster
 
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.redis.cluster import reports_key
 from hotpartition.redis.report_streams import FIELD
 from hotpartition.runtime.settings import Settings
-from tools.figures import Bar, at_least, at_most
-from tools.play.client import Client, Recorder, play
-from tools.play.trials import SETTINGS, Rig, conclude, running_rig
-from tools.play.watch import Observations, watch_route
+from tools.figures import MISSED, Bar, at_least, at_most, say_bars
+from tools.play.client import Client, HttpApi, Recorder, open_session, play
+from tools.play.stack import Stack, environment_options
+from tools.play.watch import Control, Observations, open_control, watch_route
 from tools.play.workload import steady_load
+from tools.world.scaling import scale_thresholds
 
+SETTINGS = scale_thresholds(0.05)
 WRITERS = 50
 """Execution environments that share the load; a request goes to a random idle one."""
 OFFERED_WCU = 80.0
-HOT_AT_ONCE_WCU = SETTINGS["hot_at_once_wcu"]
 DETECTED_WITHIN_SECONDS = 2.0
 LEAST_DETECTED = 0.95
 LEAST_ONE_RAISE = 0.90
@@ -36,6 +42,45 @@ LARGEST_SHARE = 0.10
 HOT_SECONDS = 4.0
 PATIENCE_SECONDS = 3.0
 PAUSE_SECONDS = 1.0
+
+
+class Rig(NamedTuple):
+    """A running stack and the ways to look into it."""
+
+    api: HttpApi
+    control: Control
+    redis: RedisCluster
+    table: str
+
+
+@asynccontextmanager
+async def running_rig(out_dir: Path, *, writers: int, seed: int, more: Sequence[str] = ()) -> AsyncIterator[Rig]:
+    """Start the stack with that many write environments, and stop it at the end.
+
+    The partition limit stays at DynamoDB's own 1,000 WCU/s, so that nothing is throttled and what is offered is exactly
+    what was meant. `more` are further arguments of `python -m tools.local up`; of those given twice, the later count.
+    """
+    up_options = (
+        *("--settings", json.dumps(SETTINGS), "--more", json.dumps({"seed": seed})),
+        *environment_options("min", {"write_message": writers, "read_messages": 1}),
+        *environment_options("max", {"write_message": writers}),
+        *more,
+    )
+    async with Stack(out_dir, *up_options) as stack:
+        ready = await stack.ready()
+        async with open_session() as session, open_control(ready["control_url"]) as control:
+            redis = RedisCluster(host="127.0.0.1", port=control.status["redis"]["port"], decode_responses=True)
+            api = HttpApi(session, ready["api_url"], connections=writers)
+            yield Rig(api, control, redis, control.status["dynamodb"]["table"])
+
+
+def conclude(summary: Mapping[str, object], bars: Sequence[Bar], out_dir: Path) -> int:
+    """Write the summary of trials, say their bars, and return the exit status."""
+    file, passed = out_dir / "summary.json", all(bar.holds for bar in bars)
+    file.write_text(json.dumps(summary, indent=2) + "\n")
+    say_bars(bars)
+    print(f"verdict: {'pass' if passed else 'fail'}; {file}")
+    return 0 if passed else MISSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,20 +124,16 @@ async def heat(rig: Rig, conversation_id: str) -> Heat:
         raised_after_seconds=min(seen.raises).seen_at - onset if seen.raises else None,
         shard_counts=tuple(sorted(raised.shard_count for raised in seen.raises)),
         environments=len(shares),
-        largest_share=max(shares.values(), default=0.0) / HOT_SECONDS / HOT_AT_ONCE_WCU,
+        largest_share=max(shares.values(), default=0.0) / HOT_SECONDS / SETTINGS["hot_at_once_wcu"],
     )
 
 
 def offered_by_environment(reports: Iterable[Report]) -> dict[str, float]:
     """Estimate what each environment offered, in WCU: the sum of the largest value that it reported in each slot."""
     largest: dict[tuple[str, int], float] = {}
-    for report in reports:
-        place = report.source, report.slot
-        largest[place] = max(largest.get(place, 0.0), report.value)
-    shares: dict[str, float] = defaultdict(float)
-    for (source, _), value in largest.items():
-        shares[source] += value
-    return shares
+    for report in sorted(reports, key=lambda report: report.value):
+        largest[report.source, report.slot] = report.value
+    return {source: sum(value for (own, _), value in largest.items() if own == source) for source, _ in largest}
 
 
 def summarize(heats: Sequence[Heat]) -> dict[str, object]:

@@ -25,11 +25,10 @@ from hotpartition.core.times import format_time
 from tools.figures import Bar, at_most
 from tools.history import FAULTS, History, Offered, Read, check_history
 from tools.play.client import Client, HttpApi, Recorder, Response, read_all
-from tools.play.demo import present, usable_cores
-from tools.play.run import CLOSING_READERS, Plan, Run
+from tools.play.run import CLOSING_READERS, Plan, Run, present
 from tools.play.stack import StackError
 from tools.play.verdict import Judgement
-from tools.play.workload import Offer, Scale, Workload, choose_scale, generate_workload, measure_speed
+from tools.play.workload import Offer, Scale, Workload, generate_workload, measure_scale
 
 APP = Path(__file__).resolve().parents[2] / "examples" / "sensors"
 
@@ -220,9 +219,7 @@ def _run(command: list[str], environment: Mapping[str, str]) -> None:
 
 async def run(options: argparse.Namespace) -> int:
     """Install the wheel, synthesize the app at a scale that this machine can run, and play the rush."""
-    cores = usable_cores()
-    speed = measure_speed(cores)
-    scale = choose_scale(cores=cores, speed=speed)
+    scale = measure_scale()
     environment = install(options.wheel, options.out / "packages")
     settings = {name: value for name, value in scale.settings().items() if name in SETTINGS}
     assembly = options.out / "assembly"
@@ -231,8 +228,6 @@ async def run(options: argparse.Namespace) -> int:
         workload=generate_readings(seed=options.seed, scale=scale, duration_seconds=options.duration),
         scale=scale,
         seed=options.seed,
-        cores=cores,
-        speed=speed,
         out_dir=options.out,
         up_options=("--assembly", str(assembly)),
         application=DevicesApi,

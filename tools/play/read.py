@@ -33,23 +33,20 @@ from hotpartition.redis.cluster import lease_key, page_key, read_hot_key
 from hotpartition_messages.reading import DEFAULT_LIMIT
 from tools.figures import Bar, at_least, at_most
 from tools.play.client import OK, REFUSED, Client, Recorder, Response, begin_each, every
+from tools.play.detect import SETTINGS, Rig, conclude, running_rig
 from tools.play.readers import ORIGINS, READER, READING, Asked, ReadRush, count_origins, list_ages_ms, quantile_ms
 from tools.play.stack import StackError, environment_options
-from tools.play.trials import SETTINGS, Rig, conclude, running_rig
 from tools.play.workload import Offer
 from tools.world.scaling import scale_reads
 
-READERS = 6
+READERS, MOST_READERS = 6, 10
 CLOCK_SKEWS_MS = (0, 1_000, -1_000, 0, 60_000, -20_000, 0, 7_000, -60_000)
 """By how much the clocks of the readers' environments are wrong, one after the other. Those of a third are right, so
 enough reports are of the present for the conversation to be found read-hot."""
-MOST_READERS = 10
 SHARDS = 4
 SCALE = 0.01
 """Of DynamoDB's read limit, and of what is read-hot."""
-READ_LIMIT_RCU = 3000 * SCALE
-PAGES_PER_SECOND = 60.0
-WRITES_PER_SECOND = 4.0
+PAGES_PER_SECOND, WRITES_PER_SECOND = 60.0, 4.0
 WRITTEN_FIRST = 80
 BODY = "x" * 700
 FILL_MS = 120
@@ -82,43 +79,32 @@ class Kill:
 
 @dataclass(slots=True, kw_only=True)
 class Rush(ReadRush):
-    """Those who read one conversation and those who write to it, open-loop, and what became of them.
-
-    `found` is when the conversation was found read-hot.
-    """
+    """Those who read one conversation and those who write to it, open-loop, and what became of them."""
 
     began: float = 0.0
-    found: float | None = None
+    found: float = inf
+    """When the conversation was found read-hot."""
     copies: int = 0
     kills: list[Kill] = field(default_factory=list)
     origins: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def cached_since(self) -> float:
-        """From when on all environments know that the conversation is read-hot."""
-        return inf if self.found is None else self.found + LEARNT_SECONDS
+    def read_at(self, response: Response, began: float, ended: float) -> float:
+        """Return when a page was read by its `Age`, in whole seconds: the functions' clocks may be wrong."""
+        return began if response.age_seconds is None else ended - response.age_seconds
 
     @property
     def found_after(self) -> float | None:
         """How long it took until the conversation was found read-hot."""
-        return None if self.found is None else round(self.found - self.began, 3)
+        return None if self.found == inf else round(self.found - self.began, 3)
 
     @property
     def holders_killed(self) -> int:
         """How many of those killed had the lease."""
         return sum(kill.hit_holder for kill in self.kills)
 
-    def read_at(self, response: Response, began: float, ended: float) -> float:
-        """Return when a page was read by its `Age`, in whole seconds: the functions' clocks may be wrong."""
-        return began if response.age_seconds is None else ended - response.age_seconds
-
     def since(self) -> list[Asked]:
-        """List the requests that began when all environments knew of it."""
-        return [asked for asked in self.asked if asked.began >= self.cached_since]
-
-    def died(self) -> int:
-        """Count those of them that ended with the process that served them."""
-        return sum(asked.status not in OK | REFUSED for asked in self.since())
+        """List the requests that began when all environments knew that the conversation is read-hot."""
+        return [asked for asked in self.asked if asked.began >= self.found + LEARNT_SECONDS]
 
     async def write(self) -> None:
         """Write one message, again while it is refused."""
@@ -142,24 +128,24 @@ class Rush(ReadRush):
 
 async def kill_holders(rig: Rig, rush: Rush, trials: int, rng: random.Random) -> None:
     """Make DynamoDB slow, and kill one holder after the other while the rush goes on."""
-    slow = [{"operation": "Query", "fault": "delay", "delay_ms": FILL_MS}]
-    await rig.control.post("/dynamodb/faults", slow)
-    while rush.found and rush.holders_killed < trials and len(rush.kills) < trials * (1 + MOST_MISSES):
-        await kill_holder(rig, rush, rng)
+    await rig.control.post("/dynamodb/faults", [{"operation": "Query", "fault": "delay", "delay_ms": FILL_MS}])
+    while rush.holders_killed < trials and len(rush.kills) < trials * (1 + MOST_MISSES):
+        kill = await kill_holder(rig, rush.conversation_id, rng)
+        rush.kills.append(kill)
+        ended = "its read was not stored" if kill.hit_holder else "too late"
+        print(f"{len(rush.kills):3d}  killed {1000 * kill.after_seconds:.0f} ms after its lease: {ended}", flush=True)
+        await asyncio.sleep(max(0.0, kill.at + RECOVERY_SECONDS - time.time()))
     await rig.control.post("/dynamodb/faults", [])
 
 
-async def kill_holder(rig: Rig, rush: Rush, rng: random.Random) -> None:
+async def kill_holder(rig: Rig, conversation_id: str, rng: random.Random) -> Kill:
     """Wait for the process that takes the next lease, kill it, and see whether its read was ever stored."""
-    place = rig.table, rush.conversation_id, VARIANT
-    lease, page = lease_key(*place), page_key(*place, 0)
+    place, port = (rig.table, conversation_id, VARIANT), rig.control.status["redis"]["port"]
     await asyncio.sleep(rng.uniform(0.0, CALM_SECONDS))
-    port = rig.control.status["redis"]["port"]
     processes = await asyncio.to_thread(find_processes, port)  # takes as long as a read: so it is done before
-    taken, client_port = await asyncio.to_thread(wait_for_holder, port, lease)
+    taken, client_port = await asyncio.to_thread(wait_for_holder, port, lease_key(*place))
     pid = processes.get(client_port) or find_processes(port).get(client_port)
-    after = rng.uniform(0.0, LATEST_KILL_SECONDS)
-    await asyncio.sleep(max(0.0, taken + after - time.time()))
+    await asyncio.sleep(max(0.0, taken + rng.uniform(0.0, LATEST_KILL_SECONDS) - time.time()))
     if pid is not None:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -168,13 +154,9 @@ async def kill_holder(rig: Rig, rush: Rush, rng: random.Random) -> None:
     stored_at, began = 0.0, taken - FILL_MS / 1000
     while stored_at < began and time.time() < killed + RECOVERY_SECONDS:
         await asyncio.sleep(LOOK_SECONDS)
-        stored: Any = rig.redis.hget(page, "page")
+        stored: Any = rig.redis.hget(page_key(*place, 0), "page")
         stored_at = int(stored.split(" ", 2)[1]) / 1000 if stored else 0.0
-    kill = Kill(killed, killed - taken, hit_holder=pid is not None and not began <= stored_at <= killed)
-    rush.kills.append(kill)
-    ended = "its read was not stored" if kill.hit_holder else "too late"
-    print(f"{len(rush.kills):3d}  killed {1000 * kill.after_seconds:.0f} ms after its lease: {ended}", flush=True)
-    await asyncio.sleep(max(0.0, killed + RECOVERY_SECONDS - time.time()))
+    return Kill(killed, killed - taken, hit_holder=pid is not None and not began <= stored_at <= killed)
 
 
 def wait_for_holder(redis_port: int, lease: str) -> tuple[float, int]:
@@ -204,8 +186,8 @@ def find_processes(redis_port: int) -> dict[int, int]:
 
 def summarize(rush: Rush) -> dict[str, object]:
     """Build the summary of the trials."""
-    before = [asked for asked in rush.asked if asked.ended < (rush.found or inf)]
-    since, verdict = rush.since(), rush.client.recorder.judge()
+    before = [asked for asked in rush.asked if asked.ended < rush.found]
+    since, recorder, verdict = rush.since(), rush.client.recorder, rush.client.recorder.judge()
     ages = list_ages_ms(since)
     quantiles = {"p50": 0.5, "p99": 0.99, "longest": 1.0}
     return {
@@ -217,7 +199,7 @@ def summarize(rush: Rush) -> dict[str, object]:
         "asked": len(since),
         "served": len(ages),
         "refused": sum(asked.status in REFUSED for asked in since),
-        "died_with_their_process": rush.died(),
+        "died_with_their_process": _count_died(since),
         "pages": {name: rush.origins[name] for name in ORIGINS if name != "fills"},
         "fills": rush.origins["fills"],
         "staleness_ms": {name: quantile_ms(ages, share) for name, share in quantiles.items()},
@@ -226,8 +208,13 @@ def summarize(rush: Rush) -> dict[str, object]:
         "holders_killed": rush.holders_killed,
         "history": {name: value for name, value in vars(verdict).items() if name != "examples"},
         "examples": [asdict(finding) for finding in verdict.examples],
-        "notes": rush.client.recorder.notes,
+        "notes": recorder.notes,
     }
+
+
+def _count_died(asked: list[Asked]) -> int:
+    """Count the requests that ended with the process that served them."""
+    return sum(one.status not in OK | REFUSED for one in asked)
 
 
 def judge(rush: Rush, trials: int) -> list[Bar]:
@@ -242,7 +229,7 @@ def judge(rush: Rush, trials: int) -> list[Bar]:
         at_least("holders killed", rush.holders_killed, trials, f"of {len(rush.kills)} kills"),
         # Else the machine was behind with asking, and refusals are not judged.
         *([] if recorder.counts["left_out"] else [at_most("pages refused", len(refused), 0, f"pages {refused[:1]}")]),
-        at_most("requests that died", rush.died(), len(rush.kills), "processes that were killed with one each"),
+        at_most("requests that died", _count_died(since), len(rush.kills), "processes that were killed with one each"),
         at_most("the oldest page", oldest, READING.page_staleness_seconds, "s"),
         at_most("breaches of the promise", len(breaches), 0, f"breaches {breaches}"),
     ]
@@ -250,34 +237,33 @@ def judge(rush: Rush, trials: int) -> list[Bar]:
 
 async def run(options: argparse.Namespace) -> int:
     """Run the rush and the trials in it, a line for each."""
-    trials, seed, out_dir = options.trials, options.seed, options.out
+    trials, seed = options.trials, options.seed
     rng, conversation = random.Random(seed), f"read-{seed}"
     more = (
-        *("--settings", json.dumps(SETTINGS | scale_reads(SCALE)), "--partition-read-limit", f"{READ_LIMIT_RCU:g}"),
+        *("--settings", json.dumps(SETTINGS | scale_reads(SCALE)), "--partition-read-limit", f"{3000 * SCALE:g}"),
         *environment_options("min", {READER: READERS, "operate": 1}),
         *environment_options("max", {READER: MOST_READERS}),
         *("--more", json.dumps({"clock_skews_ms": {READER: CLOCK_SKEWS_MS}})),
     )
-    async with running_rig(out_dir, writers=4, seed=seed, more=more) as rig:
+    async with running_rig(options.out, writers=4, seed=seed, more=more) as rig:
         client = Client(api=rig.api, recorder=Recorder(), rng=rng, now=time.time)
-        flag = read_hot_key(rig.table, conversation)
-        rush = Rush(client=client, conversation_id=conversation)
+        rush, flag = Rush(client=client, conversation_id=conversation), read_hot_key(rig.table, conversation)
         raise_ = {"command": "raise", "conversation_id": conversation, "shard_count": SHARDS}
         await rig.control.post("/functions/operate/invoke", raise_)
         for _ in range(WRITTEN_FIRST):
             await rush.write()
         rush.began = time.time()
         async with rush.going_on():
-            while rush.found is None and time.time() < rush.began + FOUND_SECONDS:
+            while rush.found == inf and time.time() < rush.began + FOUND_SECONDS:
                 await asyncio.sleep(LOOK_SECONDS)
-                rush.found = None if rig.redis.get(flag) is None else time.time()
-            print(f"read-hot after {rush.found_after} s" if rush.found else "never read-hot", flush=True)
-            await asyncio.sleep(LEARNT_SECONDS)
-            await kill_holders(rig, rush, trials, rng)
+                rush.found = inf if rig.redis.get(flag) is None else time.time()
+            print("never read-hot" if rush.found == inf else f"read-hot after {rush.found_after} s", flush=True)
+            if rush.found < inf:
+                await asyncio.sleep(LEARNT_SECONDS)
+                await kill_holders(rig, rush, trials, rng)
             rush.copies = int(str(rig.redis.get(flag) or 0))
-        rush.origins = count_origins(out_dir / "local", rush.cached_since)
+        rush.origins = count_origins(options.out / "local", rush.found + LEARNT_SECONDS)
     bars = judge(rush, trials)
     faults = [bar.name for bar in bars if not bar.holds]
-    asked = {"trials": trials, "seed": seed}
-    verdict = {"faults": faults, "verdict": "fail" if faults else "pass"}
-    return conclude(asked | summarize(rush) | verdict, bars, out_dir)
+    document = {"trials": trials, "seed": seed, **summarize(rush), "faults": faults}
+    return conclude({**document, "verdict": "fail" if faults else "pass"}, bars, options.out)

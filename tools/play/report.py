@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -20,11 +21,11 @@ from tools.play.verdict import is_key_of
 if TYPE_CHECKING:
     from tools.play.run import Run
 
+PlaceT = TypeVar("PlaceT")
+
 TEMPLATES = Path(__file__).parent / "templates"
 COLUMNS = 120
 """Of the page of heat."""
-MOST_KEYS = 40
-"""Keys whose load a report shows: those that took most."""
 ALL_SEEN = {"active": 0, "is_complete": True, "is_all": True, "streams": 1, "gap": None}
 
 
@@ -67,95 +68,84 @@ class Load:
     refused: float = 0.0
     read: float = 0.0
 
-    def add(self, row: TimelineRow) -> None:
-        """Add what a physical key took."""
-        self.written += row.write_wcu
-        self.refused += row.throttled_wcu
-        self.read += row.read_rcu
+
+def sum_up(rows: Iterable[TimelineRow], place_of: Callable[[TimelineRow], PlaceT]) -> Mapping[PlaceT, Load]:
+    """Sum up what physical keys took, by the place of each row."""
+    loads: defaultdict[PlaceT, Load] = defaultdict(Load)
+    for row in rows:
+        load = loads[place_of(row)]
+        load.written += row.write_wcu
+        load.refused += row.throttled_wcu
+        load.read += row.read_rcu
+    return loads
 
 
 def record(run: Run) -> Mapping[str, Any]:
     """Build the feed of the page of heat from what DynamoDB's model saw; its clock begins with the workload."""
-    began, written = run.started_at, {name for _, name in run.recorder.offered_at}
-    named = ((row.at_ms / 1000 - began, re.sub(r"#_?\d+$", "", row.key), row) for row in run.timeline)
-    rows = [(at, name, row) for at, name, row in named if name in written and at >= 0]
-    length = max((at for at, _, _ in rows), default=0.0) + 1
-    step = length / COLUMNS
-    loads: list[defaultdict[str, Load]] = [defaultdict(Load) for _ in range(COLUMNS)]
-    total = Counter[str]()
-    for at, name, row in rows:
-        loads[int(at / step)][name].add(row)
-        total[name] += row.writes + row.throttled_writes + row.reads
-    names = {name for name, _ in total.most_common(MOST_KEYS)}
-    closes = find_closes(run)
-    looks = []
-    for column, seen in enumerate(loads, 1):
-        route = _route_at(run, closes, began + column * step)
-        routes = [
-            {**_describe(name, load, step), **(route if name == run.name else _route(run, 0, None))}
-            for name, load in seen.items()
-            if name in names
-        ]
-        looks.append({**ALL_SEEN, "at": _format(column * step), "seconds": step, "routes": routes})
+    began, names = run.started_at, {name for _, name in run.recorder.offered_at}
+    rows = [row for row in run.timeline if _name(row) in names and row.at_ms / 1000 >= began]
+    length = max((row.at_ms / 1000 - began for row in rows), default=0.0) + 1
+    step, changes = length / COLUMNS, list_changes(run)
+    routes: list[list[Mapping[str, Any]]] = [[] for _ in range(COLUMNS)]
+    for (column, name), load in sum_up(rows, lambda row: (int((row.at_ms / 1000 - began) / step), _name(row))).items():
+        own = [change for change in changes if name == run.name and change.seen_at <= began + (column + 1) * step]
+        routes[column].append(_describe(run, name, load, own, step))
     return {
-        "looks": looks,
+        "looks": [
+            {**ALL_SEEN, "at": _format(number * step), "seconds": step, "routes": own}
+            for number, own in enumerate(routes, 1)
+        ],
         "state": [("", f"{run.name} became hot {run.hot.begins - began:.0f} s after the start.")],
         "about": f"What DynamoDB's model took and refused, every attempt counted: means of {step:.1f} s.",
         "window_seconds": length,
         "every": step / 2,
         "mean_seconds": step,
-        "routes": {run.name: {"steps": _list_steps(run, closes), "decision": "", **_describe_shards(run)}},
+        "routes": {run.name: _describe_keys(run, changes)},
     }
 
 
-def find_closes(run: Run) -> list[float]:
-    """List from when on the hot key was on its base key again."""
+class Change(NamedTuple):
+    """A raise or close of the hot key's route: when it was seen, N from then on, and from which position."""
+
+    seen_at: float
+    shard_count: int
+    since: float
+
+
+def list_changes(run: Run) -> list[Change]:
+    """List the raises and the confirmed closes as they came."""
     closes = {close.at_ms / 1000 for close in run.seen.closes if close.is_confirmed}
-    return sorted(closes | ({run.closed_at} if run.closed_at else set()))
+    closes |= {run.closed_at} if run.closed_at else set()
+    raises = [Change(one.seen_at, one.shard_count, one.since_ms / 1000) for one in run.seen.raises]
+    return sorted([*raises, *(Change(at, 0, at) for at in closes)])
 
 
-def _describe(name: str, load: Load, step: float) -> Mapping[str, Any]:
-    """Describe the load of a key in one column, as a row of a look."""
+def _name(row: TimelineRow) -> str:
+    """Return the key that clients name, of a physical one."""
+    return re.sub(r"#_?\d+$", "", row.key)
+
+
+def _describe(run: Run, name: str, load: Load, changes: Sequence[Change], seconds: float) -> Mapping[str, Any]:
+    """Describe a key in one column, as a row of a look, when these changes had come."""
     offered = load.written + load.refused
+    shard_count = changes[-1].shard_count if changes else 0
+    closed_at = max((change.since for change in changes if not change.shard_count), default=None)
     return {
         "conversation_id": name,
-        "wcu_per_second": round(offered / step, 1),
+        "wcu_per_second": round(offered / seconds, 1),
         "throttled_share": round(load.refused / offered, 3) if offered else 0.0,
-        "rcu_per_second": round(load.read / step, 1),
-    }
-
-
-def _route_at(run: Run, closes: Iterable[float], moment: float) -> Mapping[str, Any]:
-    """Describe the route of the hot key at a moment, as the same row does."""
-    closed_at = max((at for at in closes if at <= moment), default=None)
-    raises = [one.shard_count for one in run.seen.raises if one.seen_at <= moment]
-    return _route(run, max(raises, default=0) if closed_at is None else 0, closed_at)
-
-
-def _route(run: Run, shard_count: int, closed_at: float | None) -> Mapping[str, Any]:
-    return {
+        "rcu_per_second": round(load.read / seconds, 1),
         "shard_count": shard_count,
         "capacity_wcu_per_second": run.figures["hot_threshold_wcu"] * max(1, shard_count),
         "closed_at": None if closed_at is None else _format(closed_at - run.started_at),
     }
 
 
-def _list_steps(run: Run, closes: Iterable[float]) -> list[tuple[str, str, str]]:
-    """List the raises and closes of the hot key, each with the time of its first position and of its coming."""
-    steps = [(one.since_ms / 1000, str(one.shard_count), one.seen_at, "raised") for one in run.seen.raises]
-    steps += [(at, "0", at, "closed") for at in closes]
-    return [
-        (_format(since)[:19].replace("T", " "), n, f"{what} {at - run.started_at:.1f} s after the start")
-        for since, n, at, what in sorted(steps)
-    ]
-
-
-def _describe_shards(run: Run) -> Mapping[str, Any]:
-    """Describe what the keys of the hot key took while it was hot."""
-    length, loads = run.hot.ends - run.hot.begins, defaultdict[str, Load](Load)
-    for row in run.timeline:
-        if is_key_of(row.key, run.name) and run.hot.begins <= row.at_ms / 1000 < run.hot.ends:
-            loads[row.key].add(row)
+def _describe_keys(run: Run, changes: Iterable[Change]) -> Mapping[str, Any]:
+    """Describe the steps of the hot key's route, and what its physical keys took while it was hot."""
+    length, began = run.hot.ends - run.hot.begins, run.started_at
+    in_heat = [row for row in run.timeline if run.hot.begins <= row.at_ms / 1000 < run.hot.ends]
+    loads = sum_up((row for row in in_heat if is_key_of(row.key, run.name)), attrgetter("key"))
     shards = [
         {
             "key": key,
@@ -165,7 +155,15 @@ def _describe_shards(run: Run) -> Mapping[str, Any]:
         }
         for key, load in sorted(loads.items(), key=lambda one: (len(one[0]), one[0]))
     ]
-    return {"shards": shards, "over": "mean while it was hot"}
+    steps = [
+        (
+            _format(change.since)[:19].replace("T", " "),
+            str(change.shard_count),
+            f"{'raised' if change.shard_count else 'closed'} {change.seen_at - began:.1f} s after the start",
+        )
+        for change in sorted(changes, key=attrgetter("since"))
+    ]
+    return {"steps": steps, "decision": "", "shards": shards, "over": "mean while it was hot"}
 
 
 def _format(seconds: float) -> str:

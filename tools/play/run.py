@@ -1,10 +1,11 @@
-"""One run from start to end: start the stack, play the workload, read everything, judge, write it down."""
+"""One run from start to end: start the stack, play the workload, read everything, judge, write it down, say it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import random
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from rich.console import Console
 
 from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
+from tools.figures import MISSED, say_bars
 from tools.history import Verdict
 from tools.local.metering import TimelineRow
 from tools.play.browser import NoBrowserError, take_pictures
@@ -38,6 +40,7 @@ from tools.play.verdict import (
 from tools.play.watch import Control, Observations, Raise, open_control, stopped_within, watch_route
 from tools.play.workload import Scale, Workload
 
+READ_RUSH_SECONDS = 6.0
 READ_RUSH_PAGES_PER_SECOND_AND_CORE = 20.0
 PATIENCE_SECONDS = 4.0
 """How long a rush of readers waits for what is late; a request without a response was not served."""
@@ -45,6 +48,7 @@ VISITORS = 2
 VISITOR_PAUSE_SECONDS = 0.4
 CLOSING_READERS = 3
 LINE_SECONDS = 2.0
+MOST_NOTES = 20
 SPARE_ENVIRONMENTS = 2
 """These are started when all others are busy."""
 CONSUMER = "consume_reports"
@@ -56,21 +60,17 @@ HISTORY_FIGURES = ("acknowledged", "missing", "duplicated", "out_of_order", "con
 class Plan:
     """What a run is to do, here the demonstration's; another kind of run reads or breaks more, and has other bars.
 
-    `speed` is what this machine gets done while others are at work on it, as a share of what it does usually. For
-    `read_rush_seconds`, after the workload, readers rush for the hot conversation's newest page. If it `cools`, it is
-    waited for until that is closed, and its newest page read behind that.
+    After the workload of one that `is_whole`, readers rush for the hot conversation's newest page. Then it is waited
+    until that is closed, and its newest page is read behind that.
     """
 
     workload: Workload
     scale: Scale
     seed: int
-    cores: int
     out_dir: Path
     environment: Literal["dev", "lite"] = "dev"
-    speed: float = 1.0
     visitor_pause_seconds: float = VISITOR_PAUSE_SECONDS
-    read_rush_seconds: float = 0.0
-    cools: bool = False
+    is_whole: bool = False
     up_options: tuple[str, ...] = ()
     application: type[HttpApi] = HttpApi
 
@@ -101,30 +101,32 @@ class Plan:
 
     def describe_scale(self) -> str:
         """Say the scale in one line, and why it is smaller than usual if it is."""
-        why = f"; this machine gets {100 * self.speed:.0f} % of its usual work done now" if self.speed < 1 else ""
+        scale = self.scale
+        why = f"; this machine gets {100 * scale.speed:.0f} % of its usual work done now" if scale.speed < 1 else ""
         return (
-            f"{self.scale.factor:.4g} of DynamoDB's own numbers: a partition takes "
-            f"{self.scale.partition_write_limit_wcu:g} WCU/s and {self.scale.partition_read_limit_rcu:g} RCU/s{why}"
+            f"{scale.factor:.4g} of DynamoDB's own numbers: a partition takes "
+            f"{scale.partition_write_limit_wcu:g} WCU/s and {scale.partition_read_limit_rcu:g} RCU/s{why}"
         )
 
     def most_environments(self) -> dict[str, int]:
         """Choose how many environments each function has, at most: as many as the cores can run, each a process."""
+        cores = self.scale.cores
         return {
-            self.application.writer: max(4, min(16, 3 * self.cores)) + SPARE_ENVIRONMENTS,
-            self.application.reader: max(2, min(8, self.cores)) + SPARE_ENVIRONMENTS,
+            self.application.writer: max(4, min(16, 3 * cores)) + SPARE_ENVIRONMENTS,
+            self.application.reader: max(2, min(8, cores)) + SPARE_ENVIRONMENTS,
             **({CONSUMER: 2} if self.environment == "dev" else {}),
         }
 
     def build_options(self) -> tuple[str, ...]:
-        """Build the options of the local run: at the scale, and with closes soon if it cools."""
-        most = self.most_environments()
-        closing, close_times = choose_times(self.speed) if self.cools else ({}, {})
+        """Build the options of the local run: at the scale, and with closes soon if they are waited for."""
+        scale, most = self.scale, self.most_environments()
+        closing, close_times = choose_times(scale.speed) if self.is_whole else ({}, {})
         functions = FUNCTIONS if self.environment == "dev" else IN_BAND_FUNCTIONS
         known = {name for each in functions for name in MessageSettings.declared(each)}
-        settings = {name: value for name, value in {**self.scale.settings(), **closing}.items() if name in known}
+        settings = {name: value for name, value in {**scale.settings(), **closing}.items() if name in known}
         return (
-            *("--partition-write-limit", f"{self.scale.partition_write_limit_wcu:g}"),
-            *("--partition-read-limit", f"{self.scale.partition_read_limit_rcu:g}"),
+            *("--partition-write-limit", f"{scale.partition_write_limit_wcu:g}"),
+            *("--partition-read-limit", f"{scale.partition_read_limit_rcu:g}"),
             *("--environment", self.environment),
             *("--settings", json.dumps(settings)),
             *environment_options("min", {name: max(1, count - SPARE_ENVIRONMENTS) for name, count in most.items()}),
@@ -172,10 +174,9 @@ class Run:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._keep_showing(is_over))
             await self._play()
-            if plan.read_rush_seconds:
+            if plan.is_whole:
                 self.phase = "read rush"
                 await self._rush()
-            if plan.cools:
                 self.phase = "cooling"
                 await cool_down(self)
             self.phase = "reading"
@@ -204,11 +205,11 @@ class Run:
 
     async def _rush(self) -> None:
         """Ask for the newest page of the hot conversation at a rate, and give up what is late."""
-        seconds = self.plan.read_rush_seconds
-        per_second = READ_RUSH_PAGES_PER_SECOND_AND_CORE * self.plan.cores * self.plan.speed
+        per_second = READ_RUSH_PAGES_PER_SECOND_AND_CORE * self.plan.scale.cores * self.plan.scale.speed
+        asked = islice(every(1 / per_second, self.rush.ask), int(READ_RUSH_SECONDS * per_second))
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds + PATIENCE_SECONDS):
-                await begin_each(islice(every(1 / per_second, self.rush.ask), int(seconds * per_second)), [])
+            async with asyncio.timeout(READ_RUSH_SECONDS + PATIENCE_SECONDS):
+                await begin_each(asked, [])
 
     async def _keep_showing(self, is_over: asyncio.Event) -> None:
         """Show the figures now and then, as totals."""
@@ -289,11 +290,46 @@ class Run:
         }
 
 
-async def carry_out(plan: Plan, *, console: Console, now: Callable[[], float]) -> Run:
-    """Carry out a plan; `now` is the wall clock (seconds since the epoch).
+async def present(plan: Plan) -> int:
+    """Carry out a plan, print the bars and the verdict, and whatever explains a failure; give the exit status.
 
     When the local run does not start, ends by itself or does not respond, that is a `StackError` or a `ControlError`.
     """
+    console = Console(highlight=False, soft_wrap=True)
+    run = await carry_out(plan, console)
+    await asyncio.to_thread(write_down, run)
+    try:
+        await take_pictures(plan.report_file)
+    except (NoBrowserError, TimeoutError) as error:
+        console.print(f"no screenshots: {error}", markup=False)
+    judgement = run.judgement
+    passed = judgement.verdict == "pass"
+    say_bars(judgement.bars)
+    if judgement.not_judged:
+        console.print(f"not judged: {', '.join(judgement.not_judged)}", style="yellow")
+    details = [f"{one.fault}: {one.conversation_id} {one.message_id}: {one.detail}" for one in run.history.examples]
+    if not passed:
+        details += [f"unexpected: {note}" for note in run.recorder.notes[:MOST_NOTES]]
+        details.append(f"what the functions said: {plan.out_dir / 'local' / 'logs'}")
+    for detail in details:
+        console.print(f"     {detail}", markup=False)
+    console.print(run.machine.description, style="" if run.machine.kept_up else "yellow")
+    console.print(
+        f"verdict: [bold {'green' if passed else 'red'}]{judgement.verdict}[/] after "
+        f"{run.seconds:.0f} s; {plan.summary_file}, {plan.report_file}",
+    )
+    return 0 if passed else MISSED
+
+
+def steady_clock() -> Callable[[], float]:
+    """Build a clock that reads like the wall clock and never goes back: the history's order depends on it."""
+    offset = time.time() - time.monotonic()
+    return lambda: offset + time.monotonic()
+
+
+async def carry_out(plan: Plan, console: Console) -> Run:
+    """Start the local run, play, and stop it."""
+    now = steady_clock()
     began = now()
     # An interrupted run leaves nothing behind that looks like its own.
     for file in (plan.summary_file, plan.report_file, *plan.out_dir.glob("report*.png")):
@@ -310,11 +346,6 @@ async def carry_out(plan: Plan, *, console: Console, now: Callable[[], float]) -
             ending.cancel()
         console.print("everything was read; stopping the local run, then judging")
     run.seconds = now() - began
-    await asyncio.to_thread(write_down, run)
-    try:
-        await take_pictures(plan.report_file)
-    except (NoBrowserError, TimeoutError) as error:
-        console.print(f"no screenshots: {error}", markup=False)
     return run
 
 

@@ -18,11 +18,10 @@ from typing import Any
 from hotpartition_messages.keys import KEY_FORM
 from tools.figures import Bar, at_least, at_most
 from tools.local.metering import TimelineRow
-from tools.play.demo import present, usable_cores
 from tools.play.faults import KINDS, FaultInjector
-from tools.play.run import Plan, Run
+from tools.play.run import Plan, Run, present
 from tools.play.verdict import Judgement, conclude, promise_bars
-from tools.play.workload import BODY_BYTES, Workload, generate_offers, quiet_flow, scale_to
+from tools.play.workload import BODY_BYTES, Scale, Workload, generate_offers, quiet_flow, usable_cores
 from tools.world.workload import ConversationFlow, constant
 
 WRITES_PER_SECOND = 95.0
@@ -130,9 +129,13 @@ async def run(options: argparse.Namespace) -> int:
     hot = HOT_SHARE * WRITES_PER_SECOND
     plan = Soak(
         workload=build_workload(seed=seed, seconds=options.seconds),
-        scale=scale_to(hot=hot, quiet=WRITES_PER_SECOND - hot, max_shard_count=MAX_SHARD_COUNT),
+        scale=Scale(
+            hot_writes_per_second=hot,
+            quiet_writes_per_second=WRITES_PER_SECOND - hot,
+            cores=usable_cores(),
+            max_shard_count=MAX_SHARD_COUNT,
+        ),
         seed=seed,
-        cores=usable_cores(),
         out_dir=options.out,
         visitor_pause_seconds=min(LONGEST_VISITOR_PAUSE_SECONDS, options.seconds / VISITOR_PAUSES),
         up_options=("--redis-replica",),

@@ -163,7 +163,7 @@ def judge(run: Run) -> Judgement:
         at_most("onset to raise", figures["onset_to_raise_seconds"], RAISED_WITHIN_SECONDS, "s"),
         at_most("throttles fall", last, first - 1, "in the last third of the heat, fewer than in its first second"),
     ]
-    if run.plan.cools:
+    if run.plan.is_whole:
         timed.append(at_most("newest page of what has cooled", figures["keys_after_close"] or None, 1, "keys queried"))
     bars = [
         *promise_bars(history, run.recorder.notes, item=item),

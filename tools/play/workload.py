@@ -9,10 +9,11 @@ which is measured for a second.
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 from operator import attrgetter
@@ -59,12 +60,7 @@ ZIPF_EXPONENT = 0.4
 BODY_BYTES = (20, 160)
 ONSET_SHARE = 0.25
 HOT_END_SHARE = 0.85
-LEAD_IN_SHARE = 0.03
-LONGEST_LEAD_IN = 40
-"""Before its onset the hot conversation of a file gets this share of its messages, and at most this many."""
-HOT = "launch-day"
-COMMON_START_SECONDS = 1.0
-"""How long the conversations of a file take to begin: all at one instant would be a load test of its own."""
+HOT, PREFIX = "launch-day", "room"
 LONGEST_SENDER = 256
 """The API's own limit."""
 
@@ -75,12 +71,21 @@ class WorkloadError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """One set of numbers, all derived from `factor`; load in writes a second, which are WCU for short messages."""
+    """Load in writes a second, which are WCU for short messages, and what follows from how much of it is hot.
 
-    factor: float
+    `speed` is what this machine's cores get done while others are at work on them, as a share of what they usually do.
+    """
+
     hot_writes_per_second: float
     quiet_writes_per_second: float
+    cores: int
+    speed: float = 1.0
     max_shard_count: int | None = None
+
+    @property
+    def factor(self) -> float:
+        """What everything is scaled by."""
+        return self.hot_writes_per_second / HOT_TIMES_LIMIT / PARTITION_WCU
 
     @property
     def partition_write_limit_wcu(self) -> float:
@@ -98,13 +103,18 @@ class Scale:
         return settings if self.max_shard_count is None else {**settings, "max_shard_count": self.max_shard_count}
 
 
-def measure_speed(cores: int) -> float:
-    """Measure what all cores together get done in a second now, as a share of what they do usually; 1 at most."""
-    command = [sys.executable, "-c", _ROUNDS]
+def usable_cores() -> int:
+    """Count the cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def measure_scale(largest_conversation: int | None = None) -> Scale:
+    """Choose the scale for this machine by what all of its cores together get done in a second now."""
+    cores, command = usable_cores(), [sys.executable, "-c", _ROUNDS]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(cores)]
-    rounds = sum(int(process.communicate()[0]) for process in running)
-    share = rounds / (cores * USUAL_ROUNDS_PER_SECOND)
-    return 1.0 if share >= AS_USUAL else share
+    share = sum(int(process.communicate()[0]) for process in running) / (cores * USUAL_ROUNDS_PER_SECOND)
+    speed = 1.0 if share >= AS_USUAL else share
+    return choose_scale(cores=cores, speed=speed, largest_conversation=largest_conversation)
 
 
 def choose_scale(*, cores: int, speed: float = 1.0, largest_conversation: int | None = None) -> Scale:
@@ -117,20 +127,10 @@ def choose_scale(*, cores: int, speed: float = 1.0, largest_conversation: int | 
         if hot < SMALLEST_HOT_WRITES_PER_SECOND:
             needed = ceil(SMALLEST_HOT_WRITES_PER_SECOND * SHORTEST_HOT_SECONDS)
             raise WorkloadError(f"the largest conversation holds {largest_conversation} messages, and needs {needed}")
-    return scale_to(hot=hot, quiet=QUIET_SHARE * carried)
+    return Scale(hot_writes_per_second=hot, quiet_writes_per_second=QUIET_SHARE * carried, cores=cores, speed=speed)
 
 
-def scale_to(*, hot: float, quiet: float, max_shard_count: int | None = None) -> Scale:
-    """Build the scale at which this number of writes a second is hot."""
-    return Scale(
-        factor=hot / HOT_TIMES_LIMIT / PARTITION_WCU,
-        hot_writes_per_second=hot,
-        quiet_writes_per_second=quiet,
-        max_shard_count=max_shard_count,
-    )
-
-
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Offer:
     """One message that is to be written `at_seconds` after the start."""
 
@@ -157,7 +157,7 @@ class Workload:
 
 
 def generate_workload(
-    *, seed: int, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS, hot: str = HOT, prefix: str = "room"
+    *, seed: int, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS, hot: str = HOT, prefix: str = PREFIX
 ) -> Workload:
     """Generate the built-in workload: quiet conversations with Zipf-like rates and one that becomes hot."""
     onset, hot_end = ONSET_SHARE * duration_seconds, HOT_END_SHARE * duration_seconds
@@ -174,7 +174,7 @@ def generate_workload(
     )
 
 
-def quiet_flow(writes_per_second: float, *, prefix: str = "room") -> Flow:
+def quiet_flow(writes_per_second: float, *, prefix: str = PREFIX) -> Flow:
     """Build the flow of many conversations, none of which is hot."""
     return ZipfFlow(
         conversations=QUIET_CONVERSATIONS,
@@ -238,36 +238,24 @@ def read_messages_file(path: Path) -> Conversations:
     return sorted(conversations.items(), key=lambda item: (-len(item[1]), item[0]))
 
 
-def replay_workload(
-    conversations: Conversations, *, name: str, scale: Scale, duration_seconds: float = DEFAULT_DURATION_SECONDS
-) -> Workload:
-    """Lay the conversations of a file over one another; each keeps its order, and its messages come evenly.
+def replay_workload(planned: Workload, conversations: Conversations, *, name: str) -> Workload:
+    """Put the messages of a file into a schedule: its largest conversation becomes hot, and each keeps its order.
 
-    The largest becomes the hot one: its first messages are a quiet lead-in, and then come as many as the scale's hot
-    rate has room for. Of the next largest ones the first messages are taken, as many as the quiet load needs.
+    A conversation ends with its messages, or with the schedule.
     """
-    (hot_id, all_hot), *others = conversations
-    onset = ONSET_SHARE * duration_seconds
-    lead_in_count = max(1, min(LONGEST_LEAD_IN, round(LEAD_IN_SHARE * len(all_hot))))
-    room = round(scale.hot_writes_per_second * (duration_seconds - onset))
-    lead_in, hot = all_hot[:lead_in_count], all_hot[lead_in_count : lead_in_count + room]
-    hot_end = onset + len(hot) / scale.hot_writes_per_second
-    offers = [*_spread(lead_in, 0.0, onset), *_spread(hot, onset, hot_end)]
-    quiet = others[:QUIET_CONVERSATIONS]
-    each = max(1, round(scale.quiet_writes_per_second * duration_seconds / max(1, len(quiet))))
-    for position, (_, own) in enumerate(quiet):
-        offers += _spread(own[:each], COMMON_START_SECONDS * position / len(quiet), duration_seconds)
+    places = [planned.hot_conversation, *(f"{PREFIX}-{rank}" for rank in range(QUIET_CONVERSATIONS))]
+    waiting = {place: (own, iter(messages)) for place, (own, messages) in zip(places, conversations, strict=False)}
+    offers = []
+    for offer in planned.offers:
+        own, messages = waiting.get(offer.conversation_id, ("", iter(())))
+        if message := next(messages, None):
+            offers.append(Offer(offer.at_seconds, own, message.sender, message.text))
+    hot = conversations[0][0]
+    last = max(offer.at_seconds for offer in offers if offer.conversation_id == hot)
     return Workload(
-        offers=tuple(sorted(offers)),
-        hot_conversation=hot_id,
-        onset_seconds=onset,
-        hot_end_seconds=hot_end,
-        description=f"{name}: {len(lead_in) + len(hot)} messages of {hot_id}, and up to {each} of {len(quiet)} others",
+        offers=tuple(offers),
+        hot_conversation=hot,
+        onset_seconds=planned.onset_seconds,
+        hot_end_seconds=min(planned.hot_end_seconds, last),
+        description=f"{name}: {len(offers)} messages of {len(waiting)} conversations, the largest of which is {hot}",
     )
-
-
-def _spread(messages: Sequence[ReplayedMessage], start: float, end: float) -> Iterable[Offer]:
-    """Lay messages evenly between two times, the first at the start."""
-    for index, message in enumerate(messages):
-        at = start + (end - start) * index / len(messages)
-        yield Offer(at, message.conversation_id, message.sender, message.text)

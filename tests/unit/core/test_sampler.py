@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hotpartition.core.errors import MalformedReportError
 from hotpartition.core.reports import MAX_SOURCE_LENGTH, MAX_VALUE, Report
-from hotpartition.core.sampler import SLOT_MS, Crossing, LoadSampler, slot_of
+from hotpartition.core.sampler import MAX_TRACKED_COLLECTIONS, SLOT_MS, Crossing, LoadSampler, slot_of
 from hotpartition.core.window import HORIZON_SLOTS, ReportWindow
 
 
@@ -123,18 +123,41 @@ def test_what_is_no_report_is_refused(entry):
         Report.decode(entry)
 
 
+def measure_kept(build):
+    """How many bytes are kept of what is built."""
+    tracemalloc.start()
+    try:
+        kept = build()
+        return tracemalloc.get_traced_memory()[0], kept
+    finally:
+        tracemalloc.stop()
+
+
 def test_a_report_takes_as_much_of_the_window_as_is_stated():
     """500 bytes: of many keys and sources, over the whole horizon; within a third, whatever the interpreter."""
     count, span_ms, start_ms = 20_000, HORIZON_SLOTS * SLOT_MS, 1_800_000_000_000
     at = [start_ms + index * span_ms // count for index in range(count)]
     reports = [Report(f"c-{i * 7919 % 1_000:07}", t // SLOT_MS, f"{i:032x}", 5.0, t, 0) for i, t in enumerate(at)]
     entries = [report.encode() for report in reports]
-    tracemalloc.start()
-    try:
+
+    def fill():
         window = ReportWindow()
         for entry in entries:
             window.add(Report.decode(entry), start_ms + span_ms)
-        taken = tracemalloc.get_traced_memory()[0]
-    finally:
-        tracemalloc.stop()
+        return window
+
+    taken, _ = measure_kept(fill)
     assert taken / count == pytest.approx(500, rel=0.35)
+
+
+def test_any_number_of_keys_takes_less_than_a_mebibyte():
+    """In one slot; of keys beyond the bound nothing is kept."""
+
+    def write():
+        subject = counter(5.0, 7, MAX_TRACKED_COLLECTIONS)
+        for number in range(5 * MAX_TRACKED_COLLECTIONS):
+            subject.record(f"conversation-{number}", 1, 0)
+        return subject
+
+    taken, _ = measure_kept(write)
+    assert taken < 1 << 20
