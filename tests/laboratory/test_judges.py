@@ -32,10 +32,9 @@ from tools.play.verdict import (
     count_busiest_second,
     count_taken_by_one_key,
     count_throttles,
-    first_raise_after,
     measure_machine,
 )
-from tools.play.watch import Control, Observations, Raise, watch_route
+from tools.play.watch import Control, Observations, watch_route
 from tools.play.workload import (
     Offer,
     WorkloadError,
@@ -200,14 +199,16 @@ def test_raises_and_closes_are_read_from_the_journal(began, seen_at):
     moments, seen = iter([began, began, 5.0, 5.0, 6.0, 6.0, 6.0]), Observations()
     twice = SimpleNamespace(is_set=iter([False, False, True]).__next__)
     asyncio.run(watch_route(Stored(), "c", seen, now=lambda: next(moments), stopped=twice))
-    assert seen.raises == [Raise(seen_at, 4, 1_000)]
+    assert seen.raises == {Generation(1_000, 4): seen_at}
     assert list(seen.closes.items()) == [(Close(2_000, True), 5.0)]
 
 
-def test_the_raise_of_an_onset_is_the_first_after_it():
+@pytest.mark.parametrize(("onset", "raised_at"), [(10.0, 11.0), (13.0, None)])
+def test_the_raise_of_an_onset_is_the_first_after_it(onset, raised_at):
     """A raise before the onset was for something else."""
-    raises = [Raise(at, 4, 0) for at in (5.0, 12.0, 11.0)]
-    assert [first_raise_after(raises, onset) for onset in (10.0, 13.0)] == [raises[2], None]
+    run = run_of(Plan(workload=SMALL, scale=SCALE, seed=1, out_dir=None), hot=Hot(begins=onset, ends=20.0))
+    run.seen.raises.update({Generation(1_000, n): at for n, at in ((2, 5.0), (4, 12.0), (3, 11.0))})
+    assert run.raised_at == raised_at
 
 
 @pytest.mark.parametrize(("speed", "hot", "quiet"), [(1.0, 60.0, 45.0), (0.5, 30.0, 22.5), (0.01, 12.0, 9.0)])

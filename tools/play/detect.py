@@ -121,8 +121,8 @@ async def heat(rig: Rig, conversation_id: str) -> Heat:
     reports = (Report.decode(fields[FIELD]) for _, fields in entries)
     shares = offered_by_environment(report for report in reports if report.collection == conversation_id)
     return Heat(
-        raised_after_seconds=min(seen.raises).seen_at - onset if seen.raises else None,
-        shard_counts=tuple(sorted(raised.shard_count for raised in seen.raises)),
+        raised_after_seconds=min(seen.raises.values()) - onset if seen.raises else None,
+        shard_counts=tuple(sorted(generation.shard_count for generation in seen.raises)),
         environments=len(shares),
         largest_share=max(shares.values(), default=0.0) / HOT_SECONDS / SETTINGS["hot_at_once_wcu"],
     )

@@ -44,7 +44,6 @@ def build_report(run: Run) -> str:
     titled = PAGE.replace("<title>hotpartition", f"<title>hotpartition: {run.judgement.verdict}", 1)
     html = environment.get_template("demo.html.j2").render(
         run=run,
-        raises=sorted(run.seen.raises),
         figures={**run.summary, "not_judged": ", ".join(run.judgement.not_judged) or "nothing"},
         page=re.split("<!-- (?:above|below|recorded) -->", titled.replace("</style>", f"{style}</style>", 1)),
         recorded=record(run),
@@ -116,7 +115,7 @@ def list_changes(run: Run) -> list[Change]:
     """List the raises and the confirmed closes as they came."""
     closes = {close.at_ms / 1000 for close in run.seen.closes if close.is_confirmed}
     closes |= {run.closed_at} if run.closed_at else set()
-    raises = [Change(one.seen_at, one.shard_count, one.since_ms / 1000) for one in run.seen.raises]
+    raises = [Change(at, one.shard_count, one.since_ms / 1000) for one, at in run.seen.raises.items()]
     return sorted([*raises, *(Change(at, 0, at) for at in closes)])
 
 

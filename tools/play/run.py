@@ -33,11 +33,10 @@ from tools.play.verdict import (
     Throttles,
     count_taken_by_one_key,
     count_throttles,
-    first_raise_after,
     judge,
     measure_machine,
 )
-from tools.play.watch import Control, Observations, Raise, open_control, stopped_within, watch_route
+from tools.play.watch import Control, Observations, open_control, stopped_within, watch_route
 from tools.play.workload import Scale, Workload
 
 READ_RUSH_SECONDS = 6.0
@@ -241,15 +240,14 @@ class Run:
         return self.plan.judge(self)
 
     @property
-    def raised(self) -> Raise | None:
-        """The raise that the onset brought."""
-        return first_raise_after(self.seen.raises, self.hot.begins)
+    def raised_at(self) -> float | None:
+        """When the onset brought a raise: the first one from then on."""
+        return min((at for at in self.seen.raises.values() if at >= self.hot.begins), default=None)
 
     @cached_property
     def throttles(self) -> Throttles:
         """The refused writes of the hot conversation."""
-        raised_at = self.raised.seen_at if self.raised else None
-        return count_throttles(self.timeline, conversation_id=self.name, raised_at=raised_at, hot=self.hot)
+        return count_throttles(self.timeline, conversation_id=self.name, raised_at=self.raised_at, hot=self.hot)
 
     @cached_property
     def figures(self) -> Mapping[str, Any]:
@@ -262,7 +260,7 @@ class Run:
             "hot_threshold_wcu": settings["hot_at_once_wcu"],
             "partition_limit_wcu": limit_wcu,
             "sampling_distance_wcu": settings["sampling_distance_wcu"],
-            "onset_to_raise_seconds": round(self.raised.seen_at - self.hot.begins, 3) if self.raised else None,
+            "onset_to_raise_seconds": round(self.raised_at - self.hot.begins, 3) if self.raised_at else None,
             "raises": len(self.seen.raises),
             "max_n": self.seen.shard_count,
             "throttled_before_raise": self.throttles.before_raise,

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from tools.history import Verdict
     from tools.play.run import Run
-    from tools.play.watch import Raise
 
 LONG_QUEUE_SECONDS = 0.05
 LATE_SECONDS = 0.25
@@ -118,11 +117,6 @@ def measure_machine(queued_seconds: Sequence[float], late_seconds: Sequence[floa
         return Machine(kept_up, f"The machine kept up: {figures}.")
     advice = "What depends on time is not judged: run it on a quiet one."
     return Machine(kept_up, f"The machine could not keep up: {figures}. {advice}")
-
-
-def first_raise_after(raises: Sequence[Raise], moment: float) -> Raise | None:
-    """Find the first raise at or after a moment."""
-    return min((raised for raised in raises if raised.seen_at >= moment), default=None)
 
 
 def count_busiest_second(timeline: Iterable[TimelineRow], conversation_id: str) -> int:

@@ -90,27 +90,17 @@ async def open_control(url: str) -> AsyncIterator[Control]:
         yield control
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Raise:
-    """A generation that appeared in the journal: `seen_at` is when, in seconds since the epoch."""
-
-    seen_at: float
-    shard_count: int
-    since_ms: int
-
-
 @dataclass(slots=True)
 class Observations:
-    """What was seen so far of one conversation's route."""
+    """What the journal holds of one conversation's route, each with when it came, in seconds since the epoch."""
 
-    raises: list[Raise] = field(default_factory=list)
+    raises: dict[Generation, float] = field(default_factory=dict)
     closes: dict[Close, float] = field(default_factory=dict)
-    """The closes in the journal, each with when it was first seen, in seconds since the epoch."""
 
     @property
     def shard_count(self) -> int:
         """The largest N that the journal holds; 0 before the first raise."""
-        return max((raised.shard_count for raised in self.raises), default=0)
+        return max((generation.shard_count for generation in self.raises), default=0)
 
 
 def read_route(item: Mapping[str, Any]) -> Route:
@@ -133,8 +123,8 @@ async def watch_route(
         with suppress(KeyError, ValueError):
             updated_at = datetime.fromisoformat(item["updated_at"]["S"]).timestamp()
             seen_at = updated_at if previous <= updated_at <= seen_at else seen_at
-        known = {Generation(since_ms=raised.since_ms, shard_count=raised.shard_count) for raised in seen.raises}
-        seen.raises += sorted(Raise(seen_at, new.shard_count, new.since_ms) for new in route.generations - known)
+        for generation in sorted(route.generations):
+            seen.raises.setdefault(generation, seen_at)
         for close in route.closes:
             seen.closes.setdefault(close, now())
         previous = asked_at if item else previous
