@@ -25,7 +25,7 @@ import urllib3
 from aiohttp import ClientSession
 
 from hotpartition.redis.cluster import route_key
-from hotpartition_cli.api import message_path, messages_path
+from hotpartition_cli.api import messages_path
 from support.loop import Loop
 from tools.history import Order
 from tools.local.metering import TimelineRow
@@ -73,25 +73,16 @@ class Stack:
         lines = read_log(self._work_dir / "logs" / f"{function}.log")
         return [line for line in lines if line.get("message") == message]
 
-    def request(self, method: str, url: str, body: Any = None, headers: dict[str, str] | None = None) -> Response:
-        data = None if body is None else json.dumps(body).encode()
-        response = self._http.request(method, url, body=data, headers=headers or {})
-        self.late += response.status >= 500
-        return response
-
     def write(self, conversation: str, body: Any) -> Response:
-        return self.request("POST", self.api_url + messages_path(conversation), body)
+        return self._request("POST", messages_path(conversation), json.dumps(body).encode())
 
     def read(self, conversation: str, **query: Any) -> Response:
-        return self.request("GET", self.api_url + messages_path(conversation, **query))
+        return self._request("GET", messages_path(conversation, **query))
 
-    def read_one(self, conversation: str, message_id: str, **query: Any) -> Response:
-        return self.request("GET", self.api_url + message_path(conversation, message_id, **query))
-
-    def change(self, method: str, conversation: str, message_id: str, body: Any = None, **headers: str) -> Response:
-        """Edit (`PATCH`) or delete (`DELETE`) a message."""
-        named = {name.replace("_", "-"): text for name, text in headers.items()}
-        return self.request(method, self.api_url + message_path(conversation, message_id), body, named)
+    def _request(self, method: str, path: str, body: bytes | None = None) -> Response:
+        response = self._http.request(method, self.api_url + path, body=body)
+        self.late += response.status >= 500
+        return response
 
     def read_all(self, conversation: str, **query: Any) -> list[dict[str, Any]]:
         """Read page by page; what is throttled is asked for again."""

@@ -1,4 +1,4 @@
-"""The API through gateway, runtime client, functions, Redis and DynamoDB: one by one, and whatever is sent to it."""
+"""The API through gateway, runtime client, functions, Redis and DynamoDB, whatever is sent to it."""
 
 import gzip
 import json
@@ -9,9 +9,7 @@ from pathlib import Path
 
 import pytest
 import urllib3
-from ulid import ULID
 
-from stack import undisturbed
 from support.documents import DOCUMENT_FILE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -37,28 +35,6 @@ def test_a_body_with_an_encoding_is_not_unpacked(stack, body):
     url = f"{stack.api_url}/conversations/zipped/messages"
     response = urllib3.request("POST", url, body=body, headers={"Content-Encoding": "gzip"})
     assert (response.status, response.headers["X-Content-Type-Options"]) == (415, "nosniff")
-
-
-@undisturbed
-def test_a_message_is_written_edited_and_deleted(stack, conversation):
-    """Each once, however often it is asked for; other content is a conflict, and an old tag is refused."""
-    message = {"sender": "ann", "body": "one", "message_id": str(ULID())}
-    assert [stack.write(conversation, message).status for _ in range(2)] == [201, 200]
-    conflict = stack.write(conversation, {**message, "body": "two"})
-    assert (conflict.status, conflict.headers["content-type"]) == (409, "application/problem+json")
-    found = stack.read_one(conversation, message["message_id"], consistency="strong")
-
-    def change(method, body=None, **headers):
-        return stack.change(method, conversation, message["message_id"], body, **headers)
-
-    edited = change("PATCH", {"body": "two"}, if_match=found.headers["etag"])
-    assert (edited.status, edited.json()["body"], "edited_at" in edited.json()) == (200, "two", True)
-    assert change("PATCH", {"body": "three"}, if_match=found.headers["etag"]).status == 412
-    assert [m["body"] for m in stack.read_all(conversation, consistency="strong")] == ["two"]
-    assert [change("DELETE").status for _ in range(2)] == [204, 204]
-    assert stack.read_all(conversation, consistency="strong") == []
-    assert stack.read_one(conversation, message["message_id"], consistency="strong").status == 410
-    assert stack.write(conversation, message).status == 410
 
 
 @pytest.mark.parametrize(

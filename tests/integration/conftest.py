@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import boto3
@@ -23,9 +22,10 @@ from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_boto3, open_curl
 from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message
-from support.redis_process import RedisProcess
+from support.redis_process import running_redis
 from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Server, running, serving
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
+from tools.local.redis import RedisServer
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -102,16 +102,16 @@ def dynamodb(dynamodb_over: Callable[[str], DynamoDB]) -> DynamoDB:
 
 
 @pytest.fixture(scope="session")
-def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisProcess]:
-    """The server that all tests share which leave it running; each uses a table name of its own."""
-    with RedisProcess(tmp_path_factory.mktemp("redis")) as server:
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """The server that all tests share; each uses a table name of its own."""
+    with running_redis(tmp_path_factory.mktemp("redis")) as server:
         yield server
 
 
 @pytest.fixture
-def admin(redis_server: RedisProcess) -> Iterator[Redis]:
-    """A client of the shared server that may do anything."""
-    with redis_server.admin as client:
+def admin(redis_server: RedisServer) -> Iterator[Redis]:
+    """A client of the shared server that may do anything, with patience."""
+    with Redis(port=redis_server.port, decode_responses=True, protocol=2) as client:
         yield client
 
 
@@ -125,13 +125,6 @@ def calls_of(admin: Redis) -> Callable[[], dict[str, int]]:
         return {name.removeprefix("cmdstat_"): stat["calls"] for name, stat in stats.items() if name not in own}
 
     return count
-
-
-@pytest.fixture
-def own_redis_server(tmp_path: Path) -> Iterator[RedisProcess]:
-    """A server to do harm to."""
-    with RedisProcess(tmp_path) as server:
-        yield server
 
 
 @pytest.fixture

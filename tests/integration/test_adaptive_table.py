@@ -36,15 +36,14 @@ KEYS = {
 
 
 @pytest.fixture(params=PLACES.values(), ids=PLACES)
-def deployment(request, dynamodb, redis_server):
+def deployment(request, dynamodb, redis_server, admin):
     """Where everything is, as the environment of every process says."""
     is_apart = "journal_table_name" in request.param
     if is_apart:
         dynamodb.client.create_table(TableName="readings-routes", **define_table("collection"))
     indexes = {} if is_apart else {"routing-index": ("routing_partition", "updated_at")}
     dynamodb.client.create_table(TableName="readings", **define_table("Sensor", "At", indexes=indexes))
-    with redis_server.admin as admin:
-        admin.flushall()
+    admin.flushall()
     where = {"registry_host": "127.0.0.1", "registry_port": redis_server.port, "registry_tls": False}
     return {**request.param, **where, "registry_command_timeout_ms": 5000}
 

@@ -10,7 +10,8 @@ import re
 import ssl
 import time
 from collections.abc import Callable
-from threading import Barrier, Event, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
 
 import boto3
 import pytest
@@ -32,7 +33,7 @@ from hotpartition.core.hedging import MIN_LATENCIES, HedgePolicy
 from hotpartition.dynamodb.calls import Call, DynamoDBCalls, StaleSignatureError
 from hotpartition.dynamodb.curl import MAX_IDLE_SECONDS, CurlCalls, Target, _Transfers
 from hotpartition.runtime.environment import FixedCredentials
-from support.servers import PATIENCE_SECONDS, Peer, by_number, closed_port, error, full_port, steps, whole
+from support.servers import PATIENCE_SECONDS, Peer, by_number, closed_port, error, full_port, whole
 
 READ_TIMEOUT_SECONDS = 0.4
 BOTH, CURL = ("boto3", "curl"), ("curl",)
@@ -120,18 +121,18 @@ UNUSABLE = {
 }
 """What is no response, and what is said of it. The request has arrived: it is not sent again by itself."""
 CONNECTIONS = {
-    "kept": (BOTH, [steps()], [0, 1, 2], [0, 0, 0]),
-    "closed before its first response": (BOTH, [steps(Peer.close)], [CLOSED], [0]),
-    "closed meanwhile": (CURL, [steps(Peer.echo, Peer.close)], [0, 1], [0, 0, 1]),
-    "reset meanwhile": (CURL, [steps(Peer.echo, Peer.reset)], [0, 1], [0, 0, 1]),
-    "closed, and the next one too": (CURL, [steps(Peer.echo, Peer.close), steps(Peer.close)], [0, CLOSED], [0, 0, 1]),
-    **{name: (CURL, [steps(send(sent))], [failure, 1], [0, 1]) for name, (sent, failure) in UNUSABLE.items()},
+    "kept": (BOTH, [{}], [0, 1, 2], [0, 0, 0]),
+    "closed before its first response": (BOTH, [{0: Peer.close}], [CLOSED], [0]),
+    "closed meanwhile": (CURL, [{1: Peer.close}], [0, 1], [0, 0, 1]),
+    "reset meanwhile": (CURL, [{1: Peer.reset}], [0, 1], [0, 0, 1]),
+    "closed, and the next one too": (CURL, [{1: Peer.close}, {1: Peer.close}], [0, CLOSED], [0, 0, 1]),
+    **{name: (CURL, [{0: send(sent)}], [failure, 1], [0, 1]) for name, (sent, failure) in UNUSABLE.items()},
     **{
-        f"{name} later": (CURL, [steps(Peer.echo, send(sent))], [0, failure, 2], [0, 0, 1])
+        f"{name} later": (CURL, [{1: send(sent)}], [0, failure, 2], [0, 0, 1])
         for name, (sent, failure) in UNUSABLE.items()
     },
 }
-"""Clients; what a server does with its first connections; what comes of requests, and by which connection."""
+"""Clients; what a server does with which request on its first connections; what comes of all, by which connection."""
 
 
 @pytest.mark.parametrize(
@@ -141,7 +142,7 @@ CONNECTIONS = {
 )
 def test_what_becomes_of_a_connection(serve, connect, connections, outcomes, came_by):
     """Where one that had served closes without a line of a response, the request goes again, once, on a new one."""
-    server = serve(*connections, steps())
+    server = serve(*map(by_number, connections), by_number())
     calls = connect(server.port)
     assert_like([ask(calls, number) for number in range(len(outcomes))], outcomes)
     assert server.connections() == came_by
@@ -176,7 +177,7 @@ def test_a_connection_that_cannot_be_opened_is_a_failure(connect):
 def test_a_connection_that_was_idle_for_long_is_given_up(serve, connect):
     """Its environment was frozen, perhaps: it does not know of the other side's end."""
     now = [1000.0]
-    server = serve(steps())
+    server = serve(by_number())
     calls = connect(server.port)
     calls._now_seconds = lambda: now[0]
     for step in (0.0, MAX_IDLE_SECONDS, MAX_IDLE_SECONDS + 1, -5000.0):
@@ -304,7 +305,7 @@ def test_libcurls_signatures_are_those_of_the_sdk(serve, credentials, region, te
 def test_the_time_of_a_response_is_where_boto3_has_it(serve, connect):
     """What finds hot keys in band follows DynamoDB's clock."""
     date = "Mon, 23 Nov 2026 00:36:33 GMT"
-    server = serve(by_number({}, lambda peer: peer.reply({}, more=f"Date: {date}\r\n".encode())))
+    server = serve(by_number(other=lambda peer: peer.reply({}, more=f"Date: {date}\r\n".encode())))
     given = connect(server.port).call(*queries([0])[0])
     assert given["ResponseMetadata"]["HTTPHeaders"]["date"] == date
 
@@ -335,7 +336,7 @@ def secure(serve, connect, tmp_path):
 )
 def test_a_stranger_is_not_spoken_to(secure, name, trusted, words):
     """No request leaves."""
-    server, calls = secure(steps(), name, **trusted)
+    server, calls = secure(by_number(), name, **trusted)
     assert_like([ask(calls)], [f"{NO_RESPONSE}({words})"])
     assert server.log == []
 
@@ -343,7 +344,7 @@ def test_a_stranger_is_not_spoken_to(secure, name, trusted, words):
 def test_secure_connections_are_opened_at_the_same_time(secure):
     """All handshakes run side by side, on one thread: none ends before all have begun. They are kept."""
     barrier = Barrier(4)
-    server, calls = secure(lambda peer: (barrier.wait(PATIENCE_SECONDS), steps()(peer)), parallel=4)
+    server, calls = secure(lambda peer: (barrier.wait(PATIENCE_SECONDS), by_number()(peer)), parallel=4)
     for _ in range(2):
         assert ask_together(calls, range(4)) == [0, 1, 2, 3]
     assert server.accepted == 4
@@ -428,27 +429,20 @@ def test_responses_are_never_mixed_up(serve, connect):
     def fail(peer):
         peer.reply({"__type": "#InternalServerError"}, status=500)
 
-    ways = [slow] * 15 + [fail] * 3 + [Peer.close] * 3 + [Peer.echo] * 79
+    def ask_round(first):
+        numbers = range(first, first + 8)
+        outcomes, hedged = calls.call_many(queries(numbers), is_hedged=True)
+        return hedged, zip(numbers, map(read, outcomes), strict=True)
 
-    def choose(peer):
+    def respond(peer):
         chance.choice(ways)(peer)
 
-    server = serve(by_number({}, choose))
+    ways = [slow] * 15 + [fail] * 3 + [Peer.close] * 3 + [Peer.echo] * 79
+    server = serve(by_number({}, respond))
     calls = connect(server.port, parallel=5, policy=experienced(0.005))
-    came, hedges = [], []
-
-    def work(thread):
-        for turn in range(15):
-            numbers = [thread * 1_000 + turn * 10 + number for number in range(8)]
-            outcomes, hedged = calls.call_many(queries(numbers), is_hedged=True)
-            hedges.append(hedged)
-            came.extend(zip(numbers, map(read, outcomes), strict=True))
-
-    threads = [Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(3) as threads:
+        hedges, rounds = zip(*threads.map(ask_round, range(0, 360, 8)), strict=True)
+    came = [each for round_ in rounds for each in round_]
     failed = [response for _, response in came if not isinstance(response, int)]
     assert_like(failed, [f"{NO_RESPONSE}|DynamoDB responded with InternalServerError"] * len(failed))
     responded = [(number, response) for number, response in came if isinstance(response, int)]

@@ -20,7 +20,7 @@ from hotpartition.core.access import Certificates
 from hotpartition.dynamodb.curl_table import CurlTable
 from hotpartition.table import ShardedTable, curl, fixed
 from support.fakes import FakeClock
-from support.servers import DynamoDBServer, closed_port, error, running
+from support.servers import closed_port, error
 from support.tables import define_table
 
 KEY = {"PK": "room", "SK": "1"}
@@ -53,23 +53,16 @@ def curled(table) -> CurlTable:
 
 
 @pytest.fixture
-def server() -> DynamoDBServer:
-    return DynamoDBServer()
+def server(dynamodb):
+    """DynamoDB with an empty table."""
+    dynamodb.client.create_table(TableName="readings", **define_table("PK", "SK"))
+    dynamodb.server.asked.clear()
+    return dynamodb.server
 
 
-@pytest.fixture
-def opened(server, aws_environment) -> Any:
-    """Opens a table whose client tries once."""
-    with running(server) as address:
-
-        def open_table(**options: Any) -> Any:
-            config = ONCE.merge(Config(**options))
-            return boto3.resource("dynamodb", endpoint_url=address, config=config).Table("readings")
-
-        client = open_table().meta.client
-        client.create_table(TableName="readings", **define_table("PK", "SK"))
-        yield open_table
-        client.delete_table(TableName="readings")
+def open_table(**options) -> Any:
+    """Open the table with a client that tries once."""
+    return boto3.resource("dynamodb", config=ONCE.merge(Config(**options))).Table("readings")
 
 
 def outcome(table, method, request) -> Any:
@@ -86,65 +79,53 @@ def outcome(table, method, request) -> Any:
     return response, metadata["HTTPStatusCode"], metadata["RetryAttempts"]
 
 
+OF_ROOM = {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").begins_with("1")}
+CHANGE = {
+    "UpdateExpression": "SET #n = :n ADD numbers :s",
+    "ExpressionAttributeNames": {"#n": "number"},
+    "ExpressionAttributeValues": {":n": 7, ":s": {9}},
+    "ReturnValues": "ALL_NEW",
+}
+TAKEN = {"ConditionExpression": Attr("PK").not_exists(), "ReturnValuesOnConditionCheckFailure": "ALL_OLD"}
+ACTIONS = [
+    {"Put": {"TableName": "readings", "Item": OTHER}},
+    {"Delete": {"TableName": "readings", "Key": {"PK": "room", "SK": "8"}}},
+]
 CALLS = {
     "get": ("get_item", {"Key": KEY, "ConsistentRead": True}),
-    "query": ("query", {"KeyConditionExpression": Key("PK").eq("room") & Key("SK").begins_with("1")}),
+    "query": ("query", OF_ROOM),
     "filter": ("scan", {"FilterExpression": Attr("number").gt(1) & Attr("texts").contains("a"), "Limit": 5}),
     "projection": ("scan", {"ProjectionExpression": "#m.a", "ExpressionAttributeNames": {"#m": "map"}}),
     "old": ("put_item", {"Item": KEY, "ReturnValues": "ALL_OLD"}),
-    "condition": (
-        "put_item",
-        {
-            "Item": KEY,
-            "ConditionExpression": Attr("PK").not_exists(),
-            "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
-        },
-    ),
-    "update": (
-        "update_item",
-        {
-            "Key": KEY,
-            "UpdateExpression": "SET #n = :n ADD numbers :s",
-            "ExpressionAttributeNames": {"#n": "number"},
-            "ExpressionAttributeValues": {":n": 7, ":s": {9}},
-            "ReturnValues": "ALL_NEW",
-        },
-    ),
+    "condition": ("put_item", {"Item": KEY, **TAKEN}),
+    "update": ("update_item", {"Key": KEY, **CHANGE}),
     "delete": ("delete_item", {"Key": KEY, "ReturnValues": "ALL_OLD", "ReturnConsumedCapacity": "TOTAL"}),
     "a float": ("put_item", {"Item": {**KEY, "ratio": 1.5}}),
     "a number too long": ("put_item", {"Item": {**KEY, "ratio": 10**40 + 1}}),
     "an unknown name": ("get_item", {"Key": KEY, "ProjectionExpression": "#unknown"}),
-    "an unknown index": ("query", {"IndexName": "nope", "KeyConditionExpression": Key("PK").eq("room")}),
+    "an unknown index": ("query", {"IndexName": "nope", **OF_ROOM}),
     "2012": ("get_item", {"Key": KEY, "AttributesToGet": ["number"]}),
     "batch of writes": ("batch_write_item", {"RequestItems": {"readings": [{"PutRequest": {"Item": OTHER}}]}}),
     "batch": ("batch_get_item", {"RequestItems": {"readings": {"Keys": [KEY], "ConsistentRead": True}}}),
-    "transaction": (
-        "transact_write_items",
-        {
-            "TransactItems": [
-                {"Put": {"TableName": "readings", "Item": OTHER}},
-                {"Delete": {"TableName": "readings", "Key": {"PK": "room", "SK": "8"}}},
-            ]
-        },
-    ),
+    "transaction": ("transact_write_items", {"TransactItems": ACTIONS}),
     "transaction of reads": ("transact_get_items", {"TransactItems": [{"Get": {"TableName": "readings", "Key": KEY}}]}),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_a_call_comes_to_the_same(opened, name):
+def test_a_call_comes_to_the_same(server, name):
     """Right ones and wrong ones, with the same texts; so does the table after it."""
     outcomes = []
     for wrap in (lambda table: table, curled):
-        wrap(opened()).put_item(Item=EVERY_TYPE)
-        outcomes.append([outcome(wrap(opened()), *CALLS[name]), opened().scan()["Items"]])
+        wrap(open_table()).put_item(Item=EVERY_TYPE)
+        outcomes.append([outcome(wrap(open_table()), *CALLS[name]), open_table().scan()["Items"]])
     assert outcomes[0] == outcomes[1]
 
 
-def test_a_refusal_for_a_limit_is_raised_at_once(opened, server):
+def test_a_refusal_for_a_limit_is_raised_at_once(server):
     """With what boto3's error has: the table that is wrapped tries again."""
     outcomes = []
-    for table in (opened(), curled(opened())):
+    for table in (open_table(), curled(open_table())):
         server.script.append(THROTTLED)
         server.asked.clear()
         outcomes.append((outcome(table, "put_item", {"Item": KEY}), len(server.asked)))
@@ -152,9 +133,9 @@ def test_a_refusal_for_a_limit_is_raised_at_once(opened, server):
 
 
 @pytest.mark.parametrize("failure", [error("InternalServerError", 500), (200, ["no object"])])
-def test_what_may_pass_is_tried_again_within_the_budget(opened, server, failure):
+def test_what_may_pass_is_tried_again_within_the_budget(server, failure):
     """The response says how often; after the budget it is boto3's error. A transaction keeps its token."""
-    table = curled(opened())
+    table = curled(open_table())
     server.script.extend([failure] * 3)
     assert table.put_item(Item=KEY)["ResponseMetadata"]["RetryAttempts"] == 3
     server.script.extend([failure] * 1000)
@@ -176,9 +157,9 @@ def test_no_response_is_boto3s_error(aws_environment):
     assert types == ["EndpointConnectionError"] * 2
 
 
-def test_a_page_is_read_on_one_thread(opened, monkeypatch):
+def test_a_page_is_read_on_one_thread(server, monkeypatch):
     """All shards at the same time, by libcurl."""
-    table = ShardedTable(opened(), shards=fixed(4), transport=curl())
+    table = ShardedTable(open_table(), shards=fixed(4), transport=curl())
     for number in range(12):
         table.put_item(Item={"PK": "room", "SK": f"{number:02}", "n": number})
     threads = set()
@@ -191,9 +172,9 @@ def test_a_page_is_read_on_one_thread(opened, monkeypatch):
     assert threads == {(get_ident(), 5)}
 
 
-def test_credentials_are_the_clients(opened, monkeypatch):
+def test_credentials_are_the_clients(server, monkeypatch):
     """Those that it refreshes: each request takes what they are by then."""
-    table = opened()
+    table = open_table()
     taken: list[str] = []
     fresh = {"access_key": "first", "secret_key": "s", "token": "t", "expiry_time": "2999-01-01T00:00:00Z"}
     found = RefreshableCredentials.create_from_metadata(fresh, lambda: fresh, "test")
@@ -202,7 +183,7 @@ def test_credentials_are_the_clients(opened, monkeypatch):
     assert taken == ["first"]
 
 
-def test_what_libcurl_does_not_follow_is_refused(opened):
+def test_what_libcurl_does_not_follow_is_refused(server):
     """By what to do about it."""
     with pytest.raises(ValueError, match="leave out transport="):
-        curled(opened(client_cert="/nowhere.pem"))
+        curled(open_table(client_cert="/nowhere.pem"))

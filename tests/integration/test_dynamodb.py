@@ -1,9 +1,7 @@
 """The DynamoDB adapters on moto, wherever routing items lie, and on what moto never does: throttle, fail, skip keys.
 
-What is stored and read holds over both clients, and for the simulator's DynamoDB; the rest over the default client.
-
-Its list of calls is one story, in which each call meets what those before it stored; what moto never does is scripted,
-response by response.
+Both clients pass on every request; the rest is held over the default client. What moto never does is scripted, response
+by response.
 """
 
 from __future__ import annotations
@@ -19,8 +17,8 @@ from hotpartition.core.errors import (
     MalformedGenerationError,
     ThrottledError,
 )
-from hotpartition.core.merge import KeyQuery
-from hotpartition.core.ports import Copy, JournalEntry, QueryResponse, RoutingItem
+from hotpartition.core.merge import KeyQuery, QueryResponse
+from hotpartition.core.ports import Copy, Got, JournalEntry, RoutingItem
 from hotpartition.core.route import Generation
 from hotpartition.core.route_history import Cause, Raise
 from hotpartition.dynamodb.item_store import MAX_BATCH_ROUNDS, Replacement
@@ -33,7 +31,6 @@ from hotpartition_messages.keys import build_sort_key
 from support.builders import build_message, message_id, route_of, walk
 from support.servers import error
 from support.tables import INDEX_NAME, TABLE, TABLE_NAME, define_table
-from support.world import Table
 
 NOW_MS = 1_700_000_000_000
 FOUR = Generation(since_ms=5, shard_count=4)
@@ -45,99 +42,39 @@ THROTTLED = error(
 )
 
 
-def query(key="c", limit=2, *, first=None, last=None, after=None, newest_first=True):
+def query(key="c", *, first=None, last=None, after=None, newest_first=True):
     bounds = (None if tail is None else build_sort_key(message_id(tail)) for tail in (first, last, after))
-    return KeyQuery(key, newest_first, limit, *bounds)
+    return KeyQuery(key, newest_first, 2, *bounds)
 
 
 OLDEST = query(newest_first=False)
 
 
-def create(message, key="c"):
-    return lambda store, _: store.create(message.to_item(key))
+def look(store, *keys):
+    """Look for message 2 under some keys, and for the route."""
+    return store.get([(key, TWO.sort_key) for key in keys], is_strong=True, journals_of=["c"])
 
 
-def raise_to(*generations, at_ms=NOW_MS):
-    return lambda _, journal: journal.add("c", generations, cause=RAISED, now_ms=at_ms)
-
-
-def fetch(*queries):
-    """Read what queries find, whether that is all, and the journal beside them."""
-
-    def call(store, _):
-        fetched = store.fetch(queries, is_strong=True, journal_of="c")
-        return [(list(each.items), each.is_exhausted) for each in fetched.responses], fetched.journal
-
-    return call
-
-
-def look(*keys):
-    """Look for message 2 under some keys."""
-    places = [(key, TWO.sort_key) for key in keys]
-    return lambda store, _: store.get(places, is_strong=True, journals_of=["c"])
-
-
-def exchange(*changes):
-    """Replace messages by others, each under a key, if it still has the version that is given."""
-    replacements = [Replacement(after.to_item(key), {"version": version}) for after, version, key in changes]
-    return lambda store, _: store.replace(replacements)
-
-
-def journal_of(name):
-    return lambda _, journal: journal.get(name, is_strong=True)
-
-
-ONE, TWO, THREE = (build_message(number) for number in (1, 2, 3))
+ONE, TWO = build_message(1), build_message(2)
 EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="t")
-TOMBSTONE = EDITED.delete(deleted_at="t")
-FIRST_VERSION, SECOND_VERSION = None, {"N": "2"}
-RAISED_ONCE = JournalEntry(route_of((8, 9)), NOW_MS)
-RAISED_TWICE = JournalEntry(route_of((4, 5), (8, 9)), NOW_MS + 1)
-CALLS = [
-    # A message is stored once; a repetition returns what is there.
-    (create(ONE), None),
-    (create(ONE), ONE),
-    (create(build_message(1, body="another")), ONE),
-    (create(TWO), None),
-    (create(TWO, "c#0"), None),
-    # Bounds are inclusive; nothing more is within them, or the limit was met.
-    (fetch(query()), ([([TWO, ONE], True)], JournalEntry())),
-    (create(THREE), None),
-    (fetch(query(), query("c#0")), ([([THREE, TWO], False), ([TWO], True)], JournalEntry())),
-    # A route only grows, and each addition returns all of it.
-    (journal_of("c"), JournalEntry()),
-    (raise_to(EIGHT), RAISED_ONCE),
-    (raise_to(FOUR, EIGHT, at_ms=NOW_MS + 1), RAISED_TWICE),
-    (journal_of("c"), RAISED_TWICE),
-    (journal_of("d"), JournalEntry()),
-    # It comes with whatever is read, and is no message.
-    (fetch(query()), ([([THREE, TWO], False)], RAISED_TWICE)),
-    (fetch(query(limit=9)), ([([THREE, TWO, ONE], True)], RAISED_TWICE)),
-    (fetch(query(limit=9, newest_first=False)), ([([ONE, TWO, THREE], True)], RAISED_TWICE)),
-    (fetch(query(first=2, last=2), query(limit=9, last=2)), ([([TWO], True), ([TWO, ONE], True)], RAISED_TWICE)),
-    (fetch(query(first=4), query("c#9")), ([([], True), ([], True)], RAISED_TWICE)),
-    # A message is found under every key.
-    (look("c", "c#0", "c#1"), ((Copy("c", TWO), Copy("c#0", TWO)), {"c": RAISED_TWICE})),
-    (look("c#1"), ((), {"c": RAISED_TWICE})),
-    # What is another by now, or gone, is left; several are exchanged together, or not at all.
-    (exchange((TOMBSTONE, SECOND_VERSION, "c")), False),
-    (exchange((EDITED, FIRST_VERSION, "c")), True),
-    (exchange((TOMBSTONE, FIRST_VERSION, "c"), (TOMBSTONE, FIRST_VERSION, "c#0")), False),
-    (exchange((TOMBSTONE, FIRST_VERSION, "c#1")), False),
-    (look("c", "c#0", "c#1"), ((Copy("c", EDITED), Copy("c#0", TWO)), {"c": RAISED_TWICE})),
-    (exchange((TOMBSTONE, SECOND_VERSION, "c"), (TOMBSTONE, FIRST_VERSION, "c#0")), True),
-    (look("c", "c#0"), ((Copy("c", TOMBSTONE), Copy("c#0", TOMBSTONE)), {"c": RAISED_TWICE})),
-]
-"""Calls of a store and its journal, one after the other, and what each returns."""
 
 
-@pytest.mark.parametrize("server", ["simulated", *DYNAMODB_CLIENTS])
-def test_what_is_stored_and_read(request, server):
-    """The same, whatever is below the adapters."""
-    store = Table() if server == "simulated" else request.getfixturevalue("dynamodb_over")(server)
-    journal, store = store.journal, getattr(store, "store", store)
-    for number, (call, returned) in enumerate(CALLS):
-        assert (number, call(store, journal)) == (number, returned)
+@pytest.mark.parametrize("client", DYNAMODB_CLIENTS)
+def test_every_request_goes_through_both_clients(dynamodb_over, client):
+    """And what is stored and read is the same. What the calls mean is proven where the adapters are used."""
+    adapters = dynamodb_over(client)
+    store, journal = adapters.store, adapters.journal
+    creations = [(ONE, "c"), (ONE, "c"), (TWO, "c#0")]
+    assert [store.create(message.to_item(key)) for message, key in creations] == [None, ONE, None]
+    entry = journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
+    assert entry == JournalEntry(route_of((4, 5)), NOW_MS)
+    assert [journal.get(name, is_strong=True) for name in "cd"] == [entry, JournalEntry()]
+    fetched = store.fetch([query(), query("c#0", first=2, last=2)], is_strong=True, journal_of="c")
+    assert (*fetched.responses, fetched.journal) == (QueryResponse((ONE,), True), QueryResponse((TWO,), True), entry)
+    edited = Replacement(EDITED.to_item("c#0"), {"version": None})
+    both = [Replacement(TWO.to_item("c#0"), {"version": {"N": "2"}}), Replacement(TWO.to_item("c"), None)]
+    assert [store.replace(each) for each in ([edited], [edited], both, both)] == [True, False, True, False]
+    assert look(store, "c", "c#0", "c#1") == Got((Copy("c", TWO), Copy("c#0", TWO)), {"c": entry})
 
 
 ROUNDS = {
@@ -196,7 +133,7 @@ def test_a_route_that_cannot_be_read_fails_closed(dynamodb, name):
     for read in (
         lambda: store.fetch([query()], is_strong=True, journal_of="c").journal,
         lambda: store.fetch([OLDEST], is_strong=True, journal_of="c").journal,
-        lambda: look("c")(store, journal)[1]["c"],
+        lambda: look(store, "c").journals["c"],
         lambda: journal.get("c", is_strong=True),
     ):
         with nullcontext() if name in READABLE else pytest.raises(MalformedGenerationError):
@@ -212,7 +149,7 @@ def test_more_keys_than_a_request_takes_are_asked_for_in_parts(dynamodb, count):
     entry = dynamodb.journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
     dynamodb.store.create(TWO.to_item(f"c#{count - 1}"))
     dynamodb.server.asked.clear()
-    found = look(*(f"c#{index}" for index in range(count)))(dynamodb.store, None)
+    found = look(dynamodb.store, *(f"c#{index}" for index in range(count)))
     assert found == ((Copy(f"c#{count - 1}", TWO),), {"c": entry})
     requests = [request["RequestItems"][TABLE_NAME] for _, request in dynamodb.server.asked]
     parts = [len(request["Keys"]) for request in requests]
@@ -227,13 +164,13 @@ def test_unprocessed_keys_are_asked_for_again(dynamodb):
     for found, unprocessed in (([TWO.to_item("c")], left_out), ([], left_out), ([routing], {})):
         response = {"Responses": {TABLE_NAME: found}, "UnprocessedKeys": unprocessed}
         dynamodb.server.script.append((200, response))
-    assert look("c")(dynamodb.store, None) == ((Copy("c", TWO),), {"c": JournalEntry(route_of((4, 5)), 1500)})
+    assert look(dynamodb.store, "c") == ((Copy("c", TWO),), {"c": JournalEntry(route_of((4, 5)), 1500)})
     assert [request["RequestItems"] for _, request in dynamodb.server.asked[1:]] == [left_out, left_out]
 
     dynamodb.server.asked.clear()
     dynamodb.server.intervene = lambda *_: (200, {"Responses": {}, "UnprocessedKeys": left_out})
     with pytest.raises(ThrottledError):
-        look("c")(dynamodb.store, None)
+        look(dynamodb.store, "c")
     assert dynamodb.server.operations == {"BatchGetItem": MAX_BATCH_ROUNDS}
 
 
@@ -305,21 +242,12 @@ def without_index(client):
 PLACES = {"in collections": in_collections, "apart": apart, "without index": without_index}
 
 
-@pytest.fixture(params=["simulated", *PLACES])
-def routes(request):
+@pytest.fixture(params=PLACES.values(), ids=PLACES)
+def routes(request, dynamodb):
     """A journal, its routing items as operators look through them, their place, and a way to put an item there."""
-    if request.param == "simulated":
-        table = Table()
-        call, place, journal, items = table.dynamodb.call, TABLE.journal, table.journal, table.routing_items
-    else:
-        dynamodb = request.getfixturevalue("dynamodb")
-        call, place = dynamodb.calls.call, PLACES[request.param](dynamodb.client)
-        journal, items = DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
-
-    def put(item):
-        call("PutItem", {"TableName": place.table_name, "Item": item})
-
-    return journal, items, place, put
+    place = request.param(dynamodb.client)
+    journal, items = DynamoDBJournal(dynamodb.calls, place), DynamoDBRoutingItems(dynamodb.calls, place)
+    return journal, items, place, lambda item: dynamodb.client.put_item(TableName=place.table_name, Item=item)
 
 
 def test_an_item_tells_who_made_its_route(routes):

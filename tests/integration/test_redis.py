@@ -1,6 +1,6 @@
 """The Redis adapters on a real server in cluster mode: what they send, what is kept, and what is not theirs.
 
-What is kept holds for the simulator's Redis as well. Connections are in `test_redis_access.py`.
+What they mean to the engine is proven with fakeredis. Connections are in `test_redis_access.py`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from decimal import Decimal
-from operator import attrgetter
 from types import SimpleNamespace
 from typing import NamedTuple
 
@@ -26,16 +25,14 @@ from hotpartition.core.errors import (
 )
 from hotpartition.core.ports import ReadRoute, StoredPage
 from hotpartition.core.reports import Report, stream_partition_of
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route
+from hotpartition.core.route import Generation, Route
 from hotpartition.redis.acl import Role, build_rights
 from hotpartition.redis.cluster import consumer_key, lease_key, page_key, read_hot_key, reports_key, route_key
 from hotpartition.redis.logins import PasswordFile
 from hotpartition.redis.report_streams import FIELD, MAX_WAITING, STREAM_AGE_MS
 from support.builders import route_of
-from support.fakes import FakeClock
-from support.redis_process import Adapters
+from support.redis_process import Adapters, running_redis
 from support.servers import closed_port
-from support.world import connect as simulate
 
 FOUR = Generation(since_ms=5, shard_count=4)
 EIGHT = Generation(since_ms=9, shard_count=8)
@@ -59,11 +56,15 @@ def adapters(connection, table_name):
 
 
 class Use(NamedTuple):
-    """Something that adapters do: the roles that may, and its commands, keys without what they all begin with."""
+    """Something that adapters do: the roles that may, its commands, keys without what they all begin with, its result.
+
+    Each use meets what those before it stored.
+    """
 
     roles: set[Role]
     do: Callable[[Adapters], object]
     commands: list[str]
+    returned: object = None
 
 
 def send(at):
@@ -78,24 +79,24 @@ ROUTE, MARK = "SSCAN route:{c} 0 COUNT 256", "GETRANGE reads:{c} 0 4"
 PAGE = "page:{c/0}:v"
 TIMES_OF_A_PAGE = [f"HPTTL {PAGE} FIELDS 1 page", f"HPEXPIRETIME {PAGE} FIELDS 1 page"]
 COPIES = [f"HSETEX page:{{c/{copy}}}:v PXAT 2 FIELDS 1 page 2 1 1 1 1.0 " for copy in range(3)]
-LEASE = ["HSETEX lease:{c}:v FNX PX 10 FIELDS 1 holder 1", "HPEXPIRETIME lease:{c}:v FIELDS 1 holder"]
+LEASE = ["HSETEX lease:{c}:v FNX PX 60000 FIELDS 1 holder 1", "HPEXPIRETIME lease:{c}:v FIELDS 1 holder"]
 USES = [
-    Use(ALL, lambda at: at.registry.get("c"), [ROUTE]),
-    Use(LOOKING, lambda at: at.registry.get_for_reading("c"), [ROUTE, MARK]),
     Use(LOOKING, lambda at: at.registry.add("c", [FOUR]), ["SADD route:{c} 4@5"]),
     Use(REPAIRING, lambda at: at.registry.mark_read_hot("c"), ["SET reads:{c} 3 PX 60000"]),
-    Use(CONSUMING, lambda at: at.registry.count_raise(), ["INCR raises", "PEXPIRE raises 3600000 NX"]),
-    Use(REPAIRING, lambda at: at.registry.mark_warm("c", 1), ["SET warm:{c} 1 PX 1"]),
-    Use(REPAIRING, lambda at: at.registry.is_warm("c"), ["EXISTS warm:{c}"]),
-    Use(LOOKING, lambda at: at.registry.closing_cursor(), ["GETRANGE closing 0 4096"]),
+    Use(ALL, lambda at: at.registry.get("c"), [ROUTE], route_of((4, 5))),
+    Use(LOOKING, lambda at: at.registry.get_for_reading("c"), [ROUTE, MARK], ReadRoute(route_of((4, 5)), 3)),
+    Use(CONSUMING, lambda at: at.registry.count_raise(), ["INCR raises", "PEXPIRE raises 3600000 NX"], 1),
+    Use(REPAIRING, lambda at: at.registry.mark_warm("c", 60_000), ["SET warm:{c} 1 PX 60000"]),
+    Use(REPAIRING, lambda at: at.registry.is_warm("c"), ["EXISTS warm:{c}"], True),
     Use(REPAIRING, lambda at: at.registry.keep_closing_cursor("x"), ["SET closing x"]),
+    Use(LOOKING, lambda at: at.registry.closing_cursor(), ["GETRANGE closing 0 4096"], "x"),
     Use(SENDING, send, [f"XADD reports:{{0}} MINID ~ 5 * r {REPORT.encode()}"]),
-    Use(REPAIRING, lambda at: at.source.read(0, "0-0", 1), ["XREAD COUNT 1 STREAMS reports:{0} 0-0"]),
+    Use(REPAIRING, lambda at: len(at.source.read(0, "0-0", 1)), ["XREAD COUNT 1 STREAMS reports:{0} 0-0"], 1),
     Use(CONSUMING, lambda at: at.source.announce(1), ["ZADD consumer GT 1 latest"]),
-    Use(REPAIRING, lambda at: at.source.latest_start_ms(), ["ZSCORE consumer latest"]),
+    Use(REPAIRING, lambda at: at.source.latest_start_ms(), ["ZSCORE consumer latest"], 1),
     Use(READING, lambda at: at.pages.get("c", "v", 0), [f"HGET {PAGE} page", *TIMES_OF_A_PAGE]),
     Use(READING, lambda at: at.pages.put("c", "v", StoredPage("", 1, 1, 1, 1.0)), COPIES),
-    Use(READING, lambda at: at.pages.take_lease("c", "v", 10), LEASE),
+    Use(READING, lambda at: at.pages.take_lease("c", "v", 60_000) is not None, LEASE, True),
 ]
 OTHERS = ("FLUSHALL", "DEL {}", "CONFIG GET *", "KEYS *", "ACL LIST", "GET {}", "SMEMBERS {}", "PUBLISH a b")
 """Commands that no function may send."""
@@ -107,7 +108,7 @@ def test_each_use_sends_these_commands(admin, connection, table_name):
     admin.config_set("slowlog-log-slower-than", 0)
     for use in USES:
         admin.slowlog_reset()
-        use.do(adapters)
+        assert use.do(adapters) == use.returned
         logged = [each["command"].decode() for each in reversed(admin.slowlog_get(20))]
         own = [command for command in logged if "SLOWLOG" not in command and "CLUSTER" not in command]
         sent.append([command.replace(f"hp:{table_name}:", "") for command in own])
@@ -135,90 +136,37 @@ def test_each_function_may_do_its_own_work_and_no_other(admin, redis_server, con
             admin.execute_command(*command.format(route_key(table_name, "c")).split())
 
 
-@pytest.fixture(params=["simulated", "real"])
-def kept(request):
-    """The adapters, on the simulator's Redis or a real one, and a way to let time pass for it."""
-    if request.param == "real":
-        return request.getfixturevalue("adapters"), time.sleep
-    clock = FakeClock()
-    times = {"timer": lambda: clock.now_ms / 1000, "now_ms": lambda: clock.now_ms}
-    return Adapters.on(simulate(clock)[1], partitions=2, **times), clock.sleep
-
-
 ODD = "a.b:c@d-e_f"
 """An id's characters mean nothing to Redis."""
 MANY = [Generation(since_ms=n, shard_count=2 + n) for n in range(200)]
 """More than Redis keeps in a list: it makes a hash table of them."""
-KEPT = [
-    ("registry.add", ["c", []], None),
-    ("registry.get", ["c"], EMPTY_ROUTE),
-    ("registry.add", ["c", [EIGHT]], None),
-    ("registry.add", ["c", [FOUR]], None),
-    ("registry.add", ["c", [EIGHT]], None),
-    ("registry.get", ["c"], route_of((4, 5), (8, 9))),
-    ("registry.add", [ODD, [FOUR]], None),
-    ("registry.get", [ODD], route_of((4, 5))),
-    ("registry.get_for_reading", ["c"], ReadRoute(route_of((4, 5), (8, 9)), 0)),
-    ("registry.mark_read_hot", ["d"], None),
-    ("registry.get_for_reading", ["d"], ReadRoute(EMPTY_ROUTE, 3)),
-    ("registry.add", ["d", [FOUR]], None),
-    ("registry.get_for_reading", ["d"], ReadRoute(route_of((4, 5)), 3)),
-    ("registry.get", ["d"], route_of((4, 5))),
-    ("registry.add", ["many", MANY], None),
-    ("registry.get", ["many"], Route(frozenset(MANY))),
-    ("registry.is_warm", ["c"], False),
-    ("registry.mark_warm", ["c", 60_000], None),
-    ("registry.is_warm", ["c"], True),
-    # An empty name is a collection, too.
-    ("registry.is_warm", [""], False),
-    ("registry.mark_warm", ["", 60_000], None),
-    ("registry.is_warm", [""], True),
-    ("registry.closing_cursor", [], None),
-    ("registry.keep_closing_cursor", ['[3,"c"]'], None),
-    ("registry.closing_cursor", [], '[3,"c"]'),
-    ("registry.count_raise", [], 1),
-    ("registry.count_raise", [], 2),
-    # The latest start wins, in whatever order they come.
-    ("source.latest_start_ms", [], None),
-    ("source.announce", [5], None),
-    ("source.announce", [12], None),
-    ("source.announce", [8], None),
-    ("source.latest_start_ms", [], 12),
-    ("source.read", [0, "0-0", 1], []),
-    ("pages.put", ["c", "v", page_of(1, keep_ms=1)], None),
-    ("pages.get", ["c", "v", 0], None),
-]
-"""Calls, one after the other, and what each returns."""
 
 
-def test_what_is_kept(kept):
-    """A route only grows; a look-up returns the read-hot mark as well."""
-    adapters, _ = kept
-    for number, (name, arguments, returned) in enumerate(KEPT):
-        found = attrgetter(name)(adapters)(*arguments)
-        assert (number, list(found) if name == "source.read" else found) == (number, returned)
+def test_a_large_route_comes_back_whole(adapters):
+    """In one look-up, whatever its collection is called."""
+    for collection in ("c", ODD, ""):
+        adapters.registry.add(collection, MANY)
+        assert adapters.registry.get(collection) == Route(frozenset(MANY))
 
 
-@pytest.mark.parametrize("is_real", [False, True])
-def test_a_redis_that_is_away_is_one_error(connect, is_real):
+def test_a_redis_that_is_away_is_one_error(connect):
     """Whatever is called. But nothing is sent for an addition of nothing, and reports are dropped and counted."""
-    server, connection = simulate(FakeClock())
-    server.nodes[0].is_down = True
     with closed_port() as port:
-        adapters = Adapters.on(connect(port) if is_real else connection)
+        adapters = Adapters.on(connect(port))
         adapters.registry.add("c", [])
-        for name, arguments, _ in KEPT[1:]:
-            with pytest.raises(RegistryUnavailableError):
-                attrgetter(name)(adapters)(*arguments)
+        for use in USES:
+            if use.do is not send:
+                with pytest.raises(RegistryUnavailableError):
+                    use.do(adapters)
         for _ in range(2):
             adapters.sink.send(REPORT)
     assert (adapters.sink.take_dropped(), adapters.sink.take_dropped()) == (2, 0)
 
 
 @pytest.mark.parametrize("first", [Report("c", 0, "e", 1.0, 25_000, 0), Report("c", 0, "e", 1.0, pages=1.0)])
-def test_reports_are_read_in_order_from_their_stream(kept, first):
+def test_reports_are_read_in_order_from_their_stream(adapters, first):
     """After an id and up to a limit; each conversation in the one stream that its name gives."""
-    (_, source, _, sink, _), _ = kept
+    source, sink = adapters.source, adapters.sink
     sent = [first._replace(slot=slot) for slot in range(100, 105)]
     for each in sent:
         sink.send(each)
@@ -265,9 +213,9 @@ def test_reports_wait_while_others_are_sent(connection, table_name):
 class TestPages:
     """Cached pages, and the leases to read them."""
 
-    def test_every_copy_expires_when_its_page_says(self, kept):
+    def test_every_copy_expires_when_its_page_says(self, adapters):
         """Its age is the time since the lease, whenever it arrived. Nothing is left of what another replaced."""
-        (_, _, store, *_), wait = kept
+        store = adapters.pages
 
         def copies():
             return [store.get("c", "newest-50", copy) for copy in range(4)]
@@ -280,7 +228,7 @@ class TestPages:
         assert all(2_000 <= age_ms < 60_000 for _, age_ms in found[:3])
         assert (store.get("c", "newest-200", 0), store.get("d", "newest-50", 0)) == (None, None)
         store.put("c", "newest-50", newer)
-        wait(0.1)
+        time.sleep(0.1)
         assert copies() == [None] * 4
         store.put("c", "newest-50", page)
         assert store.get("c", "newest-50", 0)[0] == page
@@ -288,13 +236,13 @@ class TestPages:
         store.put("c", "newest-50", page_of(leased_at_ms - 5_000, keep_ms=4_000))
         assert copies() == [None] * 4
 
-    def test_one_gets_the_lease_until_it_ends(self, kept):
+    def test_one_gets_the_lease_until_it_ends(self, adapters):
         """Each page of a collection has its own."""
-        (_, _, store, *_), wait = kept
+        store = adapters.pages
         taken = [store.take_lease("c", variant, 60_000) for variant in ("newest-50", "newest-50", "newest-200")]
         assert [each is not None for each in taken] == [True, False, True]
         first = store.take_lease("d", "newest-50", 50)
-        wait(0.1)
+        time.sleep(0.1)
         assert store.take_lease("d", "newest-50", 60_000) >= first + 50
 
     def test_redis_is_asked_for_its_time_now_and_then(self, connection, admin, calls_of, table_name):
@@ -393,22 +341,21 @@ class TestForeignData:
         assert len(adapters.telemetry.events) == 20
 
 
-def test_a_fleet_shares_what_one_process_loads(own_redis_server):
+def test_a_fleet_shares_what_one_process_loads(tmp_path):
     """After Redis is killed, each process keeps its own values, and loads what it has not."""
-    address = f"redis://127.0.0.1:{own_redis_server.port}"
-    first, second, other = (
-        ReadCache(seconds=60, redis=address, name=name) for name in ("products", "products", "other")
-    )
     loads = []
 
     def load():
         loads.append({"name": "a lamp", "price": Decimal("19.90"), "tags": {"new"}, "stock": 3})
         return loads[-1]
 
-    found = [cache.get("product:42", load=load) for cache in (first, second, second, other)]
-    assert found == [loads[0]] * 3 + [loads[1]]
-    assert [type(each["stock"]) for each in found] == [int] * 4
-    own_redis_server.kill()
+    with running_redis(tmp_path) as server:
+        address = f"redis://127.0.0.1:{server.port}"
+        names = ("products", "products", "other")
+        first, second, other = (ReadCache(seconds=60, redis=address, name=name) for name in names)
+        found = [cache.get("product:42", load=load) for cache in (first, second, second, other)]
+        assert found == [loads[0]] * 3 + [loads[1]]
+        assert [type(each["stock"]) for each in found] == [int] * 4
     assert second.get("product:42", load=load) == loads[0]
     assert len(loads) == 2
     assert [cache.get("product:43", load=load) for cache in (first, second)] == loads[2:]

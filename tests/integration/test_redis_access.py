@@ -85,20 +85,17 @@ def log_in(redis_server, connect, password):
 
 
 @pytest.fixture
-def secure(serve, connect, tmp_path):
+def secure(connect, tmp_path):
     """Connects to a server with a certificate, which is trusted unless other certificates are passed."""
     authority, context = trustme.CA(), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("127.0.0.1").configure_cert(context)
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
 
-    def respond(peer):
-        while data := peer.sock.recv(65536):
-            responses = {"CLUSTER": SLOTS % server.port, "SSCAN": MEMBERS, "AUTH": b"+OK\r\n"}
-            peer.sock.sendall(responses[asks_for(data)])
+    def response(data, port):
+        return {"CLUSTER": SLOTS % port, "SSCAN": MEMBERS, "AUTH": b"+OK\r\n"}[asks_for(data)]
 
-    server = serve(respond, tls=context)
-    trusted = Certificates(str(tmp_path / "ca.pem"))
-    return partial(connect, server.port, is_tls=True, certificates=trusted)
+    with scripted_port(response, context) as port:
+        yield partial(connect, port, is_tls=True, certificates=Certificates(str(tmp_path / "ca.pem")))
 
 
 @pytest.fixture(params=[RedisRegistry.get, lambda registry, name: registry.get_for_reading(name).route])
@@ -175,20 +172,6 @@ def test_a_stopped_server_costs_two_command_timeouts(look_up, redis_server, conn
     # The responses that came too late are not taken for those of later requests.
     assert patient.get("c").generations == eventually(lambda: look_up(registry, "c")).generations == {FOUR}
     assert patient.get("d") == eventually(lambda: registry.get("d")) == EMPTY_ROUTE
-
-
-def test_a_killed_server_is_found_again_with_its_data(own_redis_server, connect):
-    """The same client works again."""
-    with own_redis_server.admin as admin:
-        # `everysec` may hold back what was acknowledged a moment ago.
-        admin.config_set("appendfsync", "always")
-    registry = RedisRegistry(connect(own_redis_server.port), "t")
-    registry.add("c", [FOUR])
-    own_redis_server.kill()
-    with pytest.raises(RegistryUnavailableError):
-        registry.get("c")
-    own_redis_server.start()
-    assert registry.get("c") == registry.get_for_reading("c").route == route_of((4, 5))
 
 
 def test_threads_find_a_dead_server_once(connect, attempts):

@@ -432,7 +432,6 @@ class ProtocolModel:
     def _replies(self, reader: int, index: int, stored: int) -> tuple[tuple[Step, int], ...]:
         query, _ = self._reads[reader][index]
         reading = self._readers[reader]
-        assert isinstance(reading, Reading)
         pending = tuple(q for q in reading.pending if q != query)
         return tuple(
             (Step("query", response), self.number_of(self._take(reading, pending, response)))
@@ -454,7 +453,6 @@ class ProtocolModel:
     @cache  # noqa: B019 - a model lives as long as its test
     def _read_journal(self, reader: int, journal: int) -> int:
         reading = self._readers[reader]
-        assert isinstance(reading, Reading)
         return self.number_of(self._close_round(reading._replace(wants_journal=False, journal=journal)))
 
     def _close_round(self, reading: Reading) -> Reader:
@@ -513,7 +511,6 @@ def lies_in_rest(goal: Goal, position: str | None, message_id: str) -> bool:
 def judge_page(reading: Reading, ids: tuple[str, ...], *, has_more: bool) -> str | None:
     """Hold a page against the promise."""
     request = reading.goal
-    assert isinstance(request, PageRequest)
     if any(not _comes_after(request, b, a) for a, b in pairwise(ids)):
         return "the page is out of order, or holds a message twice"
     if any(not lies_in_rest(request, reading.position, i) for i in ids):

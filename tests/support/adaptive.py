@@ -1,39 +1,26 @@
-"""Routes of a table of one's own, from a registry in memory and a journal on moto."""
+"""Routes of a table of one's own, from a registry in memory and a journal on the table's own DynamoDB."""
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Any
 
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.runtime.settings import Settings
-from hotpartition.table.by_load import build_table_routes
-from hotpartition.table.routes import TableRoutes, open_calls
+from hotpartition.table.routes import open_calls
 from support.builders import World
+from tools.world.product import SimulatedShards
 
 
-class AdaptiveShards(World):
-    """What `ShardedTable` and `ShardedCounter` take as `shards`: by default no route is cached."""
-
-    finds_read_heat = True
-
-    def __init__(
-        self, place: JournalPlace, *, route_cache_seconds: float = 0.0, sampling_distance_wcu: float = 1.0
-    ) -> None:
-        super().__init__()
-        self.place, self.ids = place, count()
-        self.route_cache_seconds, self.sampling_distance_wcu = route_cache_seconds, sampling_distance_wcu
-
-    def build_routes(self, table: Any, schema: Any, clock: Any, budget_ms: float) -> TableRoutes:
-        """Build one process's routes."""
-        settings = Settings.defaults(
-            "adaptive()",
-            route_cache_seconds=self.route_cache_seconds,
-            sampling_distance_wcu=self.sampling_distance_wcu,
-            read_sampling_distance_rcu=0.5,
-        )
-        journal = DynamoDBJournal(open_calls(table), self.place)
-        parts = {"clock": clock, "timer": lambda: clock.now_ms() / 1000, "page_store": self.pages, "journal": journal}
-        ends = self.ends(f"p{next(self.ids)}", **parts)
-        return build_table_routes(ends, settings, place=self.place, schema=schema, choices=3, budget_ms=budget_ms)
+def open_shards(
+    world: World, plain: Any, place: JournalPlace, *, route_cache_seconds: float = 0.0, sampling_wcu: float = 1.0
+) -> SimulatedShards:
+    """Build what one process takes as the shards of `plain`: by default no route is cached."""
+    settings = Settings.defaults(
+        "adaptive()",
+        route_cache_seconds=route_cache_seconds,
+        sampling_distance_wcu=sampling_wcu,
+        read_sampling_distance_rcu=0.5,
+    )
+    ends = world.ends(journal=DynamoDBJournal(open_calls(plain), place))
+    return SimulatedShards(ends=ends, settings=settings, options={"place": place})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import inf
 from random import Random
 from typing import TypeVar
@@ -17,7 +17,6 @@ from hotpartition.core.detector import Thresholds
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import Generation, Route
 from hotpartition.engine.counters import Adder, Summer
-from hotpartition.engine.gatherer import Gatherer
 from hotpartition.runtime.build import Ends, build_engine
 from hotpartition.runtime.build_control import build_operations
 from hotpartition.runtime.settings import Settings
@@ -60,18 +59,13 @@ def settings_of(function: str, *, ttl_seconds: float = 2.0, budget_ms: float = 3
     return settings
 
 
-@dataclass
 class World:
     """A table, a Redis and a clock, with any number of writers, readers and consumers around them."""
 
-    clock: FakeClock = field(default_factory=FakeClock)
-    table: Table = field(default_factory=Table)
-    partitions: int = 2
-    telemetry: FakeTelemetry = field(default_factory=FakeTelemetry)
-    random: Random = field(default_factory=lambda: Random(7))
-
-    def __post_init__(self) -> None:
-        self.registry, self.reports = Registry(self.clock), Reports(self.clock, self.partitions)
+    def __init__(self, clock: FakeClock | None = None, table: Table | None = None, partitions: int = 2) -> None:
+        self.clock, self.table = clock or FakeClock(), table or Table()
+        self.telemetry, self.random = FakeTelemetry(), Random(7)
+        self.registry, self.reports = Registry(self.clock), Reports(self.clock, partitions)
         self.pages = Pages(self.clock)
         self.table.now_ms = lambda: self.clock.now_ms
         self.table.date_ms = lambda: self.clock.now_ms // 1000 * 1000
@@ -111,25 +105,12 @@ class World:
         return jobs.build_reader(build_engine(ends, settings, form=KEY_FORM), self.table, settings)
 
     def adder(self, *, budget_ms: float = 300) -> Adder:
-        return Adder(
-            self.writer(budget_ms=budget_ms).writer,
-            self.table.counters,
-            journal=self.journal,
-            form=KEY_FORM,
-            clock=self.clock.as_clock(self.random.random),
-            budget_ms=budget_ms,
-        )
+        parts = {"journal": self.journal, "form": KEY_FORM, "clock": self.clock.as_clock(self.random.random)}
+        return Adder(self.writer(budget_ms=budget_ms).writer, self.table.counters, budget_ms=budget_ms, **parts)
 
     def summer(self) -> Summer:
-        gatherer = Gatherer(
-            store=self.table.cells,
-            routes=self.reader().gatherer.routes,
-            telemetry=self.telemetry,
-            clock=self.clock.as_clock(),
-            budget_ms=300,
-            form=KEY_FORM,
-        )
-        return Summer(gatherer, is_alone=True, form=KEY_FORM)
+        engine = build_engine(self.ends(), settings_of("read"), form=KEY_FORM)
+        return Summer(engine.gatherer(store=self.table.cells), is_alone=True, form=KEY_FORM)
 
     def control_ends(self) -> ControlEnds:
         return ControlEnds(
@@ -176,25 +157,18 @@ class World:
         self.table.items[partition_key, item["sk"]["S"]] = item
 
 
-def new_message(
-    body: str = "hello",
-    *,
-    conversation_id: str = "c",
-    message_id: str | None = None,
-    expires_at_s: int | None = None,
-) -> NewMessage:
-    return NewMessage(conversation_id, "ann", body, message_id=message_id, expires_at_s=expires_at_s)
+def new_message(body: str = "hello", *, conversation_id: str = "c", message_id: str | None = None) -> NewMessage:
+    return NewMessage(conversation_id, "ann", body, message_id=message_id)
 
 
 def read_all(reader: MessageReader, request: PageRequest) -> list[Message]:
     """Read all pages of a request."""
-    messages: list[Message] = []
-    while True:
-        page = reader.read_page(request)
-        messages.extend(page.messages)
-        if page.next_cursor is None:
-            return messages
-        request = replace(request, cursor=page.next_cursor)
+
+    def read(cursor: str | None) -> tuple[tuple[Message, ...], str | None]:
+        page = reader.read_page(replace(request, cursor=cursor))
+        return page.messages, page.next_cursor
+
+    return [message for page in walk(read, request.cursor) for message in page]
 
 
 def walk(read: Callable[[str | None], tuple[PageT, str | None]], cursor: str | None = None) -> Iterator[PageT]:

@@ -13,7 +13,8 @@ class Loop:
     """Runs coroutines; how long they may take is for the test's own timeout."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
 
@@ -24,14 +25,7 @@ class Loop:
         return self.submit(coroutine).result()
 
     def close(self) -> None:
-        async def finish() -> None:
-            others = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
-            await asyncio.get_running_loop().shutdown_asyncgens()
-
-        self.run(finish())
+        """Cancel what runs, and end."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+        self._runner.close()

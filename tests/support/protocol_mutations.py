@@ -23,7 +23,7 @@ def take_hint(routes, collection):
 
 def take_hint_when_refused(routes, collection):
     refused(routes, collection)
-    return routes.for_read(collection).route
+    return take_hint(routes, collection)
 
 
 def learn_nothing(_, collection, shown, *, hint=None, is_strong=False):
@@ -51,12 +51,9 @@ def ask_reversed(merge, route):
     return next_queries(merge, ReversedRoute(route.generations))
 
 
-def write_reversed(routes, collection):
-    return ReversedRoute(for_write(routes, collection).generations)
-
-
-def write_reversed_when_refused(routes, collection):
-    return ReversedRoute(refused(routes, collection).generations)
+def reversing(look_up):
+    """Reverse what a writer finds out."""
+    return lambda routes, collection: ReversedRoute(look_up(routes, collection).generations)
 
 
 def ask_for_the_present(merge, route):
@@ -104,8 +101,8 @@ MUTATIONS = {
     "no base key": [(PageMerge, "_needed", leave_out_base_key)],
     "time bound reversed": [
         (PageMerge, "next_queries", ask_reversed),
-        (RegistryRoutes, "for_write", write_reversed),
-        (RegistryRoutes, "refused", write_reversed_when_refused),
+        (RegistryRoutes, "for_write", reversing(for_write)),
+        (RegistryRoutes, "refused", reversing(refused)),
     ],
     "t2 is the present": [(PageMerge, "next_queries", ask_for_the_present)],
     "a choice outside of the shards": [(Writer, "_try_choices", choose_outside)],

@@ -8,11 +8,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Self
-
-import redis
+from typing import Any, NamedTuple
 
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.redis.pages import RedisPageStore
@@ -54,32 +53,13 @@ class Adapters(NamedTuple):
         )
 
 
-class RedisProcess:
-    """One server, running inside the `with` block; it may be killed, started again, paused and resumed."""
-
-    def __init__(self, folder: Path) -> None:
-        self.port = free_port()
-        self._server = RedisServer(find_binary(os.environ), folder, self.port)
-        self._runner = asyncio.Runner()
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-        self._runner.close()
-
-    @property
-    def admin(self) -> redis.Redis:
-        """A plain client of the test's own, with patience."""
-        return redis.Redis(port=self.port, decode_responses=True, protocol=2)
-
-    def start(self) -> None:
-        self._runner.run(self._server.start())
-
-    def kill(self) -> None:
-        self._runner.run(self._server.kill())
-
-    def pause(self, *, is_paused: bool = True) -> None:
-        self._server.pause(is_paused=is_paused)
+@contextmanager
+def running_redis(folder: Path) -> Iterator[RedisServer]:
+    """Run a server in a block, at the end of which it is killed; it may be paused."""
+    server = RedisServer(find_binary(os.environ), folder, free_port())
+    with asyncio.Runner() as runner:
+        runner.run(server.start())
+        try:
+            yield server
+        finally:
+            runner.run(server.kill())

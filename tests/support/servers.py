@@ -82,23 +82,12 @@ Step = Callable[[Peer], object]
 """What a server does with one request, or with one connection."""
 
 
-def steps(*each: Step) -> Step:
-    """Serve a connection: do with its requests what the steps say, one after the other, and echo all later ones."""
-
-    def serve(peer: Peer) -> None:
-        left = iter(each)
-        while peer.take():
-            next(left, Peer.echo)(peer)
-
-    return serve
-
-
-def by_number(named: Mapping[int, Step], other: Step = Peer.echo) -> Step:
-    """Serve a connection: do with each request what its number says."""
+def by_number(named: Mapping[int, Step] | None = None, other: Step = Peer.echo) -> Step:
+    """Serve a connection: do with each request what is named for its number, or else the other thing."""
 
     def serve(peer: Peer) -> None:
         while peer.take():
-            named.get(peer.request, other)(peer)
+            (named or {}).get(peer.request, other)(peer)
 
     return serve
 
@@ -204,14 +193,14 @@ def serving(*behaviours: Step, tls: ssl.SSLContext | None = None) -> Iterator[Se
 
 
 @contextmanager
-def scripted_port(response: Callable[[bytes, int], bytes]) -> Iterator[int]:
+def scripted_port(response: Callable[[bytes, int], bytes], tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """A port where a function responds to each piece of data that arrives; it is given the port as well."""
 
     def serve(peer: Peer) -> None:
         while data := peer.sock.recv(65536):
             peer.sock.sendall(response(data, server.port))
 
-    with serving(serve) as server:
+    with serving(serve, tls=tls) as server:
         yield server.port
 
 

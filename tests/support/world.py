@@ -9,7 +9,7 @@ real items and keys.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from email.utils import formatdate
 from random import Random
@@ -29,7 +29,7 @@ from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
 from hotpartition.dynamodb.stored_route import read_entry, routing_partition_of
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.dynamodb.threads import ThreadedCalls
-from hotpartition.redis.cluster import closing_key, raises_key, read_hot_key, reports_key, route_key, warm_key
+from hotpartition.redis.cluster import read_hot_key, reports_key, route_key, warm_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
@@ -43,22 +43,23 @@ from tools.world.redis import RedisServer, SimulatedConnection
 
 KeyT = TypeVar("KeyT")
 ValueT = TypeVar("ValueT")
+Place = tuple[str, str]
+"""An item's partition key and sort key."""
 
 
 class View(MutableMapping[KeyT, ValueT], Generic[KeyT, ValueT]):
-    """What is stored, as a mapping: `read` finds everything, `write` puts one value, or removes it (None).
+    """What is stored, as a mapping: `find` finds one value, and `write` writes one; None is no value.
 
-    `find` looks for one without reading everything.
+    `names` may list some that have none.
     """
 
     def __init__(
         self,
-        read: Callable[[], Mapping[KeyT, ValueT]],
+        names: Callable[[], Iterable[KeyT]],
+        find: Callable[[KeyT], ValueT | None],
         write: Callable[[KeyT, ValueT | None], object],
-        find: Callable[[KeyT], ValueT | None] | None = None,
     ) -> None:
-        self._read, self._write = read, write
-        self._find = find or (lambda key: read().get(key))
+        self._names, self._find, self._write = names, find, write
 
     def __getitem__(self, key: KeyT) -> ValueT:
         found = self._find(key)
@@ -73,10 +74,10 @@ class View(MutableMapping[KeyT, ValueT], Generic[KeyT, ValueT]):
         self._write(key, None)
 
     def __iter__(self) -> Iterator[KeyT]:
-        return iter(self._read())
+        return (name for name in self._names() if self._find(name) is not None)
 
     def __len__(self) -> int:
-        return len(self._read())
+        return sum(1 for _ in self)
 
 
 class Table(DynamoDBItemStore[Message]):
@@ -108,14 +109,15 @@ class Table(DynamoDBItemStore[Message]):
         self.counters = DynamoDBCounterStore(calls, counters)
         self.cells = DynamoDBItemStore(calls, counters, decode_cell)
         self.loads = DynamoDBLoadItems(calls, TABLE.journal, StoreClock(), lambda: self.now_ms())  # noqa: PLW0108 - it is set later
-        self.routes = View(self._read_routes, self._write_route, self._find_route)
-        self.items = View(self._read_items, self._write_item)
+        self.routes = View(self._collections, self._find_route, self._write_route)
+        self.items = View(lambda: self._places(of_routes=False), self._find, self._write)
         self._tokens = RequestTokens(lambda: self.now_ms() / 1000, binds_cancelled=binds_cancelled)
 
     @property
     def reasons(self) -> Mapping[str, str]:
         """Why each route grew last."""
-        return {name: item["reason"]["S"] for name, item in self._read_routing_items().items() if "reason" in item}
+        items = {collection: self._find(_place_of(collection)) or {} for collection in self._collections()}
+        return {collection: item["reason"]["S"] for collection, item in items.items() if "reason" in item}
 
     def send(self, operation: str, request: Mapping[str, Any]) -> Any:
         """Do what a request of the adapters asks for."""
@@ -140,51 +142,45 @@ class Table(DynamoDBItemStore[Message]):
             return {"Item": item} if (item := _routing_item(words.removeprefix("get "), lagging)) else {}
         return self.dynamodb.call(operation, request)
 
-    def _scan(self) -> Iterator[Mapping[str, Any]]:
-        return self.dynamodb.tables[TABLE_NAME].items()
-
-    def _read_items(self) -> dict[tuple[str, str], Mapping[str, Any]]:
-        items = {(item["pk"]["S"], item["sk"]["S"]): item for item in self._scan()}
-        return {place: item for place, item in items.items() if place[1] != ROUTING_SORT_KEY}
-
-    def _write_item(self, place: tuple[str, str], item: Mapping[str, Any] | None) -> None:
-        key = {"pk": {"S": place[0]}, "sk": {"S": place[1]}}
-        self._put(key, item)
-
-    def _read_routing_items(self) -> dict[str, Mapping[str, Any]]:
-        beside = {item["pk"]["S"]: item for item in self._scan() if item["sk"]["S"] == ROUTING_SORT_KEY}
-        return {name: item for name, item in beside.items() if not name.startswith(LOAD_PREFIX)}
-
     def spoil_route(self, collection: str, *members: str) -> None:
         """Store a routing item that cannot be read."""
         item = _routing_item(collection, JournalEntry(Route.decode(["1@0"]), 1_000)) or {}
-        self._put(TABLE.journal.key_of(collection), {**item, "generations": {"SS": members or ["x"]}})
+        self._write(_place_of(collection), {**item, "generations": {"SS": members or ["x"]}})
 
-    def _read_routes(self) -> dict[str, JournalEntry]:
-        routes = {}
-        for name, item in self._read_routing_items().items():
-            with suppress(MalformedGenerationError):
-                routes[name] = read_entry(item)
-        return routes
+    def _places(self, *, of_routes: bool) -> list[Place]:
+        places = [(item["pk"]["S"], item["sk"]["S"]) for item in self.dynamodb.tables[TABLE_NAME].items()]
+        return [place for place in places if (place[1] == ROUTING_SORT_KEY) is of_routes]
 
-    def _find_route(self, collection: str) -> JournalEntry | None:
-        item = self._find_routing_item(collection)
-        return item and read_entry(item)
+    def _collections(self) -> list[str]:
+        return [name for name, _ in self._places(of_routes=True) if not name.startswith(LOAD_PREFIX)]
 
-    def _find_routing_item(self, collection: str) -> Mapping[str, Any] | None:
-        request = {"TableName": TABLE_NAME, "Key": TABLE.journal.key_of(collection)}
-        return self.dynamodb.call("GetItem", request).get("Item")
+    def _find(self, place: Place) -> Mapping[str, Any] | None:
+        return self.dynamodb.call("GetItem", _request_of(place)).get("Item")
 
-    def _write_route(self, collection: str, entry: JournalEntry | None) -> None:
-        item = _routing_item(collection, entry or JournalEntry())
-        old = self._find_routing_item(collection) or {}
-        self._put(TABLE.journal.key_of(collection), item and {**old, **item})
-
-    def _put(self, key: Mapping[str, Any], item: Mapping[str, Any] | None) -> None:
+    def _write(self, place: Place, item: Mapping[str, Any] | None) -> None:
         if item is None:
-            self.dynamodb.call("DeleteItem", {"TableName": TABLE_NAME, "Key": key})
+            self.dynamodb.call("DeleteItem", _request_of(place))
         else:
             self.dynamodb.call("PutItem", {"TableName": TABLE_NAME, "Item": item})
+
+    def _find_route(self, collection: str) -> JournalEntry | None:
+        item = self._find(_place_of(collection))
+        with suppress(MalformedGenerationError):
+            return None if item is None else read_entry(item)
+        return None
+
+    def _write_route(self, collection: str, entry: JournalEntry | None) -> None:
+        place, item = _place_of(collection), _routing_item(collection, entry or JournalEntry())
+        self._write(place, item and {**(self._find(place) or {}), **item})
+
+
+def _place_of(collection: str) -> Place:
+    """Say where a collection's routing item lies."""
+    return collection, ROUTING_SORT_KEY
+
+
+def _request_of(place: Place) -> dict[str, Any]:
+    return {"TableName": TABLE_NAME, "Key": {"pk": {"S": place[0]}, "sk": {"S": place[1]}}}
 
 
 def _routing_item(collection: str, entry: JournalEntry) -> Mapping[str, Any] | None:
@@ -266,61 +262,39 @@ class OnItsOwn:
         self.server.nodes[0].is_down = is_down
 
 
-def _text(key: str) -> property:
-    """Make what lies under a key a property; None: nothing does."""
-
-    def read(registry: Registry) -> str | None:
-        found = registry.server.do("GET", key)
-        return found and found.decode()
-
-    def write(registry: Registry, value: str | int | None) -> None:
-        registry.server.do(*(("DEL", key) if value is None else ("SET", key, value)))
-
-    return property(read, write)
-
-
 class Registry(OnItsOwn, RedisRegistry):
     """The registry on a Redis of its own; what it holds can be looked at, and changed."""
-
-    cursor = _text(closing_key(TABLE_NAME))
-    raises = _text(raises_key(TABLE_NAME))
-    """How many were counted in this hour."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.server, connection = connect(clock)
         super().__init__(connection, TABLE_NAME)
         self._clock = clock
         self.reads = 0
-        self.routes = View(lambda: self._each(route_key, self._find_route), self._write_route)
+        self.routes = View(lambda: self._named(route_key), self._find_route, self._write_route)
 
     @property
-    def read_hot(self) -> Mapping[str, bytes]:
-        """The read-hot marks."""
-        return self._each(read_hot_key, lambda key: self.server.do("GET", key))
+    def read_hot(self) -> list[str]:
+        """What is marked read-hot."""
+        return [name for name in self._named(read_hot_key) if self.server.do("EXISTS", read_hot_key(TABLE_NAME, name))]
 
     @property
-    def warm_until_ms(self) -> Mapping[str, int]:
+    def warm_until_ms(self) -> dict[str, int]:
         """Until when keys are marked warm."""
-        return self._each(warm_key, self._find_warm)
-
-    def end_read_hot(self) -> None:
-        """Let all read-hot marks end."""
-        for name in self.read_hot:
-            self.server.do("DEL", read_hot_key(TABLE_NAME, name))
+        left_ms = {name: self.server.do("PTTL", warm_key(TABLE_NAME, name)) for name in self._named(warm_key)}
+        return {name: self._clock.now_ms + left for name, left in left_ms.items() if left > 0}
 
     def _read(self, *read: Any) -> Route:
         self.reads += 1
         return super()._read(*read)
 
-    def _each(self, key_of: Callable[[str, str], str], find: Callable[[str], ValueT | None]) -> dict[str, ValueT]:
-        """Find everything under the keys of one kind."""
+    def _named(self, key_of: Callable[[str, str], str]) -> list[str]:
+        """List what ever had a key of one kind."""
         before, after = key_of(TABLE_NAME, "\0").split("\0")
         keys = [key for key in self.server.named_keys() if key.startswith(before) and key.endswith(after)]
-        found = {key[len(before) : len(key) - len(after)]: find(key) for key in keys}
-        return {name: value for name, value in found.items() if value is not None}
+        return [key.removeprefix(before).removesuffix(after) for key in keys]
 
-    def _find_route(self, key: str) -> Route | None:
-        members = self.server.do("SMEMBERS", key)
+    def _find_route(self, collection: str) -> Route | None:
+        members = self.server.do("SMEMBERS", route_key(TABLE_NAME, collection))
         return Route.decode([member.decode() for member in members]) if members else None
 
     def _write_route(self, collection: str, route: Route | None) -> None:
@@ -328,10 +302,6 @@ class Registry(OnItsOwn, RedisRegistry):
         self.server.do("DEL", key)
         if route:
             self.server.do("SADD", key, *route.encode())
-
-    def _find_warm(self, key: str) -> int | None:
-        left_ms = self.server.do("PTTL", key)
-        return self._clock.now_ms + left_ms if left_ms > 0 else None
 
 
 class Pages(OnItsOwn, RedisPageStore):

@@ -9,10 +9,13 @@ from hotpartition.core.errors import RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report, stream_partition_of
 from hotpartition.core.route import Close, Route
+from hotpartition.redis.cluster import raises_key
 from support.builders import World, route_of
 from support.fakes import KEY_RANGE_THROTTLE
 from support.fleet import START_MS
+from support.tables import TABLE_NAME
 
+RAISES = raises_key(TABLE_NAME)
 CLOSING = Close(START_MS + 600_000, is_confirmed=False)
 
 
@@ -158,7 +161,7 @@ def test_a_raise_that_is_throttled_is_repeated_fast(hot, operation, run_ms, slep
 
 def test_malformed_and_late_entries_are_counted_and_passed_over(world):
     """Whatever lies in the stream, what is wrong is named, and what follows it is read."""
-    partition = stream_partition_of("c", world.partitions)
+    partition = stream_partition_of("c", world.reports.partitions)
     late = Report("c", world.clock.now_ms // 250 - 100, "e", 5.0, pages=1.0)
     for text in ("2|room:1", "2|a#1|7000000|12.25|1700000000000|8|1|e", late.encode()):
         world.reports.append(partition, text)
@@ -245,7 +248,7 @@ def test_a_mark_that_redis_does_not_take_is_tried_again(hot):
     mark, left = hot.registry.mark_read_hot, [refuse] * 3
     hot.registry.mark_read_hot = lambda name: left.pop()(name) if left else mark(name)
     assert hot.consumer().run(run_ms=1_000).raises == 1
-    assert (left, list(hot.registry.read_hot)) == ([], ["c"])
+    assert (left, hot.registry.read_hot) == ([], ["c"])
     assert len(decisions_in(hot, "read decision")) == 1
     assert hot.telemetry.counts["RegistryUnavailable"] == 3
 
@@ -256,8 +259,8 @@ def test_an_hour_has_so_many_raises_and_no_more(world):
     assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 2
     (left,) = {"a", "b", "c"} - set(world.table.routes)
     assert [facts["reason"] for facts in decisions_in(world) if facts["collection"] == left] == ["too-many"]
-    assert (world.telemetry.counts["Decision-too-many"], world.registry.raises) == (1, "3")
-    world.registry.raises = 0
+    assert (world.telemetry.counts["Decision-too-many"], world.registry.server.do("GET", RAISES)) == (1, b"3")
+    world.registry.server.do("DEL", RAISES)
     assert world.consumer(max_raises_per_hour=2).run(run_ms=1_000).raises == 1
     assert left in world.table.routes
 
@@ -287,12 +290,12 @@ def count_behind(world):
 @pytest.mark.parametrize(("wcu", "is_kept"), [(350, False), (450, True), (600, True), (780, True), (3_000, True)])
 def test_what_is_warm_keeps_its_n_behind_a_pending_close(world, wcu, is_kept):
     """Also between half of hot and hot. It is no raise of the hour: used up, it must not send all to the base key."""
-    world.registry.raises = 10
+    world.registry.server.do("SET", RAISES, 10)
     offer_steadily(world, wcu)
     close(world)
     assert world.consumer(max_raises_per_hour=2).run(run_ms=8_000).raises == is_kept
     assert count_behind(world) == (13 if is_kept else 0)
-    assert world.registry.raises == "10"
+    assert world.registry.server.do("GET", RAISES) == b"10"
     assert world.table.reasons.get("c", "").startswith("still-warm") is is_kept
 
 

@@ -35,7 +35,7 @@ def build_world(*raised):
     """A world in which a consumer has looked before, and nothing is written to the raised collections."""
     world = World()
     world.clock.now_ms = START_MS
-    world.registry.cursor = BEGINNING
+    world.registry.keep_closing_cursor(BEGINNING)
     world.table.routes.update({c: JournalEntry(ROUTE, START_MS - 3_600_000) for c in raised})
     return world
 
@@ -216,7 +216,7 @@ def test_a_minute_has_so_many_closes_and_the_next_goes_on_there():
         world.registry.mark_warm(name, 10**9)
     run(world)
     assert closed(world) == set()
-    assert names[CHECKED_ITEMS - 1] in world.registry.cursor
+    assert names[CHECKED_ITEMS - 1] in world.registry.closing_cursor()
     run(world)
     assert closed(world) == set(names[CHECKED_ITEMS : CHECKED_ITEMS + MAX_CLOSES])
     run(world)

@@ -14,6 +14,7 @@ from hotpartition.core.route import EMPTY_ROUTE, Close, Generation, Route, choos
 from hotpartition_messages.keys import KEY_FORM, build_key, build_sort_key, position_of
 from hotpartition_messages.message_ids import first_message_id_at
 from support.builders import build_message, route_of
+from support.fakes import lies_within
 
 times = st.integers(0, 40)
 randoms = st.integers(0, 2**32 - 1).map(Random)
@@ -27,18 +28,10 @@ class Shelf:
         self.range, self.keys, self.item_bytes = page_range, keys, item_bytes
         self.rounds, self.items = [], 0
 
-    def lies_within(self, identifier, bounds):
-        after = bounds.after
-        return (
-            (bounds.first is None or identifier >= bounds.first)
-            and (bounds.last is None or identifier <= bounds.last)
-            and (after is None or (identifier < after if bounds.newest_first else identifier > after))
-        )
-
     def respond(self, query, cut):
         """Respond to one query; `cut` says how many of its messages are passed on, at least one."""
         stored = sorted(self.keys.get(query.partition_key, {}), reverse=query.newest_first)
-        within = [identifier for identifier in stored if self.lies_within(identifier, query)]
+        within = [identifier for identifier in stored if lies_within(query, identifier)]
         taken = within[: query.limit]
         told = taken[: max(1, cut(taken))]
         self.items += len(told)
@@ -66,7 +59,7 @@ class Shelf:
 
     def assert_exact(self):
         ids = {identifier for stored in self.keys.values() for identifier in stored}
-        expected = sorted((i for i in ids if self.lies_within(i, self.range)), reverse=self.range.newest_first)
+        expected = sorted((i for i in ids if lies_within(self.range, i)), reverse=self.range.newest_first)
         shown = [message.sort_key for message in self.page.items]
         if self.range.limit != NO_LIMIT:
             assert shown == expected[: self.range.limit]

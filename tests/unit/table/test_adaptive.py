@@ -11,7 +11,8 @@ from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ShardedTable, adaptive, at_random, by_attribute, fixed
-from support.adaptive import AdaptiveShards
+from support.adaptive import open_shards
+from support.builders import World
 
 from .conftest import KEY_RANGE, put_all, updating
 
@@ -21,13 +22,14 @@ APART = JournalPlace("routes", "collection", sort_key="")
 BEFORE = JournalPlace("readings", "PK", "SK", "r#")
 
 
-class Stage(AdaptiveShards):
+class Stage(World):
     """A table whose routes come from a registry in memory and a journal on moto."""
 
     def __init__(self, plain, place, **options):
-        super().__init__(place)
-        self.plain = plain
-        self.table = ShardedTable(plain, shards=self, clock=self.clock.as_clock(), **options)
+        super().__init__()
+        self.plain, self.place = plain, place
+        shards = open_shards(self, plain, place)
+        self.table = ShardedTable(plain, shards=shards, clock=self.clock.as_clock(), **options)
 
     def raise_journal(self, collection="room", generation=EIGHT):
         """Raise a collection as a consumer does that dies before it tells Redis."""

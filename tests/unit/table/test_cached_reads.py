@@ -18,7 +18,8 @@ from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, guard, in_band
 from hotpartition.table.cached_reads import ResponseCodec
 from hotpartition.table.cached_values import ValueCodec
-from support.adaptive import AdaptiveShards
+from support.adaptive import open_shards
+from support.builders import World
 
 from .conftest import put_all, updating
 
@@ -29,15 +30,16 @@ FOUR = {"PK": "room", "SK": "4"}
 OF_MANY_KINDS = {"number": Decimal("1.50"), "bytes": {Binary(b"\x00\xff")}, "map": {"base64": {"$": "no tag"}}}
 
 
-class Fleet(AdaptiveShards):
+class Fleet(World):
     """Processes that share a Redis, and one table."""
 
     def __init__(self, plain):
-        super().__init__(PLACE, route_cache_seconds=60.0, sampling_distance_wcu=1000.0)
+        super().__init__()
         self.plain = plain
 
     def process(self, **options):
-        return ShardedTable(self.plain, shards=self, clock=self.clock.as_clock(), append_only=True, **options)
+        shards = open_shards(self, self.plain, PLACE, route_cache_seconds=60.0, sampling_wcu=1000.0)
+        return ShardedTable(self.plain, shards=shards, clock=self.clock.as_clock(), append_only=True, **options)
 
 
 @pytest.fixture
