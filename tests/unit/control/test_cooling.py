@@ -20,8 +20,10 @@ from hotpartition.core.closes import CloseTimes
 from hotpartition.core.errors import MalformedGenerationError, RegistryUnavailableError
 from hotpartition.core.ports import JournalEntry
 from hotpartition.core.reports import Report
+from hotpartition.redis.cluster import closing_key
 from support.builders import World, route_of
 from support.fleet import START_MS
+from support.tables import TABLE_NAME
 
 MINUTE_MS, TTL_MS = 60_000, 600_000
 LIMITS = CoolingLimits(
@@ -29,6 +31,10 @@ LIMITS = CoolingLimits(
 )
 ROUTE = route_of((4, START_MS - 3_600_000))
 RUN_MS = FIRST_CHECK_MS + 5_000
+
+
+def forget_cursor(world):
+    world.registry.server.do("DEL", closing_key(TABLE_NAME))
 
 
 def build_world(*raised):
@@ -98,14 +104,14 @@ def warm_it_meanwhile(world):
         # Its first seconds may not have marked it yet.
         (raise_now, False, TTL_MS),
         # Redis was emptied, or before an upgrade no mark was ever made: all are spared for a TTL.
-        (lambda world: setattr(world.registry, "cursor", None), False, TTL_MS),
+        (forget_cursor, False, TTL_MS),
         # Also while the key is looked at: the cursor says so, once more before each close.
-        (lambda world: before(world, "get c", lambda: setattr(world.registry, "cursor", None)), False, TTL_MS),
+        (lambda world: before(world, "get c", lambda: forget_cursor(world)), False, TTL_MS),
         (warm_it_meanwhile, False, TTL_MS),
         # A stream cannot be read: its load is not known to be low.
         (lambda world: world.reports.away.add(0), False, 0),
         # Whatever lies in Redis as a cursor, the next check begins anew.
-        (lambda world: setattr(world.registry, "cursor", "foreign"), False, 0),
+        (lambda world: world.registry.keep_closing_cursor("foreign"), False, 0),
     ],
 )
 def test_what_has_cooled_is_closed_unless_load_may_be_there(world, prepare, is_closed, next_ms):
