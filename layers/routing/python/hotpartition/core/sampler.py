@@ -68,7 +68,7 @@ class LoadSampler:
         self._z = sampling_distance
         self._random = random
         self._max_tracked = max_tracked
-        self._slot = -1
+        self._slot = self._began_ms = self._ends_ms = 0
         # By collection: units until its next sampling point, and the points crossed in this slot. Numbers in two
         # dictionaries, since lists would keep the garbage collector busy.
         self._left: dict[str, float] = {}
@@ -77,20 +77,17 @@ class LoadSampler:
 
     def record(self, collection: str, units: float, now_ms: int) -> Crossing | None:
         """Count one request, throttled or not, cached or not; return the last sampling point it crossed."""
-        slot = now_ms // SLOT_MS
-        if slot != self._slot:
-            self._slot = slot
-            self._left.clear()
-            self._crossed.clear()
+        if not self._began_ms <= now_ms < self._ends_ms:
+            self._begin(now_ms)
         lefts, z = self._left, self._z
         if collection in lefts:
             left = lefts[collection] - units
         elif len(lefts) < self._max_tracked:
             left = self._random() * z - units
         else:
-            return self._sample_lone(units, slot)
-        lefts[collection] = left
+            return self._sample_lone(units)
         if left >= 0:
+            lefts[collection] = left
             return None
         left += z
         points = 1
@@ -99,12 +96,20 @@ class LoadSampler:
             left += (points - 1) * z
         lefts[collection] = left
         self._crossed[collection] = points = points + self._crossed.get(collection, 0)
-        return _new_tuple(Crossing, (slot, self._environment_id, points * z))
+        return _new_tuple(Crossing, (self._slot, self._environment_id, points * z))
 
-    def _sample_lone(self, units: float, slot: int) -> Crossing | None:
+    def _begin(self, now_ms: int) -> None:
+        """Begin the slot of an instant. Its bounds are kept, since to compare is cheaper than to divide."""
+        self._slot = slot_of(now_ms)
+        self._began_ms = self._slot * SLOT_MS
+        self._ends_ms = self._began_ms + SLOT_MS
+        self._left.clear()
+        self._crossed.clear()
+
+    def _sample_lone(self, units: float) -> Crossing | None:
         point = self._random() * self._z
         if units <= point:
             return None
         self._lone += 1
         source = f"{self._environment_id}.{self._lone}"
-        return _new_tuple(Crossing, (slot, source, ceil((units - point) / self._z) * self._z))
+        return _new_tuple(Crossing, (self._slot, source, ceil((units - point) / self._z) * self._z))

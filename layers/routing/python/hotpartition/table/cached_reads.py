@@ -12,6 +12,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
 from typing import Any, Protocol
@@ -158,7 +159,12 @@ class CachedReads:
     def _name(self, request: Mapping[str, Any]) -> str:
         """Name all that shapes a response: other requests of the same subject have other names."""
         shape = {name: value for name, value in request.items() if name not in _NOT_IN_A_NAME}
-        return blake2b(f"{self.table} {_text_of(shape)}".encode(), digest_size=16).hexdigest()
+        return _digest(f"{self.table} {_text_of(shape)}")
+
+
+@lru_cache(maxsize=1_000)
+def _digest(text: str) -> str:
+    return blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def subject_of(*key: Any) -> str:

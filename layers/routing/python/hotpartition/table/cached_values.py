@@ -8,6 +8,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from decimal import Decimal
 from sys import getsizeof
+from types import NoneType
 from typing import Any
 
 from boto3.dynamodb.types import Binary
@@ -16,6 +17,8 @@ from hotpartition.core.errors import MalformedPageError
 
 _TAG = "$"
 """What a value that JSON does not have is called by: an object with this name and one kind."""
+_UNCHANGEABLE = (str, int, float, bytes, Decimal, NoneType)
+"""Types of values that their callers may share."""
 
 
 class ValueCodec:
@@ -38,7 +41,7 @@ class ValueCodec:
 
     def copy(self, value: Any) -> Any:
         """Implement `Codec.copy`."""
-        if isinstance(value, str | int | float | bytes | Decimal | None):
+        if isinstance(value, _UNCHANGEABLE):
             return value
         if type(value) is dict:
             return {name: self.copy(each) for name, each in value.items()}

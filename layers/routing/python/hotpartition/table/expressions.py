@@ -388,8 +388,8 @@ def refuse_parameters(method: str, request: Mapping[str, Any]) -> None:
         NotImplementedError: naming the parameter, the reason and what to use instead.
         InvalidRequestError: a placeholder is called as one of those that are added to requests.
     """
-    for name, why in _PARAMETERS_OF_2012.items():
-        if name in request:
+    for name in request:
+        if why := _PARAMETERS_OF_2012.get(name):
             raise NotImplementedError(f"{method}({name}=…): {name} {why}")
     for parameter in ("ExpressionAttributeNames", "ExpressionAttributeValues"):
         for placeholder in request.get(parameter) or ():

@@ -36,7 +36,7 @@ RESERVED = frozenset({CHANGES, SHARDS, NOTED})
 Place = tuple[Any, ...]
 """Where an item lies in its collection's order: its sort key in comparable form; in an index, both sort keys."""
 _TYPES: dict[str, tuple[type, ...]] = {"S": (str,), "N": (int, Decimal), "B": (bytes, bytearray, Binary)}
-
+_EMPTY = ("", b"", Binary(b""))
 
 SCALARS = tuple(kind for kinds in _TYPES.values() for kind in kinds)
 """The types of keys, and of values that choose shards."""
@@ -104,7 +104,7 @@ class Schema:
 
     def is_key(self, key: Any) -> bool:
         """Say whether this is a complete key and nothing more; DynamoDB itself refuses any other best."""
-        return isinstance(key, Mapping) and key.keys() == self.key and self.has_key(key)
+        return self.has_key(key) and len(key) == 2
 
     def has_key(self, item: Any) -> bool:
         """Say whether both key attributes are there, of the right types and not empty."""
@@ -113,7 +113,7 @@ class Schema:
             and self.is_partition_value(item.get(self.partition))
             and isinstance(item.get(self.sort), _TYPES[self.sort_type])
             and not isinstance(item[self.sort], bool)
-            and item[self.sort] not in ("", b"", bytearray(), Binary(b""))
+            and item[self.sort] not in _EMPTY
         )
 
     def is_partition_value(self, value: Any) -> bool:
