@@ -127,7 +127,8 @@ test: lint ## Everything: lint, types, all tests
 	$(MAKE) --no-print-directory --jobs test-stacks test-computing
 
 # Tests of a running stack wait half of their time: what computes fills it, at a lower priority.
-test-stacks test-computing: PROCESSES := 3
+test-stacks: PROCESSES := 3
+test-computing: PROCESSES := 2
 test-stacks: setup
 	$(PYTEST) $(PARALLEL) -m "not long" tests/e2e
 	$(MAKE) --no-print-directory functions-acceptance

@@ -1,4 +1,7 @@
-"""Whole programs: the demonstration, another team's application, and the environment without Redis and consumer."""
+"""Whole programs: the demonstration and another team's application.
+
+With Redis and consumer both are played in full where the README's commands are run (`make readme`), so they are `long`.
+"""
 
 import shutil
 import subprocess
@@ -22,7 +25,7 @@ FIELDS = {
 }
 
 
-@pytest.mark.parametrize("environment", ["dev", "lite"])
+@pytest.mark.parametrize("environment", [pytest.param("dev", marks=pytest.mark.long), "lite"])
 def test_the_demonstration_loses_nothing(environment, tmp_path):
     """With Redis and without any: verdict `pass`, and a summary and a report that say so."""
     options = ["--environment", environment, "--duration", "20", "--out", str(tmp_path)]
@@ -54,13 +57,23 @@ def build_wheel(folder):
     return file
 
 
-def test_another_teams_application_works_from_the_wheel(tmp_path):
-    """Its own tests pass, each pattern among them; its rush is raised, and every kind of read is complete."""
-    wheel = build_wheel(tmp_path)
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Build the wheel, once."""
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+def test_another_teams_tests_pass_with_the_wheel(wheel, tmp_path):
+    """They try each pattern of its application."""
     environment = install(wheel, tmp_path / "packages")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:pydynox"]
     done = subprocess.run(command, cwd=APP, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4_000:]
+
+
+@pytest.mark.long
+def test_another_teams_application_works_from_the_wheel(wheel, tmp_path):
+    """Its rush is raised, and every kind of read is complete."""
     options = ["--wheel", str(wheel), "--duration", "12", "--out", str(tmp_path)]
     said, summary = show([sys.executable, "-m", "tools.play", "example", *options], tmp_path)
     assert summary.keys() == FIELDS
