@@ -27,8 +27,8 @@ BOOTSTRAP_VERSION = 6
 LEAST_UNRESERVED = 10
 MOST_UNRESERVED = 100
 """Lambda keeps 100 of a quota unreserved, of that of a new account 10 or 50: no call says which before it refuses."""
-FAILED = frozenset({"ROLLBACK_COMPLETE", "ROLLBACK_FAILED", "CREATE_FAILED", "DELETE_FAILED"})
-"""States of a stack whose creation or deletion failed: it can only be deleted."""
+STUCK = frozenset({"CREATE_FAILED", "DELETE_FAILED", "ROLLBACK_FAILED"})
+"""States of a stack that could not be taken back, or deleted, to the end."""
 
 Client = Callable[[str], Any]
 """Opens the client of a service."""
@@ -50,8 +50,7 @@ def look(environment: Environment, client: Client, *, qualifier: str) -> Finding
     try:
         account = client("sts").get_caller_identity()["Account"]
     except (ClientError, BotoCoreError) as error:
-        findings.missing.append(f"no usable AWS credentials and region ({error}): sign in, and set AWS_REGION")
-        return findings
+        return Findings([f"no usable AWS credentials and region ({error}): sign in, and set AWS_REGION"])
     region = client("ssm").meta.region_name
     for what, found, asked in (("account", account, environment.account), ("region", region, environment.region)):
         if asked not in (None, found):
@@ -119,66 +118,22 @@ def _look_at_stack(findings: Findings, cloudformation: Any, name: str) -> None:
         findings.is_new = True
         return
     status = stack["StackStatus"]
-    # A change set that was never executed: nothing is there yet.
-    findings.is_new = status == "REVIEW_IN_PROGRESS" or status in FAILED
-    if status in FAILED:
-        # Without remains, `cdk deploy` deletes the stack and goes on.
-        if left := _list_what_is_left(cloudformation, name, status):
-            findings.missing.append(
-                f"stack {name} is in {status}, and left {', '.join(f'{id_} ({type_})' for type_, id_ in left)} behind;"
-                " if nothing of that is wanted, `python -m infra.account --remove` with the same --environment removes"
-                " it, and the stack"
-            )
+    found = f"stack {name} is in {status}"
+    # A change set that was never executed, or a creation that was taken back: nothing is there.
+    findings.is_new = status in {"REVIEW_IN_PROGRESS", "ROLLBACK_COMPLETE"}
+    if status in STUCK:
+        reason = f" ({stack['StackStatusReason']})" if "StackStatusReason" in stack else ""
+        findings.missing.append(f"{found}{reason}: remove what is in the way, then the stack (`npx cdk destroy`)")
     elif status == "UPDATE_ROLLBACK_FAILED":
-        findings.missing.append(
-            f"stack {name} is in {status}: `aws cloudformation continue-update-rollback --stack-name {name}`"
-        )
+        findings.missing.append(f"{found}: `aws cloudformation continue-update-rollback --stack-name {name}`")
     elif status.endswith("_IN_PROGRESS") and not findings.is_new:
-        findings.missing.append(f"stack {name} is in {status}: wait until that has ended")
-
-
-def _list_what_is_left(cloudformation: Any, name: str, status: str) -> list[tuple[str, str]]:
-    """List type and id of what a stack in a failed state still has."""
-    # A deleted stack kept these on purpose.
-    gone = {"DELETE_COMPLETE", "DELETE_SKIPPED"} if status == "DELETE_FAILED" else {"DELETE_COMPLETE"}
-    pages = cloudformation.get_paginator("list_stack_resources").paginate(StackName=name)
-    return [
-        (resource["ResourceType"], resource["PhysicalResourceId"])
-        for page in pages
-        for resource in page["StackResourceSummaries"]
-        if resource["ResourceStatus"] not in gone and resource.get("PhysicalResourceId")
-    ]
-
-
-def remove_what_is_left(client: Client, name: str) -> str:
-    """Remove a stack whose creation or deletion failed, with the tables and log groups that it left; data last of all.
-
-    Returns:
-        What was removed, or why nothing was, in a sentence.
-    """
-    cloudformation = client("cloudformation")
-    (stack,) = cloudformation.describe_stacks(StackName=name)["Stacks"]
-    if stack["StackStatus"] not in FAILED:
-        return f"stack {name} is in {stack['StackStatus']}, which no failed creation or deletion left: nothing removed"
-    left = _list_what_is_left(cloudformation, name, stack["StackStatus"])
-    cloudformation.update_termination_protection(StackName=name, EnableTerminationProtection=False)
-    for type_, id_ in left:
-        if type_ == "AWS::Logs::LogGroup":
-            client("logs").delete_log_group(logGroupName=id_)
-    for type_, id_ in left:
-        if type_ == "AWS::DynamoDB::Table":
-            client("dynamodb").update_table(TableName=id_, DeletionProtectionEnabled=False)
-            client("dynamodb").delete_table(TableName=id_)
-    cloudformation.delete_stack(StackName=name)
-    cloudformation.get_waiter("stack_delete_complete").wait(StackName=name)
-    return f"removed: {', '.join([*(id_ for _, id_ in left), f'stack {name}'])}"
+        findings.missing.append(f"{found}: wait until that has ended")
 
 
 def main(arguments: Sequence[str]) -> int:
     """Print the stack's name when nothing is missing; sentences go to standard error."""
     parser = argparse.ArgumentParser(prog="python -m infra.account", description=main.__doc__)
     parser.add_argument("--environment", default=DEFAULT_ENVIRONMENT, metavar="NAME")
-    parser.add_argument("--remove", action="store_true", help="remove what a failed deployment left, data included")
     given = parser.parse_args(arguments)
     try:
         environment = load_environment(given.environment, ROOT)
@@ -189,9 +144,6 @@ def main(arguments: Sequence[str]) -> int:
     qualifier = context.get("@aws-cdk/core:bootstrapQualifier", "hnb659fds")
     # boto3 itself does not read this variable, which the CDK's command line does.
     session: Any = boto3.Session(region_name=os.environ.get("AWS_REGION"))
-    if given.remove:
-        print(remove_what_is_left(session.client, environment.stack_name))  # noqa: T201 - for people
-        return 0
     findings = look(environment, session.client, qualifier=qualifier)
     for doubt in findings.doubts:
         print(f"note: {doubt}", file=sys.stderr)  # noqa: T201 - for people

@@ -3,19 +3,17 @@
 import json
 from contextlib import ExitStack
 from pathlib import Path
-from unittest.mock import MagicMock
 
 import boto3
 import pytest
 from botocore.stub import Stubber
 
 from hotpartition_cdk.options import override
-from infra.account import look, main, remove_what_is_left
+from infra.account import look, main
 from infra.environments import DEV, LITE, PROD
 from support.golden import assert_answers
 
 ENVIRONMENTS = {each.name: each for each in (DEV, PROD, LITE)}
-RESOURCE = ("ResourceType", "LogicalResourceId", "PhysicalResourceId", "ResourceStatus")
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +26,9 @@ def clients():
         client.close()
 
 
-def look_at(clients, environment, *, bootstrap="21", quota=1_000, unreserved=1_000, status=None, left=(), denied=()):
+def look_at(
+    clients, environment, *, bootstrap="21", quota=1_000, unreserved=1_000, status=None, reason=None, denied=()
+):
     """Look at an account that has everything, but for what is said."""
     stubs = {service: Stubber(client) for service, client in clients.items()}
 
@@ -43,10 +43,8 @@ def look_at(clients, environment, *, bootstrap="21", quota=1_000, unreserved=1_0
     respond("sts", "get_caller_identity", {"Account": "123456789012"})
     respond("ssm", "get_parameter", {"Parameter": {"Value": bootstrap}} if bootstrap else "ParameterNotFound")
     described = {"StackName": "s", "CreationTime": "2026-11-21", "StackStatus": status}
+    described |= {"StackStatusReason": reason} if reason else {}
     respond("cloudformation", "describe_stacks", {"Stacks": [described]} if status else "ValidationError")
-    if left:
-        listed = [dict(zip(RESOURCE, each, strict=True), LastUpdatedTimestamp="2026-11-21") for each in left]
-        respond("cloudformation", "list_stack_resources", {"StackResourceSummaries": listed})
     limit = {"ConcurrentExecutions": quota, "UnreservedConcurrentExecutions": unreserved}
     respond("lambda", "get_account_settings", {"AccountLimit": limit})
     with ExitStack() as stack:
@@ -66,31 +64,6 @@ def test_what_is_missing_or_doubtful(clients):
         return [f"{'new' if found.is_new else 'known'}: {', '.join(said) or 'fine'}"]
 
     assert_answers(Path(__file__).parent / "refused" / "account.txt", answer)
-
-
-def test_what_is_left_is_removed_and_a_stack_that_stands_is_not():
-    """Protection first, then what stands outside of the stack's deletion, data last, then the stack."""
-    calls = []
-    left = [
-        ("AWS::DynamoDB::Table", "Table", "messages", "CREATE_COMPLETE"),
-        ("AWS::Logs::LogGroup", "Log", "log", "CREATE_COMPLETE"),
-        ("AWS::Lambda::Function", "Gone", "gone", "DELETE_COMPLETE"),
-    ]
-
-    def removed(status):
-        resources = [dict(zip(RESOURCE, each, strict=True)) for each in left]
-        client = MagicMock()
-        client.describe_stacks.return_value = {"Stacks": [{"StackStatus": status}]}
-        client.get_paginator.return_value.paginate.return_value = [{"StackResourceSummaries": resources}]
-        said = remove_what_is_left(lambda _: client, "hotpartition-prod")
-        calls[:] = [name for name, _, _ in client.method_calls if name.startswith(("delete", "update"))]
-        return said
-
-    assert removed("ROLLBACK_COMPLETE") == "removed: messages, log, stack hotpartition-prod"
-    protection = ["update_termination_protection", "delete_log_group", "update_table", "delete_table", "delete_stack"]
-    assert calls == protection
-    assert removed("UPDATE_COMPLETE").endswith("nothing removed")
-    assert calls == []
 
 
 def test_the_command_ends_with_the_sentence(monkeypatch, capsys, tmp_path):
