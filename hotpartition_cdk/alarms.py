@@ -16,7 +16,8 @@ RUNBOOK = "docs/runbook.md"
 
 WRITER = "write_message"
 READER = "read_messages"
-"""The functions with metrics that no other function has: those of the messages API."""
+CONSUMER = "consume_reports"
+"""The functions with metrics of their own, by their folders."""
 
 MAX_METRICS = 10
 """An alarm on an expression takes no more metrics (CloudWatch, "Metric math")."""
@@ -41,8 +42,9 @@ class Watched:
     nodes: Sequence[str] = ()
     api: str = ""
 
-    def own(self, metric: MetricName, folder: str, statistic: str = "Sum") -> Metric:
+    def own(self, metric: MetricName, folder: str) -> Metric:
         """Name a function's own metric."""
+        statistic = "Maximum" if metric is MetricName.CONSUMER_LAG_MS else "Sum"
         return Metric(namespace=self.name, name=str(metric), statistic=statistic, dimensions={"service": folder})
 
 
@@ -101,7 +103,9 @@ class Alarm:
 
     def describe(self, runbook: str = RUNBOOK) -> str:
         """Write the text that CloudWatch shows and sends, with the alarm's section of the runbook."""
-        return f"{self.severity} {self.meaning} See {runbook}#{base_name(self).lower()}"
+        # One of several over many nodes carries a number, its section does not.
+        section = self.name.rstrip("0123456789").lower()
+        return f"{self.severity} {self.meaning} See {runbook}#{section}"
 
 
 def list_alarms(watched: Watched, *, slow_request_ms: int = 0) -> tuple[Alarm, ...]:
@@ -116,11 +120,6 @@ def list_alarms(watched: Watched, *, slow_request_ms: int = 0) -> tuple[Alarm, .
         *_of_functions(watched.functions.values()),
         *_of_registry(watched.nodes),
     )
-
-
-def base_name(alarm: Alarm) -> str:
-    """Strip the number that an alarm over many nodes carries: its section has no number."""
-    return alarm.name.rstrip("0123456789")
 
 
 def _of_table(table: str) -> Iterator[Alarm]:
@@ -204,7 +203,7 @@ def _of_detection(watched: Watched) -> Iterator[Alarm]:
     yield Alarm(
         name="ConsumerMissing",
         meaning="No stream consumer has started for five minutes: hot keys stay throttled.",
-        metrics=(watched.own(MetricName.CONSUMER_STARTED, "consume_reports"),),
+        metrics=(watched.own(MetricName.CONSUMER_STARTED, CONSUMER),),
         severity=Severity.WAKE,
         is_lack=True,
         period_minutes=5,
@@ -212,7 +211,7 @@ def _of_detection(watched: Watched) -> Iterator[Alarm]:
     yield Alarm(
         name="ConsumerBehind",
         meaning="The stream consumer has decided on reports more than five seconds old for three minutes.",
-        metrics=(watched.own(MetricName.CONSUMER_LAG_MS, "consume_reports", "Maximum"),),
+        metrics=(watched.own(MetricName.CONSUMER_LAG_MS, CONSUMER),),
         threshold=5000,
         periods=3,
     )
@@ -227,9 +226,9 @@ def _of_detection(watched: Watched) -> Iterator[Alarm]:
         name="RaisesLimited",
         meaning="A partition key is hot and is not raised: it has max_shard_count shards, or the hour had"
         " max_raises_per_hour raises.",
-        metrics=tuple(
-            watched.own(metric, "consume_reports")
-            for metric in (MetricName.DECISION_AT_CAP, MetricName.DECISION_TOO_MANY)
+        metrics=(
+            watched.own(MetricName.DECISION_AT_CAP, CONSUMER),
+            watched.own(MetricName.DECISION_TOO_MANY, CONSUMER),
         ),
         severity=Severity.WAKE,
     )

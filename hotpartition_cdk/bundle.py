@@ -88,26 +88,50 @@ class Interpreter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DependencyBundle:
-    """One build of the dependency layer.
+class Bundle:
+    """One build of a layer, with bytecode where there is an interpreter for it."""
 
-    Without an interpreter there is no bytecode; `only` names the packages of the lock that are wanted, None all.
-    """
+    cache: Path
+    interpreter: Interpreter | None = None
+
+    def _build(self, folder: Path, fill: Callable[[Path], None]) -> Path:
+        """Fill a draft and put it in its place in one step, unless it is there; a failure leaves nothing behind."""
+        if _is_whole(folder):
+            return folder
+        shutil.rmtree(folder, ignore_errors=True)
+        self.cache.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=self.cache))
+        try:
+            fill(draft)
+            if self.interpreter is not None:
+                self.interpreter.compile(draft)
+            (draft / _DIGEST).write_text(_digest(draft))
+            # The user that Lambda runs as reads everything.
+            for path in (draft, *draft.rglob("*")):
+                path.chmod(0o755 if path.is_dir() else 0o644)
+            draft.rename(folder)
+        except OSError:
+            # A build at the same time has put the same content there.
+            if not _is_whole(folder):
+                raise
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+        return folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DependencyBundle(Bundle):
+    """One build of the dependency layer; `only` names the packages of the lock that are wanted, None all."""
 
     lock: Path
     target: LayerTarget
-    cache: Path
-    interpreter: Interpreter | None = None
     only: frozenset[str] | None = None
 
     @property
     def key(self) -> str:
         """Name the content: a hash over all it depends on, the same on every machine."""
-        facts = {
-            "bundler": BUNDLER_VERSION,
-            **self.target.model_dump(),
-            "bytecode": self.interpreter and self.interpreter.magic,
-        }
+        bytecode = self.interpreter and self.interpreter.magic
+        facts = {"bundler": BUNDLER_VERSION, **self.target.model_dump(), "bytecode": bytecode}
         return hashlib.sha256(f"{json.dumps(facts, sort_keys=True)}\0{self._read_lock()}".encode()).hexdigest()
 
     @property
@@ -124,7 +148,7 @@ class DependencyBundle:
             ConfigurationError: when uv fails; nothing is left behind then.
         """
         try:
-            return _build_once(self.folder, partial(self._fill, run=run))
+            return self._build(self.folder, partial(self._fill, run=run))
         except UvError as error:
             raise ConfigurationError(
                 f"the dependency layer for Python {self.target.python_version} on {self.target.architecture} could not"
@@ -146,9 +170,7 @@ class DependencyBundle:
         run(self.uv_arguments(packages, wanted))
         wanted.unlink()
         for path in [path for pattern in _OF_THE_MACHINE for path in packages.glob(pattern)]:
-            _remove(path)
-        if self.interpreter is not None:
-            self.interpreter.compile(draft)
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def _read_lock(self) -> str:
         """Read the lock, or those entries of it that are wanted: `name==version` and hashes in indented lines."""
@@ -160,38 +182,32 @@ class DependencyBundle:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceBundle:
-    """One build of a layer of a package of sources, and of their bytecode where there is an interpreter for it."""
+class SourceBundle(Bundle):
+    """One build of a layer of a package of sources."""
 
     package: Path
-    cache: Path
-    interpreter: Interpreter | None
 
     @property
     def key(self) -> str:
         """Name the content, the same on every machine."""
         digest = hashlib.sha256(f"{BUNDLER_VERSION} {self.interpreter and self.interpreter.magic}".encode())
-        for file in self._sources():
-            digest.update(f"\0{self._place(file)}\0".encode() + file.read_bytes())
+        for file, place in self._list():
+            digest.update(f"\0{place}\0".encode() + file.read_bytes())
         return digest.hexdigest()
 
     def build(self) -> Path:
         """Build the layer unless it is there already, and return its folder."""
-        return _build_once(self.cache / f"{self.package.name}-{self.key[:16]}", self._fill)
+        return self._build(self.cache / f"{self.package.name}-{self.key[:16]}", self._fill)
 
     def _fill(self, draft: Path) -> None:
-        for file in self._sources():
-            place = draft / self._place(file)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, place)
-        if self.interpreter is not None:
-            self.interpreter.compile(draft)
+        for file, place in self._list():
+            (draft / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, draft / place)
 
-    def _place(self, file: Path) -> Path:
-        return Path("python", self.package.name, file.relative_to(self.package))
-
-    def _sources(self) -> list[Path]:
-        return sorted(path for path in self.package.rglob("*") if path.suffix == ".py" or path.name == "py.typed")
+    def _list(self) -> list[tuple[Path, Path]]:
+        """List the sources, each with its place in the layer."""
+        files = sorted(path for path in self.package.rglob("*") if path.suffix == ".py" or path.name == "py.typed")
+        return [(file, Path("python", self.package.name, file.relative_to(self.package))) for file in files]
 
 
 def find_cache(environ: Mapping[str, str]) -> Path:
@@ -233,19 +249,6 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "PATH": os.pathsep.join([*folders, os.environ.get("PATH", "")])}
 
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _make_readable(folder: Path) -> None:
-    """Let the user that Lambda runs as read everything."""
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-
-
 def read_digest(folder: Path) -> str:
     """Read the digest of a finished build's content, by which Lambda's layers differ."""
     return (folder / _DIGEST).read_text()
@@ -262,24 +265,3 @@ def _digest(folder: Path) -> str:
 
 def _is_whole(folder: Path) -> bool:
     return (folder / _DIGEST).is_file() and read_digest(folder) == _digest(folder)
-
-
-def _build_once(folder: Path, fill: Callable[[Path], None]) -> Path:
-    """Fill a draft and put it in its place in one step, unless it is there; a failure leaves nothing behind."""
-    if _is_whole(folder):
-        return folder
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
-    try:
-        fill(draft)
-        (draft / _DIGEST).write_text(_digest(draft))
-        _make_readable(draft)
-        draft.rename(folder)
-    except OSError:
-        # A build at the same time has put the same content there.
-        if not _is_whole(folder):
-            raise
-    finally:
-        shutil.rmtree(draft, ignore_errors=True)
-    return folder

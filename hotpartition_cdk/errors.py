@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class ConfigurationError(Exception):
     """The app cannot be synthesized as asked; each argument is one sentence that says what to change.
@@ -16,3 +18,9 @@ class ConfigurationError(Exception):
 
     def __str__(self) -> str:
         return "; ".join(self.args)
+
+
+def refuse(problems: Iterable[str]) -> None:
+    """Raise the problems, if there are any."""
+    if sentences := tuple(problems):
+        raise ConfigurationError(*sentences)

@@ -13,10 +13,13 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_logs as logs
+from aws_cdk import aws_scheduler as scheduler
+from aws_cdk import aws_scheduler_targets as targets
 from constructs import Construct
 
+from hotpartition.redis.acl import Role
 from hotpartition.runtime.settings import Settings
-from hotpartition_cdk.configuration import FunctionSize
+from hotpartition_cdk.configuration import FunctionSize, HotPartitionOptions
 from hotpartition_cdk.journal import Journal
 from hotpartition_cdk.layers import COMPILED_PYTHON, Layers
 from hotpartition_cdk.logs import LogKeeping
@@ -44,6 +47,16 @@ TRACING_REASON = "X-Ray has no resources (X-Ray, 'Resource types')"
 WILDCARD_REASON = (
     "Lambda joins the VPC under the function's role before any network interface exists, and X-Ray has no resources:"
     " neither admits a narrower resource (Lambda guide, 'Required IAM permissions'; X-Ray, 'Resource types')"
+)
+
+_USEFUL_FOR = cdk.Duration.seconds(60)
+"""A start that is late by a minute is worth nothing: the next one reads the same streams."""
+
+OPERATIONS_SIZE = FunctionSize(
+    # It works for minutes a month. `hotpartition hot` parses reports by the thousand.
+    memory_mb=512,
+    # A part of a long command ends after 15 s by itself; the rest is for a store that refuses meanwhile.
+    timeout_seconds=60,
 )
 
 
@@ -154,3 +167,75 @@ def _role(scope: Construct, log_group: logs.ILogGroup, *, joins_vpc: bool) -> ia
     if joins_vpc:
         role.add_to_policy(iam.PolicyStatement(actions=NETWORK_INTERFACE_ACTIONS, resources=["*"]))
     return role
+
+
+class Operations(Construct):
+    """The operations function, which may read and raise routes and list them, and no more.
+
+    Only `hotpartition`, the command-line tool, invokes it. The account's own policies grant the right to
+    (`lambda:InvokeFunction`); none is granted here.
+    """
+
+    def __init__(self, scope: Construct, id_: str, *, functions: FunctionFactory, journal: Journal) -> None:
+        super().__init__(scope, id_)
+        self.function = functions.make(
+            "Operate",
+            code=HANDLERS / "operate",
+            description="Serves operators: what is hot, where its routes are; raises by hand, repairs the registry",
+            known_as="operate" if functions.users is not None else "in-band operate",
+            size=OPERATIONS_SIZE,
+            user=Role.OPERATOR,
+        )
+        journal.grant_raise(self.function)
+        journal.grant_list(self.function)
+        cdk.CfnOutput(functions.scope, "OperateFunctionName", value=self.function.function_name)
+
+
+class Detection(Construct):
+    """The stream consumer, and a schedule that starts it every minute, once, with no second try.
+
+    The Scheduler puts the event into Lambda's own queue, so neither may try again: the Scheduler after an event that
+    Lambda refuses, Lambda after a run that fails or finds no free concurrency.
+    """
+
+    def __init__(
+        self, scope: Construct, id_: str, *, functions: FunctionFactory, journal: Journal, options: HotPartitionOptions
+    ) -> None:
+        super().__init__(scope, id_)
+        self.consumer = consumer = functions.make(
+            "ConsumeReports",
+            code=HANDLERS / "consume_reports",
+            description="Sums the load reports, decides shard counts and raises them",
+            known_as="consumer",
+            size=options.consumer,
+            user=Role.CONSUMER,
+            reserved_concurrency=options.consumer_concurrency or None,
+        )
+        journal.grant_raise(consumer)
+        journal.grant_list(consumer)
+        consumer.configure_async_invoke(retry_attempts=0, max_event_age=_USEFUL_FOR)
+        scheduler.Schedule(
+            self,
+            "EveryMinute",
+            description="Starts the stream consumer; runs overlap on purpose",
+            schedule=scheduler.ScheduleExpression.rate(cdk.Duration.minutes(1)),
+            target=targets.LambdaInvoke(
+                consumer,
+                # Made here, because the one that the target makes may invoke every version of the function as well.
+                role=self._role(consumer).without_policy_updates(),
+                retry_attempts=0,
+                max_event_age=_USEFUL_FOR,
+            ),
+        )
+
+    def _role(self, consumer: lambda_.Function) -> iam.Role:
+        role = iam.Role(
+            self,
+            "ScheduleRole",
+            description="Starts the stream consumer",
+            assumed_by=iam.ServicePrincipal(
+                "scheduler.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": cdk.Aws.ACCOUNT_ID}}
+            ),
+        )
+        role.add_to_policy(iam.PolicyStatement(actions=["lambda:InvokeFunction"], resources=[consumer.function_arn]))
+        return role

@@ -17,18 +17,16 @@ from hotpartition_cdk.alarms import Watched
 from hotpartition_cdk.checks import check_kinds, check_name, check_receiver, check_table, claim_table
 from hotpartition_cdk.clients import ACTIONS, Clients, InBandClients, Kind
 from hotpartition_cdk.configuration import CONSUMER, IN_BAND, SMALL, HotPartitionOptions
-from hotpartition_cdk.detection import Detection
-from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.functions import FunctionFactory, wire_table
+from hotpartition_cdk.errors import ConfigurationError, refuse
+from hotpartition_cdk.functions import Detection, FunctionFactory, Operations, wire_table
 from hotpartition_cdk.journal import Journal, JournalTable
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
 from hotpartition_cdk.names import unique_name
 from hotpartition_cdk.network import Network
-from hotpartition_cdk.operations import Operations
+from hotpartition_cdk.options import TABLE_FUNCTIONS, check_closing, describe_long_run, read_overrides
 from hotpartition_cdk.registry import Registry
-from hotpartition_cdk.settings import TABLE_FUNCTIONS, check_closing, check_limits, limit_run, read_overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +135,7 @@ class HotPartition(Construct):
         self.options = options if isinstance(options, HotPartitionOptions) else SMALL.changed(options)
         given = {**use.settings, **read_overrides(settings or {}, TABLE_FUNCTIONS)}
         check_closing(given, self.node.path)
-        check_limits([limit_run(self.options, given)], self.node.path)
+        refuse(describe_long_run(self.options.consumer.timeout_seconds, given, self.node.path))
         self.name = name or unique_name(self)
         check_name(self.name, self.node.path)
         if is_watched:

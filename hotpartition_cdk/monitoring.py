@@ -13,73 +13,49 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from hotpartition.core.metrics import MetricName
-from hotpartition_cdk.alarms import (
-    READER,
-    RUNBOOK,
-    WRITER,
-    Alarm,
-    Combination,
-    Metric,
-    Watched,
-    list_alarms,
-)
+from hotpartition_cdk.alarms import CONSUMER, READER, RUNBOOK, WRITER, Alarm, Combination, Metric, Watched, list_alarms
 from hotpartition_cdk.configuration import AlarmOptions, CommonOptions
 from hotpartition_cdk.names import follow_name
 
 _WIDTH = 12
 """Two graphs stand beside each other: a dashboard is 24 wide."""
-
-_CONSUMER = ("consume_reports",)
-_GRAPHS: tuple[tuple[str, str, Mapping[Sequence[str], Sequence[MetricName]]], ...] = (
-    (
-        "Messages",
-        "Sum",
-        {
-            (WRITER,): (
-                MetricName.MESSAGES_WRITTEN,
-                MetricName.MESSAGES_REPLAYED,
-                MetricName.MESSAGES_EDITED,
-                MetricName.MESSAGES_DELETED,
-            ),
-            (READER,): (MetricName.PAGES_READ, MetricName.MESSAGES_READ),
-        },
-    ),
-    (
-        "Throttles as writers and readers meet them",
-        "Sum",
-        {(WRITER,): (MetricName.WRITES_THROTTLED,), (READER,): (MetricName.READS_RETRIED, MetricName.QUERIES_HEDGED)},
-    ),
-    (
-        "Cached pages",
-        "Sum",
-        {
-            (READER,): (
-                MetricName.PAGES_FROM_L1,
-                MetricName.PAGES_FROM_REDIS,
-                MetricName.PAGES_FROM_DYNAMODB,
-                MetricName.PAGE_FILLS,
-                MetricName.PAGE_FILLS_FAILED,
-                MetricName.PAGES_MALFORMED,
-            )
-        },
-    ),
-    (
-        "Decisions",
-        "Sum",
-        {
-            _CONSUMER: (
-                MetricName.RAISES,
-                MetricName.CLOSES,
-                MetricName.DECISION_RAISED,
-                MetricName.DECISION_AT_CAP,
-                MetricName.DECISION_TOO_MANY,
-                MetricName.DECISION_READ_HOT,
-            )
-        },
-    ),
-    ("Stream consumer: age of what it decides on, in ms", "Maximum", {_CONSUMER: (MetricName.CONSUMER_LAG_MS,)}),
-)
-"""The functions' own metrics: title, statistic, and which functions count which."""
+_GRAPHS: Mapping[str, Mapping[str, Sequence[MetricName]]] = {
+    "Messages": {
+        WRITER: (
+            MetricName.MESSAGES_WRITTEN,
+            MetricName.MESSAGES_REPLAYED,
+            MetricName.MESSAGES_EDITED,
+            MetricName.MESSAGES_DELETED,
+        ),
+        READER: (MetricName.PAGES_READ, MetricName.MESSAGES_READ),
+    },
+    "Throttles as writers and readers meet them": {
+        WRITER: (MetricName.WRITES_THROTTLED,),
+        READER: (MetricName.READS_RETRIED, MetricName.QUERIES_HEDGED),
+    },
+    "Cached pages": {
+        READER: (
+            MetricName.PAGES_FROM_L1,
+            MetricName.PAGES_FROM_REDIS,
+            MetricName.PAGES_FROM_DYNAMODB,
+            MetricName.PAGE_FILLS,
+            MetricName.PAGE_FILLS_FAILED,
+            MetricName.PAGES_MALFORMED,
+        )
+    },
+    "Decisions": {
+        CONSUMER: (
+            MetricName.RAISES,
+            MetricName.CLOSES,
+            MetricName.DECISION_RAISED,
+            MetricName.DECISION_AT_CAP,
+            MetricName.DECISION_TOO_MANY,
+            MetricName.DECISION_READ_HOT,
+        )
+    },
+    "Stream consumer: age of what it decides on, in ms": {CONSUMER: (MetricName.CONSUMER_LAG_MS,)},
+}
+"""The functions' own metrics: each graph's title, and which function counts which."""
 
 
 class Monitoring(Construct):
@@ -130,8 +106,8 @@ class Monitoring(Construct):
         return topic
 
     def _make(self, alarm: Alarm) -> cloudwatch.Alarm:
-        operators = cloudwatch.ComparisonOperator
-        missing = cloudwatch.TreatMissingData
+        operators, missing = cloudwatch.ComparisonOperator, cloudwatch.TreatMissingData
+        at_least = operators.GREATER_THAN_OR_EQUAL_TO_THRESHOLD
         return cloudwatch.Alarm(
             self,
             alarm.name,
@@ -139,9 +115,7 @@ class Monitoring(Construct):
             alarm_description=alarm.describe(self._runbook),
             metric=self._combine(alarm),
             threshold=alarm.threshold,
-            comparison_operator=operators.LESS_THAN_THRESHOLD
-            if alarm.is_lack
-            else operators.GREATER_THAN_OR_EQUAL_TO_THRESHOLD,
+            comparison_operator=operators.LESS_THAN_THRESHOLD if alarm.is_lack else at_least,
             evaluation_periods=alarm.periods,
             datapoints_to_alarm=alarm.breaching or alarm.periods,
             treat_missing_data=missing.BREACHING if alarm.is_lack else missing.NOT_BREACHING,
@@ -166,16 +140,12 @@ class Monitoring(Construct):
         return cloudwatch.MathExpression(expression=expression, using_metrics=using, period=period, label=alarm.name)
 
     def _make_dashboard(self, alarms: Sequence[Alarm]) -> cloudwatch.Dashboard:
-        dashboard = cloudwatch.Dashboard(
-            self,
-            "Dashboard",
-            dashboard_name=self._watched.name,
-            default_interval=cdk.Duration.hours(3),
-        )
+        hours = cdk.Duration.hours(3)
+        dashboard = cloudwatch.Dashboard(self, "Dashboard", dashboard_name=self._watched.name, default_interval=hours)
         dashboard.add_widgets(
             cloudwatch.AlarmStatusWidget(title="Alarms", alarms=list(self._made.values()), width=24, height=5)
         )
-        graphs = [(title, self._own_metrics(counted, statistic)) for title, statistic, counted in _GRAPHS]
+        graphs = [(title, self._own_metrics(counted)) for title, counted in _GRAPHS.items()]
         for title, is_shown in _WATCHED:
             graphs.append((title, [self._labelled(alarm) for alarm in alarms if is_shown(alarm)]))
         drawn = [cloudwatch.GraphWidget(title=title, left=lines, width=_WIDTH) for title, lines in graphs if lines]
@@ -187,19 +157,13 @@ class Monitoring(Construct):
         metric = self._combine(alarm)
         return metric.with_(label=alarm.name) if isinstance(metric, cloudwatch.Metric) else metric
 
-    def _own_metrics(
-        self, counted: Mapping[Sequence[str], Sequence[MetricName]], statistic: str
-    ) -> list[cloudwatch.IMetric]:
+    def _own_metrics(self, counted: Mapping[str, Sequence[MetricName]]) -> list[cloudwatch.IMetric]:
+        minute = cdk.Duration.minutes(1)
+        made = {folder: names for folder, names in counted.items() if folder in self._watched.functions}
         return [
-            _draw(
-                self._watched.own(name, folder, statistic),
-                cdk.Duration.minutes(1),
-                label=name if len(folders) == 1 else f"{name} {folder}",
-            )
-            for folders, names in counted.items()
+            _draw(self._watched.own(name, folder), minute, label=name)
+            for folder, names in made.items()
             for name in names
-            for folder in sorted(self._watched.functions)
-            if folder in folders
         ]
 
 

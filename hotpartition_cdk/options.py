@@ -1,4 +1,4 @@
-"""Options of an environment: declared beside each number, overridable by name without editing code.
+"""Options of an environment, and settings of functions: both are overridden by name, without editing code.
 
 An option is a field with a description of a model that derives from `Options`. Its path, such as
 `registry.node_type`, names it in messages and documents; a nested object of the same names overrides it.
@@ -6,13 +6,36 @@ An option is a field with a description of a model that derives from `Options`. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from hotpartition.core.errors import SettingsError
 from hotpartition.runtime.declaring import unknown
-from hotpartition_cdk.errors import ConfigurationError
+from hotpartition.runtime.settings import Settings
+from hotpartition_cdk.errors import ConfigurationError, refuse
+
+TABLE_FUNCTIONS = ("adaptive()", "consumer", "operate")
+"""The functions around a table: those that use it, and the library's two."""
+
+WIRED_NAMES = frozenset(
+    {
+        "table_name",
+        "routing_index_name",
+        "registry_host",
+        "registry_port",
+        "registry_tls",
+        "registry_authentication",
+        "registry_user",
+        "registry_cache_name",
+    }
+)
+"""Settings that are derived from resources; overriding one would only break the wiring."""
+
+_CONSUMER_END_SECONDS = 10.0
+"""Time for a consumer's last pass and metrics after `run_seconds`: the handler's `STOP_MARGIN_MS`, which bounds the run
+as well, and lies where the infrastructure cannot import it."""
 
 
 class Options(BaseModel):
@@ -46,8 +69,7 @@ def override(options: OptionsT, changes: Mapping[str, object]) -> OptionsT:
         changed = type(options).model_validate(values)
     except ValidationError as error:
         raise ConfigurationError(*problems, *list_mistakes(error, "option {}".format)) from error
-    if problems:
-        raise ConfigurationError(*problems)
+    refuse(problems)
     return changed
 
 
@@ -84,3 +106,61 @@ def _merge(options: Options, changes: Mapping[str, object], prefix: str, problem
         else:
             values[name] = change
     return values
+
+
+def read_overrides(
+    overrides: Mapping[str, object],
+    functions: Sequence[str],
+    *,
+    settings: type[Settings] = Settings,
+    wired: Collection[str] = WIRED_NAMES,
+) -> dict[str, str]:
+    """Read overrides of the functions' settings, by name: each one's text for the environment, in the order of names.
+
+    Raises:
+        ConfigurationError: naming the setting that is unknown or wrong, and what is allowed.
+    """
+    known = sorted({name for each in functions for name in settings.declared(each)}.difference(wired))
+    problems: list[str] = []
+    texts: dict[str, str] = {}
+    for name, given in sorted(overrides.items()):
+        if name in wired:
+            problems.append(f"setting {name} is set by the stack itself and cannot be overridden")
+        elif name not in known:
+            problems.append(unknown(f"setting {name}", known))
+        elif not isinstance(given, bool | int | float | str):
+            problems.append(f"setting {name} should be a text, a number, true or false, not {given!r}")
+        else:
+            texts[name] = str(given).lower() if isinstance(given, bool) else str(given)
+    for function in functions:
+        try:
+            settings.defaults(function, "setting {}".format, **settings.select(function, texts))
+        except SettingsError as error:
+            problems += error.problems
+    refuse(dict.fromkeys(problems))  # several functions know the same setting
+    return texts
+
+
+def check_closing(given: Mapping[str, str], place: str) -> None:
+    """Check that keys shall be closed only where sort keys tell when an item is from."""
+    if given.get("is_closing") == "true" and given.get("has_positions") == "false":
+        raise ConfigurationError(
+            f"{place} shall close keys (setting is_closing), which needs positions: set has_positions as well, where"
+            " sort keys begin with a time in ms, or leave is_closing out"
+        )
+
+
+def describe_overrun(place: str, name: str, used: float, limit: float, why: str) -> list[str]:
+    """Describe a setting by which Lambda would end a function before the function itself means to, if it is one."""
+    if used <= limit:
+        return []
+    reason = f"because {why} and Lambda stops the function after its timeout"
+    return [f"setting {name} should be at most {limit:g} in {place}, not {used:g}, {reason}"]
+
+
+def describe_long_run(timeout_seconds: int, overrides: Mapping[str, str], place: str) -> list[str]:
+    """Describe a consumer's run that does not end by itself, if it is one."""
+    run_seconds = Settings.defaults("consumer", **Settings.select("consumer", overrides)).run_seconds
+    limit = timeout_seconds - _CONSUMER_END_SECONDS
+    why = f"the last pass may take {_CONSUMER_END_SECONDS:g} s more"
+    return describe_overrun(place, "run_seconds", run_seconds, limit, why)

@@ -16,9 +16,8 @@ from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.layers import CACHE_KEY
 from hotpartition_cdk.options import override
 from infra.bundle import CACHE, ROOT
-from infra.config import Changes, read_environment, read_object
+from infra.config import Changes, check_times, read_environment, read_object, read_overrides
 from infra.environments import DEFAULT_ENVIRONMENT, PROJECT, Environment
-from infra.settings import check_times, read_overrides
 from infra.stack import HotPartitionStack
 
 _BUNDLING_STACKS = "aws:cdk:bundling-stacks"

@@ -29,14 +29,21 @@ from typing import Literal
 
 from pydantic import Field, ValidationError
 
+from hotpartition.dynamodb.calls import CONNECT_TIMEOUT_SECONDS, READ_TIMEOUT_SECONDS
+from hotpartition_cdk import options
 from hotpartition_cdk.configuration import Host
-from hotpartition_cdk.errors import ConfigurationError
+from hotpartition_cdk.errors import ConfigurationError, refuse
 from hotpartition_cdk.options import Options, list_mistakes, override
-from infra.environments import ENVIRONMENT_NAMES, Environment, choose_environment
+from hotpartition_messages.settings import FUNCTIONS, IN_BAND_FUNCTIONS, MessageSettings
+from infra.environments import ENVIRONMENT_NAMES, AdaptiveEnvironment, Environment, choose_environment
 
 DEFAULT_FILE = "hotpartition.toml"
 """Read when it lies beside `app.py`, and no other file is named."""
 
+_RESPONSE_SECONDS = 0.5
+_LAST_ATTEMPT_SECONDS = CONNECT_TIMEOUT_SECONDS + READ_TIMEOUT_SECONDS + _RESPONSE_SECONDS
+"""Time that a request needs after its budget: an attempt at its very end may wait as long as DynamoDB's client does,
+and then there is a response to give."""
 
 _OWN_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
@@ -95,8 +102,7 @@ def _read_sections(place: object, root: Path) -> dict[str, Changes]:
             problems += list_mistakes(error, partial(_call_section, file.name, name))
         else:
             problems += _check_section(_call_section(file.name, name, ""), name, sections[name])
-    if problems:
-        raise ConfigurationError(*problems)
+    refuse(problems)
     return sections
 
 
@@ -143,3 +149,23 @@ def _parse(file: Path) -> object:
         raise ConfigurationError(f"config file {file.name} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ConfigurationError(f"config file {file.name} is no {kind}: {error}") from error
+
+
+def read_overrides(values: Mapping[str, object], environment: Environment) -> dict[str, str]:
+    """Read the overrides of the settings of an environment's functions, as `hotpartition_cdk.options` does."""
+    functions = FUNCTIONS if isinstance(environment, AdaptiveEnvironment) else IN_BAND_FUNCTIONS
+    wired = options.WIRED_NAMES | {"retention_days", "sender_claim"}
+    return options.read_overrides(values, functions, settings=MessageSettings, wired=wired)
+
+
+def check_times(environment: Environment, overrides: Mapping[str, str]) -> None:
+    """Check that Lambda does not end a function before the function itself means to."""
+    place = f"environment {environment.name}"
+    request_seconds = min(environment.writer.timeout_seconds, environment.reader.timeout_seconds)
+    budget_ms = MessageSettings.defaults("write", **MessageSettings.select("write", overrides)).request_budget_ms
+    limit_ms = (request_seconds - _LAST_ATTEMPT_SECONDS) * 1000.0
+    why = f"an attempt that starts at its end may take {_LAST_ATTEMPT_SECONDS:g} s more"
+    problems = options.describe_overrun(place, "request_budget_ms", budget_ms, limit_ms, why)
+    if isinstance(environment, AdaptiveEnvironment):
+        problems += options.describe_long_run(environment.consumer.timeout_seconds, overrides, place)
+    refuse(problems)

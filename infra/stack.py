@@ -12,19 +12,17 @@ from constructs import Construct
 
 from hotpartition.redis.acl import Role
 from hotpartition_cdk.alarms import Watched
-from hotpartition_cdk.functions import FunctionFactory, wire_table
+from hotpartition_cdk.functions import FunctionFactory, Operations, wire_table
 from hotpartition_cdk.hot_partition import HotPartition, Use
 from hotpartition_cdk.layers import Layers
 from hotpartition_cdk.logs import LogKeeping
 from hotpartition_cdk.monitoring import Monitoring
-from hotpartition_cdk.operations import Operations
 from hotpartition_cdk.rights import grant_table
 from hotpartition_messages.keys import ROUTING_INDEX
 from hotpartition_messages.settings import MessageSettings
 from infra.api import MessageApi
 from infra.bundle import MESSAGES, ROOT
 from infra.environments import AdaptiveEnvironment, Environment, RequestFunctionSize
-from infra.settings import settings_name
 from infra.table import MessageTable
 
 _LAMBDAS = ROOT / "lambdas"
@@ -138,7 +136,7 @@ class HotPartitionStack(cdk.Stack):
 
     def _make_writer(self, environment: Environment) -> lambda_.Function:
         description = "Stores a message on the shard that its conversation's route names"
-        writer = self._make("WriteMessage", "write_message", description, environment, environment.writer, Role.WRITER)
+        writer = self._make("WriteMessage", "write_message", description, environment.writer, Role.WRITER)
         # Refreshing a route from the journal; looking whether a message that is sent again lies at another choice, and
         # where all copies of one lie that is edited or deleted. Both of these are puts.
         grant_table(writer, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem"])
@@ -150,20 +148,19 @@ class HotPartitionStack(cdk.Stack):
 
     def _make_reader(self, environment: Environment) -> lambda_.Function:
         description = "Gathers a conversation's messages from all of its shards"
-        reader = self._make("ReadMessages", "read_messages", description, environment, environment.reader, Role.READER)
+        reader = self._make("ReadMessages", "read_messages", description, environment.reader, Role.READER)
         grant_table(reader, self._messages.table, ["dynamodb:BatchGetItem", "dynamodb:GetItem", "dynamodb:Query"])
         return reader
 
-    def _make(
-        self, id_: str, folder: str, description: str, environment: Environment, size: RequestFunctionSize, role: Role
-    ) -> lambda_.Function:
+    def _make(self, id_: str, folder: str, description: str, size: RequestFunctionSize, role: Role) -> lambda_.Function:
         """Make a function of the API; settings know it by the first word of its folder."""
+        known_as = folder.partition("_")[0]
         return self._functions.make(
             id_,
             code=_LAMBDAS / folder,
             description=description,
             settings=MessageSettings,
-            known_as=settings_name(folder.partition("_")[0], environment),
+            known_as=known_as if self._hot else f"in-band {known_as}",
             size=size,
             reserved_concurrency=size.reserved_concurrency,
             user=role,

@@ -6,8 +6,7 @@ import pytest
 
 from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
-from hotpartition_cdk.options import list_options, override
-from hotpartition_cdk.settings import _CONSUMER_END_SECONDS
+from hotpartition_cdk.options import _CONSUMER_END_SECONDS, list_options, override
 from infra.config import Changes, load_environment, read_environment
 from infra.environments import DEV, LITE, PROD, build_local
 from infrastructure.template import FUNCTIONS, short_name

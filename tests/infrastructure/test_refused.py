@@ -15,9 +15,8 @@ import pytest
 from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import override
-from infra.config import read_environment
+from infra.config import check_times, read_environment, read_overrides
 from infra.environments import build_local, choose_environment
-from infra.settings import check_times, read_overrides
 from infrastructure.apps import App, Lazy, cdk, constructs, dynamodb, ec2, imported_table, make_function
 from support.golden import assert_answers
 
