@@ -1,16 +1,17 @@
-"""HTTP to a stack's messages API: signed with the caller's AWS credentials, with their token, or with neither."""
+"""HTTP to a local run, or to a stack's messages API: signed with the caller's AWS credentials, or with their token."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import urllib3
 
 from hotpartition_cli.errors import FailedError
+from hotpartition_cli.sdk import CONNECT_SECONDS, parse_json
 
 CONNECTIONS = 16
 """Requests that may be under way at the same time."""
@@ -22,11 +23,11 @@ Authorize = Callable[[str, str, bytes, Mapping[str, str]], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """A response of the API: its status, its JSON (None where it has none), and its entity tag."""
+    """A response: its status, its JSON (None where it has none), and its headers."""
 
     status: int
     document: Any = None
-    etag: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Return the status, and the API's description of an error."""
@@ -38,10 +39,13 @@ class Response:
 class Api:
     """Sends requests; for several threads."""
 
-    def __init__(self, url: str, authorize: Authorize = lambda *_: {}) -> None:
+    def __init__(
+        self, url: str, authorize: Authorize = lambda *_: {}, *, timeout_seconds: float = TIMEOUT_SECONDS
+    ) -> None:
         self.url = url.rstrip("/")
         self._authorize = authorize
-        self._http = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False, timeout=TIMEOUT_SECONDS)
+        timeout = urllib3.Timeout(connect=CONNECT_SECONDS, read=timeout_seconds)
+        self._http = urllib3.PoolManager(maxsize=CONNECTIONS, retries=False, timeout=timeout)
 
     def request(
         self, method: str, path: str, content: Mapping[str, object] | None = None, *, if_match: str | None = None
@@ -52,7 +56,7 @@ class Api:
             FailedError: there was no response, or the address is no URL.
         """
         url = self.url + path
-        if not _is_url(url):
+        if not is_url(url):
             raise FailedError(f"the API's address is no URL like https://HOST: {self.url!r}", kind="failed")
         body = b"" if content is None else json.dumps(content).encode()
         headers = {} if content is None else {"content-type": "application/json"}
@@ -61,9 +65,9 @@ class Api:
         headers |= self._authorize(method, url, body, headers)
         try:
             response = self._http.request(method, url, body=body or None, headers=headers)
-        except urllib3.exceptions.HTTPError as error:
-            raise FailedError(f"nothing responds at {self.url}", kind="unreachable") from error
-        return Response(response.status, _parse(response.data), response.headers.get("etag"))
+        except (urllib3.exceptions.HTTPError, UnicodeError) as error:
+            raise FailedError(f"nothing responds at {self.url}: is it up?", kind="unreachable") from error
+        return Response(response.status, parse_json(response.data), response.headers)
 
 
 def messages_path(conversation_id: str, **query: object) -> str:
@@ -80,16 +84,10 @@ def _with_query(path: str, query: Mapping[str, object]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _is_url(text: str) -> bool:
+def is_url(text: str) -> bool:
+    """Say whether a text is the address of a server."""
     try:
         parts = urlsplit(text)
         return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:  # a port that is no number, or half an address in brackets
         return False
-
-
-def _parse(body: bytes) -> Any:
-    try:
-        return json.loads(body)
-    except ValueError:
-        return None

@@ -1,4 +1,7 @@
-"""Two ways to the operations function: Lambda's API, and the control API of a local run. `tables.py` is without one."""
+"""Ways to a stack's functions: Lambda's API, and the control API of a local run. Failed calls raise `ToolError`.
+
+boto3 and urllib3 are imported where they are used. `tables.py` needs no function.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +9,40 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
-from urllib.parse import urlsplit
 
-from hotpartition_cli.errors import FailedError, FoundError, UsageError
-from hotpartition_cli.sdk import CONNECT_SECONDS, RESPONSE_SECONDS, Subject, open_client, open_session, translated
+from hotpartition_cli.errors import FailedError, UsageError
+from hotpartition_cli.sdk import RESPONSE_SECONDS, Subject, open_client, open_session, parse_json, translated
 
 if TYPE_CHECKING:
-    import urllib3
+    from hotpartition_cli.api import Api, Authorize, Response
 
 OPERATIONS = "operate"
 """The operations function, as the local run and the log lines call it."""
 MEASURED_SECONDS = 5
 _MEASURED = {"wcu_per_second": "write_wcu", "refused_wcu_per_second": "throttled_wcu", "rcu_per_second": "read_rcu"}
 
+OUTPUTS: Mapping[str, str] = {
+    "operate": "OperateFunctionName",
+    "write_message": "WriteMessageFunctionName",
+    "read_messages": "ReadMessagesFunctionName",
+    "consume_reports": "ConsumeReportsFunctionName",
+}
+"""The functions, and the stack's outputs that name them; those of a construct have more before and behind."""
+
 
 class UrlCaller:
     """Calls a function of a local run through its control API: the operations function by default."""
 
     def __init__(self, url: str, function: str = OPERATIONS) -> None:
-        if urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).netloc:
-            raise UsageError(f"--url should be like http://127.0.0.1:8001, not {url!r}")
-        import urllib3  # noqa: PLC0415 - it takes longer than the rest, and `--function` does without
+        from hotpartition_cli.api import Api, is_url  # noqa: PLC0415
 
-        self._base = url.rstrip("/")
+        if not is_url(url):
+            raise UsageError(f"--url should be like http://127.0.0.1:8001, not {url!r}")
         self._function = function
-        self._http = urllib3.PoolManager(
-            retries=False, timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=RESPONSE_SECONDS)
-        )
+        self._api = Api(url, timeout_seconds=RESPONSE_SECONDS)
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Call the operations function."""
@@ -43,47 +50,35 @@ class UrlCaller:
 
     def invoke(self, function: str, event: Mapping[str, object]) -> dict[str, Any]:
         """Call any function, and return its response or raise `ToolError`."""
-        response = self._request("POST", f"/functions/{function}/invoke", json.dumps(event).encode())
+        response = self._api.request("POST", f"/functions/{function}/invoke", event)
         match response.status:
             case 200:
-                return read_response(response.data, is_error="X-Amz-Function-Error" in response.headers, of=function)
+                is_error = "X-Amz-Function-Error" in response.headers
+                return read_response(response.document, is_error=is_error, of=function)
             case 404:
-                there = _parse_message(response.data) or "--url is the control API that `make up` names"
-                raise FailedError(f"{self._base} has no function {function}: {there}", kind="not-found")
+                raise FailedError(f"{self._api.url} has no function {function}: {_say(response)}", kind="not-found")
             case 429:
                 raise FailedError(f"the local run has no environment free for {function}", kind="throttled")
             case status:
-                raise FailedError(f"{self._base} responded with status {status}", kind="unreachable")
+                raise FailedError(f"{self._api.url} responded with status {status}", kind="unreachable")
 
     def status(self) -> dict[str, Any]:
         """Ask for the running parts: the API's URL, the functions, and all else."""
-        response = self._request("GET", "/status")
-        try:
-            status: dict[str, Any] = json.loads(response.data)
-            return {**status, "api_url": status["api_url"], "functions": status["functions"]}
-        except (ValueError, KeyError, TypeError) as error:
-            raise FailedError(
-                f"{self._base} is no control API: --url is what `make up` names", kind="not-found"
-            ) from error
+        status = self._api.request("GET", "/status").document
+        if not (isinstance(status, dict) and status.keys() >= {"api_url", "functions"}):
+            raise FailedError(f"{self._api.url} is no control API: --url is what `make up` names", kind="not-found")
+        return status
 
     def measure_shards(self, key: str) -> list[dict[str, Any]]:
         """Measure the load of each physical key of a key in the last five seconds, as DynamoDB's stand-in saw it."""
         since_ms = int(1000 * time.time()) - 1000 * MEASURED_SECONDS
-        response = self._request("GET", f"/dynamodb/timeline?since_ms={since_ms}")
+        timeline = self._api.request("GET", f"/dynamodb/timeline?since_ms={since_ms}").document
         loads: dict[str, Counter[str]] = {}
-        for row in json.loads(response.data)["buckets"]:
+        for row in timeline["buckets"]:
             if re.fullmatch(re.escape(key) + r"(#_?\d+)?", row["key"]):
                 units = {name: row[of] / MEASURED_SECONDS for name, of in _MEASURED.items()}
                 loads.setdefault(row["key"], Counter()).update(units)
         return [{"key": name, **units} for name, units in sorted(loads.items(), key=lambda one: (len(one[0]), one[0]))]
-
-    def _request(self, method: str, path: str, body: bytes | None = None) -> urllib3.BaseHTTPResponse:
-        from urllib3.exceptions import HTTPError  # noqa: PLC0415 - as above
-
-        try:
-            return self._http.request(method, self._base + path, body=body)
-        except (HTTPError, UnicodeError) as error:
-            raise FailedError(f"nothing responds at {self._base}: is the local run up?", kind="unreachable") from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,23 +107,17 @@ class LambdaCaller:
             return response["Payload"].read(), "FunctionError" in response
 
         read, is_error = translated(invoke, subject, self.region)
-        return read_response(read, is_error=is_error, of=self.of)
+        return read_response(parse_json(read), is_error=is_error, of=self.of)
 
 
-def _parse_message(body: bytes) -> str:
-    """Read the control API's message about a name that it does not know; empty, if another server responded."""
-    try:
-        return str(json.loads(body)["message"])
-    except (ValueError, KeyError, TypeError):
-        return ""
+def _say(response: Response) -> str:
+    """Say what the control API said about a name that it does not know, if it was one that responded."""
+    there = response.document if isinstance(response.document, dict) else {}
+    return str(there.get("message", "--url is the control API that `make up` names"))
 
 
-def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> dict[str, Any]:
-    """Read a function's response, or raise `ToolError` with the sentence that a person should read."""
-    try:
-        response = json.loads(payload)
-    except ValueError as error:
-        raise FailedError(f"what responded is not the function {of}: its response is no JSON", kind="failed") from error
+def read_response(response: Any, *, is_error: bool, of: str = OPERATIONS) -> dict[str, Any]:
+    """Take a function's response, or raise `ToolError` with the sentence that a person should read."""
     if not isinstance(response, dict):
         raise FailedError(f"what responded is not the function {of}: its response is no JSON object", kind="failed")
     if is_error:
@@ -141,11 +130,97 @@ def read_response(payload: bytes, *, is_error: bool, of: str = OPERATIONS) -> di
 
 def raise_error(error: Mapping[str, Any]) -> NoReturn:
     """Raise the error that a function's response describes."""
-    kind, message = str(error.get("kind")), str(error.get("message"))
-    match kind:
-        case "invalid-request":
-            raise UsageError(message, kind=kind)
-        case "malformed-route":
-            raise FoundError(message, kind=kind)
-        case _:
-            raise FailedError(message, kind=kind)
+    kind = str(error.get("kind"))
+    raise (UsageError if kind == "invalid-request" else FailedError)(str(error.get("message")), kind=kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A stack: its name, its functions among those of `OUTPUTS`, the call of one of them, and its API."""
+
+    name: str
+    functions: tuple[str, ...]
+    invoke: Callable[[str, Mapping[str, object]], dict[str, Any]]
+    api: Api
+
+
+def open_local(url: str) -> Stack:
+    """Open the local run, by its control API."""
+    from hotpartition_cli.api import Api  # noqa: PLC0415
+
+    control = UrlCaller(url)
+    status = control.status()
+    functions = tuple(function for function in OUTPUTS if function in status["functions"])
+    return Stack(url, functions, control.invoke, Api(status["api_url"]))
+
+
+def find_stack(name: str, *, region: str | None, profile: str | None, token: str | None) -> Stack:
+    """Find a stack on AWS, with credentials and region as every AWS tool finds them."""
+    session = open_session(region, profile)
+    client = open_client(session, "cloudformation")
+    source = "`make deploy` prints the name"
+    subject = Subject("CloudFormation", "stack", name, "cloudformation:DescribeStacks", source)
+    described = translated(lambda: client.describe_stacks(StackName=name), subject, client.meta.region_name)
+    outputs = {each["OutputKey"]: each["OutputValue"] for each in described["Stacks"][0].get("Outputs", ())}
+    return open_stack(name, outputs, session, token)
+
+
+def open_stack(name: str, outputs: Mapping[str, str], session: Any, token: str | None) -> Stack:
+    """Open a stack on AWS, by its outputs.
+
+    `token` is for the API's JWT authorizer; None: requests are signed (IAM).
+    """
+    from hotpartition_cli.api import Api  # noqa: PLC0415
+
+    functions = find_functions(name, outputs)
+    if "write_message" in functions and "ApiUrl" not in outputs:
+        raise FailedError(f"{name} is no stack of hotpartition: it has no output ApiUrl", kind="not-found")
+    client = open_client(session, "lambda")
+    region: str = client.meta.region_name
+
+    def invoke(function: str, event: Mapping[str, object]) -> dict[str, Any]:
+        return LambdaCaller(functions[function], client, region, of=function)(event)
+
+    authorize = _bearer(token) if token else _signer(session, region)
+    return Stack(name, tuple(functions), invoke, Api(outputs.get("ApiUrl", ""), authorize))
+
+
+def find_functions(stack: str, outputs: Mapping[str, str]) -> dict[str, str]:
+    """Find the functions' names in a stack's outputs: ours are plain, a construct's have its id and a hash around them.
+
+    Raises:
+        FailedError: there is no operations function, or there are several, of several tables.
+    """
+    found: dict[str, str] = {}
+    for function, output in OUTPUTS.items():
+        named = {key: value for key, value in outputs.items() if re.fullmatch(rf".*{output}([0-9A-F]{{8}})?", key)}
+        if len(named) > 1:
+            raise FailedError(f"{stack} operates several tables ({', '.join(sorted(named))})", kind="not-found")
+        found |= dict.fromkeys([function] if named else [], *named.values())
+    if "operate" not in found:
+        raise FailedError(
+            f"{stack} is no stack of hotpartition: it has no output {OUTPUTS['operate']}", kind="not-found"
+        )
+    return found
+
+
+def _bearer(token: str) -> Authorize:
+    return lambda *_: {"authorization": f"Bearer {token}"}
+
+
+def _signer(session: Any, region: str) -> Authorize:
+    from botocore.auth import SigV4Auth  # noqa: PLC0415
+    from botocore.awsrequest import AWSRequest  # noqa: PLC0415
+
+    def sign(method: str, url: str, body: bytes, headers: Mapping[str, str]) -> Mapping[str, str]:
+        request = AWSRequest(method=method, url=url, data=body, headers=dict(headers))
+        # Asked each time: credentials may be replaced while the check runs.
+        credentials = translated(session.get_credentials)
+        if credentials is None:
+            raise FailedError(
+                "no usable AWS credentials: sign in, or name a profile with --profile", kind="no-credentials"
+            )
+        SigV4Auth(translated(credentials.get_frozen_credentials), "execute-api", region).add_auth(request)
+        return dict(request.headers.items())
+
+    return sign

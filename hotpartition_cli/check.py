@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from enum import StrEnum
 from typing import Any, NamedTuple
 
 from hotpartition_cli.api import Response, message_path, messages_path
+from hotpartition_cli.callers import Stack
 from hotpartition_cli.errors import Status, ToolError
 from hotpartition_cli.outcomes import Outcome, seconds_between
-from hotpartition_cli.stacks import Stack
 
 SENDER = "hotpartition-check"
 SHARD_COUNT = 4
@@ -32,25 +31,7 @@ KEPT = timedelta(days=1)
 """TTL of the messages of a check."""
 WRITE_UNITS_AT_MOST = 100
 EDITED = "edited by hotpartition check"
-
-
-class Result(StrEnum):
-    """How a step ended."""
-
-    PASSED = "passed"
-    FAILED = "failed"
-    SKIPPED = "skipped"
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One line of the report."""
-
-    name: str
-    expected: str
-    came: str
-    result: Result
-    seconds: float
+PASSED, FAILED, SKIPPED = "passed", "failed", "skipped"
 
 
 class UnmetError(Exception):
@@ -64,14 +45,6 @@ class SkippedError(Exception):
 def has_messages(stack: Stack) -> bool:
     """Say whether a stack is the messages application, with its API and functions, and not another one."""
     return "write_message" in stack.functions
-
-
-def has_redis(stack: Stack) -> bool:
-    """Say whether a stack has Redis and a consumer; else its writers find hot conversations themselves.
-
-    Every construct has; it names the operations function alone.
-    """
-    return not has_messages(stack) or "consume_reports" in stack.functions
 
 
 def describe_costs(stack: Stack) -> str:
@@ -97,10 +70,9 @@ def check(
     `wait_seconds` bounds the wait for the first consumer after a deployment.
     """
     checking = _Check(stack, wait_seconds, progress, timer, sleep)
-    started = timer()
-    at = datetime.now(UTC)
+    started, at = timer(), datetime.now(UTC)
     steps = [checking.attempt(row) for row in _ROWS if row.belongs_to(stack)]
-    passed = all(step.result is not Result.FAILED for step in steps)
+    passed = all(step["result"] != FAILED for step in steps)
     document = {
         "stack": stack.name,
         "at": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -108,7 +80,7 @@ def check(
         "seconds": round(timer() - started, 1),
         "write_units_at_most": WRITE_UNITS_AT_MOST,
         "conversations": [checking.conversation],
-        "steps": [asdict(replace(step, seconds=round(step.seconds, 3))) for step in steps],
+        "steps": steps,
     }
     return Outcome(document, Status.FINE if passed else Status.FINDING)
 
@@ -130,21 +102,22 @@ class _Check:
         self._message: dict[str, Any] = {}
         self._expected: list[str] = []
 
-    def attempt(self, row: _Row) -> Step:
-        """Try one step."""
+    def attempt(self, row: _Row) -> dict[str, Any]:
+        """Try one step, and report it."""
         self._progress(row.name)
         started = self._timer()
         try:
-            came, result = row.attempt(self), Result.PASSED
+            came, result = row.attempt(self), PASSED
         except SkippedError as reason:
-            came, result = str(reason), Result.SKIPPED
+            came, result = str(reason), SKIPPED
         except (UnmetError, ToolError) as error:
-            came, result = str(error), Result.FAILED
+            came, result = str(error), FAILED
         except KeyError as error:
-            came, result = f"a response without {error}", Result.FAILED
+            came, result = f"a response without {error}", FAILED
         except (AttributeError, TypeError, ValueError) as error:
-            came, result = f"a response of another form: {error}", Result.FAILED
-        return Step(row.name, row.expected, came, result, self._timer() - started)
+            came, result = f"a response of another form: {error}", FAILED
+        seconds = round(self._timer() - started, 3)
+        return {"name": row.name, "expected": row.expected, "came": came, "result": result, "seconds": seconds}
 
     # The functions, called directly.
 
@@ -153,12 +126,10 @@ class _Check:
         return "a list"
 
     def start_writer(self) -> str:
-        event = http_event("POST /conversations/{conversation_id}/messages", self.conversation)
-        return _expect_status((400, 403), self.stack.invoke("write_message", event))
+        return self._start("write_message", "POST", (400, 403))
 
     def start_reader(self) -> str:
-        event = http_event("GET /conversations/{conversation_id}/messages", self.conversation)
-        return _expect_status((200,), self.stack.invoke("read_messages", event))
+        return self._start("read_messages", "GET", (200,))
 
     def start_consumer(self) -> str:
         response = self.stack.invoke("consume_reports", {"probe": True})
@@ -196,8 +167,9 @@ class _Check:
         path, api = self._path(), self.stack.api
         before = api.request("GET", f"{path}?consistency=strong")
         _expected(200, before)
-        _expected(200, api.request("PATCH", path, {"body": EDITED}, if_match=before.etag))
-        stale = api.request("PATCH", path, {"body": "edited by somebody else"}, if_match=before.etag)
+        tag = before.headers.get("etag")
+        _expected(200, api.request("PATCH", path, {"body": EDITED}, if_match=tag))
+        stale = api.request("PATCH", path, {"body": "edited by somebody else"}, if_match=tag)
         if stale.status != 412:
             raise UnmetError(f"{stale} with the tag of before the edit")
         found = self._read_message()
@@ -238,7 +210,8 @@ class _Check:
         deadline = self._timer() + self._wait_seconds
         while True:
             hot = self.stack.invoke("operate", {"command": "hot", "limit": 1})
-            age = _age_seconds(hot)
+            start = hot["consumer_started_at"]
+            age = None if start is None else seconds_between(start, hot["at"])
             if age is not None and age <= LATE_SECONDS:
                 return f"started {age:.0f} s ago"
             if self._timer() >= deadline:
@@ -250,6 +223,24 @@ class _Check:
             self._sleep(POLL_SECONDS)
 
     # Helpers that the steps share.
+
+    def _start(self, function: str, method: str, statuses: tuple[int, ...]) -> str:
+        """Call a function with a request without a body, as API Gateway would."""
+        path = messages_path(self.conversation)
+        event = {
+            "version": "2.0",
+            "routeKey": f"{method} /conversations/{{conversation_id}}/messages",
+            "rawPath": path,
+            "rawQueryString": "",
+            "headers": {},
+            "pathParameters": {"conversation_id": self.conversation},
+            "requestContext": {"http": {"method": method, "path": path}, "requestId": SENDER, "stage": "$default"},
+            "isBase64Encoded": False,
+        }
+        response = self.stack.invoke(function, event)
+        if response.get("statusCode") not in statuses:
+            raise UnmetError(f"{response.get('statusCode', response)}: {response.get('body', '')}")
+        return f"{response['statusCode']}"
 
     def _post(self, content: Mapping[str, object]) -> Response:
         return self.stack.api.request("POST", messages_path(self.conversation), {**self._members, **content})
@@ -290,11 +281,10 @@ class _Row(NamedTuple):
     attempt: Callable[[_Check], str]
 
     def belongs_to(self, stack: Stack) -> bool:
-        """Say whether a stack has what is tried. Every stack is operated; a construct does not name its consumer."""
-        return self.function in stack.functions or (self.name == FIND_CONSUMER and has_redis(stack))
+        """Say whether a stack has what is tried. A construct has a consumer that it does not name."""
+        return self.function in stack.functions or (self.attempt is _Check.find_consumer and not has_messages(stack))
 
 
-FIND_CONSUMER = "find the consumer"
 _ROWS = (
     _Row("start operate", "a list of routes", "operate", _Check.start_operate),
     _Row("start write_message", "400 for an empty body, or 403 unsigned", "write_message", _Check.start_writer),
@@ -307,29 +297,8 @@ _ROWS = (
     _Row("read all shards", "every message once, in order", "write_message", _Check.read_shards),
     _Row("edit the message", "200, and 412 with the tag of before", "write_message", _Check.edit),
     _Row("delete the message", "204, then 410, and no page has it", "write_message", _Check.delete),
-    _Row(FIND_CONSUMER, f"started within {LATE_SECONDS} s", "consume_reports", _Check.find_consumer),
+    _Row("find the consumer", f"started within {LATE_SECONDS} s", "consume_reports", _Check.find_consumer),
 )
-
-
-def http_event(route: str, conversation_id: str) -> dict[str, object]:
-    """Build the event of an API request without a body, as API Gateway would for this route."""
-    method, _, path = route.partition(" ")
-    return {
-        "version": "2.0",
-        "routeKey": route,
-        "rawPath": path.replace("{conversation_id}", conversation_id),
-        "rawQueryString": "",
-        "headers": {},
-        "pathParameters": {"conversation_id": conversation_id},
-        "requestContext": {"http": {"method": method, "path": path}, "requestId": SENDER, "stage": "$default"},
-        "isBase64Encoded": False,
-    }
-
-
-def _expect_status(statuses: Collection[int], response: Mapping[str, Any]) -> str:
-    if response.get("statusCode") not in statuses:
-        raise UnmetError(f"{response.get('statusCode', response)}: {response.get('body', '')}")
-    return f"{response['statusCode']}"
 
 
 def _expected(status: int, response: Response) -> dict[str, Any]:
@@ -340,9 +309,3 @@ def _expected(status: int, response: Response) -> dict[str, Any]:
         raise UnmetError(f"{response}{hint}")
     document: dict[str, Any] = response.document
     return document
-
-
-def _age_seconds(hot: Mapping[str, Any]) -> float | None:
-    """Say how long ago the latest consumer started; None where none ever did."""
-    start = hot["consumer_started_at"]
-    return None if start is None else seconds_between(start, hot["at"])

@@ -21,7 +21,10 @@ MOST_KEYS = 10
 MOST_METRICS = 500
 """Metrics of one GetMetricData."""
 _RIGHTS = "dynamodb:DescribeTable and DescribeContributorInsights, cloudwatch:GetMetricData and GetInsightRuleReport"
-_MODES = {"THROTTLED_KEYS": Insights.THROTTLED, "ACCESSED_AND_THROTTLED_KEYS": Insights.ALL}
+_RULES = {"-PKC-": "accessed", "-PKT-": "throttled"}
+"""What a rule of partition keys counts, by a part of its name."""
+
+Span = tuple[datetime, datetime]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,45 +48,53 @@ class Reader:
         Raises:
             ToolError: there is no such table, or a right is missing.
         """
-        described = self._call(table, lambda: self.dynamodb.describe_table(TableName=table))["Table"]
-        keys = {None: described["KeySchema"]}
-        keys |= {index["IndexName"]: index["KeySchema"] for index in described.get("GlobalSecondaryIndexes", ())}
-        since, until = now - timedelta(hours=hours), now
-        figures = self._read_metrics(table, list(keys), since, until)
+        described = self._call(table, partial(self.dynamodb.describe_table, TableName=table))["Table"]
+        schemas = {None: described["KeySchema"]}
+        schemas |= {index["IndexName"]: index["KeySchema"] for index in described.get("GlobalSecondaryIndexes", ())}
+        span = now - timedelta(hours=hours), now
+        figures = self._read_metrics(table, list(schemas), span)
+        places: list[Place] = []
         unknown: list[str] = []
-        places = tuple(
-            self._read_place(table, index, schema, figures, (since, until), unknown) for index, schema in keys.items()
-        )
-        billing = described.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED")
-        at = now.isoformat(timespec="seconds").replace("+00:00", "Z")
+        for index, schema in schemas.items():
+            try:
+                insights = self._read_insights(table, index, span)
+            except ToolError as error:
+                insights = {"insights": Insights.UNREADABLE}
+                unknown.append(f"Which keys lead: {error}.")
+            place = Place(
+                index=index,
+                keys=tuple(key["AttributeName"] for key in sorted(schema, key=lambda key: key["KeyType"])),
+                refused={(o, cause): figures[index, cause.metric(o)] for o in OPERATIONS for cause in Cause},
+                units={operation: figures[index, f"Consumed{operation}CapacityUnits"] for operation in OPERATIONS},
+                **insights,
+            )
+            places.append(place)
         return Seen(
             table=table,
-            at=at,
+            at=now.isoformat(timespec="seconds").replace("+00:00", "Z"),
             hours=hours,
-            is_provisioned=billing == "PROVISIONED",
-            places=places,
+            is_provisioned=described.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED") == "PROVISIONED",
+            places=tuple(places),
             unknown=tuple(dict.fromkeys(unknown)),
         )
 
     def enable_insights(self, table: str, seen: Seen) -> list[str]:
         """Have the refused keys counted wherever nothing counts them yet; return where that was switched on."""
-        off = [place for place in seen.places if place.insights is Insights.OFF]
-        for place in off:
-            named = {"IndexName": place.index} if place.index else {}
-            change = partial(
-                self.dynamodb.update_contributor_insights,
-                TableName=table,
-                ContributorInsightsAction="ENABLE",
-                ContributorInsightsMode="THROTTLED_KEYS",
-                **named,
-            )
-            self._call(table, change, "dynamodb:UpdateContributorInsights")
-        return [place.index or table for place in off]
+        off = [place.index for place in seen.places if place.insights is Insights.OFF]
+        change = partial(
+            self.dynamodb.update_contributor_insights,
+            ContributorInsightsAction="ENABLE",
+            ContributorInsightsMode="THROTTLED_KEYS",
+        )
+        for index in off:
+            self._call(table, partial(change, **_name(table, index)), "dynamodb:UpdateContributorInsights")
+        return [index or table for index in off]
 
     def _read_metrics(
-        self, table: str, indexes: Sequence[str | None], since: datetime, until: datetime
+        self, table: str, indexes: Sequence[str | None], span: Span
     ) -> Mapping[tuple[str | None, str], list[float]]:
         """Read the sums by minute of every metric, for the table and each index."""
+        since, until = span
         names = [cause.metric(operation) for operation in OPERATIONS for cause in Cause]
         names += [f"Consumed{operation}CapacityUnits" for operation in OPERATIONS]
         wanted = {f"m{at}": pair for at, pair in enumerate((index, name) for index in indexes for name in names)}
@@ -103,51 +114,23 @@ class Reader:
                         sums[wanted[result["Id"]]][at] += value
         return {pair: values if any(values) else [] for pair, values in sums.items()}
 
-    def _read_place(
-        self,
-        table: str,
-        index: str | None,
-        schema: Sequence[Mapping[str, str]],
-        figures: Mapping[tuple[str | None, str], list[float]],
-        span: tuple[datetime, datetime],
-        unknown: list[str],
-    ) -> Place:
-        insights = Insights.UNREADABLE
-        leaders: dict[str, tuple[Leader, ...]] = {}
-        try:
-            insights, rules = self._find_rules(table, index)
-            leaders = {rule: self._read_leaders(table, rule, span) for rule in rules}
-        except ToolError as error:
-            unknown.append(f"Which keys lead: {error}.")
-        return Place(
-            index=index,
-            keys=tuple(key["AttributeName"] for key in sorted(schema, key=lambda key: key["KeyType"])),
-            refused={(o, cause): figures[index, cause.metric(o)] for o in OPERATIONS for cause in Cause},
-            units={operation: figures[index, f"Consumed{operation}CapacityUnits"] for operation in OPERATIONS},
-            insights=insights,
-            accessed=_pick(leaders, "-PKC-"),
-            throttled=_pick(leaders, "-PKT-"),
-        )
+    def _read_insights(self, table: str, index: str | None, span: Span) -> dict[str, Any]:
+        """Read what Contributor Insights counts of a place, and which keys lead: members of a `Place`."""
+        describe = partial(self.dynamodb.describe_contributor_insights, **_name(table, index))
+        found = self._call(table, describe)
+        if found.get("ContributorInsightsStatus") not in {"ENABLED", "ENABLING"}:
+            return {"insights": Insights.OFF}
+        is_partly = found.get("ContributorInsightsMode") == "THROTTLED_KEYS"
+        rules = found.get("ContributorInsightsRuleList", ())
+        known = [(counted, rule) for rule in rules for part, counted in _RULES.items() if part in rule]
+        leaders = {counted: self._read_leaders(table, rule, span) for counted, rule in known}
+        return {"insights": Insights.THROTTLED if is_partly else Insights.ALL, **leaders}
 
-    def _find_rules(self, table: str, index: str | None) -> tuple[Insights, Sequence[str]]:
-        named = {"IndexName": index} if index else {}
-        described = self._call(table, lambda: self.dynamodb.describe_contributor_insights(TableName=table, **named))
-        if described.get("ContributorInsightsStatus") not in {"ENABLED", "ENABLING"}:
-            return Insights.OFF, ()
-        mode = _MODES.get(described.get("ContributorInsightsMode", ""), Insights.ALL)
-        return mode, described.get("ContributorInsightsRuleList", ())
-
-    def _read_leaders(self, table: str, rule: str, span: tuple[datetime, datetime]) -> tuple[Leader, ...]:
-        """Read the keys that lead a rule of partition keys, each with its share."""
-        if "-PKC-" not in rule and "-PKT-" not in rule:
-            return ()
+    def _read_leaders(self, table: str, rule: str, span: Span) -> tuple[Leader, ...]:
+        """Read the keys that lead a rule, each with its share."""
         since, until = span
-        report = self._call(
-            table,
-            lambda: self.cloudwatch.get_insight_rule_report(
-                RuleName=rule, StartTime=since, EndTime=until, Period=60, MaxContributorCount=MOST_KEYS, OrderBy="Sum"
-            ),
-        )
+        ask = partial(self.cloudwatch.get_insight_rule_report, RuleName=rule, StartTime=since, EndTime=until)
+        report = self._call(table, partial(ask, Period=60, MaxContributorCount=MOST_KEYS, OrderBy="Sum"))
         total = report.get("AggregateValue") or 0.0
         listed = [(each["Keys"][0], each["ApproximateAggregateValue"]) for each in report.get("Contributors", ())]
         return tuple(Leader(key, min(1.0, value / total)) for key, value in listed) if total else ()
@@ -157,12 +140,12 @@ class Reader:
         return translated(call, subject, self.region)
 
 
+def _name(table: str, index: str | None) -> dict[str, str]:
+    return {"TableName": table, **({"IndexName": index} if index else {})}
+
+
 def _build_query(id_: str, table: str, index: str | None, name: str) -> dict[str, Any]:
     dimensions = [{"Name": "TableName", "Value": table}]
     dimensions += [{"Name": "GlobalSecondaryIndexName", "Value": index}] if index else []
     metric = {"Namespace": "AWS/DynamoDB", "MetricName": name, "Dimensions": dimensions}
     return {"Id": id_, "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Sum"}}
-
-
-def _pick(leaders: Mapping[str, tuple[Leader, ...]], kind: str) -> tuple[Leader, ...]:
-    return next((found for rule, found in leaders.items() if kind in rule), ())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import zip_longest
 from math import ceil
 from typing import Any, NamedTuple
 
@@ -80,11 +81,8 @@ class Place:
 
     def peak(self, operation: str) -> float:
         """Return the units a second of the busiest minute, refused requests as one unit each."""
-        minutes = [list(self.units.get(operation, ()))]
-        minutes += [list(self.refused.get((operation, cause), ())) for cause in Cause]
-        longest = max(map(len, minutes))
-        sums = (sum(each[at] for each in minutes if at < len(each)) for at in range(longest))
-        return max(sums, default=0.0) / 60
+        counted = [self.units.get(operation, ()), *(self.refused.get((operation, cause), ()) for cause in Cause)]
+        return max(map(sum, zip_longest(*counted, fillvalue=0.0)), default=0.0) / 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,19 +207,12 @@ def _findings_of(place: Place, *, is_provisioned: bool) -> Iterator[dict[str, An
                 yield _describe(SHORT_OF.get(cause, hot), place, operation, cause)
     is_refused = any(place.count(operation, Cause.KEY_RANGE) for operation in ("Read", "Write"))
     if not is_refused and place.accessed and place.accessed[0].share >= LEADS:
-        yield _describe(CONCENTRATED, place, leaders=place.accessed)
+        yield _describe(CONCENTRATED, place)
 
 
-def _describe(
-    rule: Rule,
-    place: Place,
-    operation: str | None = None,
-    cause: Cause | None = None,
-    leaders: Sequence[Leader] | None = None,
-) -> dict[str, Any]:
+def _describe(rule: Rule, place: Place, operation: str | None = None, cause: Cause | None = None) -> dict[str, Any]:
     by_cause = place.refused.get((operation, cause), ()) if operation and cause else ()
-    if leaders is None:
-        leaders = place.throttled if rule.is_hot else ()
+    leaders = place.accessed if rule is CONCENTRATED else place.throttled if rule.is_hot else ()
     figures = _figures(place, operation or "", leaders)
     return {
         "finding": rule.finding,
@@ -240,16 +231,15 @@ def _describe(
 
 def _figures(place: Place, operation: str, leaders: Sequence[Leader]) -> dict[str, object]:
     """Build what the rules' sentences name: the index, N, the leading key, the sort key."""
-    share = max(place.accessed[0].share if place.accessed else 0.0, leaders[0].share if leaders else 0.0) or 1.0
+    shares = [each[0].share for each in (place.accessed, leaders) if each]
     who = ""
     if leaders:
-        lead = f" {leaders[0].key!r} leads with {leaders[0].share:.0%}"
         spread = "; no key leads, so neighbours in one range share the load" if leaders[0].share < LEADS else ""
-        who = f"{lead}{spread}."
+        who = f" {leaders[0].key!r} leads with {leaders[0].share:.0%}{spread}."
     return {
         "index": place.index or "",
         "hash": place.keys[0],
-        "n": max(2, ceil(place.peak("Write") * share / TARGET_WCU)),
+        "n": max(2, ceil(place.peak("Write") * (max(shares, default=0.0) or 1.0) / TARGET_WCU)),
         "operation": operation.lower(),
         "who": who,
         "grows": _GROWS.format(sort=place.keys[1]) if len(place.keys) > 1 else "",

@@ -1,13 +1,13 @@
 """Errors of the command line, and their exit statuses.
 
 ToolError
-├── UsageError       2: the command is wrong
-├── FoundError       1: there is something to repair
-└── FailedError      3: there was no response, or it could not be done; try again or repair the deployment
+├── UsageError       the command is wrong
+└── FailedError      there was no response, or it could not be done; try again or repair what it names
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 
@@ -21,29 +21,27 @@ class Status(IntEnum):
     INTERRUPTED = 130
 
 
+_STATUSES: Mapping[str, Status] = {
+    "usage": Status.USAGE,
+    "invalid-request": Status.USAGE,
+    "malformed-route": Status.FINDING,
+}
+
+
 class ToolError(Exception):
     """One sentence for a person, and `kind`, a word for a program."""
-
-    status = Status.FAILED
 
     def __init__(self, message: str, *, kind: str) -> None:
         super().__init__(message)
         self.kind = kind
+        self.status = _STATUSES.get(kind, Status.FAILED)
 
 
 class UsageError(ToolError):
     """The command is wrong; repeating it will not help."""
 
-    status = Status.USAGE
-
     def __init__(self, message: str, *, kind: str = "usage") -> None:
         super().__init__(message, kind=kind)
-
-
-class FoundError(ToolError):
-    """The command came upon something that a person has to repair."""
-
-    status = Status.FINDING
 
 
 class FailedError(ToolError):

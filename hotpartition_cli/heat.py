@@ -18,10 +18,9 @@ from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 from hotpartition.core.times import format_time
-from hotpartition_cli import outcomes
 from hotpartition_cli.callers import UrlCaller
 from hotpartition_cli.errors import ToolError
-from hotpartition_cli.outcomes import Caller, seconds_between
+from hotpartition_cli.outcomes import Caller, find_gap, seconds_between
 
 LOOPBACK = "127.0.0.1"
 WINDOW_SECONDS = 600
@@ -42,9 +41,6 @@ REASONS = {
     "registry-ahead-of-journal": "Redis knew of it, and the journal did not",
 }
 PAGE = (Path(__file__).parent / "heat.html").read_text(encoding="utf-8")
-
-ShardLoads = Callable[[str], Sequence[Mapping[str, Any]] | None]
-"""Measures the load of each physical key of a key in the last seconds; None where nothing reports it."""
 
 
 def build_policy(page: str) -> str:
@@ -70,29 +66,22 @@ class Heat:
     now: Callable[[], datetime]
     every: float = 2.0
     limit: int = 20
-    shard_loads: ShardLoads = lambda _: None
     looks: deque[Mapping[str, Any]] = field(default_factory=deque)
-    count: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @classmethod
-    def of(cls, call: Caller, **how: Any) -> Heat:
-        """Look through a caller; a local run's stand-in for DynamoDB says the loads of single shards, too."""
-        return cls(call, shard_loads=call.measure_shards, **how) if isinstance(call, UrlCaller) else cls(call, **how)
 
     def look(self) -> None:
         """Look once."""
         try:
             with self._lock:
-                document = outcomes.show_hot(self.call, self.limit).document
-            look = {**document, "gap": outcomes.find_gap(document), "is_all": _lists_all(document)}
+                document = self.call({"command": "hot", "limit": self.limit})
+            look = {**document, "gap": find_gap(document), "is_all": _lists_all(document)}
         except ToolError as error:
             at = format_time(int(self.now().timestamp() * 1000))
             look = {**NO_LOOK, "at": at, "gap": f"The last look failed: {error}."}
-        self.count += 1
         reach = max(MEAN_SECONDS, 1.5 * self.every)
-        since = seconds_between(self.looks[-1]["at"], look["at"]) if self.looks else reach
-        self.looks.append({**look, "number": self.count, "seconds": min(reach, max(0.0, since))})
+        before: Mapping[str, Any] = self.looks[-1] if self.looks else {"number": 0}
+        since = seconds_between(before["at"], look["at"]) if self.looks else reach
+        self.looks.append({**look, "number": before["number"] + 1, "seconds": min(reach, max(0.0, since))})
         while seconds_between(self.looks[0]["at"], look["at"]) > WINDOW_SECONDS:
             self.looks.popleft()
 
@@ -112,11 +101,12 @@ class Heat:
         }
 
     def show_route(self, key: str) -> Mapping[str, Any]:
-        """Return a key's route and the loads of its shards, or why they are not known."""
+        """Return a key's route, and in a local run the loads of its shards; or why they are not known."""
         try:
             with self._lock:
-                route = outcomes.show_route(self.call, key).document
-            return {**describe_route(route), "shards": self.shard_loads(key), "over": "mean of the last 5 s"}
+                route = self.call({"command": "route", "conversation_id": key})
+            shards = self.call.measure_shards(key) if isinstance(self.call, UrlCaller) else None
+            return {**describe_route(route), "shards": shards, "over": "mean of the last 5 s"}
         except ToolError as error:
             return {"error": str(error)}
 
@@ -165,10 +155,10 @@ def _say_refused(looks: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
         for row in look["routes"]
     )
     part = "" if seen > ENOUGH_SECONDS else f", of which {seen:.0f} s were seen"
+    is_reported = looks[-1]["streams"]
     if refused < 0.5:
-        nothing = "Nothing" if looks[-1]["streams"] else "No write of a raised key"
-        return "", f"{nothing} was refused in the last minute{part}. "
-    whose = "" if looks[-1]["streams"] else " of raised keys"
+        return "", f"{'Nothing' if is_reported else 'No write of a raised key'} was refused in the last minute{part}. "
+    whose = "" if is_reported else " of raised keys"
     return "", f"About {refused:,.0f} WCU{whose} were refused in the last minute{part}. "
 
 

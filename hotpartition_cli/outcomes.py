@@ -1,4 +1,4 @@
-"""Each command: its requests to the operations function, and the exit status of its response. Prints nothing."""
+"""What commands ask the operations function, and the exit status of its response. Prints nothing."""
 
 from __future__ import annotations
 
@@ -31,37 +31,26 @@ class Outcome:
     complaint: str | None = None
 
 
-def show_hot(call: Caller, limit: int) -> Outcome:
-    """Ask for the hottest keys."""
-    return _judge_hot(call({"command": "hot", "limit": limit}))
+def ask(call: Caller, command: str, **request: object) -> Outcome:
+    """Have a command carried out that has one response, and judge it."""
+    return _judge(command, call({"command": command, **request}))
 
 
-def show_route(call: Caller, key: str) -> Outcome:
-    """Ask for one route."""
-    response = call({"command": "route", "conversation_id": key})
-    if response["agreement"] == "registry-unavailable":
-        unknown = "Redis did not respond, so what the registry knows is not known"
-        return Outcome(response, Status.FAILED, unknown)
-    return _judge(response, is_fine=response["agreement"] == "equal")
-
-
-def raise_key(call: Caller, key: str, shard_count: int, since_ms: int | None, *, by: str) -> Outcome:
-    """Have a key raised by hand."""
-    wanted = {"conversation_id": key, "shard_count": shard_count, "since_ms": since_ms, "by": by}
-    response = call({"command": "raise", **wanted})
-    return _judge(response, is_fine=response["in_registry"] is not False)
-
-
-def close_key(call: Caller, key: str, *, is_dry_run: bool, is_timed: bool, by: str) -> Outcome:
-    """Have a key closed by hand."""
-    response = call(
-        {"command": "close", "conversation_id": key, "dry_run": is_dry_run, "timed": is_timed, "by": by},
-    )
-    is_fine = response["step"] in {"planned", "confirmed"} or response["refusal"] in {"not-raised", "pending"}
-    return _judge(response, is_fine=is_fine)
-
-
-def _judge(response: Mapping[str, Any], *, is_fine: bool) -> Outcome:
+def _judge(command: str, response: Mapping[str, Any]) -> Outcome:
+    match command:
+        case "hot" if response["active"] is None:
+            return Outcome(response, Status.FAILED, "Redis did not respond, so no load can be shown")
+        case "hot":
+            is_fine = response["is_complete"]
+        case "route" if response["agreement"] == "registry-unavailable":
+            unknown = "Redis did not respond, so what the registry knows is not known"
+            return Outcome(response, Status.FAILED, unknown)
+        case "route":
+            is_fine = response["agreement"] == "equal"
+        case "raise":
+            is_fine = response["in_registry"] is not False
+        case _:
+            is_fine = response["step"] in {"planned", "confirmed"} or response["refusal"] in {"not-raised", "pending"}
     return Outcome(response, Status.FINE if is_fine else Status.FINDING)
 
 
@@ -82,13 +71,7 @@ def show_all(call: Caller, progress: Progress) -> Outcome:
     # The newest first, then stably by heat: the hottest first, and the newest among equals.
     newest = sorted(rows.values(), key=lambda row: (row["newest_since"] or "", row["conversation_id"]), reverse=True)
     ordered = sorted(newest, key=lambda row: ranks.get(row["conversation_id"], len(ranks)))
-    return _judge_hot({**hot, "routes": ordered})
-
-
-def _judge_hot(response: Mapping[str, Any]) -> Outcome:
-    if response["active"] is None:
-        return Outcome(response, Status.FAILED, "Redis did not respond, so no load can be shown")
-    return Outcome(response, Status.FINE if response["is_complete"] else Status.FINDING)
+    return _judge("hot", {**hot, "routes": ordered})
 
 
 def find_gap(hot: Mapping[str, Any]) -> str | None:
@@ -100,7 +83,8 @@ def find_gap(hot: Mapping[str, Any]) -> str | None:
         unknown = "the load of their partition keys is not shown, nor whether their consumer runs"
         return f"{away} of {streams} report streams cannot be read: {unknown}."
     if not hot["is_complete"] and not streams:
-        return "Only the load of the keys that were raised last was looked at (--limit)."
+        way_out = " (--limit)" if len(hot["routes"]) < MAX_ROWS else ""
+        return f"Only the load of the keys that were raised last was looked at{way_out}."
     if not hot["is_complete"]:
         return "The report streams were not read to their end: there is more load than is shown."
     if streams and (started_at is None or seconds_between(started_at, hot["at"]) > CONSUMER_SECONDS):
@@ -139,10 +123,8 @@ def verify(call: Caller, progress: Progress, *, repairs: bool) -> Outcome:
 
 def _parts(call: Caller, command: Mapping[str, object]) -> Iterator[dict[str, Any]]:
     """Ask for one part after another, to the last one."""
-    cursor = None
-    while True:
-        part = call({**command, "cursor": cursor})
+    part = call(command)
+    yield part
+    while part["cursor"] is not None:
+        part = call({**command, "cursor": part["cursor"]})
         yield part
-        cursor = part["cursor"]
-        if cursor is None:
-            return

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hotpartition_cli.errors import ToolError
+from hotpartition_cli.errors import FailedError, ToolError
 from hotpartition_cli.outcomes import Outcome, Progress
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 PIPED_WIDTH = 120
 """Columns of a table outside a terminal."""
@@ -53,6 +53,23 @@ class Screen:
         if outcome.complaint and (self.as_json or command not in {"hot", "watch"}):
             self.warn(outcome.complaint)
         return outcome.status
+
+    @contextmanager
+    def renewed(self) -> Iterator[Callable[[Outcome | FailedError], None]]:
+        """Show what is hot again and again, or why a look failed: in a terminal in one place."""
+        if self.as_json or not sys.stdout.isatty():
+            yield lambda look: self.complain(look) if isinstance(look, FailedError) else self.show("watch", look)
+            return
+        from rich.live import Live  # noqa: PLC0415 - see above
+        from rich.text import Text  # noqa: PLC0415 - see above
+
+        from hotpartition_cli.views import view_hot  # noqa: PLC0415 - see above
+
+        def draw(look: Outcome | FailedError) -> RenderableType:
+            return Text(f"hotpartition: {look}", "red") if isinstance(look, FailedError) else view_hot(look.document)
+
+        with Live(console=self.open(), auto_refresh=False) as live:
+            yield lambda look: live.update(draw(look), refresh=True)
 
     def say(self, sentence: str) -> None:
         """Print a sentence beside the response, as it is."""

@@ -5,6 +5,7 @@ boto3 is imported where it is used: that takes longer than all that `plan`, --he
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -62,6 +63,14 @@ def open_client(session: Any, service: str) -> Any:
         retries={"total_max_attempts": 2, "mode": "standard"},
     )
     return translated(lambda: session.client(service, config=config))
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse a response's body; None, if it is no JSON."""
+    try:
+        return json.loads(body)
+    except ValueError:
+        return None
 
 
 def translated(call: Callable[[], Any], subject: Subject | None = None, region: str = "") -> Any:

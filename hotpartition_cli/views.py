@@ -32,27 +32,15 @@ _BARS = "▁▂▃▄▅▆▇█"
 FULL_LOAD_SHARE = 0.8
 
 
-def view_hot(document: Mapping[str, Any]) -> RenderableType:
+Document = Mapping[str, Any]
+
+
+def view_hot(document: Document) -> Group:
     """Show partition keys by heat and age."""
-    at = document["at"]
-    columns = ("WCU/s", "of capacity", "throttled", "N", "raised", "RCU/s")
-    table = _table(("partition key", "left"), *columns)
-    for row in document["routes"]:
-        wcu, throttled = row["wcu_per_second"], row["throttled_share"]
-        load = wcu / row["capacity_wcu_per_second"] if wcu is not None else None
-        age = "unreadable" if row["is_malformed"] else _era(row, at)
-        _add(
-            table,
-            row["conversation_id"],
-            "?" if wcu is None else f"{wcu:,.0f}",
-            "?" if load is None else Text(f"{load:.0%}", "red" if load > 1 else ""),
-            "?" if throttled is None else Text(f"{throttled:.0%}" if wcu else "-", "red" if throttled else ""),
-            str(row["shard_count"] or "-"),
-            age,
-            "?" if (rcu := row["rcu_per_second"]) is None else f"{rcu:,.0f}",
-        )
-    parts: list[RenderableType] = [table]
-    if not document["routes"]:
+    rows = [_describe_heat(row, document["at"]) for row in document["routes"]]
+    columns = ("<partition key", "WCU/s", "of capacity", "throttled", "N", "raised", "RCU/s")
+    parts: list[RenderableType] = [_table(columns, rows)]
+    if not rows:
         is_read = document["active"] is not None and not document["streams_unavailable"] and document["streams"]
         nothing = "Nothing is being written or read, and no" if is_read else "No"
         parts = [Text(f"{nothing} partition key was ever raised.")]
@@ -61,41 +49,78 @@ def view_hot(document: Mapping[str, Any]) -> RenderableType:
     return Group(*parts)
 
 
-def view_route(document: Mapping[str, Any]) -> RenderableType:
-    """Show one route: its generations, where they are known, and the decisions that made them."""
-    id_, agreement = document["conversation_id"], document["agreement"]
-    if not document["generations"] and agreement == "equal":
-        return Text(f"{id_} was never raised: its items, if there are any, are on the base key.")
-    if not document["generations"] and agreement == "registry-unavailable":
-        return Text(f"{id_} was never raised, by the journal: its items, if there are any, are on the base key.")
-    table = _table(
-        "N", ("since", "left"), ("journal", "left"), ("registry", "left"), ("decided", "left"), ("by", "left")
+def _describe_heat(row: Document, at: str) -> Sequence[str | Text]:
+    wcu, throttled = row["wcu_per_second"], row["throttled_share"]
+    load = None if wcu is None else wcu / row["capacity_wcu_per_second"]
+    return (
+        row["conversation_id"],
+        _figure(wcu, ",.0f"),
+        Text(_figure(load, ".0%"), "red" if load and load > 1 else ""),
+        Text(_figure(throttled, ".0%") if wcu or throttled is None else "-", "red" if throttled else ""),
+        str(row["shard_count"] or "-"),
+        "unreadable" if row["is_malformed"] else _describe_age(row, at),
+        _figure(row["rcu_per_second"], ",.0f"),
     )
-    for generation in document["generations"]:
-        is_compared = agreement != "equal" or generation["in_registry"]
-        in_registry = _presence(generation["in_registry"]) if is_compared else Text("-")
-        known = _presence(generation["in_journal"]), in_registry
-        decisions = [_decision(record) for record in generation["raises"] or [None]]
-        _add(table, str(generation["shard_count"]), generation["since"], *known, *decisions[0])
-        for decision in decisions[1:]:
-            _add(table, "", "", "", "", *decision)
-    for close in document["closes"]:
-        known = _presence(close["in_journal"]), _presence(close["in_registry"]) if close["in_registry"] else Text("-")
-        _add(table, "0", close["at"], *known, "closed" if close["is_confirmed"] else "announced", "")
-    head = Text(f"{id_}: {_placing(document['shard_count'])}")
-    if agreement != "equal" or any(generation["in_registry"] for generation in document["generations"]):
+
+
+def _describe_age(row: Document, at: str) -> str:
+    """Say how long ago the key was raised, or closed since then."""
+    since, closed_at, raised_at = row["newest_since"], row["closed_at"], row["raised_at"]
+    if closed_at is None or (since is not None and since >= closed_at):
+        unknown = "-" if since is None else "?"
+        return unknown if raised_at is None else f"{_duration(seconds_between(raised_at, at))} ago"
+    seconds = seconds_between(closed_at, at)
+    return f"closed {_duration(seconds)} ago" if seconds >= 0 else f"closes in {_duration(-seconds)}"
+
+
+def view_route(document: Document) -> Group:
+    """Show one route: its generations, where they are known, and the decisions that made them."""
+    id_, agreement, n = document["conversation_id"], document["agreement"], document["shard_count"]
+    if not document["generations"] and agreement in {"equal", "registry-unavailable"}:
+        by = "" if agreement == "equal" else ", by the journal"
+        return Group(Text(f"{id_} was never raised{by}: its items, if there are any, are on the base key."))
+    head = Text(f"{id_}: new items go to {f'{n} shards' if n else 'the base key'}")
+    is_compared = agreement != "equal"
+    if is_compared or any(generation["in_registry"] for generation in document["generations"]):
         head.append("; registry against journal: ").append(agreement, _AGREEMENT_STYLES.get(agreement, "red"))
-    parts: list[RenderableType] = [head, table]
+    columns = ("N", "<since", "<journal", "<registry", "<decided", "<by")
+    parts: list[RenderableType] = [head, _table(columns, _list_steps(document, is_compared=is_compared))]
     if document["malformed_members"]:
-        parts.append(
-            Text(f"The journal cannot be read because of {', '.join(map(repr, document['malformed_members']))}", "red")
-        )
+        members = ", ".join(map(repr, document["malformed_members"]))
+        parts.append(Text(f"The journal cannot be read because of {members}", "red"))
     elif agreement == "malformed":
         parts.append(Text("The journal's item cannot be read: it has no string set `generations`", "red"))
     return Group(*parts)
 
 
-def view_raise(document: Mapping[str, Any]) -> RenderableType:
+def _list_steps(document: Document, *, is_compared: bool) -> Iterable[Sequence[str | Text]]:
+    """List generations, a row for each decision, and closes."""
+    for made in document["generations"]:
+        in_registry = _presence(made["in_registry"]) if is_compared or made["in_registry"] else "-"
+        first, *more = [_decision(record) for record in made["raises"] or [None]]
+        yield str(made["shard_count"]), made["since"], _presence(made["in_journal"]), in_registry, *first
+        yield from (("", "", "", "", *decision) for decision in more)
+    for close in document["closes"]:
+        in_registry = _presence(close["in_registry"]) if close["in_registry"] else "-"
+        step = "closed" if close["is_confirmed"] else "announced"
+        yield "0", close["at"], _presence(close["in_journal"]), in_registry, step, ""
+
+
+def _presence(is_there: bool | None) -> Text:
+    if is_there is None:
+        return Text("?", "yellow")
+    return Text("yes") if is_there else Text("missing", "red")
+
+
+def _decision(record: Document | None) -> tuple[str, str]:
+    if record is None:
+        return "not recorded", ""
+    rate = record["rate_wcu_per_second"]
+    why = record["reason"] if rate is None else f"{record['reason']} at {rate:,} WCU/s"
+    return f"{record['decided_at'][:19]}Z {why}", record["by"] or ""
+
+
+def view_raise(document: Document) -> Group:
     """Show the changes by a raise by hand."""
     id_, since, n = document["conversation_id"], document["since"], document["shard_count"]
     before = document["shard_count_before"]
@@ -107,7 +132,7 @@ def view_raise(document: Mapping[str, Any]) -> RenderableType:
     return Group(Text(head, "green"), *(Text(f"- {warning}") for warning in document["warnings"]))
 
 
-def view_close(document: Mapping[str, Any]) -> RenderableType:
+def view_close(document: Document) -> RenderableType:
     """Show the outcome of a close by hand."""
     id_, at, n = document["conversation_id"], document["at"], document["shard_count"]
     if document["step"] == "refused":
@@ -121,26 +146,26 @@ def view_close(document: Mapping[str, Any]) -> RenderableType:
     return Text(f"{id_} is not closed: {late}.", "red")
 
 
-def view_verification(document: Mapping[str, Any]) -> RenderableType:
+def view_verification(document: Document) -> Group:
     """Show the counts, and the first routes that differ."""
-    table = _table(("registry against journal", "left"), "routes")
-    for agreement, count in document["counts"].items():
-        _add(table, Text(agreement, _AGREEMENT_STYLES.get(agreement, "red") if count else ""), f"{count:,}")
-    parts: list[RenderableType] = [table]
+    rows = [
+        (Text(agreement, _AGREEMENT_STYLES.get(agreement, "red") if count else ""), f"{count:,}")
+        for agreement, count in document["counts"].items()
+    ]
     differences: Sequence[Mapping[str, str]] = document["differences"]
-    parts += [Text(f"{d['conversation_id']}: {d['agreement']}") for d in differences[:MAX_DIFFERENCES_SHOWN]]
-    if len(differences) > MAX_DIFFERENCES_SHOWN:
-        parts.append(Text(f"and {len(differences) - MAX_DIFFERENCES_SHOWN:,} more (--json names all)"))
+    said = [Text(f"{each['conversation_id']}: {each['agreement']}") for each in differences[:MAX_DIFFERENCES_SHOWN]]
+    if (more := len(differences) - MAX_DIFFERENCES_SHOWN) > 0:
+        said.append(Text(f"and {more:,} more (--json names all)"))
     if document["mended"]:
-        parts.append(Text(f"{document['mended']:,} repaired: each place has what only the other knew.", "green"))
+        said.append(Text(f"{document['mended']:,} repaired: each place has what only the other knew.", "green"))
     for id_, n in document["unrouted_shard_counts"].items():
-        parts.append(Text(f"{id_} has items on shards that no route names: fold {id_} --n {n}", "red"))
-    return Group(*parts)
+        said.append(Text(f"{id_} has items on shards that no route names: fold {id_} --n {n}", "red"))
+    return Group(_table(("<registry against journal", "routes"), rows), *said)
 
 
-def view_plan(document: Mapping[str, Any]) -> RenderableType:
+def view_plan(document: Document) -> RenderableType:
     """Show a plan beside the present state."""
-    n = document["shard_count"]
+    n, before, after = document["shard_count"], document["before"], document["after"]
     load = f"{document['messages_per_second']:,g} messages/s of {document['item_bytes']:,} bytes"
     cost = f"{document['wcu_per_message']} WCU each: {document['wcu_per_second']:,g} WCU/s"
     sentences = [f"{load} cost {cost}."]
@@ -153,14 +178,13 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
     )
     if document["is_at_cap"]:
         sentences.append("That is the largest N that is allowed; the load asks for more.")
-    table = _table(("", "left"), "base key alone", f"with N = {n}")
-    rows: Iterable[tuple[str, str, str]] = (
-        ("keys that take the writes", "keys", ",.0f"),
-        ("WCU/s on each", "wcu_per_second_per_key", ",.0f"),
-        ("WCU/s refused", "wcu_per_second_refused", ",.0f"),
-    )
-    for label, name, form in rows:
-        _add(table, label, *(f"{document[side][name]:{form}}" for side in ("before", "after")))
+    labels = {
+        "keys": "keys that take the writes",
+        "wcu_per_second_per_key": "WCU/s on each",
+        "wcu_per_second_refused": "WCU/s refused",
+    }
+    rows = [(label, f"{before[name]:,.0f}", f"{after[name]:,.0f}") for name, label in labels.items()]
+    table = _table(("<", "base key alone", f"with N = {n}"), rows)
     tail = (
         f"Pre-split before a known event with: hotpartition raise ID --n {n}"
         if document["is_covered"]
@@ -169,7 +193,7 @@ def view_plan(document: Mapping[str, Any]) -> RenderableType:
     return Group(Text("\n".join(sentences)), table, Text(tail))
 
 
-def view_rush(document: Mapping[str, Any]) -> RenderableType:
+def view_rush(document: Document) -> RenderableType:
     """Show the outcome for messages and conversation, and whether the requested load was reached."""
     count = document["shard_count"]
     sent = MESSAGE_WCU * (document["stored"] + document["throttled"] + document["failed"]) / document["seconds"]
@@ -183,20 +207,20 @@ def view_rush(document: Mapping[str, Any]) -> RenderableType:
     )
 
 
-def view_check(document: Mapping[str, Any]) -> RenderableType:
+def view_check(document: Document) -> Group:
     """Show each step: its expectation, its outcome and its time."""
-    table = _table(("", "left"), ("tried", "left"), ("expected", "left"), ("came", "left"), "s")
-    for step in document["steps"]:
-        mark, style = _RESULTS[step["result"]]
-        row = (step["name"], step["expected"], step["came"], f"{step['seconds']:.2f}")
-        _add(table, Text(mark, style), *row)
+    rows = [
+        (Text(*_RESULTS[step["result"]]), step["name"], step["expected"], step["came"], f"{step['seconds']:.2f}")
+        for step in document["steps"]
+    ]
     counts = Counter(step["result"] for step in document["steps"])
     verdict = f"{counts['passed']} passed, {counts['failed']} failed, {counts['skipped']} skipped"
     head = f"{document['stack']}: {verdict} in {document['seconds']:.0f} s."
+    table = _table(("<", "<tried", "<expected", "<came", "s"), rows)
     return Group(table, Text(head, "green" if document["passed"] else "red"))
 
 
-def view_diagnosis(document: Mapping[str, Any]) -> RenderableType:
+def view_diagnosis(document: Document) -> RenderableType:
     """Show each finding: where, how often over time, which keys, what it means and what helps."""
     parts: list[RenderableType] = []
     for finding in document["findings"]:
@@ -220,7 +244,7 @@ def draw_bars(figures: Sequence[int]) -> str:
     return "".join("·" if not figure else _BARS[ceil(figure / most * len(_BARS)) - 1] for figure in figures)
 
 
-def view_fold(document: Mapping[str, Any]) -> RenderableType:
+def view_fold(document: Document) -> RenderableType:
     """Show how many items `fold` moved."""
     lines = [f"{document['moved']:,} items of {document['conversation_id']} were moved to its base key."]
     if document["left"]:
@@ -228,14 +252,14 @@ def view_fold(document: Mapping[str, Any]) -> RenderableType:
     return Text("\n".join(lines))
 
 
-def view_copies(document: Mapping[str, Any]) -> RenderableType:
+def view_copies(document: Document) -> RenderableType:
     """Show how many items `copy-back` put back."""
     lines = [f"{document['routes']:,} routes were looked at; {document['items']:,} items were missing."]
     lines += [f"{key} has a routing item that cannot be read" for key in document["malformed"]]
     return Text("\n".join(lines))
 
 
-VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
+VIEWS: Mapping[str, Callable[[Document], RenderableType]] = {
     "hot": view_hot,
     "watch": view_hot,
     "route": view_route,
@@ -251,46 +275,19 @@ VIEWS: Mapping[str, Callable[[Mapping[str, Any]], RenderableType]] = {
 }
 
 
-def _table(*columns: str | tuple[str, str]) -> Table:
-    """Build a table; a column is right-aligned unless it says otherwise."""
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str | Text]]) -> Table:
+    """Build a table; `<` before a column's name aligns it left. `[…]` in a cell is no markup."""
     table = Table(box=box.SIMPLE, pad_edge=False)
     for column in columns:
-        name, side = column if isinstance(column, tuple) else (column, "right")
-        table.add_column(name, justify="left" if side == "left" else "right", overflow="fold")
+        name = column.removeprefix("<")
+        table.add_column(name, justify="right" if name == column else "left", overflow="fold")
+    for cells in rows:
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
     return table
 
 
-def _add(table: Table, *cells: str | Text) -> None:
-    """Add a row whose cells are shown as they are: `[…]` in a key or an answer is no markup."""
-    table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-
-
-def _presence(is_there: bool | None) -> Text:
-    if is_there is None:
-        return Text("?", "yellow")
-    return Text("yes") if is_there else Text("missing", "red")
-
-
-def _placing(shard_count: int) -> str:
-    return f"new items go to {shard_count} shards" if shard_count else "new items go to the base key"
-
-
-def _decision(record: Mapping[str, Any] | None) -> tuple[Text, Text]:
-    if record is None:
-        return Text("not recorded"), Text()
-    rate = record["rate_wcu_per_second"]
-    why = record["reason"] if rate is None else f"{record['reason']} at {rate:,} WCU/s"
-    return Text(f"{record['decided_at'][:19]}Z {why}"), Text(record["by"] or "")
-
-
-def _era(row: Mapping[str, Any], at: str) -> str:
-    """Say how long ago the key was raised, or closed since then."""
-    since, closed_at, raised_at = row["newest_since"], row["closed_at"], row["raised_at"]
-    if closed_at is None or (since is not None and since >= closed_at):
-        unknown = "-" if since is None else "?"
-        return unknown if raised_at is None else f"{_duration(seconds_between(raised_at, at))} ago"
-    seconds = seconds_between(closed_at, at)
-    return f"closed {_duration(seconds)} ago" if seconds >= 0 else f"closes in {_duration(-seconds)}"
+def _figure(value: float | None, form: str) -> str:
+    return "?" if value is None else format(value, form)
 
 
 def _duration(seconds: float) -> str:

@@ -1,13 +1,13 @@
 """The page of heat in a real browser without a window."""
 
 import json
+import time
 from datetime import UTC, datetime
 
 import boto3
 import pytest
 from moto import mock_aws
 
-from hotpartition_cli import outcomes
 from hotpartition_cli.heat import Heat, Server
 from hotpartition_cli.tables import TableCaller
 from stack import undisturbed
@@ -63,9 +63,9 @@ def page_of_a_table(monkeypatch):
         monkeypatch.setenv(name, "testing")
     with mock_aws():
         boto3.client("dynamodb", "eu-central-1").create_table(TableName="readings", **define_table("PK", "SK"))
-        caller = TableCaller.connect("readings", None, {}, region="eu-central-1", profile=None)
-        outcomes.raise_key(caller, MARKUP, 4, None, by="ann")
-        server = Server(Heat.of(caller, now=lambda: datetime.now(UTC)))
+        caller = TableCaller.connect("readings", None, {}, time.sleep, region="eu-central-1", profile=None)
+        caller({"command": "raise", "conversation_id": MARKUP, "shard_count": 4, "by": "ann"})
+        server = Server(Heat(caller, now=lambda: datetime.now(UTC)))
         server.start()
         yield server.url
         server.stop()

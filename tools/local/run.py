@@ -202,7 +202,7 @@ class LocalRun:
         # It asks this process as the command line does, so in threads of its own; and only once a browser has asked.
         try:
             call = UrlCaller(self.control_url, operations[0])
-            page = Server(Heat.of(call, now=lambda: datetime.now(UTC), every=1.0), port and port + 2)
+            page = Server(Heat(call, now=lambda: datetime.now(UTC), every=1.0), port and port + 2)
         except OSError as error:
             raise _port_error(port + 2, error) from error
         page.start()

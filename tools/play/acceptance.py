@@ -10,10 +10,10 @@ import asyncio
 import json
 import platform
 
+from hotpartition_cli.callers import open_local
 from hotpartition_cli.check import check
 from hotpartition_cli.outcomes import Outcome
 from hotpartition_cli.screen import Screen
-from hotpartition_cli.stacks import LocalStack
 from tools.figures import MISSED
 from tools.play.stack import Stack, environment_options
 
@@ -26,7 +26,7 @@ async def run(options: argparse.Namespace) -> int:
     environments = environment_options("min", {"write_message": 2, "read_messages": 2})
     async with Stack(options.out, "--redis-auth", "--settings", json.dumps(PATIENT), *environments) as stack:
         ready = await stack.ready()
-        local = LocalStack(ready["control_url"])
+        local = open_local(ready["control_url"])
         outcome = await asyncio.to_thread(check, local, lambda _: None, wait_seconds=30.0)
     document = {**outcome.document, "python": platform.python_version()}
     summary = options.out / "summary.json"

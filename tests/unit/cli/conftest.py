@@ -47,6 +47,6 @@ def connect(world):
     def call(command):
         event, operations = json.loads(json.dumps(command)), world.operations(is_closing=True)
         response = load_handler("operate").respond(event, operations, world.reconciler(), remaining_ms=60_000)
-        return read_response(json.dumps(response).encode(), is_error=False)
+        return read_response(json.loads(json.dumps(response)), is_error=False)
 
-    return lambda _: call
+    return lambda *_: call

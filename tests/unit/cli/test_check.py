@@ -7,11 +7,11 @@ import pytest
 
 from hotpartition.core.capacity import item_size_bytes
 from hotpartition_cli.api import Api, Response
+from hotpartition_cli.callers import OUTPUTS
 from hotpartition_cli.check import check
 from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run
 from hotpartition_cli.plan import measure_item
-from hotpartition_cli.stacks import OUTPUTS
 from support.builders import build_message
 
 AT = "2026-11-21T09:30:00.000Z"

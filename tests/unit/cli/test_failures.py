@@ -22,11 +22,10 @@ from botocore.stub import Stubber
 
 from hotpartition.core.errors import CredentialsError, StoreRefusedError
 from hotpartition_cli.api import Api
-from hotpartition_cli.callers import LambdaCaller, UrlCaller, read_response
+from hotpartition_cli.callers import OUTPUTS, LambdaCaller, UrlCaller, find_functions, find_stack, open_stack
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import send_messages
-from hotpartition_cli.stacks import OUTPUTS, AwsStack, find_functions
 from hotpartition_cli.views import VIEWS
 from support.fakes import KEY_RANGE_THROTTLE
 from support.servers import serving
@@ -59,7 +58,7 @@ def test_an_option_beats_the_environment():
     """As everywhere."""
     chosen = []
 
-    def connect(options):
+    def connect(options, *_):
         chosen.append((options.function, options.url))
         raise FailedError("stop", kind="failed")
 
@@ -141,8 +140,9 @@ def test_no_region_and_no_profile_are_usage(monkeypatch, tmp_path):
 def test_what_is_no_response_of_the_function_is_said():
     """Something else responded, or nothing: no server listens on port 1. What is no URL is usage."""
     for payload in (b"<html>", b"[]"):
+        client = SimpleNamespace(invoke=lambda payload=payload, **_: {"Payload": io.BytesIO(payload)})
         with pytest.raises(FailedError, match="what responded is not the function operate"):
-            read_response(payload, is_error=False)
+            LambdaCaller("f", client, REGION)(HOT)
     for url in ("127.0.0.1:8001", "ftp://a", "http://"):
         with pytest.raises(UsageError, match="should be like http://"):
             UrlCaller(url)
@@ -181,8 +181,8 @@ OF_CONSTRUCT = {"SiteUrl": "https://a", "HotOperateFunctionName40C3D129": "senso
 TWO = {"AOperateFunctionName40C3D129": "a", "BOperateFunctionName40C3D128": "b"}
 
 
-def open_stack(session, *, api="https://api.example", token=None):
-    return AwsStack("dev", outputs={**NAMES, "ApiUrl": api}, session=session, token=token)
+def open_dev(session, *, api="https://api.example", token=None):
+    return open_stack("dev", {**NAMES, "ApiUrl": api}, session, token)
 
 
 def test_a_stack_is_known_by_its_outputs(session, client):
@@ -195,24 +195,26 @@ def test_a_stack_is_known_by_its_outputs(session, client):
     cloud_formation = session.client("cloudformation")
     for name, body in (("there", template), ("bare", resources)):
         cloud_formation.create_stack(StackName=name, TemplateBody=json.dumps(body))
-    connect = partial(AwsStack.connect, region=REGION, profile=None, token=None)
+    connect = partial(find_stack, region=REGION, profile=None, token=None)
     assert connect("there").functions == ("operate",)
     assert find_functions("theirs", OF_CONSTRUCT) == {"operate": "sensors-operate"}
     for find, said in (
         (lambda: connect("away"), "no stack away in eu-central-1"),
         (lambda: connect("bare"), "it has no output OperateFunctionName"),
         (lambda: find_functions("theirs", TWO), "operates several tables"),
-        (lambda: AwsStack("theirs", outputs=NAMES, session=session, token=None), "it has no output ApiUrl"),
+        (lambda: open_stack("theirs", NAMES, session, None), "it has no output ApiUrl"),
     ):
         with pytest.raises(FailedError, match=said) as caught:
             find()
         assert caught.value.kind == "not-found"
 
 
-def test_a_function_of_a_stack_is_called_by_its_own_name(session):
+def test_a_function_of_a_stack_is_called_by_its_own_name(session, monkeypatch):
     """Not by that of its code."""
-    stack = open_stack(session)
-    with Stubber(stack._lambda) as stub:
+    client = session.client("lambda")
+    monkeypatch.setattr(session, "client", lambda *_, **__: client)
+    stack = open_dev(session)
+    with Stubber(client) as stub:
         expected = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
         stub.add_response("invoke", {"StatusCode": 200, "Payload": io.BytesIO(b'{"ready": true}')}, expected)
         assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}
@@ -222,18 +224,18 @@ def test_a_function_of_a_stack_is_called_by_its_own_name(session):
 def test_an_address_that_is_no_url_is_said(session, url):
     """Before anything is signed: botocore's signer cannot."""
     with pytest.raises(FailedError, match="the API's address is no URL like https://HOST: "):
-        open_stack(session, api=url).api.request("GET", "/conversations")
+        open_dev(session, api=url).api.request("GET", "/conversations")
 
 
 def test_requests_are_signed_with_the_callers_credentials(session, monkeypatch):
     """For API Gateway, in the stack's region, body and headers included; a token goes as it is."""
-    api = open_stack(session).api
+    api = open_dev(session).api
     headers = api._authorize("POST", "https://api.example/x", b"{}", {"content-type": "application/json"})
     signature = headers["Authorization"]
     assert signature.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
     assert f"/{REGION}/execute-api/aws4_request" in signature
     assert "SignedHeaders=content-type;host;x-amz-date" in signature
-    with_token = open_stack(session, token="ey.J").api
+    with_token = open_dev(session, token="ey.J").api
     assert with_token._authorize("GET", "https://x", b"", {}) == {"authorization": "Bearer ey.J"}
 
     def expired():

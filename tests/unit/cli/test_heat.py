@@ -84,7 +84,7 @@ def test_a_route_is_described_step_by_step():
 @pytest.fixture
 def heat(connect, world):
     send_load(world, "<b>rush", 2_000)
-    return Heat.of(connect(None), now=lambda: datetime.fromtimestamp(world.clock.now_ms / 1000, UTC))
+    return Heat(connect(None), now=lambda: datetime.fromtimestamp(world.clock.now_ms / 1000, UTC))
 
 
 class TestLooks:
