@@ -110,8 +110,11 @@ class Table:
         (self.partition_key,), sort_keys = self.schemas[None]
         self.sort_key = sort_keys[0] if sort_keys else ""
         self.key_names = (self.partition_key, *sort_keys)
+        indexes = [(name, keys) for name, keys in self.schemas.items() if name is not None]
         self.types = {each["AttributeName"]: each["AttributeType"] for each in description["AttributeDefinitions"]}
         self.collections: dict[Any, Collection] = {}
+        self.entries = {index: (frozenset({*hashes, *ranges}), set[Place]()) for index, (hashes, ranges) in indexes}
+        """The keys of each index, and the places that ever held an item with all of them."""
 
     def place_of(self, item: Item) -> Place:
         """Return where an item lies.
@@ -144,6 +147,9 @@ class Table:
             known = known._replace(before=None)
         size_bytes = _size(item) if size_bytes is None else size_bytes
         collection.versions[sort_key] = Version(item, size_bytes, now, known)
+        for key_names, places in self.entries.values():
+            if item is not None and item.keys() >= key_names:
+                places.add(place)
 
     def versions(self, until: float = inf) -> Iterator[tuple[Place, Version]]:
         """Yield everything that is seen, with its place, in the order of a scan."""
@@ -377,9 +383,11 @@ class DynamoDB:
         def place_of(item: Item) -> tuple[Any, ...]:
             return tuple(rank(item[name]) for name in key_names)
 
-        for _, version in table.versions(self._until(request)):
+        wanted, places = table.entries[request["IndexName"]]
+        for place in places:
+            version = table.seen(place, self._until(request))
             item = version.item or {}
-            if item.keys() >= {*keys} and all(term(item, values) for term in terms.values()):
+            if item.keys() >= wanted and all(term(item, values) for term in terms.values()):
                 found[place_of(item)] = version
         return _Found(sorted(found), found, place_of, key_names)
 
