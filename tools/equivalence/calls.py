@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import reduce
 from typing import Any, NamedTuple
 
-from boto3.dynamodb.conditions import Attr, Key
+from boto3.dynamodb.conditions import And, Attr, Key
 from hypothesis import strategies as st
 
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
-from tools.equivalence.combinations import ATTRIBUTE, PARTITION, SORT, Combination
+from tools.equivalence.combinations import ATTRIBUTE, COLLECTIONS, PARTITION, SORT, Combination
 
-COLLECTIONS = ("room-1", "room-2", "über#x")
+Request = Mapping[str, Any]
 DEVICES = ("dev-0", "dev-1", "dev-2", "dev-3")
 WRONG_CHANGES = ("SET", "SET n =", "SET n = badvalue x", "SET n = a ADD", "SETT n")
 PLACES = 14
@@ -23,7 +24,12 @@ class Call(NamedTuple):
     """A method of the table and its parameters."""
 
     method: str
-    request: Mapping[str, Any]
+    request: Request
+
+
+def name_of(item: Request) -> str:
+    """Write an item's key, or a key, as a text."""
+    return repr((item[PARTITION], item[SORT]))
 
 
 def sort_key(combination: Combination, place: int) -> Any:
@@ -40,7 +46,7 @@ def sort_key(combination: Combination, place: int) -> Any:
 
 
 class Calls:
-    """The strategies for one combination.
+    """The strategies for one combination: calls about an item, pages of collections, ranges of time, and scans.
 
     `between_engines`: boto3's table is on another engine, so no update asks for what it changed: moto leaves out
     attributes that are set to what they were.
@@ -52,54 +58,50 @@ class Calls:
         places = st.integers(0, PLACES - 1)
         self._sort_keys = places.map(lambda place: sort_key(combination, place))
         self.keys = st.builds(self._key, st.sampled_from(COLLECTIONS), places)
+        self.key_lists = st.lists(self.keys, min_size=1, max_size=20, unique_by=repr)
+        old = _returns(["NONE", "ALL_OLD"])
+        self.puts = _calls("put_item", _given("Item", self.items), _conditions, old)
+        self.deletes = _calls("delete_item", _given("Key", self.keys), _conditions, old)
+        self.gets = _calls("get_item", _given("Key", self.keys), projections, _given("ConsistentRead", st.booleans()))
+        self.ranges = _calls("query", _condition(_all_of(_of_collection, self._between)), _index_options, _shapes)
+        self.scans = _calls("scan", _filters, _some_of(Limit=_PAGE["Limit"]))
 
     def _key(self, collection: str, place: int) -> dict[str, Any]:
         return {PARTITION: collection, SORT: sort_key(self._combination, place)}
 
-    def device_of(self, key: Mapping[str, Any]) -> str:
+    def device_of(self, key: Request) -> str:
         """Return an item's device: it belongs to the item as its key does."""
-        return DEVICES[sum(repr((key[PARTITION], key[SORT])).encode()) % len(DEVICES)]
+        return DEVICES[sum(name_of(key).encode()) % len(DEVICES)]
 
     @property
     def items(self) -> st.SearchStrategy[dict[str, Any]]:
         """Items: key, device, and some of the other attributes."""
-        extras = st.fixed_dictionaries(
-            {},
-            optional={
-                "rank": st.integers(0, 5).map(Decimal),
-                "colour": st.sampled_from(["red", "green", "blue"]),
-                "text": st.sampled_from(["", "hello", "grüß dich", "x" * 300]),
-                "tags": st.sets(st.sampled_from(["a", "b", "c"]), min_size=1),
-                "nested": st.just({"list": [Decimal(1), "two", None, True], "map": {"size": Decimal("1.5")}}),
-            },
+        extras = _some_of(
+            rank=st.integers(0, 5).map(Decimal),
+            colour=st.sampled_from(["red", "green", "blue"]),
+            text=st.sampled_from(["", "hello", "grüß dich", "x" * 300]),
+            tags=st.sets(st.sampled_from(["a", "b", "c"]), min_size=1),
+            nested=st.just({"list": [Decimal(1), "two", None, True], "map": {"size": Decimal("1.5")}}),
         )
         return st.builds(lambda key, extra: {**key, ATTRIBUTE: self.device_of(key), **extra}, self.keys, extras)
-
-    @property
-    def puts(self) -> st.SearchStrategy[Call]:
-        """Create or replace an item."""
-        return _calls("put_item", _given("Item", self.items), _conditions, _returns(["NONE", "ALL_OLD"]))
 
     @property
     def updates(self) -> st.SearchStrategy[Call]:
         """Change an item, or create it."""
 
-        def build(
-            key: Mapping[str, Any], change: str, condition: Mapping[str, Any], returns: Mapping[str, Any]
-        ) -> Call:
-            values: dict[str, Any] = {":d": self.device_of(key)}
-            expression = f"SET #d = :d{_CHANGES[change][0]}"
-            values |= _CHANGES[change][1]
+        def build(key: Request, change: str, condition: Request, returns: Request) -> Call:
+            text, more = _CHANGES[change]
+            expression = f"SET #d = :d{text}"
             names = {"#d": ATTRIBUTE, "#text": "text", "#log": "log", "#rank": "rank"}
             names = {name: attribute for name, attribute in names.items() if name in expression}
-            values |= condition.get("ExpressionAttributeValues", {})
+            values = {":d": self.device_of(key), **more}
             request = {
+                **condition,
+                **returns,
                 "Key": key,
                 "UpdateExpression": expression,
-                **{name: value for name, value in condition.items() if name != "ExpressionAttributeValues"},
                 "ExpressionAttributeNames": {**names, **condition.get("ExpressionAttributeNames", {})},
-                "ExpressionAttributeValues": values,
-                **returns,
+                "ExpressionAttributeValues": {**values, **condition.get("ExpressionAttributeValues", {})},
             }
             return Call("update_item", request)
 
@@ -107,139 +109,82 @@ class Calls:
         return st.builds(build, self.keys, changes, _text_conditions, _returns(self._returned))
 
     @property
-    def deletes(self) -> st.SearchStrategy[Call]:
-        """Delete an item."""
-        return _calls("delete_item", _given("Key", self.keys), _conditions, _returns(["NONE", "ALL_OLD"]))
-
-    @property
-    def gets(self) -> st.SearchStrategy[Call]:
-        """Read an item."""
-        return _calls("get_item", _given("Key", self.keys), projections, _given("ConsistentRead", st.booleans()))
-
-    @property
     def queries(self) -> st.SearchStrategy[Call]:
         """Read a page of a collection."""
 
-        def condition(collection: str, of_sort_key: Any) -> Any:
-            key = Key(PARTITION).eq(collection)
-            return key if of_sort_key is None else key & of_sort_key
+        def text(collection: str, operator: str, value: Any) -> dict[str, Any]:
+            return {
+                "KeyConditionExpression": f"{PARTITION} = :p AND {SORT} {operator} :s",
+                "ExpressionAttributeValues": {":p": collection, ":s": value},
+            }
 
-        conditions = st.builds(condition, st.sampled_from(COLLECTIONS), st.one_of(st.none(), self._of_sort_key))
-        return _calls("query", _given("KeyConditionExpression", conditions), _page_options, _shapes)
+        conditions = _condition(_of_collection, _all_of(_of_collection, self._of_sort_key))
+        texts = st.builds(
+            text, st.sampled_from(COLLECTIONS), st.sampled_from(["<", "<=", ">", ">=", "="]), self._sort_keys
+        )
+        return _calls("query", st.one_of(conditions, conditions, texts), _page_options, _shapes)
 
     @property
     def _of_sort_key(self) -> st.SearchStrategy[Any]:
         """Draw a condition on the sort key."""
         sort = Key(SORT)
-        two = st.tuples(self._sort_keys, self._sort_keys).map(lambda pair: sort.between(*sorted(pair)))
         kinds = ["eq", "lt", "lte", "gt", "gte"]
         one = st.builds(lambda kind, value: getattr(sort, kind)(value), st.sampled_from(kinds), self._sort_keys)
         begins = [] if self._combination.sort_type == "N" else [self._sort_keys.map(lambda v: sort.begins_with(v[:1]))]
-        return st.one_of(one, two, *begins)
+        return st.one_of(one, self._between, *begins)
 
     @property
-    def text_queries(self) -> st.SearchStrategy[Call]:
-        """Read a page, with the condition as text."""
-
-        def build(collection: str, value: Any, operator: str, options: Mapping[str, Any]) -> Call:
-            request = {
-                "KeyConditionExpression": f"#p = :p AND {SORT} {operator} :s",
-                "ExpressionAttributeNames": {"#p": PARTITION},
-                "ExpressionAttributeValues": {":p": collection, ":s": value},
-                **options,
-            }
-            return Call("query", request)
-
-        operators = st.sampled_from(["<", "<=", ">", ">=", "="])
-        return st.builds(build, st.sampled_from(COLLECTIONS), self._sort_keys, operators, _page_options)
+    def _between(self) -> st.SearchStrategy[Any]:
+        """Draw a range of sort keys."""
+        return st.tuples(self._sort_keys, self._sort_keys).map(lambda ends: Key(SORT).between(*sorted(ends)))
 
     @property
-    def index_queries(self) -> st.SearchStrategy[tuple[Call, str]]:
-        """Read an index; with what sorts it. The local one has the table's partition key, the global one its own."""
+    def index_queries(self) -> st.SearchStrategy[tuple[Call, tuple[str, ...]]]:
+        """Read an index; with what sorts it.
 
-        def local(collection: str, rank: int, options: Mapping[str, Any]) -> tuple[Call, str]:
-            condition = Key(PARTITION).eq(collection) & Key("rank").gte(rank)
-            return Call("query", {"IndexName": "by-rank", "KeyConditionExpression": condition, **options}), "rank"
-
-        def of_colour(colour: str, of_sort_key: Any, options: Mapping[str, Any]) -> tuple[Call, str]:
-            of_text = {"KeyConditionExpression": "colour = :c", "ExpressionAttributeValues": {":c": colour}}
-            of_both = {"KeyConditionExpression": Key("colour").eq(colour) & of_sort_key} if of_sort_key else of_text
-            return Call("query", {"IndexName": "by-colour", **of_both, **options}), SORT
-
-        def of_kind(collection: str, colour: str, rank: int | None, options: Mapping[str, Any]) -> tuple[Call, str]:
-            condition = Key(PARTITION).eq(collection) & Key("colour").eq(colour)
-            condition = condition if rank is None else condition & Key("rank").gte(rank)
-            options = {name: value for name, value in options.items() if name != "ConsistentRead"}
-            request = {"IndexName": "by-kind", "KeyConditionExpression": condition, **options}
-            return Call("query", request), "rank"
-
-        colours, collections = st.sampled_from(["red", "green", "blue"]), st.sampled_from(COLLECTIONS)
-        ranks = st.one_of(st.none(), st.integers(0, 5))
+        Two have the table's partition key among their hashed ones, one has it as its range key, and one not at all.
+        """
+        of_colour = st.sampled_from(["red", "green", "blue"]).map(Key("colour").eq)
+        ranks = st.integers(0, 5)
+        from_rank, at_rank = ranks.map(Key("rank").gte), ranks.map(Key("rank").eq)
+        of_kind = _all_of(_of_collection, of_colour)
+        kinds = [of_kind, _all_of(of_kind, from_rank), _all_of(of_kind, at_rank, self._of_sort_key)]
+        text = {"KeyConditionExpression": "colour = :c", "ExpressionAttributeValues": {":c": "red"}}
+        colours = st.one_of(_condition(of_colour, _all_of(of_colour, self._of_sort_key)), st.just(text))
         return st.one_of(
-            st.builds(local, collections, st.integers(0, 5), _page_options),
-            st.builds(of_colour, colours, st.one_of(st.none(), self._of_sort_key), _global_index_options),
-            st.builds(of_kind, collections, colours, ranks, _page_options),
+            _of_index("by-rank", ("rank",), _condition(_all_of(_of_collection, from_rank)), _page_options),
+            _of_index("by-sort-key", (), _condition(self._sort_keys.map(Key(SORT).eq)), _index_options),
+            _of_index("by-colour", (SORT,), colours, _global_index_options),
+            _of_index("by-kind", ("rank", SORT), _condition(*kinds), _index_options),
         )
 
     @property
-    def scans(self) -> st.SearchStrategy[Call]:
-        """Read the table, all of it or a part."""
-        filters: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-            [
-                {},
-                {"FilterExpression": Attr("colour").eq("red"), "ProjectionExpression": SORT},
-                {"FilterExpression": Attr(PARTITION).exists() & Attr("rank").between(1, 4)},
-                {"FilterExpression": Attr("rank").gt(1), "Select": "COUNT"},
-                {"Select": "COUNT"},
-            ]
+    def transactions(self) -> st.SearchStrategy[list[tuple[str, Request]]]:
+        """Changes of several items at once, by kind. boto3 builds no conditions of an action, so they are texts."""
+        kinds = {"put_item": "Put", "update_item": "Update", "delete_item": "Delete", "check": "ConditionCheck"}
+        conditions, returns = _text_conditions.filter(bool), _some_of(**_OF_FAILURE)
+        checks = _calls("check", _given("Key", self.keys), conditions, returns)
+
+        def action_of(call: Call) -> tuple[str, Request]:
+            return kinds[call.method], {name: call.request[name] for name in call.request if name != "ReturnValues"}
+
+        calls = st.one_of(self.puts, self.updates, self.deletes, checks).filter(
+            lambda call: isinstance(call.request.get("ConditionExpression", ""), str)
         )
-        limits = st.fixed_dictionaries({}, optional={"Limit": st.integers(1, 9)})
-        return _calls("scan", filters, limits)
-
-    @property
-    def key_lists(self) -> st.SearchStrategy[list[dict[str, Any]]]:
-        """Keys of several items, each once."""
-        return st.lists(self.keys, min_size=1, max_size=20, unique_by=repr)
-
-    @property
-    def transactions(self) -> st.SearchStrategy[list[tuple[str, Call]]]:
-        """Changes of several items at once: what kind of action, and the call of the table that does the same."""
-        kinds = {"put_item": "Put", "update_item": "Update", "delete_item": "Delete"}
-        changes = st.one_of(self.puts, self.updates, self.deletes).map(lambda call: (kinds[call.method], call))
-        conditions: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
-            [
-                {"ConditionExpression": f"attribute_exists({PARTITION})"},
-                {"ConditionExpression": Attr(SORT).not_exists()},
-                {"ConditionExpression": Attr("colour").eq("red"), "ReturnValuesOnConditionCheckFailure": "ALL_OLD"},
-            ]
+        return st.lists(
+            calls.map(action_of),
+            min_size=1,
+            max_size=5,
+            unique_by=lambda action: name_of(action[1].get("Item") or action[1]["Key"]),
         )
-        checks = _calls("check", _given("Key", self.keys), conditions).map(lambda call: ("ConditionCheck", call))
-        actions = st.lists(st.one_of(changes, checks), min_size=1, max_size=5)
-        return actions.filter(lambda drawn: len({repr(self.key_of(call)) for _, call in drawn}) == len(drawn))
-
-    def key_of(self, call: Call) -> dict[str, Any]:
-        """Return the key of the item that a call is about."""
-        named = call.request.get("Item") or call.request["Key"]
-        return {PARTITION: named[PARTITION], SORT: named[SORT]}
-
-    @property
-    def ranges(self) -> st.SearchStrategy[Call]:
-        """Read a range of time."""
-
-        def condition(collection: str, ends: tuple[Any, Any]) -> Any:
-            return Key(PARTITION).eq(collection) & Key(SORT).between(*sorted(ends))
-
-        ends = st.tuples(self._sort_keys, self._sort_keys)
-        conditions = st.builds(condition, st.sampled_from(COLLECTIONS), ends)
-        options = st.fixed_dictionaries({}, optional={"Limit": st.integers(1, 9), "ScanIndexForward": st.booleans()})
-        return _calls("query", _given("KeyConditionExpression", conditions), options, _shapes)
 
     def list_wrong(self) -> list[Call]:
         """List calls that DynamoDB or boto3 refuses."""
         key = self._key("room-1", 3)
         item = {**key, ATTRIBUTE: self.device_of(key)}
         other_type = 7 if self._combination.sort_type != "N" else "seven"
-        condition, of_room = Key(PARTITION).eq("room-1"), {"ExpressionAttributeValues": {":p": "room-1"}}
+        condition, of_kind = Key(PARTITION).eq("room-1"), Key(PARTITION).eq("room-1") & Key("colour").eq("red")
+        of_room = {"ExpressionAttributeValues": {":p": "room-1"}}
         return [
             Call("put_item", {"Item": {PARTITION: "room-1", ATTRIBUTE: "dev-1"}}),
             Call("put_item", {"Item": {**item, SORT: other_type}}),
@@ -266,6 +211,12 @@ class Calls:
             Call("query", {"KeyConditionExpression": condition, "Limit": 0}),
             Call("query", {"KeyConditionExpression": f"{PARTITION} = :p AND BEGINS_WITH({SORT}, :p)", **of_room}),
             Call("query", {"KeyConditionExpression": condition, "IndexName": "no-such-index"}),
+            Call("query", {"KeyConditionExpression": condition, "IndexName": "by-kind"}),
+            Call("query", {"KeyConditionExpression": of_kind & Key(SORT).eq(key[SORT]), "IndexName": "by-kind"}),
+            Call("query", {"KeyConditionExpression": condition & Key("colour").gt("a"), "IndexName": "by-kind"}),
+            Call("query", {"KeyConditionExpression": of_kind, "IndexName": "by-kind", "ConsistentRead": True}),
+            Call("query", {"KeyConditionExpression": Key(SORT).eq(key[SORT]), "IndexName": "by-colour"}),
+            Call("query", {"KeyConditionExpression": Key("colour").gt("a"), "IndexName": "by-colour"}),
             Call("query", {"KeyConditionExpression": condition, "FilterExpression": Attr(SORT).eq(key[SORT])}),
             Call("query", {"KeyConditionExpression": condition, "ExpressionAttributeNames": {"#x": "x"}}),
             Call("query", {}),
@@ -288,20 +239,36 @@ def _calls(method: str, *parts: st.SearchStrategy[dict[str, Any]]) -> st.SearchS
     return st.tuples(*parts).map(lambda drawn: Call(method, {name: part[name] for part in drawn for name in part}))
 
 
+def _condition(*conditions: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw a condition on keys."""
+    return _given("KeyConditionExpression", st.one_of(*conditions))
+
+
+def _all_of(*conditions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.tuples(*conditions).map(lambda drawn: reduce(And, drawn))
+
+
+def _of_index(
+    name: str, order: tuple[str, ...], *parts: st.SearchStrategy[dict[str, Any]]
+) -> st.SearchStrategy[tuple[Call, tuple[str, ...]]]:
+    return st.tuples(_calls("query", st.just({"IndexName": name}), *parts), st.just(order))
+
+
+def _some_of(**options: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Draw some of the parameters."""
+    return st.fixed_dictionaries({}, optional=options)
+
+
 def _given(name: str, values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return values.map(lambda value: {name: value})
 
 
 def _returns(values: list[str]) -> st.SearchStrategy[dict[str, Any]]:
-    return st.fixed_dictionaries(
-        {},
-        optional={
-            "ReturnValues": st.sampled_from(values),
-            "ReturnValuesOnConditionCheckFailure": st.sampled_from(["NONE", "ALL_OLD"]),
-        },
-    )
+    return _some_of(ReturnValues=st.sampled_from(values), **_OF_FAILURE)
 
 
+_OF_FAILURE: Mapping[str, Any] = {"ReturnValuesOnConditionCheckFailure": st.sampled_from(["NONE", "ALL_OLD"])}
+_of_collection = st.sampled_from(COLLECTIONS).map(Key(PARTITION).eq)
 _text_conditions: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     [
         {},
@@ -346,20 +313,20 @@ _shapes: st.SearchStrategy[dict[str, Any]] = st.one_of(
         ]
     ),
 )
-_global_index_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {},
-    optional={
-        "Limit": st.integers(1, 9),
-        "ScanIndexForward": st.booleans(),
-        "FilterExpression": st.just(Attr("rank").between(1, 3)),
-        "ProjectionExpression": st.sampled_from([SORT, f"{SORT}, colour, hits"]),
-    },
+_filters: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {"FilterExpression": Attr("colour").eq("red"), "ProjectionExpression": SORT},
+        {"FilterExpression": Attr(PARTITION).exists() & Attr("rank").between(1, 4)},
+        {"FilterExpression": Attr("rank").gt(1), "Select": "COUNT"},
+        {"Select": "COUNT"},
+    ]
 )
-_page_options: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
-    {},
-    optional={
-        "Limit": st.integers(1, 9),
-        "ScanIndexForward": st.booleans(),
-        "ConsistentRead": st.just(True),
-    },
+_PAGE: Mapping[str, Any] = {"Limit": st.integers(1, 9), "ScanIndexForward": st.booleans()}
+_index_options = _some_of(**_PAGE)
+_global_index_options = _some_of(
+    **_PAGE,
+    FilterExpression=st.just(Attr("rank").between(1, 3)),
+    ProjectionExpression=st.sampled_from([SORT, f"{SORT}, colour, hits"]),
 )
+_page_options = _some_of(**_PAGE, ConsistentRead=st.just(True))

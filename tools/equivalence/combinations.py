@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import product
+from types import SimpleNamespace
 from typing import Any
 
 from hotpartition.core.ports import ReadRoute
-from hotpartition.core.reports import Report
 from hotpartition.core.route import EMPTY_ROUTE, Generation, Member, Route
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import JournalPlace
@@ -32,6 +32,7 @@ from hotpartition.table.sharded_table import REAL_CLOCK
 from tools.world.product import SimulatedShards
 
 PARTITION, SORT, ATTRIBUTE = "PK", "SK", "device"
+COLLECTIONS = ("room-1", "room-2", "über#x")
 ROUTING_SORT_KEY = "~route"
 HASHED: Mapping[str, Any] = {
     "by_sort_key": by_sort_key,
@@ -105,38 +106,6 @@ class CachedTable(ShardedTable):
         return super().query(cache=not request.get("ConsistentRead"), **request)
 
 
-def _wrap(combination: Combination, table: Any, shards: Shards) -> ShardedTable:
-    """Build the table under test."""
-    buckets = [TimeBuckets("hour", index=INDEX)] if combination.has_buckets else []
-    by_colour = [ShardedIndex("by-colour", hash="colour", shards=fixed(4))] if combination.has_sharded_index else []
-    transport = curl() if combination.is_curl else None
-    cache = ReadCache(seconds=0) if combination.is_cached else None
-    options: Any = {"hashed": HASHED[combination.hashed](), "transport": transport, "cache": cache}
-    kind = CachedTable if combination.is_cached else ShardedTable
-    return kind(table, shards=shards, indexes=[*buckets, *by_colour], **options)
-
-
-@dataclass(slots=True)
-class FixedSubject:
-    """A table of fixed shards is raised by naming one more number in its owner's code, for all collections."""
-
-    combination: Combination
-    table: Any
-    counts: list[int]
-
-    def build(self) -> ShardedTable:
-        """Build the table anew."""
-        shards = fixed(*self.counts, only_shards=self.combination.only_shards)
-        return _wrap(self.combination, self.table, shards)
-
-    def raise_to(self, collection: str, count: int) -> ShardedTable:
-        """Name one more number; smaller ones change nothing."""
-        del collection
-        if count > self.counts[-1]:
-            self.counts.append(count)
-        return self.build()
-
-
 class MemoryRegistry:
     """The routes as Redis would hold them, in this process: as much of `Registry` as a table asks."""
 
@@ -155,80 +124,62 @@ class MemoryRegistry:
         """Add generations and closes."""
         self._routes[collection] = self.get(collection).union(Route.of(members))
 
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"{name} is asked by consumers alone")
 
+class Subject:
+    """The table under test, and how it is raised.
 
-@dataclass(slots=True)
-class RaisedSubject:
-    """A table with a journal is raised as a consumer does it: the journal first, then the registry.
-
-    The registry is in memory, and a table that finds hot keys in band has none. It begins with no shards at all.
+    One of fixed shards is raised by one more number in its owner's code. The others begin with no shards at all, and
+    are raised as a consumer does it: the journal first, then the registry, which is in memory.
     """
 
-    combination: Combination
-    table: Any
-    registry: MemoryRegistry = field(default_factory=MemoryRegistry)
+    def __init__(self, combination: Combination, table: Any, shards: int) -> None:
+        self._combination, self._table, self._counts = combination, table, [shards]
+        self._registry = MemoryRegistry()
 
     def build(self) -> ShardedTable:
         """Build the table anew."""
-        shards: Shards = in_band(environ={}, journal_sort_key=ROUTING_SORT_KEY)
-        if self.combination.shards == "adaptive":
-            shards = _routes_in_memory(self.table, self.registry)
-        return _wrap(self.combination, self.table, shards)
+        combination, shards = self._combination, self._find_shards()
+        buckets = [TimeBuckets("hour", index=INDEX)] if combination.has_buckets else []
+        by_colour = [ShardedIndex("by-colour", hash="colour", shards=fixed(4))] if combination.has_sharded_index else []
+        transport = curl() if combination.is_curl else None
+        cache = ReadCache(seconds=0) if combination.is_cached else None
+        options: Any = {"hashed": HASHED[combination.hashed](), "transport": transport, "cache": cache}
+        kind = CachedTable if combination.is_cached else ShardedTable
+        return kind(self._table, shards=shards, indexes=[*buckets, *by_colour], **options)
 
-    def raise_to(self, collection: str, count: int) -> ShardedTable:
-        """Add a generation to journal and registry."""
+    def raise_to(self, count: int) -> ShardedTable:
+        """Raise all collections; for a table of fixed shards, a smaller number changes nothing."""
+        if count > self._counts[-1]:
+            self._counts.append(count)
         generation = Generation(since_ms=0, shard_count=count)
-        self.table.meta.client.update_item(
-            TableName=self.table.name,
-            Key={PARTITION: collection, SORT: ROUTING_SORT_KEY},
-            UpdateExpression="ADD generations :g",
-            ExpressionAttributeValues={":g": {generation.encode()}},
-        )
-        self.registry.add(collection, [generation])
+        for collection in () if self._combination.shards == "fixed" else COLLECTIONS:
+            self._table.update_item(
+                Key={PARTITION: collection, SORT: ROUTING_SORT_KEY},
+                UpdateExpression="ADD generations :g",
+                ExpressionAttributeValues={":g": {generation.encode()}},
+            )
+            self._registry.add(collection, [generation])
         return self.build()
 
-
-Subject = FixedSubject | RaisedSubject
-"""The table under test, and how it is raised."""
-
-
-def build_subject(combination: Combination, table: Any, shards: int) -> Subject:
-    """Build the table under test, which begins with so many shards."""
-    if combination.shards == "fixed":
-        return FixedSubject(combination, table, [shards])
-    return RaisedSubject(combination, table)
+    def _find_shards(self) -> Shards:
+        match self._combination.shards:
+            case "fixed":
+                return fixed(*self._counts, only_shards=self._combination.only_shards)
+            case "in_band":
+                return in_band(environ={}, journal_sort_key=ROUTING_SORT_KEY)
+        return _routes_in_memory(self._table, self._registry)
 
 
-class NoReports:
-    """Nobody listens: raises come from the state machine."""
-
-    def send(self, report: Report) -> None:
-        """Drop a report."""
-
-    def take_dropped(self) -> int:
-        """None was to be sent."""
-        return 0
-
-
-class AtOnce:
-    """Runs work beside the request in it."""
-
-    def submit(self, work: Callable[[], None]) -> bool:
-        """Run it."""
-        work()
-        return True
-
-
-def _routes_in_memory(table: Any, registry: MemoryRegistry) -> SimulatedShards:
-    """Build what `adaptive()` builds, with a registry in memory instead of Redis."""
+def _routes_in_memory(table: Any, registry: Any) -> SimulatedShards:
+    """Build what `adaptive()` builds, with a registry in memory instead of Redis, and without a consumer."""
     place = JournalPlace(table.name, PARTITION, SORT, ROUTING_SORT_KEY)
+    reports: Any = SimpleNamespace(send=lambda _: None, take_dropped=lambda: 0)
+    background: Any = SimpleNamespace(submit=lambda work: work() is None)
     ends = Ends(
         registry=registry,
         repairs=registry,
-        reports=NoReports(),
-        background=AtOnce(),
+        reports=reports,
+        background=background,
         telemetry=LoggedTelemetry(),
         clock=REAL_CLOCK,
         timer=time.monotonic,

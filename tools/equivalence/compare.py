@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -19,15 +20,13 @@ _NOT_COMPARED = frozenset({"ResponseMetadata", "ConsumedCapacity", "ItemCollecti
 """Units are counted by another test. moto reports them, and metrics, unasked for some calls."""
 
 
-TYPE_AND_TEXT = 2
-"""Parts of an error that is not DynamoDB's."""
-
-
 class Outcome(NamedTuple):
     """What came of a call: a response, or what was raised."""
 
     response: Mapping[str, Any] | None
     error: tuple[Any, ...] | None
+    kind: tuple[str, ...] | None = None
+    """What kind of error it was: its type, and DynamoDB's code for it."""
 
 
 class DifferenceError(AssertionError):
@@ -50,21 +49,15 @@ def perform(table: Any, call: Call) -> Outcome:
         response = getattr(table, call.method)(**call.request)
     except ClientError as error:
         kept = {name: value for name, value in error.response.items() if name != "ResponseMetadata"}
-        return Outcome(None, (type(error).__name__, error.response["Error"]["Code"], str(error), plain(kept)))
+        return Outcome(None, (str(error), plain(kept)), (type(error).__name__, error.response["Error"]["Code"]))
     except Exception as error:  # noqa: BLE001 - what boto3 itself refuses, a ShardedTable refuses alike
-        return Outcome(None, (type(error).__name__, str(error)))
+        return Outcome(None, (str(error),), (type(error).__name__,))
     kept = {name: plain(value) for name, value in response.items() if name not in _NOT_COMPARED}
+    kept["status"] = response["ResponseMetadata"]["HTTPStatusCode"]
     if kept.get("Attributes") == {}:
         # Nothing to return: some say so with an empty map, some by leaving it out.
         del kept["Attributes"]
     return Outcome(kept, None)
-
-
-def kind_of(outcome: Outcome) -> tuple[Any, ...] | None:
-    """Return what kind of error it was: its type, and DynamoDB's code for it."""
-    if outcome.error is None:
-        return None
-    return outcome.error[:2] if len(outcome.error) > TYPE_AND_TEXT else outcome.error[:1]
 
 
 def plain(value: Any) -> Any:
@@ -88,43 +81,16 @@ def plain(value: Any) -> Any:
             return value
 
 
+@dataclass(slots=True)
 class Pair:
-    """The same calls on an unsharded table and on the sharded one."""
+    """An unsharded table, and the sharded one that should do the same."""
 
-    def __init__(self, expected: Any, found: Any) -> None:
-        self.expected, self.found = expected, found
+    expected: Any
+    found: Any
 
-    def call(self, call: Call, told: Call) -> None:
-        """Make a call on both and compare; `told` is the call as ours gets it."""
-        require_equal(told, perform(self.expected, call), perform(self.found, told))
-
-    def client(
-        self, method: str, build: Callable[[str], Mapping[str, Any]], told: Mapping[str, Any] | None = None
-    ) -> None:
-        """Make a call by the clients of both; `build` makes it for a table's name, `told` is what ours gets beside."""
-        outcomes = []
-        for table, more in ((self.expected, {}), (self.found, told or {})):
-            request = {**build(table.name), **more}
-            outcomes.append(_unnamed(perform(table.meta.client, Call(method, request)), table.name))
-        require_equal(Call(method, build("")), *outcomes)
-
-    def transact(self, method: str, drawn: Sequence[tuple[str, Call]], told: Sequence[tuple[str, Call]]) -> None:
-        """Make a transaction by the clients of both; `told` are the actions as ours gets them."""
-        outcomes = []
-        for table, actions in ((self.expected, drawn), (self.found, told)):
-            listed = [{kind: {"TableName": table.name, **call.request}} for kind, call in actions]
-            outcomes.append(perform(table.meta.client, Call(method, {"TransactItems": listed})))
-        require_equal(Call(method, {"TransactItems": drawn}), *outcomes)
-
-    def paginate(self, call: Call) -> None:
-        """Read all pages of a query by the clients' paginators."""
-        found = []
-        for table in (self.expected, self.found):
-            request = {**call.request, "TableName": table.name}
-            size = {"PageSize": request.pop("Limit")} if "Limit" in request else {}
-            pages = table.meta.client.get_paginator("query").paginate(**request, PaginationConfig=size)
-            found.append(plain(pages.build_full_result()["Items"]))
-        require_equal(call, *found)
+    def same(self, what: object, act: Callable[[Any], object]) -> None:
+        """Do something with both tables, and compare what comes of it."""
+        require_equal(what, act(self.expected), act(self.found))
 
     def page(self, call: Call) -> None:
         """Compare the pages of a query, one by one, each from where boto3's table says the last one ended."""
@@ -153,29 +119,13 @@ class Pair:
 
     def _require_same_page(self, call: Call, expected: Outcome, found: Outcome) -> None:
         """Compare pages. One may end with a cursor behind which nothing is: DynamoDB's own do now and then."""
-        if expected.response is None or found.response is None:
-            require_equal(call, expected, found)
-            return
-        ends = [outcome.response.get("LastEvaluatedKey") for outcome in (expected, found) if outcome.response]
+        pages = [dict(outcome.response or {}) for outcome in (expected, found)]
+        ends = [page.pop("LastEvaluatedKey", None) for page in pages]
         if ends[0] != ends[1]:
             for end, table in zip(ends, (self.expected, self.found), strict=True):
                 if end and walk(table, Call(call.method, {**call.request, "ExclusiveStartKey": end})):
                     require_equal(call, expected, found)
-        require_equal(
-            call,
-            *(
-                {name: value for name, value in (outcome.response or {}).items() if name != "LastEvaluatedKey"}
-                for outcome in (expected, found)
-            ),
-        )
-
-
-def _unnamed(outcome: Outcome, name: str) -> Outcome:
-    """Call the table of an outcome's items the same in both; items of a batch come in any order."""
-    if outcome.response is None or "Responses" not in outcome.response:
-        return outcome
-    items = sorted(outcome.response["Responses"].get(name, ()), key=repr)
-    return Outcome({**outcome.response, "Responses": items}, None)
+        require_equal(call, (pages[0], *expected[1:]), (pages[1], *found[1:]))
 
 
 def walk(table: Any, call: Call) -> list[Any] | Outcome:

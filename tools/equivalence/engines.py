@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -27,8 +27,6 @@ WORLD = "world"
 """The simulator's own DynamoDB: a `ShardedTable` on it is compared with boto3's `Table` on moto."""
 JAR_VARIABLE = "DYNAMODB_LOCAL_JAR"
 """Names the path of `DynamoDBLocal.jar`."""
-LIBRARIES = "DynamoDBLocal_lib"
-"""The folder beside the jar with its native libraries."""
 START_SECONDS = 30.0
 SHOWN_CHARACTERS = 1_000
 """How much of what a server says an error shows."""
@@ -37,7 +35,8 @@ _CREDENTIALS: Mapping[str, Any] = {
     "aws_secret_access_key": "local",
     "region_name": "eu-central-1",
 }
-_CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 2, "mode": "standard"})
+_CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 1})
+"""moto responds to some wrong requests with 500, which each further attempt would wait for."""
 
 
 class EngineError(Exception):
@@ -50,22 +49,10 @@ def engines_at_hand() -> tuple[str, ...]:
     Raises:
         EngineError: the variable names something that is no DynamoDB Local, or there is no Java to run it.
     """
-    return ("moto", WORLD, *(["dynamodb-local"] if _find_jar() else []))
-
-
-def _find_jar() -> Path | None:
-    named = os.environ.get(JAR_VARIABLE)
-    if not named:
-        return None
-    jar = Path(named).resolve()
-    libraries = jar.parent / LIBRARIES
-    if not jar.is_file():
-        raise EngineError(f"{JAR_VARIABLE}={named}: there is no such file. It should be the path of DynamoDBLocal.jar")
-    if not libraries.is_dir():
-        raise EngineError(f"{JAR_VARIABLE}={named}: its libraries should be beside it, in {libraries}")
-    if shutil.which("java") is None:
-        raise EngineError(f"{JAR_VARIABLE} is set, but there is no `java` on the PATH. DynamoDB Local needs it")
-    return jar
+    jar = os.environ.get(JAR_VARIABLE)
+    if jar and not (Path(jar).is_file() and shutil.which("java")):
+        raise EngineError(f"{JAR_VARIABLE}={jar}: should be the path of DynamoDBLocal.jar, with `java` on the PATH")
+    return ("moto", WORLD, *(["dynamodb-local"] if jar else []))
 
 
 @contextmanager
@@ -73,28 +60,23 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
     """Start an engine, and yield a boto3 resource for it; `over_http`: it must be one that libcurl reaches."""
     port = free_port()
     with ExitStack() as stack:
+        options = dict(_CREDENTIALS)
         if name == "moto" and over_http:
             command = [sys.executable, "-m", "tools.local.dynamodb", json.dumps({"port": port})]
-            endpoint = stack.enter_context(_serving("moto", command, port))
-            # moto responds to some wrong requests with 500, which each attempt would wait for.
-            once = _CONFIG.merge(Config(retries={"total_max_attempts": 1}))
-            yield boto3.resource("dynamodb", endpoint_url=endpoint, config=once, **_CREDENTIALS)
+            options["endpoint_url"] = stack.enter_context(_serving(name, command, port))
         elif name == "moto":
             stack.enter_context(mock_aws())
-            yield boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
-        elif name == WORLD:
-            resource = boto3.resource("dynamodb", config=_CONFIG, **_CREDENTIALS)
+        elif name != WORLD:
+            jar = Path(os.environ[JAR_VARIABLE]).resolve()
+            libraries = f"-Djava.library.path={jar.parent / 'DynamoDBLocal_lib'}"
+            command = ["java", libraries, "-jar", str(jar), "-inMemory", "-disableTelemetry", "-port", str(port)]
+            options["endpoint_url"] = stack.enter_context(
+                _serving(f"{jar} as DynamoDB Local", command, port, jar.parent)
+            )
+        resource = boto3.resource("dynamodb", config=_CONFIG, **options)
+        if name == WORLD:
             stack.callback(take_calls(resource.meta.client, DynamoDB().call))
-            yield resource
-        else:
-            jar = _find_jar()
-            if jar is None:
-                raise EngineError(f"{JAR_VARIABLE} should name DynamoDBLocal.jar")
-            libraries = f"-Djava.library.path={jar.parent / LIBRARIES}"
-            options = ["-inMemory", "-disableTelemetry", "-port", str(port)]
-            command = ["java", libraries, "-jar", str(jar), *options]
-            endpoint = stack.enter_context(_serving(f"{jar} as DynamoDB Local", command, port, jar.parent))
-            yield boto3.resource("dynamodb", endpoint_url=endpoint, config=_CONFIG, **_CREDENTIALS)
+        yield resource
 
 
 @contextmanager
@@ -122,30 +104,18 @@ def create_table(resource: Any, combination: Combination, *, is_ours: bool = Fal
     shards if ours is to be; `by-kind` a global one with four keys, the table's partition key among the hashed ones.
     """
     colour = "colour_shard" if is_ours and combination.has_sharded_index else "colour"
-    by_kind = [*_keys(PARTITION, "rank"), *_keys("colour", SORT)]
-    by_kind.sort(key=lambda key: key["KeyType"])
-    by_time = {"IndexName": INDEX, "KeySchema": _keys("bucket", SORT), "Projection": {"ProjectionType": "ALL"}}
+    types = {PARTITION: "S", SORT: combination.sort_type, "rank": "N", "colour": "S", colour: "S"}
+    types |= {"bucket": "S"} if combination.has_buckets else {}
     table = resource.create_table(
         TableName=f"equivalence-{next(_numbers)}",
-        KeySchema=_keys(PARTITION, SORT),
-        AttributeDefinitions=[
-            {"AttributeName": name, "AttributeType": kind}
-            for name, kind in (
-                (PARTITION, "S"),
-                (SORT, combination.sort_type),
-                ("rank", "N"),
-                ("colour", "S"),
-                *([(colour, "S")] if colour != "colour" else []),
-                *([("bucket", "S")] if combination.has_buckets else []),
-            )
-        ],
-        LocalSecondaryIndexes=[
-            {"IndexName": "by-rank", "KeySchema": _keys(PARTITION, "rank"), "Projection": {"ProjectionType": "ALL"}}
-        ],
+        KeySchema=_keys([PARTITION], [SORT]),
+        AttributeDefinitions=[{"AttributeName": name, "AttributeType": kind} for name, kind in types.items()],
+        LocalSecondaryIndexes=[_index("by-rank", [PARTITION], ["rank"])],
         GlobalSecondaryIndexes=[
-            {"IndexName": "by-colour", "KeySchema": _keys(colour, SORT), "Projection": {"ProjectionType": "ALL"}},
-            {"IndexName": "by-kind", "KeySchema": by_kind, "Projection": {"ProjectionType": "ALL"}},
-            *([by_time] if combination.has_buckets else []),
+            _index("by-colour", [colour], [SORT]),
+            _index("by-kind", ["colour", PARTITION], ["rank", SORT]),
+            _index("by-sort-key", [SORT], [PARTITION]),
+            *([_index(INDEX, ["bucket"], [SORT])] if combination.has_buckets else []),
         ],
         BillingMode="PAY_PER_REQUEST",
     )
@@ -153,5 +123,10 @@ def create_table(resource: Any, combination: Combination, *, is_ours: bool = Fal
     return table
 
 
-def _keys(partition: str, sort: str) -> list[Any]:
-    return [{"AttributeName": partition, "KeyType": "HASH"}, {"AttributeName": sort, "KeyType": "RANGE"}]
+def _keys(hashed: Sequence[str], sorted_by: Sequence[str]) -> list[Any]:
+    roles = [*((name, "HASH") for name in hashed), *((name, "RANGE") for name in sorted_by)]
+    return [{"AttributeName": name, "KeyType": role} for name, role in roles]
+
+
+def _index(name: str, hashed: Sequence[str], sorted_by: Sequence[str]) -> Any:
+    return {"IndexName": name, "KeySchema": _keys(hashed, sorted_by), "Projection": {"ProjectionType": "ALL"}}

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from boto3.dynamodb.conditions import ConditionBase, ConditionExpressionBuilder
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from tools.equivalence.calls import COLLECTIONS, Call, Calls, projections
-from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination, Subject, build_subject
-from tools.equivalence.compare import DifferenceError, Outcome, Pair, kind_of, perform, plain, require_equal, walk
+from tools.equivalence.calls import Call, Calls, Request, name_of, projections
+from tools.equivalence.combinations import INDEX, PARTITION, SORT, Combination, Subject
+from tools.equivalence.compare import Outcome, Pair, perform, plain, require_equal, walk
 from tools.equivalence.engines import create_table
 
 STEPS = 30
@@ -23,59 +22,46 @@ MOST_READ_AT_ONCE = 3
 shard_counts = st.integers(1, MOST_SHARDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What a machine plays with. `counter` counts the calls by kind; `refused` are calls that the engine refuses.
+class Machine(RuleBasedStateMachine):
+    """One history of calls; the subclass of a combination brings what it plays with.
 
-    boto3's table is on `reference`, ours on `resource`: the same engine, or the one that it is held to.
+    boto3's table is on `reference`, ours on `resource`: the same engine, or the one that it is held to. `counter` has
+    the number of calls of each kind; `refused` are calls that the engines refuse.
     """
 
-    combination: Combination
-    reference: Any
-    resource: Any
-    counter: Counter[str]
-    calls: Calls
-    refused: tuple[Call, ...]
-
-
-class Machine(RuleBasedStateMachine):
-    """One history of calls; the subclass of a combination brings the setting."""
-
-    setting: ClassVar[Setting]
+    combination: ClassVar[Combination]
+    reference: ClassVar[Any]
+    resource: ClassVar[Any]
+    counter: ClassVar[Counter[str]]
+    calls: ClassVar[Calls]
+    refused: ClassVar[Sequence[Call]]
     pair: Pair
     subject: Subject
 
     @initialize(shards=shard_counts)
     def create(self, shards: int) -> None:
         """Begin with two empty tables."""
-        setting = self.setting
-        self.plain = create_table(setting.reference, setting.combination)
-        self.stored = create_table(setting.resource, setting.combination, is_ours=True)
-        self.subject = build_subject(setting.combination, self.stored, shards)
+        self.plain = create_table(self.reference, self.combination)
+        self.stored = create_table(self.resource, self.combination, is_ours=True)
+        self.subject = Subject(self.combination, self.stored, shards)
         self.pair = Pair(self.plain, self.subject.build())
-
-    @rule(data=st.data())
-    def put_item(self, data: st.DataObject) -> None:
-        """Put an item."""
-        self._call(data.draw(self.setting.calls.puts))
 
     @rule(data=st.data())
     def change_item(self, data: st.DataObject) -> None:
         """Put, update or delete an item."""
-        calls = self.setting.calls
-        self._call(data.draw(st.one_of(calls.puts, calls.updates, calls.updates, calls.deletes)))
+        calls = self.calls
+        self._call(data.draw(st.one_of(calls.puts, calls.puts, calls.updates, calls.updates, calls.deletes)))
 
     @rule(data=st.data())
     def get_item(self, data: st.DataObject) -> None:
         """Read an item."""
-        self._call(data.draw(self.setting.calls.gets))
+        self._call(data.draw(self.calls.gets))
 
     @rule(data=st.data())
     def query(self, data: st.DataObject) -> None:
         """Read the pages of a query; where a filter leaves open what a page holds, all of them together."""
-        calls = self.setting.calls
-        call = data.draw(st.one_of(calls.queries, calls.queries, calls.text_queries))
-        self.setting.counter[call.method] += 1
+        call = data.draw(self.calls.queries)
+        self.counter[call.method] += 1
         if "FilterExpression" in call.request:
             self.pair.walk(call, order_of=repr)
         else:
@@ -84,16 +70,16 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def query_index(self, data: st.DataObject) -> None:
         """Read an index: items at the same place of it come in any order."""
-        self.setting.counter["query of an index"] += 1
-        call, order = data.draw(self.setting.calls.index_queries)
-        self.pair.walk(call, order_of=lambda item: item[order])
+        self.counter["query of an index"] += 1
+        call, order = data.draw(self.calls.index_queries)
+        self.pair.walk(call, order_of=lambda item: [item[name] for name in order])
 
-    @precondition(lambda self: self.setting.combination.has_buckets)
+    @precondition(lambda self: self.combination.has_buckets)
     @rule(data=st.data())
     def query_range(self, data: st.DataObject) -> None:
         """Read a range of time: ours from its index, boto3's from the table."""
-        self.setting.counter["query of a range"] += 1
-        call = data.draw(self.setting.calls.ranges)
+        self.counter["query of a range"] += 1
+        call = data.draw(self.calls.ranges)
         expected = walk(self.pair.expected, call)
         found = walk(self.pair.found, Call(call.method, {**call.request, "IndexName": INDEX}))
         require_equal(f"walk of the range {call}", expected, found)
@@ -101,76 +87,63 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def scan(self, data: st.DataObject) -> None:
         """Read the whole table, or what a filter keeps of it."""
-        self.setting.counter["scan"] += 1
-        self.pair.walk(data.draw(self.setting.calls.scans))
+        self.counter["scan"] += 1
+        self.pair.walk(data.draw(self.calls.scans))
 
     @rule(segments=st.integers(1, 4), limit=st.one_of(st.none(), st.integers(1, 9)))
     def scan_segments(self, segments: int, limit: int | None) -> None:
         """Read the table in segments: which items are in which, DynamoDB does not say."""
-        self.setting.counter["scan in segments"] += segments
+        self.counter["scan in segments"] += segments
         limited = {} if limit is None else {"Limit": limit}
         found = []
         for segment in range(segments):
-            part = walk(self.pair.found, Call("scan", {"Segment": segment, "TotalSegments": segments, **limited}))
-            if isinstance(part, Outcome):
-                raise DifferenceError(f"segment {segment} of {segments}: {part}")
-            found += part
+            found += walk(self.pair.found, Call("scan", {"Segment": segment, "TotalSegments": segments, **limited}))
         expected = walk(self.pair.expected, Call("scan", {}))
         require_equal(f"{segments} segments", sorted(map(repr, expected)), sorted(map(repr, found)))
 
     @rule(data=st.data())
     def get_items(self, data: st.DataObject) -> None:
         """Read several items: in the order of their keys, and through the client in any."""
-        self.setting.counter["get_items"] += 1
-        keys = data.draw(self.setting.calls.key_lists)
+        self.counter["get_items"] += 1
+        keys = data.draw(self.calls.key_lists)
         expected = [self.pair.expected.get_item(Key=key).get("Item") for key in keys]
         found = self.pair.found.get_items(keys)
         require_equal(f"get_items of {keys}", plain(expected), plain(found))
-        request = {"Keys": keys, **data.draw(projections)}
-        self.pair.client("batch_get_item", lambda name: {"RequestItems": {name: request}})
+        asked = {"Keys": keys, **data.draw(projections)}
+        self.pair.same(asked, lambda table: _get_batch(table, asked))
 
     @rule(data=st.data())
     def call_client(self, data: st.DataObject) -> None:
-        """Make a call about one item, or a page, by the client."""
-        calls = self.setting.calls
-        call = data.draw(st.one_of(calls.puts, calls.updates, calls.deletes, calls.gets, calls.text_queries))
-        self.setting.counter["client"] += 1
-        told = self._told(call)
+        """Make a call about one item, or read all pages of a query, by the client."""
+        calls = self.calls
+        call = data.draw(st.one_of(calls.puts, calls.updates, calls.deletes, calls.gets, calls.queries))
+        self.counter["client"] += 1
         if call.method == "query":
-            self.pair.paginate(call)
+            self.pair.same(call, lambda table: _paginate(table, call))
         else:
-            self.pair.client(call.method, lambda name: {**call.request, "TableName": name}, {**told.request})
+            self.pair.same(call, lambda table: _perform_by_client(table, self._told(table, call)))
 
     @rule(data=st.data())
     def change_in_transaction(self, data: st.DataObject) -> None:
         """Change several items at once, or none of them."""
-        self.setting.counter["transact_write_items"] += 1
-        calls = self.setting.calls
-        drawn = [(kind, _of_transaction(call)) for kind, call in data.draw(calls.transactions)]
-        told = [(kind, self._placed(call)) for kind, call in drawn]
-        self.pair.transact("transact_write_items", drawn, told)
+        self._transact("transact_write_items", data.draw(self.calls.transactions))
 
     @rule(data=st.data())
     def get_in_transaction(self, data: st.DataObject) -> None:
         """Read several items as they are at one moment; moto reads no projection there."""
-        self.setting.counter["transact_get_items"] += 1
-        combination = self.setting.combination
-        has_few_places = (combination.shards, combination.hashed) == ("fixed", "by_sort_key")
-        keys = data.draw(self.setting.calls.key_lists)[: MOST_READ_AT_ONCE if has_few_places else 1]
-        drawn = [("Get", Call("get_item", {"Key": key})) for key in keys]
-        self.pair.transact("transact_get_items", drawn, drawn)
+        has_few_places = (self.combination.shards, self.combination.hashed) == ("fixed", "by_sort_key")
+        keys = data.draw(self.calls.key_lists)[: MOST_READ_AT_ONCE if has_few_places else 1]
+        self._transact("transact_get_items", [("Get", {"Key": key}) for key in keys])
 
     @rule(data=st.data(), is_deduped=st.booleans())
     def write_batch(self, data: st.DataObject, is_deduped: bool) -> None:
         """Put and delete many; without `overwrite_by_pkeys`, a key is named once."""
-        self.setting.counter["batch_writer"] += 1
-        items = data.draw(st.lists(self.setting.calls.items, max_size=30))
-        keys = data.draw(st.lists(self.setting.calls.keys, max_size=5))
+        self.counter["batch_writer"] += 1
+        calls, unique = self.calls, None if is_deduped else name_of
+        items = data.draw(st.lists(calls.items, max_size=30, unique_by=unique))
+        keys = data.draw(st.lists(calls.keys, max_size=5, unique_by=unique))
         if not is_deduped:
-            items = list({repr((item[PARTITION], item[SORT])): item for item in items}.values())
-            named = {repr((item[PARTITION], item[SORT])) for item in items}
-            keys = [key for key in keys if repr((key[PARTITION], key[SORT])) not in named]
-            keys = list({repr(key): key for key in keys}.values())
+            keys = [key for key in keys if name_of(key) not in map(name_of, items)]
         for table in (self.pair.expected, self.pair.found):
             with table.batch_writer(*([[PARTITION, SORT]] if is_deduped else [])) as batch:
                 for item in items:
@@ -181,31 +154,40 @@ class Machine(RuleBasedStateMachine):
     @rule(data=st.data())
     def call_wrongly(self, data: st.DataObject) -> None:
         """Make a call that is refused; the text of the refusal may quote an expression, which has our part in it."""
-        self.setting.counter["refused"] += 1
-        call = data.draw(st.sampled_from(self.setting.refused))
-        expected, found = perform(self.pair.expected, call), perform(self.pair.found, self._told(call))
-        require_equal(call, kind_of(expected), kind_of(found))
+        self.counter["refused"] += 1
+        call = data.draw(st.sampled_from(self.refused))
+        self.pair.same(call, lambda table: perform(table, self._told(table, call)).kind)
 
     @rule(shards=shard_counts)
     def raise_shards(self, shards: int) -> None:
         """Raise N."""
-        self.setting.counter["raise"] += 1
-        for collection in COLLECTIONS:
-            self.pair.found = self.subject.raise_to(collection, shards)
+        self.counter["raise"] += 1
+        self.pair.found = self.subject.raise_to(shards)
 
     def _call(self, call: Call) -> None:
-        self.setting.counter[call.method] += 1
-        self.pair.call(call, self._told(call))
+        self.counter[call.method] += 1
+        self.pair.same(call, lambda table: perform(table, self._told(table, call)))
 
-    def _told(self, call: Call) -> Call:
+    def _told(self, table: Any, call: Call) -> Call:
         """Tell ours what the shard is chosen by, where an update may create an item and nothing else tells it."""
-        return self._placed(call) if call.method == "update_item" else call
+        return Call(call.method, self._placed(table, call.request)) if call.method == "update_item" else call
 
-    def _placed(self, call: Call) -> Call:
+    def _placed(self, table: Any, request: Request) -> Request:
         """Tell ours what the shard of an item would be chosen by, where it may not exist and its key does not tell."""
-        if "Key" not in call.request or self.setting.combination.hashed != "by_attribute":
-            return call
-        return Call(call.method, {**call.request, "Hashed": self.setting.calls.device_of(call.request["Key"])})
+        if table is self.plain or "Key" not in request or self.combination.hashed != "by_attribute":
+            return request
+        return {**request, "Hashed": self.calls.device_of(request["Key"])}
+
+    def _transact(self, method: str, actions: Sequence[tuple[str, Request]]) -> None:
+        """Make a transaction by the clients of both."""
+        self.counter[method] += 1
+
+        def transact(table: Any) -> Outcome:
+            requests = [(kind, action if kind == "Get" else self._placed(table, action)) for kind, action in actions]
+            listed = [{kind: {"TableName": table.name, **request}} for kind, request in requests]
+            return perform(table.meta.client, Call(method, {"TransactItems": listed}))
+
+        self.pair.same((method, actions), transact)
 
     def teardown(self) -> None:
         """Look at all that is stored, and drop the tables."""
@@ -215,14 +197,27 @@ class Machine(RuleBasedStateMachine):
             self.stored.delete()
 
 
-def _of_transaction(call: Call) -> Call:
-    """Leave out of a call what an action has not, and write its condition as text: boto3 builds none in an action."""
-    request = {name: value for name, value in call.request.items() if name != "ReturnValues"}
-    if isinstance(condition := request.get("ConditionExpression"), ConditionBase):
-        text, names, values = ConditionExpressionBuilder().build_expression(condition)
-        request |= {"ConditionExpression": text, "ExpressionAttributeNames": names}
-        request |= {"ExpressionAttributeValues": values} if values else {}
-    return Call(call.method, request)
+def _perform_by_client(table: Any, call: Call) -> Outcome:
+    return perform(table.meta.client, Call(call.method, {**call.request, "TableName": table.name}))
+
+
+def _paginate(table: Any, call: Call) -> object:
+    """Read all pages of a query by the client's paginator."""
+    request = {**call.request, "TableName": table.name}
+    size = {"PageSize": request.pop("Limit")} if "Limit" in request else {}
+    pages = table.meta.client.get_paginator("query").paginate(**request, PaginationConfig=size)
+    found = pages.build_full_result()
+    return plain(found.get("Items", found["Count"]))
+
+
+def _get_batch(table: Any, asked: Request) -> object:
+    """Read several items by the client: they come in any order."""
+    found = perform(table.meta.client, Call("batch_get_item", {"RequestItems": {table.name: asked}}))
+    return (
+        (found.kind, found.error)
+        if found.response is None
+        else sorted(found.response["Responses"].get(table.name, ()), key=repr)
+    )
 
 
 def run_machine(
@@ -242,8 +237,9 @@ def run_machine(
     reference = reference or resource
     calls = Calls(combination, between_engines=reference is not resource)
     refused = _list_refused(calls, *(create_table(engine, combination) for engine in (reference, resource)))
-    setting = Setting(combination, reference, resource, counter, calls, refused)
-    machine = type("History", (Machine,), {"setting": setting, "_hypothesis_internal_use_seed": seed})
+    played = {"combination": combination, "reference": reference, "resource": resource, "counter": counter}
+    played |= {"calls": calls, "refused": refused, "_hypothesis_internal_use_seed": seed}
+    machine = type("History", (Machine,), played)
     run_state_machine_as_test(
         machine,
         settings=settings(
@@ -258,12 +254,12 @@ def run_machine(
     )
 
 
-def _list_refused(calls: Calls, *tables: Any) -> tuple[Call, ...]:
+def _list_refused(calls: Calls, *tables: Any) -> list[Call]:
     """List the wrong calls that the engines refuse alike: moto takes some that DynamoDB does not, or fails at them."""
     refused = []
     for call in calls.list_wrong():
-        kinds = {kind_of(perform(table, call)) for table in tables}
+        kinds = {perform(table, call).kind for table in tables}
         refused += [call] if len(kinds) == 1 and None not in kinds else []
     for table in tables:
         table.delete()
-    return tuple(refused)
+    return refused

@@ -21,7 +21,8 @@ from tools.world.boto3_calls import take_calls
 from tools.world.dynamodb import DynamoDB, DynamoDBError, throttled
 
 KEY_RANGE = "TableWriteKeyRangeThroughputExceeded"
-READINGS = {"indexes": {"by-owner": ("owner", "at")}, "local": {"by-status": ("PK", "status")}}
+INDEXES = {"by-owner": ("owner", "at"), "inverted": ("SK", "PK")}
+READINGS = {"indexes": INDEXES, "local": {"by-status": ("PK", "status")}}
 
 Body = dict[str, Any]
 Respond = Callable[[str, Body], Body | None]

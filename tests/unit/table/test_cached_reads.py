@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 
 from hotpartition.core.errors import MalformedPageError
 from hotpartition.dynamodb.table import JournalPlace
-from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, guard, in_band
+from hotpartition.table import ReadCache, ShardedIndex, ShardedTable, fixed, guard
 from hotpartition.table.cached_reads import ResponseCodec
 from hotpartition.table.cached_values import ValueCodec
 from support.adaptive import open_shards
 from support.builders import World
 
 from .conftest import put_all, updating
+from .test_expressions import BINARIES, NUMBERS
 
 serialize = TypeSerializer().serialize
 PLACE = JournalPlace("readings", "PK", "SK", "~route")
@@ -154,16 +155,6 @@ def test_a_page_is_known_by_all_its_parameters(plain, watched):
     first, again = reads[: len(SHAPES)], reads[len(SHAPES) :]
     assert all(was_read for was_read, _ in first)
     assert again == [(False, page) for _, page in first]
-
-
-@pytest.mark.parametrize("options", [{"ProjectionExpression": "SK"}, {"Hashed": "x"}, {}])
-def test_an_item_is_known_by_what_is_asked_of_it(plain, watched, options):
-    table = ShardedTable(plain, shards=in_band(), cache=ReadCache(seconds=60))
-    table.put_item(Item={**FOUR, "text": "x"})
-    table.get_item(Key=FOUR, cache=True)
-    watched.sent.clear()
-    assert table.get_item(Key=FOUR, cache=True, **options)["Item"] == table.get_item(Key=FOUR, **options)["Item"]
-    assert reads_sent(watched)["BatchGetItem"] == (2 if options else 1)
 
 
 def ways_to_change(table, key):
@@ -327,17 +318,7 @@ def test_the_leaderboard_of_the_page_runs(create, dynamodb):
 
 
 CODEC = ValueCodec()
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(allow_nan=False),
-    st.text(),
-    st.binary(),
-    st.decimals(allow_nan=False),
-    st.builds(Binary, st.binary()),
-    st.builds(bytearray, st.binary()),
-)
+SCALARS = NUMBERS | BINARIES | st.none() | st.booleans() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
     SCALARS | st.sets(st.text() | st.decimals(allow_nan=False)),
     lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from(["$", "of", "name"]) | st.text(), inner),

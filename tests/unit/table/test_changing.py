@@ -169,6 +169,7 @@ CASES = {
     "a put over what has moved": Case(PUT, {FIRST: 1}, before("PutItem", {BASE: 4}), {BASE: 9}),
     "a deletion of what has moved": Case(DELETE, {FIRST: 1}, before("DeleteItem", {BASE: 4})),
     "a creation becomes a change": Case(ADD, {}, before("UpdateItem", {FIRST: 4}), {FIRST: 9}),
+    "also at random": Case(ADD, {}, before("UpdateItem", {FIRST: 4}), {FIRST: 9}, options=AT_RANDOM),
     "on condition, it fails": Case(PUT_NEW, {}, before("PutItem", {FIRST: 4}), {FIRST: 4}, FAILED),
     "a transaction on what has moved": Case(
         transact(ADD_ONE, PUT_IN_HALL), {FIRST: 1}, before("TransactWriteItems", {BASE: 4}), {BASE: 9, HALL: 9}
@@ -272,14 +273,6 @@ def test_a_put_over_what_came_meanwhile_is_one_change_more(table, watched, plain
     assert [(item["n"], item["hp_changes"]) for item in plain.scan()["Items"]] == [(9, 4)]
 
 
-def test_creations_at_random_meet_as_well(open_table, watched):
-    texts = iter("abcdefgh")
-    table = open_table(shards=fixed(64), hashed=at_random(lambda: next(texts)))
-    watched.once_before("UpdateItem", lambda: ADD(table))
-    ADD(table)
-    assert table.get_item(Key=KEY, ConsistentRead=True)["Item"]["n"] == 10
-
-
 def test_an_item_that_an_update_creates_says_under_which_number(plain, open_table):
     """A number that is raised later shows where it lies; a later change leaves that as it is."""
     ADD(open_table(shards=fixed(3, SHARDS)))
@@ -306,17 +299,15 @@ def test_create_item_returns_what_an_earlier_call_stored(open_table, plain, watc
     assert len(stored(plain)) == 1
 
 
+def test_an_update_whose_condition_holds_must_name_where_to_create(open_table):
+    with pytest.raises(InvalidRequestError, match="Hashed"):
+        open_table(**BY_DEVICE).update_item(Key=KEY, UpdateExpression="REMOVE n", **IS_NEW)
+
+
 def test_create_item_whose_outcome_stays_unknown_fails_as_boto3_does(table, watched):
     watched.responds = lambda operation, body: LOST(body) if operation == "PutItem" else None
     with pytest.raises(ReadTimeoutError):
         table.create_item(Item=KEY)
-
-
-def test_an_update_whose_condition_holds_must_name_where_to_create(open_table):
-    with pytest.raises(InvalidRequestError, match="Hashed"):
-        open_table(**BY_DEVICE).update_item(
-            Key=KEY, UpdateExpression="REMOVE n", ConditionExpression=Attr("SK").not_exists()
-        )
 
 
 def test_the_same_value_and_attributes_inside_others_are_no_change(open_table):

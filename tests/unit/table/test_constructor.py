@@ -44,23 +44,22 @@ def test_a_table_can_be_looked_at_and_copied(table, plain):
     assert table != ShardedTable(plain, shards=fixed(4))
 
 
-@pytest.mark.parametrize(
-    ("method", "request_"),
-    [
-        ("put_item", {"Item": KEY}),
-        ("get_item", {"Key": KEY}),
-        ("delete_item", {"Key": KEY}),
-        ("query", ROOM),
-        ("scan", {}),
-    ],
-)
-def test_a_missing_table_is_reported_as_by_boto3(dynamodb, method, request_):
-    errors, plain = [], dynamodb.Table("missing")
-    for table in (plain, ShardedTable(plain, shards=fixed(4))):
-        with pytest.raises(dynamodb.meta.client.exceptions.ResourceNotFoundException) as caught:
-            getattr(table, method)(**request_)
-        errors.append(str(caught.value))
-    assert errors[0] == errors[1]
+def test_a_missing_table_is_reported_as_by_boto3(dynamodb):
+    plain = dynamodb.Table("missing")
+    requests = {
+        "put_item": {"Item": KEY},
+        "get_item": {"Key": KEY},
+        "delete_item": {"Key": KEY},
+        "query": ROOM,
+        "scan": {},
+    }
+    for method, request in requests.items():
+        errors = []
+        for table in (plain, ShardedTable(plain, shards=fixed(4))):
+            with pytest.raises(dynamodb.meta.client.exceptions.ResourceNotFoundException) as caught:
+                getattr(table, method)(**request)
+            errors.append(str(caught.value))
+        assert errors[0] == errors[1]
 
 
 @pytest.mark.parametrize("sort_type", ["N", "B"])

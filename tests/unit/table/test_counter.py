@@ -20,10 +20,8 @@ from hotpartition.core.errors import (
     ThrottledError,
     TokenReusedError,
 )
-from hotpartition.table import CoalescingCounter, ShardedCounter, ShardedTable, fixed, in_band
+from hotpartition.table import CoalescingCounter, ShardedCounter, ShardedTable, fixed
 from support.fakes import FakeClock
-
-from .conftest import raise_key
 
 
 @pytest.fixture
@@ -68,19 +66,6 @@ def test_a_token_counts_once(build, counters):
     for shards in (fixed(4, 16), fixed(4, readable=16)):  # the second does not write to sixteen yet
         build(shards).add("photo", 7, token="t")
         assert build(shards).get("photo") == 7
-
-
-def test_a_token_counts_once_across_a_raise(counters):
-    """The repetition goes to another place first, and comes back; with another amount it is refused."""
-    shards = in_band(environ={}, journal_sort_key="~route")
-    ShardedCounter(counters, shards).add("post", 5, token="t")
-    raise_key(counters, "post", 8, "~route")
-    counter = ShardedCounter(counters, shards)
-    assert counter.get("post") == 5  # which shows the raise
-    counter.add("post", 5, token="t")
-    with pytest.raises(TokenReusedError):
-        counter.add("post", 6, token="t")
-    assert (counter.get("post"), places(counters)) == (5, {"post"})
 
 
 def test_a_lost_response(build, watched):

@@ -94,46 +94,30 @@ def test_wrong_arguments(plain, build, error, instead):
         build(plain)
 
 
-BY_STATUS = {"by-status": ("status_shard", "at")}
+INDEXED, ALONE = {"by-status": ("status_shard", "at")}, {"by-status": ("status_shard",)}
+NO_TABLE, TWISTED = (in_band(environ={}, journal_table_name=name) for name in ("routes", "twisted"))
+
+
+def indexed(name="by-status", hash_="status"):
+    """Build the options of a table with a sharded index."""
+    return {"indexes": [ShardedIndex(name, hash=hash_, shards=fixed(4))]}
 
 
 @pytest.mark.parametrize(
     ("keys", "more", "options", "error", "words"),
     [
-        (("PK", "SK"), {"types": {"PK": "N"}}, {"shards": FIXED}, NotImplementedError, "no string"),
+        (("PK", "SK"), {"types": {"PK": "N"}}, {}, NotImplementedError, "no string"),
         (("PK", "updated_at"), {}, {"shards": in_band(environ={})}, NotImplementedError, "updated_at"),
         (("PK", "generations"), {}, {"shards": in_band(environ={})}, NotImplementedError, "generations"),
-        (
-            ("PK", "SK"), {"indexes": {"by-status": ("status", "at")}},
-            {"indexes": [ShardedIndex("by-status", hash="status", shards=fixed(4))]}, ValueError, "status_shard",
-        ),
-        (
-            ("PK", "SK"), {"indexes": BY_STATUS},
-            {"indexes": [ShardedIndex("by-status", hash="PK", shards=fixed(2))]}, ValueError, "a key already",
-        ),
-        (
-            ("PK", "SK"), {"indexes": BY_STATUS},
-            {"indexes": [ShardedIndex("nope", hash="status", shards=fixed(2))]}, ValueError, "by-status",
-        ),
-        (
-            ("PK", "SK"), {"indexes": BY_STATUS},
-            {"indexes": [TimeBuckets("hour", index="nope")]}, ValueError, "by-status",
-        ),
-        (
-            ("PK",), {"indexes": {"by-status": ("status_shard",)}},
-            {"indexes": [ShardedIndex("by-status", hash="status", shards=fixed(4))]},
-            NotImplementedError, "no index is kept",
-        ),
-        (
-            ("PK", "SK"), {}, {"shards": in_band(environ={}, journal_table_name="routes")},
-            ValueError, "routes.*no such table.*called pk, a string",
-        ),
-        (
-            ("PK", "SK"), {}, {"shards": in_band(environ={}, journal_table_name="twisted")},
-            ValueError, "twisted.*its keys are.*called pk, a string",
-        ),
+        (("PK", "SK"), {"indexes": {"by-status": ("status", "at")}}, indexed(), ValueError, "status_shard"),
+        (("PK", "SK"), {"indexes": INDEXED}, indexed(hash_="PK"), ValueError, "a key already"),
+        (("PK", "SK"), {"indexes": INDEXED}, indexed("nope"), ValueError, "by-status"),
+        (("PK", "SK"), {"indexes": INDEXED}, {"indexes": [TimeBuckets("hour", index="nope")]}, ValueError, "by-status"),
+        (("PK",), {"indexes": ALONE}, indexed(), NotImplementedError, "no index is kept"),
+        (("PK", "SK"), {}, {"shards": NO_TABLE}, ValueError, "routes.*no such table.*called pk, a string"),
+        (("PK", "SK"), {}, {"shards": TWISTED}, ValueError, "twisted.*its keys are.*called pk, a string"),
     ],
-)  # fmt: skip
+)
 def test_a_table_that_cannot_be_served(create, keys, more, options, error, words):
     """With the first call, which looks at its keys, and at those of a table that is named for routing items."""
     create("twisted", "pk", "sk")
@@ -155,6 +139,7 @@ def between(first, last):
 OF_STATUS = {"IndexName": "by-owner", "KeyConditionExpression": Key("status").eq("OPEN")}
 ROOM = {"KeyConditionExpression": Key("PK").eq("room")}
 IS_ROOM = Attr("PK").eq("room")
+INVERTED = {"IndexName": "inverted", "KeyConditionExpression": Key("SK").eq("1")}
 ROUTING_ITEM = {"PK": "room", "SK": "r#"}
 IN_TABLE = {"TableName": "readings"}
 OLD_KEYS = {"Keys": [KEY], "AttributesToGet": ["n"]}
@@ -191,6 +176,10 @@ REFUSED = {
         ("scan", {"FilterExpression": Attr("PK").size().gt(3)}, "it looks at PK"),
         ("scan", of(None, {":a": "r"}, FilterExpression="n > :a AND PK = :a"), "it looks at PK"),
         ("client.transact_write_items", {"TransactItems": [CHECK]}, "value of PK"),
+    ]),
+    "the partition key in an index that holds the shards' keys": ({}, NotImplementedError, [
+        ("query", {**INVERTED, "KeyConditionExpression": Key("SK").eq("1") & Key("PK").eq("room")}, "PK"),
+        ("query", {**INVERTED, "FilterExpression": IS_ROOM}, "PK"),
     ]),
     # By boto3 itself: a condition of the library's own must not take the place of the owner's.
     "a check without a condition": ({}, ParamValidationError, [
