@@ -95,7 +95,7 @@ class Machine(RuleBasedStateMachine):
         """Read the table in segments: which items are in which, DynamoDB does not say."""
         self.counter["scan in segments"] += segments
         limited = {} if limit is None else {"Limit": limit}
-        found = []
+        found: list[Any] = []
         for segment in range(segments):
             found += walk(self.pair.found, Call("scan", {"Segment": segment, "TotalSegments": segments, **limited}))
         expected = walk(self.pair.expected, Call("scan", {}))
