@@ -278,20 +278,6 @@ class TestCommands:
         part = ask(world, {"command": "verify"}, remaining_ms=5_000)
         assert (part["counts"]["equal"], part["cursor"] is None) == (100, False)
 
-    def test_a_raise_that_changes_nothing_says_what_there_is(self, world):
-        for shard_count, seen in ((8, (True, 8, 0)), (3, (False, 8, 8))):
-            done = ask(world, {**RAISE, "shard_count": shard_count})
-            assert (done["changed"], done["shard_count"], done["shard_count_before"]) == seen
-
-    def test_a_store_that_fails_is_a_response(self, world):
-        """Redis, where there is nothing to compare with; a journal that refuses is worth repeating."""
-        world.raise_to(4, 5)
-        world.registry.is_down = True
-        assert ask(world, {"command": "verify"})["error"]["kind"] == "registry-unavailable"
-        world.table.failures = [KEY_RANGE_THROTTLE] * 10_000
-        error = ask(world, RAISE)["error"]
-        assert (error["kind"], "repeating" in error["message"]) == ("retry-later", True)
-
     def test_the_largest_responses_fit(self, world):
         """A thousand routes with the longest ids: far below what Lambda carries."""
         for i in range(1_100):

@@ -77,16 +77,6 @@ def world(request):
     return Counted(table=Table(binds_cancelled=request.param))
 
 
-def test_a_token_has_one_request_token_and_cell():
-    """Stored forms, pinned. Whatever the amount; another table, name, counter or token has others."""
-    addition = addition_of()
-    assert addition == ("6ee12e24af8a1d438b6d1fad4a8ef38c", "c#12", 1)
-    assert addition_of(amount=-7)[:2] == addition[:2]
-    parts = (("m", "c", KEY, ANN), ("messages", "d", KEY, ANN), ("messages", "c", "x", ANN))
-    assert len({addition.request_token, *(build_addition(*each, 1).request_token for each in parts)}) == 4
-    assert len(addition.request_token) <= 36
-
-
 def test_tokens_spread_over_cells_and_shards_independently():
     """So the cells of one shard share its load evenly."""
     found = [addition_of(str(number)) for number in range(16_000)]
@@ -124,17 +114,6 @@ def test_units_are_counted_and_reported(world):
         world.add(1, token, adder=adder)
     assert {report.collection for report in world.reports.sent} == {KEY}
     assert max(report.value for report in world.reports.sent) == 3
-
-
-def test_a_repetition_across_raises_finds_the_place(world):
-    """Wherever it was first, under any generation; with another amount it is refused."""
-    for shard_count in (3, 8, 40):
-        world.add(5)
-        with pytest.raises(TokenReusedError):
-            world.add(6)
-        world.raise_key(shard_count)
-    world.add(5)
-    assert world.cells == {(KEY, CELL): 5}
 
 
 def test_a_repetition_finds_a_later_choice(world):
@@ -222,18 +201,6 @@ def test_a_refusal_that_names_no_limit_raises_nobody(refusal, is_reported):
         world.add(budget_ms=0)
     assert world.asked == world.places
     assert any(report.is_throttled for report in world.reports.sent) is is_reported
-
-
-def test_what_redis_does_not_know_is_in_the_sum(world):
-    """The journal is read in the same round; another asks the shards that it named."""
-    world.add(1, None)
-    world.raise_key(4, in_redis=False)
-    world.table.counters.add(f"{KEY}#3", 41)
-    assert world.read() == 42
-    queries = [call for call in world.table.calls if call.startswith("query")]
-    assert queries == [f"query {KEY}", *(f"query {KEY}#{shard}" for shard in range(4))]
-    assert len(world.registry.routes[KEY].generations) == 1
-    assert world.telemetry.counts["RegistryBehindJournal"] == 1
 
 
 def test_a_sum_is_complete_or_an_error(world):

@@ -15,7 +15,6 @@ from hotpartition.core.ports import JournalEntry
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition.engine.in_band import MARKED_MS
-from hotpartition.engine.in_band_cooling import KEPT_BUCKETS
 from hotpartition.engine.journal_routes import REFRESH_SECONDS
 from hotpartition.engine.load_counting import Offer
 from hotpartition.runtime.build import Ends, build_engine
@@ -310,5 +309,6 @@ class TestCooling:
         """However often the key was warm; the others go with the next samples."""
         for _ in range(20):
             fleet.write(900, 2)
-            fleet.pass_buckets(3)
-        assert len(fleet.loads.buckets("room")) <= KEPT_BUCKETS
+            fleet.pass_buckets(1)
+        present = fleet.clock.now_ms // BUCKET_MS
+        assert sorted(fleet.loads.buckets("room")) == [present - back for back in (3, 2, 1)]
