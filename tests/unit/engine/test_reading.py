@@ -55,6 +55,7 @@ def test_an_emptied_redis_costs_a_second_wave_and_no_message(world, newest_first
     page = world.reader().read_page(PageRequest("c", newest_first, COUNT))
     assert numbers(page.messages) == sorted(range(COUNT), reverse=newest_first)
     assert world.registry.routes["c"] == world.table.routes["c"].route
+    assert world.telemetry.counts["RegistryBehindJournal"] == 1
 
 
 @pytest.mark.parametrize("newest_first", [True, False])
