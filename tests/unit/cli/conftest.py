@@ -6,6 +6,11 @@ import boto3
 import pytest
 from moto import mock_aws
 
+from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
+from hotpartition.dynamodb.boto3_client import Boto3Call
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition_cli.callers import read_response
 from support.builders import World
 from support.events import load_handler
@@ -29,6 +34,22 @@ def client(aws_environment, monkeypatch):
         # Where another test's moto runs in this process, tables stay.
         for name in client.list_tables()["TableNames"]:
             client.delete_table(TableName=name)
+
+
+@pytest.fixture
+def journal_of(client):
+    """Opens the journal that lies in a place."""
+    return lambda place: DynamoDBJournal(ThreadedCalls(Boto3Call(client)), place)
+
+
+@pytest.fixture
+def raise_key(journal_of):
+    """Adds a generation to a journal, decided at a time."""
+
+    def raise_key(place, key, since_ms, shard_count, now_ms=START_MS):
+        journal_of(place).add(key, [Generation(since_ms, shard_count)], cause=Cause("raised"), now_ms=now_ms)
+
+    return raise_key
 
 
 @pytest.fixture

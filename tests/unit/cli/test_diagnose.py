@@ -30,19 +30,21 @@ def place(write=None, read=None, units=60_000.0, index=None, insights=Insights.A
     )
 
 
-def seen(*places, is_provisioned=False, unknown=()):
-    return Seen(table="readings", at="now", hours=1.0, is_provisioned=is_provisioned, places=places, unknown=unknown)
+def seen(*places, is_provisioned=False):
+    return Seen(table="readings", at="now", hours=1.0, is_provisioned=is_provisioned, places=places)
+
+
+def provisioned(*places):
+    return seen(*places, is_provisioned=True)
 
 
 SHORT, HOT_WRITES, HOT_READS = "too little capacity", "hot partition", "read-hot partition"
 INDEX, HOT_INDEX = {"index": "by-owner"}, "hot index partition"
+BOTH = {PROVISIONED: 60, RANGE: 60}
+ROOM_1, RATHER_SMALL = "'room-1' leads with 90%.", "far below a partition's limit"
 # What was seen; the findings; what the text says.
 SITUATIONS = {
-    "one key is written too fast": (
-        seen(place({RANGE: 9}, throttled=ONE, accessed=ONE)),
-        [HOT_WRITES],
-        "'room-1' leads",
-    ),
+    "one key is written too fast": (seen(place({RANGE: 9}, throttled=ONE, accessed=ONE)), [HOT_WRITES], ROOM_1),
     "neighbours share the load": (seen(place({RANGE: 9}, throttled=FEW)), [HOT_WRITES], "no key leads"),
     "nothing counts keys": (seen(place({RANGE: 9}, insights=Insights.OFF)), [HOT_WRITES], "--enable"),
     "insights have no report yet": (seen(place({RANGE: 9})), [HOT_WRITES], "no report of this time yet"),
@@ -50,18 +52,10 @@ SITUATIONS = {
     "one key is read too fast": (seen(place(read={RANGE: 9}, throttled=ONE)), [HOT_READS], "ReadCache"),
     "an index is read too fast": (seen(place(), place(read={RANGE: 9}, **INDEX)), [HOT_READS], "3,000 RCU/s"),
     "both are too fast": (seen(place({RANGE: 6}, {RANGE: 6})), [HOT_WRITES, HOT_READS], "fixed("),
-    "capacity is used up": (seen(place({PROVISIONED: 9}), is_provisioned=True), [SHORT], "provisioned write capacity"),
-    "a small table has small partitions": (
-        seen(place({PROVISIONED: 60, RANGE: 60}, units=300), is_provisioned=True),
-        [SHORT, SHORT],
-        "far below a partition's limit",
-    ),
-    "capacity and a hot key": (
-        seen(place({PROVISIONED: 60, RANGE: 60}), is_provisioned=True),
-        [HOT_WRITES, SHORT],
-        "in_band()",
-    ),
-    "capacity is left": (seen(place({RANGE: 60}, units=300), is_provisioned=True), [HOT_WRITES], "in_band()"),
+    "capacity is used up": (provisioned(place({PROVISIONED: 9})), [SHORT], "provisioned write capacity"),
+    "a table has small partitions": (provisioned(place(BOTH, units=300)), [SHORT, SHORT], RATHER_SMALL),
+    "capacity and a hot key": (provisioned(place(BOTH)), [HOT_WRITES, SHORT], "in_band()"),
+    "capacity is left": (provisioned(place({RANGE: 60}, units=300)), [HOT_WRITES], "in_band()"),
     "the account's limit is reached": (seen(place({ACCOUNT: 9})), ["account limit"], "higher quota"),
     "the table's maximum is reached": (seen(place(read={MAXIMUM: 6})), ["on-demand maximum"], "read units"),
     "a key leads, nothing is refused": (seen(place(accessed=ONE)), ["traffic concentration"], "no hot partition yet"),
@@ -112,39 +106,37 @@ def reader(aws_environment):
     dynamodb, cloudwatch = (boto3.client(name, region_name="eu-central-1") for name in ("dynamodb", "cloudwatch"))
     with Stubber(dynamodb) as tables, Stubber(cloudwatch) as metrics:
         yield Reader(dynamodb, cloudwatch, "eu-central-1"), tables, metrics
+        tables.assert_no_pending_responses()
 
 
 KEYS = [{"AttributeName": "SK", "KeyType": "RANGE"}, {"AttributeName": "PK", "KeyType": "HASH"}]
 TABLE = {"TableName": "readings", "KeySchema": KEYS, "BillingModeSummary": {"BillingMode": "PAY_PER_REQUEST"}}
+NAMED = {"TableName": "readings"}
 RULE = "DynamoDBContributorInsights-PKT-readings-1"
 ON = {
     "ContributorInsightsStatus": "ENABLED",
     "ContributorInsightsMode": "THROTTLED_KEYS",
     "ContributorInsightsRuleList": [RULE, "DynamoDBContributorInsights-SKT-readings-1"],
 }
-REPORT = {
-    "AggregateValue": 50.0,
-    "Contributors": [{"Keys": ["room-1"], "ApproximateAggregateValue": 40.0, "Datapoints": []}],
-}
+LEADING = [{"Keys": ["room-1"], "ApproximateAggregateValue": 40.0, "Datapoints": []}]
 
 
 def test_a_table_is_read_by_read_rights_alone(reader):
     """Metrics of each minute, in parts; the mode of Contributor Insights; the keys that lead, with their share."""
     reads, tables, metrics = reader
-    tables.add_response("describe_table", {"Table": TABLE}, {"TableName": "readings"})
-    first = {"Id": "m0", "Timestamps": [AT - timedelta(minutes=2)], "Values": [50.0]}
+    counted = {"Id": "m4", "Timestamps": [AT - timedelta(minutes=2)], "Values": [50.0]}
+    span = dict.fromkeys(("StartTime", "EndTime", "Period", "MaxContributorCount", "OrderBy"), ANY)
+    tables.add_response("describe_table", {"Table": TABLE}, NAMED)
+    tables.add_response("describe_contributor_insights", ON, NAMED)
     metrics.add_response("get_metric_data", {"MetricDataResults": [], "NextToken": "t"})
-    metrics.add_response("get_metric_data", {"MetricDataResults": [first | {"Id": "m4"}]})
-    tables.add_response("describe_contributor_insights", ON, {"TableName": "readings"})
-    report = dict.fromkeys(("StartTime", "EndTime", "Period", "MaxContributorCount", "OrderBy"), ANY)
-    metrics.add_response("get_insight_rule_report", REPORT, {"RuleName": RULE, **report})
+    metrics.add_response("get_metric_data", {"MetricDataResults": [counted]})
+    report = {"AggregateValue": 50.0, "Contributors": LEADING}
+    metrics.add_response("get_insight_rule_report", report, {"RuleName": RULE, **span})
     found = reads.read("readings", 1.0, AT)
     (table,) = found.places
     assert (table.keys, table.insights, found.is_provisioned) == (("PK", "SK"), Insights.THROTTLED, False)
     assert table.throttled == (Leader("room-1", 0.8),)
-    assert table.count("Write", RANGE) == 50
-    assert list(table.refused["Write", RANGE])[-2] == 50.0
-    tables.assert_no_pending_responses()
+    assert list(table.refused["Write", RANGE]) == [0.0] * 58 + [50.0, 0.0]
 
 
 def test_a_right_that_is_missing_is_said_and_the_rest_is_shown(reader):
@@ -173,12 +165,12 @@ def test_the_command_asks_before_it_switches_anything_on(reader, capsys, monkeyp
     index = {"IndexName": "by-owner", "KeySchema": KEYS}
     tables.add_response("describe_table", {"Table": {**TABLE, "GlobalSecondaryIndexes": [index]}})
     metrics.add_response("get_metric_data", {"MetricDataResults": []})
-    tables.add_response("describe_contributor_insights", {"ContributorInsightsStatus": "DISABLED"})
-    tables.add_response("describe_contributor_insights", {"ContributorInsightsStatus": "ENABLED"})
+    for status in ("DISABLED", "ENABLED"):
+        tables.add_response("describe_contributor_insights", {"ContributorInsightsStatus": status})
     if answer == "y":
         wanted = {"ContributorInsightsAction": "ENABLE", "ContributorInsightsMode": "THROTTLED_KEYS"}
         enabling = {"ContributorInsightsStatus": "ENABLING"}
-        tables.add_response("update_contributor_insights", enabling, {"TableName": "readings", **wanted})
+        tables.add_response("update_contributor_insights", enabling, {**NAMED, **wanted})
     assert run(["diagnose", "--table", "readings", "--enable"], {}, now=lambda: AT) == Status.FINE
     captured = capsys.readouterr()
     assert captured.out.startswith("no data, table readings")
@@ -187,4 +179,3 @@ def test_the_command_asks_before_it_switches_anything_on(reader, capsys, monkeyp
     tables.add_client_error("describe_table", "ResourceNotFoundException", "no", 400)
     assert run(["diagnose", "--table", "elsewhere", "--json"], {}) == Status.FAILED
     assert json.loads(capsys.readouterr().out)["error"]["kind"] == "not-found"
-    tables.assert_no_pending_responses()

@@ -34,6 +34,7 @@ REGION = "eu-central-1"
 NOWHERE = "http://127.0.0.1:1"
 URL = {"HOTPARTITION_URL": NOWHERE}
 HOT = {"command": "hot"}
+NAMES = {output: f"dev-{function}" for function, output in OUTPUTS.items()}
 
 
 def test_watch_survives_a_failure_and_ends_with_control_c(connect, world, capsys):
@@ -73,18 +74,22 @@ def session():
     return boto3.Session("AKIDEXAMPLE", "secret", region_name=REGION)
 
 
-def test_the_response_is_the_payload(session):
-    """One request, with the command as its payload; a function that failed is named, since its log says more."""
+def open_dev(session, *, api="https://api.example", token=None):
+    return open_stack("dev", {**NAMES, "ApiUrl": api}, session, token)
+
+
+def test_a_function_is_called_by_its_name_in_the_stack(session, monkeypatch):
+    """The response is its payload, of one request; of a function that failed the log says more."""
     client = session.client("lambda")
-    call = LambdaCaller("f", client, REGION)
-    failed = io.BytesIO(b'{"errorType": "KeyError", "errorMessage": "x"}')
+    monkeypatch.setattr(session, "client", lambda *_, **__: client)
+    stack = open_dev(session)
     with Stubber(client) as stub:
-        answer = {"StatusCode": 200, "Payload": io.BytesIO(b'{"routes": []}')}
-        stub.add_response("invoke", answer, {"FunctionName": "f", "Payload": b'{"command": "hot"}'})
-        stub.add_response("invoke", {"StatusCode": 200, "FunctionError": "Unhandled", "Payload": failed})
-        assert call(HOT) == {"routes": []}
-        with pytest.raises(FailedError, match="KeyError: x"):
-            call(HOT)
+        for payload, failed in ((b'{"ready": true}', {}), (b'{"errorType": "KeyError"}', {"FunctionError": "x"})):
+            answer = {"StatusCode": 200, "Payload": io.BytesIO(payload), **failed}
+            stub.add_response("invoke", answer, {"FunctionName": "dev-operate", "Payload": b'{"command": "hot"}'})
+        assert stack.invoke("operate", HOT) == {"ready": True}
+        with pytest.raises(FailedError, match=r"operate failed \(KeyError: without a message\)"):
+            stack.invoke("operate", HOT)
 
 
 def refusal(code):
@@ -176,13 +181,8 @@ def test_a_machine_that_did_not_offer_the_load_is_said(seconds, says):
     assert ("This machine offered 1,000 WCU/s, not 2,000." in str(VIEWS["rush"](document))) == says
 
 
-NAMES = {output: f"dev-{function}" for function, output in OUTPUTS.items()}
 OF_CONSTRUCT = {"SiteUrl": "https://a", "HotOperateFunctionName40C3D129": "sensors-operate"}
 TWO = {"AOperateFunctionName40C3D129": "a", "BOperateFunctionName40C3D128": "b"}
-
-
-def open_dev(session, *, api="https://api.example", token=None):
-    return open_stack("dev", {**NAMES, "ApiUrl": api}, session, token)
 
 
 def test_a_stack_is_known_by_its_outputs(session, client):
@@ -207,17 +207,6 @@ def test_a_stack_is_known_by_its_outputs(session, client):
         with pytest.raises(FailedError, match=said) as caught:
             find()
         assert caught.value.kind == "not-found"
-
-
-def test_a_function_of_a_stack_is_called_by_its_own_name(session, monkeypatch):
-    """Not by that of its code."""
-    client = session.client("lambda")
-    monkeypatch.setattr(session, "client", lambda *_, **__: client)
-    stack = open_dev(session)
-    with Stubber(client) as stub:
-        expected = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
-        stub.add_response("invoke", {"StatusCode": 200, "Payload": io.BytesIO(b'{"ready": true}')}, expected)
-        assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}
 
 
 @pytest.mark.parametrize("url", ["", "ApiUrl", "api.example/x", "https://", "https://api:port", "https://[api"])

@@ -9,11 +9,7 @@ import pytest
 from boto3.dynamodb.conditions import Key
 
 from hotpartition.core.route import Generation
-from hotpartition.core.route_history import Cause
-from hotpartition.dynamodb.boto3_client import Boto3Call
-from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.table import LARGEST_NUMBER, JournalPlace
-from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.table import ShardedTable, TimeBuckets, at_random, by_attribute, fixed, in_band
 from hotpartition_cli import tables
 from hotpartition_cli.errors import Status
@@ -21,7 +17,6 @@ from hotpartition_cli.main import run
 from support.tables import BESIDE, define_table
 
 COMMAND_LINE = (Path(__file__).resolve().parents[3] / "docs" / "command-line.md").read_text()
-NOW_MS = 1_700_000_000_000
 APART = JournalPlace("hp-routes-readings", sort_key="")
 ROOM = Key("PK").eq("room")
 
@@ -39,19 +34,10 @@ def tool(capsys):
     return tool
 
 
-def journal_of(client, place):
-    return DynamoDBJournal(ThreadedCalls(Boto3Call(client)), place)
-
-
-def add(client, place, key, since_ms, shard_count):
-    """Raise a key in a journal; see `generations_of`."""
-    generation = Generation(since_ms, shard_count)
-    journal_of(client, place).add(key, [generation], cause=Cause("raised"), now_ms=NOW_MS + since_ms)
-
-
-def generations_of(client, place):
-    route = journal_of(client, place).get("room", is_strong=True).route
-    return {(each.since_ms, each.shard_count) for each in route.generations}
+@pytest.fixture
+def generations_of(journal_of):
+    """Reads the generations of `room` in a journal."""
+    return lambda place: set(journal_of(place).get("room", is_strong=True).route.generations)
 
 
 def open_table(place):
@@ -97,7 +83,7 @@ def place(request, client):
     return request.param
 
 
-def test_a_lost_journal_is_noticed_and_its_items_are_folded(client, place, tool, monkeypatch):
+def test_a_lost_journal_is_noticed_and_its_items_are_folded(client, place, tool, raise_key, monkeypatch):
     """The stored keys show what lies on shards; readers of all shards stay complete, and no route is needed later."""
     everything = spread(tool, place)
     assert len(everything) == 30
@@ -105,7 +91,7 @@ def test_a_lost_journal_is_noticed_and_its_items_are_folded(client, place, tool,
     assert len(keys_in(open_table(place))) < 30
     status, found = tool("verify", *options_of(place))
     assert (status, found["unrouted"], found["unrouted_shard_counts"]) == (Status.FINDING, ["room"], {"room": 16})
-    add(client, place, "other", 0, 2)
+    raise_key(place, "other", 0, 2)
     client.put_item(TableName="readings", Item={"PK": {"S": "other#_1"}, "SK": {"S": "routed"}})
     monkeypatch.setattr(tables, "SAMPLED_ITEMS", 5)
     assert tool("verify", *options_of(place))[1]["unrouted"] == []
@@ -143,13 +129,13 @@ def test_items_of_fixed_shards_are_folded_for_plain_boto3(client, tool):
     assert not any("hp_shards" in item for item in stored)
 
 
-def test_what_only_a_restored_copy_has_comes_back(client, place, tool):
+def test_what_only_a_restored_copy_has_comes_back(client, place, tool, raise_key, generations_of):
     """Items and generations, of table and journal alike; what is there is not touched."""
     client.create_table(TableName="readings-restored", **define_table("PK", "SK"))
     client.create_table(TableName="hp-routes-readings-restored", **define_table("pk"))
     restored = JournalPlace(f"{place.table_name}-restored", place.partition_key, place.sort_key)
-    add(client, restored, "room", 1, 2)
-    add(client, place, "room", 5, 4)
+    raise_key(restored, "room", 1, 2)
+    raise_key(place, "room", 5, 4)
     for name, body in (("readings-restored", "old"), ("readings", "new")):
         client.put_item(TableName=name, Item={"PK": {"S": "room#_0"}, "SK": {"S": "a"}, "body": {"S": body}})
     client.put_item(TableName="readings-restored", Item={"PK": {"S": "room#_1"}, "SK": {"S": "b"}})
@@ -162,7 +148,7 @@ def test_what_only_a_restored_copy_has_comes_back(client, place, tool):
     found = copy_back()
     assert sum(each["items"] for each in found) == 1
     assert [key for each in found for key in each["malformed"]] == ["broken"]
-    assert generations_of(client, place) == {(1, 2), (5, 4)}
+    assert generations_of(place) == {Generation(1, 2), Generation(5, 4)}
     stored = client.get_item(TableName="readings", Key={"PK": {"S": "room#_0"}, "SK": {"S": "a"}})["Item"]
     assert stored["body"] == {"S": "new"}
     before = client.scan(TableName="readings")["Items"]
@@ -171,12 +157,14 @@ def test_what_only_a_restored_copy_has_comes_back(client, place, tool):
 
 
 @pytest.mark.parametrize(("sort_type", "routing_sort_key"), [("N", LARGEST_NUMBER), ("B", "r#")])
-def test_routes_come_back_whatever_the_type_of_the_sort_key(client, tool, sort_type, routing_sort_key):
+def test_routes_come_back_whatever_the_type_of_the_sort_key(
+    client, tool, raise_key, generations_of, sort_type, routing_sort_key
+):
     """Where the table was raised anew, they are added to its own."""
     for name, since_ms, shard_count in (("times-restored", 1, 2), ("times", 5, 4)):
         client.create_table(TableName=name, **define_table("PK", "SK", types={"SK": sort_type}))
         place = JournalPlace(name, "PK", "SK", routing_sort_key, sort_type=sort_type)
-        add(client, place, "room", since_ms, shard_count)
+        raise_key(place, "room", since_ms, shard_count)
     status, found = tool("copy-back", "--table", "times", "--from", "times-restored")
     assert (status, found["items"]) == (Status.FINE, 0)
-    assert generations_of(client, place) == {(1, 2), (5, 4)}
+    assert generations_of(place) == {Generation(1, 2), Generation(5, 4)}

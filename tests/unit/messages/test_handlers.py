@@ -7,7 +7,7 @@ import pytest
 from aws_lambda_powertools import Metrics
 
 from hotpartition.control.consumer import RunSummary
-from hotpartition.core.errors import SettingsError, StoreUnavailableError, ThrottledError
+from hotpartition.core.errors import StoreUnavailableError, ThrottledError
 from hotpartition.core.times import format_time
 from hotpartition.runtime.settings import Settings
 from hotpartition_messages.api import build_handler, count_fitting, page_text, remaining_ms
@@ -115,22 +115,6 @@ def counted(capsys, *names):
     """Sum metrics over the embedded metric lines written so far."""
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if '"_aws"' in line]
     return [sum(sum(line.get(name, [])) for line in lines) for name in names]
-
-
-@pytest.mark.parametrize(
-    ("function", "event"),
-    [("write_message", post_event("c", GOOD)), ("read_messages", page_event("c")), ("consume_reports", {})],
-)
-def test_missing_settings_are_all_named(monkeypatch, function, event):
-    """A wrong deployment says everything that is wrong with it, once, at the first request."""
-    module = load_handler(function)
-    for name in ("TABLE_NAME", "REGISTRY_HOST"):
-        monkeypatch.delenv(f"HOTPARTITION_{name}", raising=False)
-    monkeypatch.setenv("HOTPARTITION_REGISTRY_PORT", "many")
-    with pytest.raises(SettingsError) as raised:
-        module.handler(event, FakeContext())
-    wrong = [f"HOTPARTITION_{name}" for name in ("TABLE_NAME", "REGISTRY_HOST", "REGISTRY_PORT")]
-    assert [problem.split()[0] for problem in raised.value.problems] == wrong
 
 
 def test_requests_are_served_and_counted(capsys):

@@ -5,7 +5,6 @@ Each stored form has a reference of its own, and to build values for it takes mo
 
 import json
 import re
-from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -16,7 +15,6 @@ from ulid import ULID
 
 from hotpartition.core.capacity import item_size_bytes, read_units, write_units
 from hotpartition.core.errors import InvalidRequestError
-from hotpartition.core.times import format_time
 from hotpartition_messages import Message
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.cursor import Cursor, build_cursor, parse_cursor
@@ -166,14 +164,6 @@ def test_units_round_up():
     assert read_units(4097, is_strong=False) == 1.0
 
 
-@given(st.integers(0, 253_402_300_799_999))
-def test_a_time_is_shown_as_the_calendar_has_it(time_ms):
-    """RFC 3339, UTC, with milliseconds; an id from beyond the calendar is shown as its end."""
-    moment = datetime(1970, 1, 1) + timedelta(milliseconds=time_ms)  # noqa: DTZ001 - in UTC, without saying so
-    assert format_time(time_ms) == moment.isoformat(timespec="milliseconds") + "Z"
-    assert format_time((1 << 48) - 1) == "9999-12-31T23:59:59.999Z"
-
-
 @pytest.mark.parametrize("newest_first", [True, False])
 @pytest.mark.parametrize("started_ms", [0, NOW_MS, 2**48 - 1])
 def test_a_cursor_says_where_and_since_when(newest_first, started_ms):
@@ -193,12 +183,7 @@ LATER = build_cursor("c", Cursor(ID, NOW_MS + 1), newest_first=True)
     [
         (CURSOR, "d", True, "another conversation"),
         (CURSOR, "c", False, "other order"),
-        ("x" + CURSOR[1:], "c", True, "not issued|was changed"),
         (CURSOR[:43] + LATER[43:], "c", True, "was changed"),
-        *(
-            (text, "c", True, "not issued")
-            for text in ("hello", "", "A" * 50, "é" * 50, CURSOR + "=", CURSOR[1:] + "!")
-        ),
     ],
 )
 def test_a_foreign_cursor_is_refused(text, conversation_id, newest_first, words):

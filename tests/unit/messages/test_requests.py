@@ -6,6 +6,7 @@ parsers, or a looser check, would take.
 
 import base64
 import json
+import re
 import uuid
 
 import pytest
@@ -15,12 +16,12 @@ from hypothesis import strategies as st
 from hotpartition.core.capacity import ITEM_LIMIT_BYTES
 from hotpartition.core.errors import InvalidRequestError, ItemTooLargeError
 from hotpartition.core.times import format_time
+from hotpartition.dynamodb.table import LOAD_PREFIX
 from hotpartition_messages import requests
 from hotpartition_messages.attributes import encode_attributes
 from hotpartition_messages.cursor import Cursor, build_cursor
 from hotpartition_messages.errors import NotTheSenderError
 from hotpartition_messages.read_requests import parse_message_read, parse_page_read
-from hotpartition_messages.reading import PageRequest
 from hotpartition_messages.requests import MAX_BODY_CHARACTERS, MAX_PROBLEMS, parse_json, parse_time_ms
 from hotpartition_messages.write_requests import parse_delete, parse_write
 from support.builders import message_id
@@ -31,7 +32,7 @@ from .api import Api
 NOW_MS = 1_700_000_000_000
 ID = message_id(NOW_MS)
 CURSOR = build_cursor("c", Cursor(ID, NOW_MS), newest_first=True)
-BAD_IDS = ["a#1", "#", "", "x" * 257, "é", "a b", "a/b", "a%2F", "a\x00", ".", "..", "a\n", "\ud800"]
+BAD_IDS = [f"{LOAD_PREFIX}0", "a#1", "#", "", "x" * 257, "é", "a b", "a/b", "a%2F", "a\x00", ".", "..", "a\n", "\ud800"]
 BAD_MESSAGE_IDS = [
     *("", "garbage", "a#b", "0" * 25, "0" * 27, "8" + "0" * 25, "U" * 26, "\u017f" * 26, "\ud800"),
     str(uuid.UUID(int=0, version=4)),
@@ -46,7 +47,7 @@ BAD_PARAMETERS = {
     # RFC 3339 with an offset, not all of ISO 8601.
     "after": ("", "x", "2026-01-01", "2026-01-01T00:00:00", "1700000000000", "2026-W47-6T00:00Z", "20261121T000000Z"),
     "before": ("", "2026-13-01T00:00:00Z", "2026-02-30T00:00:00Z", "2026-11-21 00:00:00Z", "\u0662026-11-21T00:00:00Z"),
-    "cursor": ("", "x", "A" * 50, "é" * 50, "\ud800" * 50),
+    "cursor": ("", "x", "A" * 50, "é" * 50, "\ud800" * 50, CURSOR + "=", CURSOR[1:] + "!", "x" + CURSOR[1:]),
 }
 BAD_NUMBERS = ["NaN", "Infinity", "-Infinity", "1e999", "1e126", "1e-131", "9" * 39, "-" + "9" * 39]
 BAD_TAGS = ["", "1-abc", '"', "'x'", '"a" "b"', '"a",', '"a\x7f"', "\ud800"]
@@ -107,19 +108,8 @@ REFUSED = [
     (post_with(attributes={"x": ["\ud800"]}), ["attributes.x[0]"]),
     (post_with(**{"\ud800": 1}), ["body"]),
     (post_x("9" * 5000), ["body"]),
-    (edit_event("c", ID, {"attributes": None, "body": 5, "sender": "bob"}), ["body", "attributes", "sender"]),
     (edit_event("c", ID, {"attributes": {"a": float("nan")}}), ["attributes.a"]),
     (post_event("c", {}), ["sender", "body"]),
-    (
-        post_event("a#1", {"sender": 5, "body": None, "attributes": [], "message_id": 7, "extra": 1}),
-        ["conversation_id", "sender", "body", "message_id", "attributes", "extra"],
-    ),
-    (
-        page_event("a#1", limit=0, after="x", before="y", order="z", consistency="w"),
-        ["conversation_id", "limit", "after", "before", "order", "consistency"],
-    ),
-    (message_event("a#1", "x", consistency="w"), ["conversation_id", "message_id", "consistency"]),
-    (page_event("c", cursor="x", limit=0, after="now", colour="red"), ["limit", "after", "cursor", "colour"]),
     (page_event("c", cursor=CURSOR, order="oldest", limit=0), ["limit", "cursor"]),
     (page_event("d", cursor=CURSOR, limit=0), ["limit", "cursor"]),
     (page_event("a#1", cursor="x"), ["conversation_id", "cursor"]),
@@ -167,14 +157,6 @@ def test_numbers_that_dynamodb_holds(number):
     stored = parse_write(post_x(number)).attributes.stored["M"]["x"]["N"]
     assert type(json.loads(number))(stored) == json.loads(number)
     assert parse_write(post_nested(30))
-
-
-def test_a_page():
-    """Every parameter; a signature in the URL is not one."""
-    signature = {"X-Amz-Signature": "f00d", "X-Amz-Date": "20261121T093000Z"}
-    bounds = {"after": "1970-01-01T00:00:01Z", "before": "1970-01-01T00:00:02Z"}
-    page, _ = parse_page_read(page_event("c", limit=200, cursor=CURSOR, consistency="strong", **bounds, **signature))
-    assert page == PageRequest("c", True, 200, 1_000, 2_000, Cursor(ID, NOW_MS), True)
 
 
 @pytest.mark.parametrize(
@@ -253,32 +235,31 @@ def test_the_largest_messages_are_taken_however_they_are_written():
 
 
 def test_encoding_ends_where_the_item_is_full():
-    """The values behind are not looked at."""
+    """The values behind are not looked at; nor is a long name above them copied for each of those before."""
     values = iter([10**37 + 1] * 400_000)
 
     class Counted(list):
         def __iter__(self):
             return values
 
-    with pytest.raises(ItemTooLargeError):
-        encode_attributes({"x": Counted()})
-    assert len(list(values)) > 400_000 - ITEM_LIMIT_BYTES // 20
-
-
-def test_a_path_is_put_together_only_for_what_is_refused():
-    """A long name above many values is not copied for each of them."""
-
     class Name(str):
         __slots__ = ()
         __format__ = None
 
-    encode_attributes({Name("n"): [1] * 1000})
+    with pytest.raises(ItemTooLargeError):
+        encode_attributes({Name("n"): Counted()})
+    assert len(list(values)) > 400_000 - ITEM_LIMIT_BYTES // 20
 
 
 @given(st.integers(0, 253_402_300_799_999), st.text())
 def test_a_time_is_read_back_and_nothing_else_escapes(time_ms, text):
-    """A client that hands `sent_at` back means the same instant; whatever else it writes is a ValueError."""
+    """A client that hands `sent_at` back means the same instant; whatever else it writes is a ValueError.
+
+    Times are shown in UTC with milliseconds, and one from beyond the calendar as its end.
+    """
     assert parse_time_ms(format_time(time_ms)) == time_ms
+    assert re.fullmatch(r".{19}\.\d{3}Z", format_time(time_ms))
+    assert format_time((1 << 48) - 1) == "9999-12-31T23:59:59.999Z"
     for parse in (parse_time_ms, parse_json):
         try:
             parse(text)

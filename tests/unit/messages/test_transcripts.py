@@ -29,6 +29,11 @@ DERIVED = {"pk", "sk", "conversation_id", "message_id", "sent_at"}
 """Attributes that repeat an item's place and the message's id."""
 
 
+def write(api, conversation_id):
+    """Let another process write the message."""
+    api.world.writer().write(new_message(message_id=ID, conversation_id=conversation_id))
+
+
 def edit(api, conversation_id, body="another's"):
     """Let another process edit the message."""
     api.world.changer().edit(Target(conversation_id=conversation_id, message_id=ID), Edit(body=body))
@@ -48,7 +53,7 @@ def spread(api, conversation_id):
 def write_late(api, conversation_id):
     """Let the writer that was under way store its copy where the raised route places it."""
     spread(api, conversation_id)
-    api.world.writer().write(new_message(message_id=ID, conversation_id=conversation_id))
+    write(api, conversation_id)
 
 
 def move(choice):
@@ -135,6 +140,7 @@ def call_as(authorizer):
 
 STEPS = {
     "s pass": pass_time,
+    "has a message": write,
     "is raised": spread,
     "is written by a late writer": write_late,
     "lies on its second choice": move(1),
