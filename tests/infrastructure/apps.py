@@ -60,6 +60,25 @@ def imported_table(stack, name="readings", **attributes):
     return dynamodb.Table.from_table_attributes(stack, f"Given-{name}", table_name=name, **attributes)
 
 
+def make_table(stack, name="Table", *, sort="S", partition="S", replica=None, inverted=None):
+    """Make a table; without a sort key, or with a replica, one of the newer kind. `inverted` names an index."""
+
+    def attribute(name, type_):
+        types = {"S": dynamodb.AttributeType.STRING, "N": dynamodb.AttributeType.NUMBER}
+        return dynamodb.Attribute(name=name, type=types.get(type_, dynamodb.AttributeType.BINARY))
+
+    key = attribute("Id", partition)
+    if sort is None:
+        return dynamodb.TableV2(stack, name, partition_key=key)
+    keys = {"partition_key": key, "sort_key": attribute("At", sort)}
+    if replica is not None:
+        return dynamodb.TableV2(stack, name, replicas=[dynamodb.ReplicaTableProps(region=replica)], **keys)
+    table = dynamodb.Table(stack, name, removal_policy=cdk.RemovalPolicy.DESTROY, **keys)
+    if inverted is not None:
+        table.add_global_secondary_index(index_name=inverted, partition_key=keys["sort_key"], sort_key=key)
+    return table
+
+
 def judge(app, *functions):
     """Have cdk-nag judge all of an app but the user's own functions."""
     for function in functions:

@@ -39,19 +39,16 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A stack's name, its template, the very text of its file, and the folder of its assembly."""
+    """A stack's template, and the folder of its assembly."""
 
-    name: str
     body: dict[str, Any]
-    text: str
     folder: Path
 
     @classmethod
     def read(cls, folder: Path) -> Template:
         """Read the one template of an assembly."""
         (file,) = folder.glob("*.template.json")
-        text = file.read_text()
-        return cls(file.name.removesuffix(".template.json"), json.loads(text), text, folder)
+        return cls(json.loads(file.read_text()), folder)
 
     def of_type(self, type_: str) -> dict[str, dict[str, Any]]:
         """Find all resources of a type, by logical id."""
@@ -80,23 +77,17 @@ class Template:
         ]
         return found
 
-    def variables(self, name: str) -> dict[str, str]:
-        """Find a function's environment as Lambda would see it: with a port, and names instead of references."""
-        variables = {key: short_name(value) for key, value in self.function(name)["Environment"]["Variables"].items()}
-        ports = {key: "6379" for key in variables if key.endswith("_PORT")}
-        return {key: re.sub(r"\$\{(\w+)[^}]*\}", r"\1", value) for key, value in variables.items()} | ports
-
     def settings(self, name: str, known_as: str, kind: type[SettingsT]) -> SettingsT:
-        """Read a function's environment as the function does; it has no variables beyond that."""
-        variables = self.variables(name)
+        """Read a function's environment as the function does; it has no variables beyond that.
+
+        Names stand for what CloudFormation fills in.
+        """
+        given = self.function(name)["Environment"]["Variables"]
+        variables = {key: re.sub(r"\$\{(\w+)[^}]*\}", r"\1", short_name(value)) for key, value in given.items()}
         ours = {f"HOTPARTITION_{each.upper()}" for each in kind.declared(known_as)}
         assert {each for each in variables if not each.startswith("POWERTOOLS_")} <= ours
-        return kind.from_env(variables, known_as)
-
-    @property
-    def missing(self) -> set[str]:
-        """Name the folders of functions that are not made: in band nothing consumes reports."""
-        return set() if self.of_type("AWS::ElastiCache::ReplicationGroup") else {"consume_reports"}
+        ports = {key: "6379" for key in variables if key.endswith("_PORT")}
+        return kind.from_env(variables | ports, known_as)
 
     def rights(self, function: Mapping[str, Any]) -> set[tuple[str, str, str]]:
         """List what a function may do by the policies of its role: action, resource and condition (JSON)."""

@@ -3,47 +3,69 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 
+NOWHERE = "http://127.0.0.1:9"
+BARE = {
+    "PATH": os.environ["PATH"],
+    "JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20",
+    "HTTPS_PROXY": NOWHERE,
+    "HTTP_PROXY": NOWHERE,
+    "CDK_VALIDATION": "false",
+}
+"""An environment without credentials and network: nothing but the way to Node.js. cdk-nag alone judges."""
+
 
 @pytest.fixture(scope="module")
-def fresh(clone, run_app, tmp_path_factory):
-    """A run for `dev`, the default, in the clone: a process that hashes texts in another way. cdk-nag judges it."""
-    folder = tmp_path_factory.mktemp("fresh")
-    done = run_app(clone, folder, "bundling=off", PYTHONHASHSEED="12345", CDK_VALIDATION="false")
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+def clone(root, tmp_path_factory):
+    """The sources that synthesis needs, as a fresh clone has them: nothing was ever built there."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("app.py", "cdk.json"):
+        shutil.copy(root / name, folder)
+    for name in ("hotpartition_cdk", "infra", "lambdas", "layers"):
+        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
+def run_app(folder, *contexts, **more):
+    """Run the app in a folder, without bundling."""
+    arguments = [argument for context in ("bundling=off", *contexts) for argument in ("-c", context)]
+    command = [sys.executable, "app.py", *arguments, "-o", "out"]
+    return subprocess.run(command, cwd=folder, env={**BARE, **more}, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.slow
-def test_another_run_writes_the_same_bytes(clone, fresh, dev):
-    """The same sources give the same template. It needs no credentials, account, region or look-up, and no uv."""
-    assert (fresh / "hotpartition-dev.template.json").read_text() == dev.text
-    manifest = json.loads((fresh / "manifest.json").read_text())
+def test_another_run_writes_the_same_bytes(clone, dev):
+    """For `dev`, the default, by a process that hashes texts in another way; cdk-nag finds nothing.
+
+    The same sources give the same template. It needs no credentials, account, region or look-up, and no uv.
+    """
+    done, made = run_app(clone, PYTHONHASHSEED="12345"), clone / "out"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    of_dev = "hotpartition-dev.template.json"
+    assert (made / of_dev).read_text() == (dev.folder / of_dev).read_text()
+    manifest = json.loads((made / "manifest.json").read_text())
     assert manifest["artifacts"]["hotpartition-dev"]["environment"] == "aws://unknown-account/unknown-region"
     assert manifest.get("missing", []) == []
     assert not (clone / "build").exists()
-
-
-@pytest.mark.slow
-def test_nothing_is_found_in_dev(fresh):
-    """By cdk-nag; the CDK's own rules judge `prod` and `lite`."""
-    report = json.loads((fresh / "validation-report.json").read_text())
+    report = json.loads((made / "validation-report.json").read_text())
     assert {each["pluginName"]: each["conclusion"] for each in report["pluginReports"]} == {"AwsSolutions": "success"}
 
 
 @pytest.mark.slow
-def test_a_finding_fails_the_synthesis(clone, run_app, tmp_path):
+def test_a_finding_fails_the_synthesis(clone):
     """Encryption that is taken away is found: the run fails with a sentence, after the rule and the resource."""
-    copy = shutil.copytree(clone, tmp_path / "copy")
-    registry = copy / "hotpartition_cdk" / "registry.py"
+    registry = clone / "hotpartition_cdk" / "registry.py"
     source = registry.read_text()
     assert "at_rest_encryption_enabled=True" in source
     registry.write_text(source.replace("at_rest_encryption_enabled=True", "at_rest_encryption_enabled=False"))
-    contexts = ("bundling=off", "environment=prod", 'options={"alarms": {"is_silent": true}}')
-    done = run_app(copy, tmp_path / "out", *contexts, CDK_VALIDATION="false")  # cdk-nag alone
+    done = run_app(clone, "environment=prod", 'options={"alarms": {"is_silent": true}}')
+    registry.write_text(source)
     assert done.returncode == 1
     assert "AwsSolutions-AEC3" in done.stderr + done.stdout
     # The last line but for what the CDK's own process may say when it ends.

@@ -18,23 +18,11 @@ from pathlib import Path
 import pytest
 
 import hotpartition_cdk
-from infrastructure.apps import App, cdk, constructs, dynamodb, ec2, ecr, imported_table, kms, lambda_, make_function
+from infrastructure.apps import App, constructs, ec2, ecr, imported_table, kms, lambda_, make_function, make_table
 from infrastructure.template import Template, short_name
 from support.documents import run_examples
 
 READS = {f"dynamodb:{name}" for name in ("BatchGetItem", "DescribeTable", "GetItem", "Query", "Scan")}
-
-
-def add_table(stack):
-    """Make a table whose sort key is a number."""
-
-    def attribute(name, type_):
-        return dynamodb.Attribute(name=name, type=getattr(dynamodb.AttributeType, type_))
-
-    keys = {"partition_key": attribute("Sensor", "STRING"), "sort_key": attribute("At", "NUMBER")}
-    events = dynamodb.Table(stack, "Events", removal_policy=cdk.RemovalPolicy.DESTROY, **keys)
-    events.add_global_secondary_index(index_name="by-hour", partition_key=attribute("Hour", "STRING"))
-    return events
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +32,7 @@ def shared(tmp_path_factory):
     stack = app.stack("Shared")
     vpc = ec2.Vpc(stack, "Vpc", max_azs=2)
     key = kms.Key.from_key_arn(stack, "Key", "arn:aws:kms:eu-west-1:123456789012:key/1234")
-    events = add_table(stack)
+    events = make_table(stack, "Events", sort="N", inverted="by-hour")
     stream = "arn:aws:dynamodb:eu-west-1:123456789012:table/readings/stream/2026"
     arm = lambda_.Architecture.ARM_64
     first = constructs.HotPartition(
@@ -178,7 +166,7 @@ def build_two(folder, *, is_moved=False, is_sharing=False, has_events=True, is_n
         constructs.HotPartition(
             import_module("constructs").Construct(stack, "Wrapped") if is_moved else stack,
             "Hotter" if is_moved else "Hot",
-            table=add_table(stack),
+            table=make_table(stack, "Events"),
             functions=[make_function(stack, "Collect")],
             registry=first.registry if is_sharing else None,
             name="events" if is_named else None,

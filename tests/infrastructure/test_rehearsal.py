@@ -8,17 +8,18 @@ from __future__ import annotations
 import json
 
 import pytest
+from botocore.exceptions import ClientError
 
 
-def write(template, context):
+def write(template, options, settings):
     """Write `prod` as options and settings change it."""
-    text = json.dumps(template)
-    if context["options"].get("name_suffix"):
+    text = json.dumps(template).replace('"DeletionProtectionEnabled": true', '"DeletionProtectionEnabled": false')
+    if options.get("name_suffix"):
         text = text.replace("hotpartition-prod", "hotpartition-prod-next")
-    if context["settings"]:
+    if settings:
         text = text.replace('"RetentionInDays": 90', '"RetentionInDays": 30')
-    template = json.loads(text.replace('"DeletionProtectionEnabled": true', '"DeletionProtectionEnabled": false'))
-    if key := context["options"].get("kms_key_arn"):
+    template = json.loads(text)
+    if key := options.get("kms_key_arn"):
         template["Resources"]["Table"]["Properties"]["SSESpecification"] = {"KMSMasterKeyId": key}
         template["Resources"]["Registry"]["Properties"]["KmsKeyId"] = key
     return template
@@ -39,21 +40,16 @@ def deploy(client, stack, body, *, protect):
     return client.describe_stacks(StackName=stack)["Stacks"][0]["StackStatus"]
 
 
-def destroy(client, stack):
-    try:
-        client.delete_stack(StackName=stack)
-    except client.exceptions.ClientError as error:
-        return 1, str(error)
-    return 0, ""
-
-
-def direct(steps, prod, alter):
-    """Build a rehearsal that calls CloudFormation itself, with `prod` as it was synthesized for the tests."""
+@pytest.fixture
+def rehearse(prod, tmp_path, monkeypatch):
+    """Rehearses `prod` with a template that is altered; it calls CloudFormation itself."""
+    pytest.importorskip("flask")
+    from tools.rehearse import account, steps  # noqa: PLC0415 - moto's server takes a second to import
 
     class Direct(steps.Rehearsal):
         def synthesize(self, name, context, app=None):
-            template = write(prod, context)
-            alter(template, name)
+            template = write(prod.body, context["options"], context["settings"])
+            self.alter(template, name)
             folder = self.out / "assemblies" / name
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "stack.template.json").write_text(json.dumps(template))
@@ -61,20 +57,16 @@ def direct(steps, prod, alter):
 
         def cdk(self, command, folder):
             stack = "hotpartition-prod-next" if "renamed" in folder.name else "hotpartition-prod"
-            if command == "destroy":
-                return destroy(self.cloudformation, stack)
-            protect = "first" not in folder.name and "renamed" not in folder.name
-            said = deploy(self.cloudformation, stack, (folder / "stack.template.json").read_text(), protect=protect)
-            return int("ROLLBACK" in said), f"{said}, as the rehearsal asked"
-
-    return Direct
-
-
-@pytest.fixture
-def rehearse(prod, tmp_path, monkeypatch):
-    """Rehearses `prod` with a template that is altered."""
-    pytest.importorskip("flask")
-    from tools.rehearse import account, steps  # noqa: PLC0415 - moto's server takes a second to import
+            if command == "deploy":
+                protect = "first" not in folder.name and "renamed" not in folder.name
+                body = (folder / "stack.template.json").read_text()
+                said = deploy(self.cloudformation, stack, body, protect=protect)
+                return int("ROLLBACK" in said), f"{said}, as the rehearsal asked"
+            try:
+                self.cloudformation.delete_stack(StackName=stack)
+            except ClientError as error:
+                return 1, str(error)
+            return 0, ""
 
     # What the look and the check of a stack say is judged with the command line alone.
     monkeypatch.setattr(steps._Environment, "look", lambda _: "")
@@ -82,7 +74,8 @@ def rehearse(prod, tmp_path, monkeypatch):
 
     def rehearse(alter=lambda _template, _name: None):
         with account.open_account() as (made, url):
-            rehearsal = direct(steps, prod.body, alter)(made, url, tmp_path)
+            rehearsal = Direct(made, url, tmp_path)
+            rehearsal.alter = alter
             steps.rehearse_environment(rehearsal, "prod")
             return rehearsal.steps
 

@@ -170,10 +170,11 @@ def play(text, world, connect, capsys, tmp_path):
                 status = run(arguments, environ, connect=own, sleep=lambda _: None)
             captured = capsys.readouterr()
             said = captured.err.replace(str(tmp_path), "…")
-            lines += ["", line, *map(str.rstrip, captured.out.splitlines())]
+            lines += ["", line, *re.sub(r"(?m) +$", "", captured.out).strip("\n").splitlines()]
             lines += [f"! {error}" for error in said.splitlines()]
             lines += [f"[exit status {int(status)}]"] if status else []
-    return "\n".join(lines).lstrip() + "\n"
+    # Comments and steps stand right above what they are about.
+    return re.sub(r"(?m)^([#%] .*)\n\n(?=[%$])", r"\1\n", "\n".join(lines)).lstrip() + "\n"
 
 
 def read_command(line):

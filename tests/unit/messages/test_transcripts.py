@@ -188,7 +188,7 @@ class Player:
             if asked := [line for line in lines if line.startswith("> ")]:
                 self.lines += asked
                 self._call(read_event([line.removeprefix("> ") for line in asked], self.api))
-            self.lines.append("")
+            self.lines += [""] if lines[-1][0] != "#" else []
         return "\n".join(self.lines)
 
     def _call(self, event):
