@@ -8,8 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import boto3
 import pytest
@@ -20,24 +19,17 @@ from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_boto3, open_curl
-from hotpartition.runtime.settings import DYNAMODB_CLIENTS
 from hotpartition_messages import Message
 from support.redis_process import running_redis
 from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Server, running, serving
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 from tools.local.redis import RedisServer
 
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb import DynamoDBClient
 
-PARALLEL_QUERIES = 4
-
-
-@dataclass(frozen=True)
-class DynamoDB:
+class DynamoDB(NamedTuple):
     """The adapters on one empty table, over one of the two clients."""
 
-    client: DynamoDBClient
+    client: Any
     """boto3's, for looking at the table; the server does not watch it."""
     calls: DynamoDBCalls
     """The client under test."""
@@ -67,38 +59,31 @@ def serve() -> Iterator[Callable[..., Server]]:
         yield lambda *behaviours, tls=None: stack.enter_context(serving(*behaviours, tls=tls))
 
 
-@pytest.fixture(params=DYNAMODB_CLIENTS)
-def client_name(request: pytest.FixtureRequest) -> str:
-    """Each of the two clients in turn."""
-    return request.param
+@pytest.fixture
+def client_name() -> str:
+    """The default client; what a client must do is tested over both."""
+    return "curl"
 
 
 @pytest.fixture
-def dynamodb_over(
-    aws_environment: None, open_calls: Callable[..., DynamoDBCalls], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[[str], DynamoDB]]:
-    """Builds the adapters over a client, on an empty table that is gone after the test."""
+def dynamodb(
+    aws_environment: None,
+    open_calls: Callable[..., DynamoDBCalls],
+    client_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[DynamoDB]:
+    """The adapters over a client, on an empty table that is gone after the test."""
     server = DynamoDBServer()
     with running(server) as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL_DYNAMODB", address)
         client = boto3.client("dynamodb", endpoint_url=address + UNWATCHED)
         client.create_table(TableName=TABLE_NAME, **TABLE_SCHEMA)
-
-        def build(client_name: str) -> DynamoDB:
-            calls = open_calls(client_name, parallel=PARALLEL_QUERIES)
-            store = DynamoDBItemStore(calls, TABLE, Message.from_item)
-            return DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE.journal), server)
-
-        yield build
+        calls = open_calls(client_name, parallel=4)
+        store = DynamoDBItemStore(calls, TABLE, Message.from_item)
+        yield DynamoDB(client, calls, store, DynamoDBJournal(calls, TABLE.journal), server)
         for table in client.list_tables()["TableNames"]:
             client.delete_table(TableName=table)
         client.close()
-
-
-@pytest.fixture
-def dynamodb(dynamodb_over: Callable[[str], DynamoDB]) -> DynamoDB:
-    """The adapters over the default client: what a client must do is tested over both."""
-    return dynamodb_over("curl")
 
 
 @pytest.fixture(scope="session")

@@ -10,11 +10,10 @@ import boto3
 import pytest
 from boto3.dynamodb.conditions import Key
 
-from hotpartition.control.reconcile import Agreement
 from hotpartition.core.route import EMPTY_ROUTE
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.redis.registry import RedisRegistry
-from hotpartition.runtime.build_control import open_consumer, open_operations
+from hotpartition.runtime.build_control import open_consumer
 from hotpartition.runtime.connect import find_journal
 from hotpartition.runtime.settings import Settings
 from hotpartition.table import ShardedTable, adaptive
@@ -32,7 +31,7 @@ KEYS = {
     "key_separator": "#_",
     "has_positions": False,
 }
-"""What is passed to consumer and operations beside the deployment."""
+"""What is passed to the consumer beside the deployment."""
 
 
 @pytest.fixture(params=PLACES.values(), ids=PLACES)
@@ -88,20 +87,6 @@ def test_load_alone_raises_a_table_of_anybodys(request, deployment, plain, open_
     assert journal.get("dev|7", is_strong=True).route != EMPTY_ROUTE
     page = table.query(KeyConditionExpression=Key("Sensor").eq("dev|7"), ConsistentRead=True)
     assert [item["At"] for item in page["Items"]] == [f"{n + 1:06}" for n in range(number)]
-
-
-def test_a_raise_by_hand_holds_for_all_items(deployment, plain, open_table):
-    """Of a table without positions; operators see it, and the registry has it."""
-    operations, check = open_operations(Settings.read({**deployment, **KEYS}, "operate"), FakeTelemetry())
-    done = operations.raise_by_hand("dev|7", 4)
-    assert (done.is_changed, done.generation.since_ms, done.is_in_registry) == (True, 0, True)
-    assert [row.collection for row in operations.list_routes(None, 10).rows] == ["dev|7"]
-    assert check.compare_all(None, repairs=False, budget_ms=60_000).counts[Agreement.EQUAL] == 1
-    table = open_table()
-    table.put_item(Item={"Sensor": "dev|7", "At": "1"})
-    (stored,) = [item["Sensor"] for item in plain.scan()["Items"] if item["At"] == "1"]
-    assert stored.startswith("dev|7#_")
-    assert table.get_item(Key={"Sensor": "dev|7", "At": "1"})["Item"] == {"Sensor": "dev|7", "At": "1"}
 
 
 def test_processes_share_the_newest_page_of_a_read_hot_key(deployment, open_table, connect):

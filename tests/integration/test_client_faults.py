@@ -47,6 +47,12 @@ LATE = NO_RESPONSE + "(timed out|[Tt]imeout)"
 NOT_OPENED = NO_RESPONSE + "onnect to"
 
 
+@pytest.fixture(params=BOTH)
+def client_name(request):
+    """Each of the two clients in turn."""
+    return request.param
+
+
 @pytest.fixture
 def connect(aws_environment, client_name, open_calls, monkeypatch) -> Callable[..., DynamoDBCalls]:
     """Builds clients of a port."""

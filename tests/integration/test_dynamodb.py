@@ -59,11 +59,10 @@ ONE, TWO = build_message(1), build_message(2)
 EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="t")
 
 
-@pytest.mark.parametrize("client", DYNAMODB_CLIENTS)
-def test_every_request_goes_through_both_clients(dynamodb_over, client):
+@pytest.mark.parametrize("client_name", DYNAMODB_CLIENTS)
+def test_every_request_goes_through_both_clients(dynamodb):
     """And what is stored and read is the same. What the calls mean is proven where the adapters are used."""
-    adapters = dynamodb_over(client)
-    store, journal = adapters.store, adapters.journal
+    store, journal = dynamodb.store, dynamodb.journal
     creations = [(ONE, "c"), (ONE, "c"), (TWO, "c#0")]
     assert [store.create(message.to_item(key)) for message, key in creations] == [None, ONE, None]
     entry = journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)

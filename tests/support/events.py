@@ -28,10 +28,10 @@ _LOADING = Lock()
 os.environ.setdefault("POWERTOOLS_METRICS_NAMESPACE", "hotpartition")  # before anything counts
 
 
-def http_event(
+def _http_event(
     method: str,
-    route: str,
-    path_parameters: dict[str, str],
+    conversation_id: str,
+    message_id: str | None = None,
     *,
     query: dict[str, str] | None = None,
     body: object = None,
@@ -46,13 +46,16 @@ def http_event(
     `body` is text as sent, or what is to be sent as JSON. `received_ms`: when the gateway got it, by its clock; without
     it the event does not say.
     """
-    path = route.format(**{name: quote(value, safe="", errors="replace") for name, value in path_parameters.items()})
+    route, names = COLLECTION, {"conversation_id": conversation_id}
+    if message_id is not None:
+        route, names = ELEMENT, {**names, "message_id": message_id}
+    path = route.format(**{name: quote(value, safe="", errors="replace") for name, value in names.items()})
     headers = [("Host", "example.execute-api.eu-central-1.amazonaws.com"), ("User-Agent", "curl/8")]
-    if content_type is not None:
+    if method in {"POST", "PATCH"} and content_type is not None:
         headers.append(("Content-Type", content_type))
     request = HttpRequest(method, path, urlencode(query or {}, errors="replace"), headers, b"", "192.0.2.1")
     known = Route.parse(f"{method} {route}")
-    event = build_http_event(request, known, path_parameters, request_id="JKJaXmPLvHcESHA=", now_ms=received_ms or 0)
+    event = build_http_event(request, known, names, request_id="JKJaXmPLvHcESHA=", now_ms=received_ms or 0)
     if received_ms is None:
         del event["requestContext"]["timeEpoch"]
     event["isBase64Encoded"] = is_base64
@@ -69,32 +72,27 @@ def http_event(
 
 def post_event(conversation_id: str, body: object, **options: Any) -> dict[str, Any]:
     """Build a write."""
-    return http_event("POST", COLLECTION, {"conversation_id": conversation_id}, body=body, **options)
+    return _http_event("POST", conversation_id, body=body, **options)
 
 
 def edit_event(conversation_id: str, message_id: str, body: object, **options: Any) -> dict[str, Any]:
     """Build the request that edits a message."""
-    return http_event("PATCH", ELEMENT, _names(conversation_id, message_id), body=body, **options)
+    return _http_event("PATCH", conversation_id, message_id, body=body, **options)
 
 
 def delete_event(conversation_id: str, message_id: str, **options: Any) -> dict[str, Any]:
     """Build the request that deletes a message."""
-    return http_event("DELETE", ELEMENT, _names(conversation_id, message_id), content_type=None, **options)
-
-
-def _names(conversation_id: str, message_id: str) -> dict[str, str]:
-    return {"conversation_id": conversation_id, "message_id": message_id}
+    return _http_event("DELETE", conversation_id, message_id, **options)
 
 
 def page_event(conversation_id: str, **query: Any) -> dict[str, Any]:
     """Build the request for a page."""
-    texts = {name: str(value) for name, value in query.items()}
-    return http_event("GET", COLLECTION, {"conversation_id": conversation_id}, query=texts, content_type=None)
+    return _http_event("GET", conversation_id, query={name: str(value) for name, value in query.items()})
 
 
 def message_event(conversation_id: str, message_id: str, **query: str) -> dict[str, Any]:
     """Build the request for one message."""
-    return http_event("GET", ELEMENT, _names(conversation_id, message_id), query=query, content_type=None)
+    return _http_event("GET", conversation_id, message_id, query=query)
 
 
 def find_function(function: str) -> Path:
@@ -113,8 +111,6 @@ def _load(function: str) -> ModuleType:
     name = f"{function}_handler"
     os.environ.setdefault("POWERTOOLS_SERVICE_NAME", function)
     spec = importlib.util.spec_from_file_location(name, find_function(function) / "handler.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     os.environ["HOTPARTITION_REGISTRY_HOST"] = "-"
     spec.loader.exec_module(module)

@@ -81,15 +81,8 @@ def _undo_close(collection: str, route: Route, rate: float, now_ms: int) -> list
     at_ms = min((close.at_ms for close in route.closes if close.at_ms > now_ms), default=None)
     if at_ms is None or shard_count_at(route, at_ms) >= (before := shard_count_at(route, at_ms - 1)):
         return []
-    return [
-        Decision(
-            collection,
-            Reason.STILL_WARM,
-            shard_count=before,
-            rate_wcu_per_second=rate,
-            generation=Generation(at_ms, before),
-        )
-    ]
+    facts = {"shard_count": before, "rate_wcu_per_second": rate, "generation": Generation(at_ms, before)}
+    return [Decision(collection, Reason.STILL_WARM, **facts)]
 
 
 def list_samples(reports: Iterable[Report], route: Route, first_slot: int) -> list[Sample]:
