@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 
 from hotpartition.control.folding import Folder, FoldForm
 from hotpartition.core.capacity import Item
@@ -15,21 +16,12 @@ from hotpartition.table.schema import CHANGES, NOTED, SHARDS
 from hotpartition.table.sharding import routing_value_of
 from hotpartition_cli.errors import Status, UsageError
 from hotpartition_cli.outcomes import Outcome, Progress
-from hotpartition_cli.tables import OwnTable, read_settings
+from hotpartition_cli.tables import OwnTable
 from hotpartition_messages.keys import ROUTING_INDEX
 
 _RIGHTS = "dynamodb:DescribeTable, Scan, Query, GetItem, PutItem, UpdateItem, DeleteItem and ConditionCheckItem"
-
-
-def open_table(
-    name: str, environ: Mapping[str, str], sleep: Callable[[float], None], **credentials: str | None
-) -> OwnTable:
-    """Describe a table, with the caller's credentials; `environ` as `read_settings` takes it.
-
-    Raises:
-        ToolError: there is none, or no shards can be named in its keys.
-    """
-    return OwnTable.open(name, read_settings(name, None, environ), sleep, _RIGHTS, **credentials)
+open_table = partial(OwnTable.open, rights=_RIGHTS)
+"""Describes a table for a repair."""
 
 
 def fold(
@@ -60,16 +52,14 @@ def fold(
         document = {"conversation_id": key, "moved": moved, "left": left}
         return Outcome(document, Status.FINDING if left else Status.FINE)
 
-    outcome: Outcome = table.carry_out(carry_out)
-    return outcome
+    return table.carry_out(carry_out)
 
 
 def copy_back(table: OwnTable, source: OwnTable, progress: Progress) -> Outcome:
     """Put into a table the items that only a copy of it, `source`, has: routes first, as in every raise."""
     if (table.partition_key, table.sort_key) != (source.partition_key, source.sort_key):
         raise UsageError(f"{source.name} is no copy of {table.name}: its keys have other names")
-    outcome: Outcome = table.carry_out(lambda: _copy_back(table, source, progress))
-    return outcome
+    return table.carry_out(lambda: _copy_back(table, source, progress))
 
 
 def _copy_back(table: OwnTable, source: OwnTable, progress: Progress) -> Outcome:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hotpartition.core.errors import CredentialsError, StoreRefusedError
 from hotpartition_cli.errors import FailedError, ToolError, UsageError
 
 if TYPE_CHECKING:
     from botocore.exceptions import ClientError
+
+ResultT = TypeVar("ResultT")
 
 CONNECT_SECONDS = 5.0
 RESPONSE_SECONDS = 70.0
@@ -73,7 +75,7 @@ def parse_json(body: bytes) -> Any:
         return None
 
 
-def translated(call: Callable[[], Any], subject: Subject | None = None, region: str = "") -> Any:
+def translated(call: Callable[[], ResultT], subject: Subject | None = None, region: str = "") -> ResultT:
     """Call the SDK, or the library, whose errors have the SDK's own as their cause.
 
     Raises:

@@ -26,7 +26,7 @@ from hotpartition.runtime.settings import Settings
 from hotpartition.table.routes import LoggedTelemetry
 from hotpartition_cli.callers import raise_error
 from hotpartition_cli.errors import FailedError, UsageError
-from hotpartition_cli.sdk import Subject, open_client, open_session, translated
+from hotpartition_cli.sdk import ResultT, Subject, open_client, open_session, translated
 
 PARALLEL_READS = 8
 SAMPLED_ITEMS = 2_000
@@ -55,18 +55,19 @@ class OwnTable:
     def open(
         cls,
         name: str,
-        settings: Settings,
+        environ: Mapping[str, str],
         sleep: Callable[[float], None],
-        rights: str,
         *,
+        rights: str,
         region: str | None,
         profile: str | None,
     ) -> Self:
-        """Describe a table, with credentials and region as every AWS tool finds them.
+        """Describe a table, with credentials and region as every AWS tool finds them; `environ` is for `read_settings`.
 
         Raises:
             ToolError: there is none, one of these rights is missing, or no shards can be named in its keys.
         """
+        settings = read_settings(name, None, environ)
         client = open_client(open_session(region, profile), "dynamodb")
         source = "--table, --journal-table and --from take names of tables, not ARNs"
         subject = Subject("DynamoDB", "table", name, rights, source)
@@ -113,7 +114,7 @@ class OwnTable:
                 return
             request["ExclusiveStartKey"] = start
 
-    def carry_out(self, work: Callable[[], Any]) -> Any:
+    def carry_out(self, work: Callable[[], ResultT]) -> ResultT:
         """Do something with the table.
 
         Raises:
@@ -154,11 +155,7 @@ class TableCaller:
         looks through all stored keys.
         """
         settings = read_settings(table, journal_table, environ)
-
-        def open_table(name: str) -> OwnTable:
-            return OwnTable.open(name, settings, sleep, _RIGHTS, **credentials)
-
-        journal = open_table(settings.journal_table_name or table)
+        journal = OwnTable.open(settings.journal_table_name or table, environ, sleep, rights=_RIGHTS, **credentials)
         if not settings.journal_table_name:
             journal.check_sort_key()
         elif journal.sort_key:
@@ -178,13 +175,13 @@ class TableCaller:
             operations=operations,
             check=check,
             journal=journal,
-            open_items=partial(open_table, table),
+            open_items=partial(OwnTable.open, table, environ, sleep, rights=_RIGHTS, **credentials),
             looks_at_all=looks_at_all,
         )
 
     def __call__(self, command: Mapping[str, object]) -> dict[str, Any]:
         """Implement `Caller`."""
-        response: dict[str, Any] = self.journal.carry_out(lambda: self._respond(command))
+        response = self.journal.carry_out(lambda: self._respond(command))
         if "error" in response:
             raise_error(response["error"])
         return response
