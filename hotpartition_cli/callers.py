@@ -196,7 +196,8 @@ def find_functions(stack: str, outputs: Mapping[str, str]) -> dict[str, str]:
         named = {key: value for key, value in outputs.items() if re.fullmatch(rf".*{output}([0-9A-F]{{8}})?", key)}
         if len(named) > 1:
             raise FailedError(f"{stack} operates several tables ({', '.join(sorted(named))})", kind="not-found")
-        found |= dict.fromkeys([function] if named else [], *named.values())
+        if named:
+            (found[function],) = named.values()
     if "operate" not in found:
         raise FailedError(
             f"{stack} is no stack of hotpartition: it has no output {OUTPUTS['operate']}", kind="not-found"

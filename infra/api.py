@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import aws_cdk as cdk
 from aws_cdk import aws_apigatewayv2 as apigateway
@@ -43,23 +43,6 @@ _CORS_HEADERS = [
 """Headers that a page sends: a body's type, and a token or a signature."""
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
-    """One route, in the words of API Gateway's metrics."""
-
-    method: apigateway.HttpMethod
-    path: str
-    scopes: tuple[str, ...]
-    integration: apigateway.HttpRouteIntegration
-    rate: int
-    burst: int
-
-    @property
-    def key(self) -> str:
-        """The route's key, such as `GET /path`."""
-        return f"{self.method.value} {self.path}"
-
-
 class MessageApi(Construct):
     """Routes to the functions, throttled before they cost an invocation.
 
@@ -89,25 +72,21 @@ class MessageApi(Construct):
             cors_preflight=self._cors(),
         )
         methods = apigateway.HttpMethod
-        writing = integrations.HttpLambdaIntegration("Writing", writer), options.write_rate, options.write_burst
-        reading = integrations.HttpLambdaIntegration("Reading", reader), options.read_rate, options.read_burst
-        routes = [
-            Route(methods.POST, MESSAGES_PATH, options.write_scopes, *writing),
-            Route(methods.PATCH, MESSAGE_PATH, options.change_scopes, *writing),
-            Route(methods.DELETE, MESSAGE_PATH, options.change_scopes, *writing),
-            *(Route(methods.GET, path, options.read_scopes, *reading) for path in (MESSAGES_PATH, MESSAGE_PATH)),
-        ]
-        made = [
-            resource
-            for route in routes
-            for resource in api.add_routes(
-                path=route.path,
-                methods=[route.method],
-                integration=route.integration,
-                authorization_scopes=list(route.scopes) or None,
-            )
-        ]
-        self._add_stage(api, routes, access_log).node.add_dependency(*made)
+        writing = integrations.HttpLambdaIntegration("Writing", writer), (options.write_rate, options.write_burst)
+        reading = integrations.HttpLambdaIntegration("Reading", reader), (options.read_rate, options.read_burst)
+        made: list[apigateway.HttpRoute] = []
+        limits: dict[str, tuple[int, int]] = {}
+        for method, path, scopes, (integration, limit) in (
+            (methods.POST, MESSAGES_PATH, options.write_scopes, writing),
+            (methods.PATCH, MESSAGE_PATH, options.change_scopes, writing),
+            (methods.DELETE, MESSAGE_PATH, options.change_scopes, writing),
+            (methods.GET, MESSAGES_PATH, options.read_scopes, reading),
+            (methods.GET, MESSAGE_PATH, options.read_scopes, reading),
+        ):
+            allowed = list(scopes) or None
+            made += api.add_routes(path=path, methods=[method], integration=integration, authorization_scopes=allowed)
+            limits[f"{method.value} {path}"] = limit
+        self._add_stage(api, limits, access_log).node.add_dependency(*made)
         self.url = api.api_endpoint if options.domain is None else f"https://{options.domain}"
         self.api_id = api.api_id
 
@@ -142,8 +121,9 @@ class MessageApi(Construct):
         )
 
     def _add_stage(
-        self, api: apigateway.HttpApi, routes: list[Route], access_log: logs.ILogGroup
+        self, api: apigateway.HttpApi, limits: Mapping[str, tuple[int, int]], access_log: logs.ILogGroup
     ) -> apigateway.HttpStage:
+        """Add the stage; `limits` are rate and burst by route, in the words of API Gateway's metrics."""
         stage = apigateway.HttpStage(self, "Stage", http_api=api, stage_name=STAGE, auto_deploy=True)
         resource = stage.node.default_child
         if not isinstance(resource, apigateway.CfnStage):
@@ -154,7 +134,7 @@ class MessageApi(Construct):
             destination_arn=access_log.log_group_arn, format=log_format
         )
         # A route that is added and has no limit yet gets the strictest.
-        rate, burst = min(route.rate for route in routes), min(route.burst for route in routes)
+        rate, burst = map(min, zip(*limits.values(), strict=True))
         resource.default_route_settings = apigateway.CfnStage.RouteSettingsProperty(
             throttling_rate_limit=rate,
             throttling_burst_limit=burst,
@@ -163,9 +143,9 @@ class MessageApi(Construct):
         # Only routes that differ from the default. A stage that names a route which a failed deployment took away
         # cannot be rolled back, and stays in `UPDATE_ROLLBACK_FAILED`.
         own_settings = {
-            route.key: {"ThrottlingRateLimit": route.rate, "ThrottlingBurstLimit": route.burst}
-            for route in routes
-            if (route.rate, route.burst) != (rate, burst)
+            key: {"ThrottlingRateLimit": limit[0], "ThrottlingBurstLimit": limit[1]}
+            for key, limit in limits.items()
+            if limit != (rate, burst)
         }
         resource.route_settings = own_settings or None
         return stage

@@ -295,10 +295,6 @@ def choose_environment(name: object, host: Host, own_names: Iterable[str] = ()) 
     for environment in (DEV, PROD, LITE):
         if environment.name == name:
             return environment
-    match name:
-        case "local":
-            return build_local(host)
-        case "local-lite":
-            return build_local(host, LITE)
-        case _:
-            raise ConfigurationError(unknown(f"environment {name!r}", (*ENVIRONMENT_NAMES, *own_names)))
+    if name in ("local", "local-lite"):
+        return build_local(host, DEV if name == "local" else LITE)
+    raise ConfigurationError(unknown(f"environment {name!r}", (*ENVIRONMENT_NAMES, *own_names)))
