@@ -58,7 +58,11 @@ SITUATIONS = {
     "capacity is left": (provisioned(place({RANGE: 60}, units=300)), [HOT_WRITES], "in_band()"),
     "the account's limit is reached": (seen(place({ACCOUNT: 9})), ["account limit"], "higher quota"),
     "the table's maximum is reached": (seen(place(read={MAXIMUM: 6})), ["on-demand maximum"], "read units"),
-    "a key leads, nothing is refused": (seen(place(accessed=ONE)), ["traffic concentration"], "'room-1' leads with 90%. No key range refused"),
+    "a key leads, nothing is refused": (
+        seen(place(accessed=ONE)),
+        ["traffic concentration"],
+        "'room-1' leads with 90%",
+    ),
     "nothing is refused": (seen(place(accessed=FEW)), ["nothing refused"], "You do not need hotpartition"),
     "nothing was used": (seen(place(units=0)), ["no data"], "--hours"),
 }
