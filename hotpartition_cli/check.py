@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from hotpartition_cli.api import Response, message_path, messages_path
-from hotpartition_cli.callers import Stack
+from hotpartition_cli.callers import Response, Stack, message_path, messages_path
 from hotpartition_cli.errors import Status, ToolError
 from hotpartition_cli.outcomes import Outcome, seconds_between
 

@@ -403,7 +403,7 @@ def check(tools: Tools, wait: float, **target: Any) -> int:
 def diagnose(tools: Tools, table: str, hours: float, *, enable: bool, **where: Any) -> int:
     """What DynamoDB refused of any table, by which keys, why, and what helps; needs read rights only."""
     from hotpartition_cli.diagnose import Reader  # noqa: PLC0415
-    from hotpartition_cli.diagnosis import diagnose as judge  # noqa: PLC0415
+    from hotpartition_cli.diagnose import diagnose as judge  # noqa: PLC0415
 
     reader = Reader.connect(**where)
     with tools.screen.progress():

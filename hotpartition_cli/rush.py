@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from http import HTTPStatus
 
-from hotpartition_cli.api import CONNECTIONS, Api, messages_path
-from hotpartition_cli.callers import UrlCaller
+from hotpartition_cli.callers import CONNECTIONS, Api, UrlCaller, messages_path
 from hotpartition_cli.errors import FailedError, UsageError
 from hotpartition_cli.outcomes import MESSAGE_WCU, Caller, Outcome, Progress
 

@@ -25,7 +25,7 @@ import urllib3
 from aiohttp import ClientSession
 
 from hotpartition.redis.cluster import route_key
-from hotpartition_cli.api import messages_path
+from hotpartition_cli.callers import messages_path
 from support.loop import Loop
 from tools.history import Order
 from tools.local.metering import TimelineRow

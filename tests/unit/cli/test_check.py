@@ -4,8 +4,7 @@ from collections import deque
 
 import pytest
 
-from hotpartition_cli.api import Api, Response
-from hotpartition_cli.callers import OUTPUTS
+from hotpartition_cli.callers import OUTPUTS, Api, Response
 from hotpartition_cli.check import check
 from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run

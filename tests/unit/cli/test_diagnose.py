@@ -10,8 +10,7 @@ import pytest
 from botocore.stub import ANY, Stubber
 
 import hotpartition
-from hotpartition_cli.diagnose import Reader
-from hotpartition_cli.diagnosis import HOT, SHORT_OF, Cause, Insights, Leader, Place, Seen, diagnose, gather_bars
+from hotpartition_cli.diagnose import HOT, SHORT_OF, Cause, Insights, Leader, Place, Reader, Seen, diagnose, gather_bars
 from hotpartition_cli.errors import FailedError, Status
 from hotpartition_cli.main import run
 from hotpartition_cli.views import VIEWS, draw_bars

@@ -21,8 +21,7 @@ from botocore.exceptions import (
 from botocore.stub import Stubber
 
 from hotpartition.core.errors import CredentialsError, StoreRefusedError
-from hotpartition_cli.api import Api
-from hotpartition_cli.callers import OUTPUTS, LambdaCaller, UrlCaller, find_functions, find_stack, open_stack
+from hotpartition_cli.callers import OUTPUTS, Api, LambdaCaller, UrlCaller, find_functions, find_stack, open_stack
 from hotpartition_cli.errors import FailedError, Status, UsageError
 from hotpartition_cli.main import run
 from hotpartition_cli.rush import send_messages
