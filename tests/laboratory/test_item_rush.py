@@ -15,8 +15,6 @@ from hotpartition.redis.pages import RedisPageStore
 from support.landing import Landing
 from support.tables import define_table
 from tools.limits import Partitions
-from tools.world.clock import Engine
-from tools.world.network import Observer
 from tools.world.product import World
 from tools.world.scenario import Scenario
 
@@ -36,13 +34,13 @@ def open_cache(world, index, *, has_redis):
     kept = ReadCache(
         codec=None,
         limits=CacheLimits(ttl_ms=1_000, bound_ms=3_000),
-        telemetry=world.telemetry,
+        telemetry=world.meter,
         clock=world.clock(world.random(f"environment {index}")),
         timer=timer,
         environment_id=f"{index:032x}",
         new_event=lambda: Landing(world.engine),
     )
-    store = RedisPageStore(world.connect(30), "shop", world.telemetry, timer) if has_redis else None
+    store = RedisPageStore(world.connect(30), "shop", world.meter, timer) if has_redis else None
     return SimpleNamespace(view=lambda codec, _=None: kept.view(codec, store))
 
 
@@ -73,7 +71,7 @@ def play(world, plain, *, has_redis, seconds=4.0):
 def test_a_few_reads_serve_a_product(aws_environment, has_redis, most):
     """Nothing is refused, although a partition has 3,000 RCU/s."""
     scenario = Scenario(name="shop", seconds=4.0, onset=0, table=Partitions(count=1))
-    world = World(Engine(), 1, scenario, observer=Observer())
+    world = World(1, scenario)
     world.store.dynamodb.call("CreateTable", {"TableName": "products", **define_table("id")})
     world.store.dynamodb.call("PutItem", {"TableName": "products", "Item": PRODUCT}, now=-60.0)
     plain = boto3.resource("dynamodb", config=Config(retries={"total_max_attempts": 1})).Table("products")

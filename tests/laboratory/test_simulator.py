@@ -10,7 +10,7 @@ import pytest
 
 from tools.figures import Outcome, at_least, at_most, distribution, latency
 from tools.history import FAULTS, Finding
-from tools.scenarios import compare, counter_faults, message_faults, step, table_faults
+from tools.scenarios import counter_faults, message_faults, report, step, table_faults
 from tools.scenarios.__main__ import STUDIES
 from tools.scenarios.message_faults import HUNT
 from tools.scenarios.seeds import Part, Study, Verdict, gather, write_study
@@ -44,7 +44,7 @@ def test_the_strategies_differ_as_they_should():
 
     A person comes after minutes: by then a quarter of a rush of ten minutes is lost.
     """
-    runs = {name: simulate(SHORT_STEP, 1, build()) for name, build in compare.STRATEGIES.items()}
+    runs = {name: simulate(SHORT_STEP, 1, build()) for name, (_, build) in report.STRATEGIES.items()}
     unrelieved = {name for name, run in runs.items() if run.relieved_seconds is None}
     # In band, a process learns of a raise with its next refusal, and a thousand of them write little each.
     assert unrelieved - {"in_band"} == {"none", "sources"}

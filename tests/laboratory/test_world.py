@@ -10,7 +10,8 @@ from hotpartition.core.route import Generation
 from hotpartition.redis.registry import RedisRegistry
 from tools.world.clock import Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import DynamoDB
-from tools.world.network import Network, Observer, StoreFaults
+from tools.world.meter import Meter
+from tools.world.network import Network, StoreFaults
 from tools.world.product import MESSAGES
 from tools.world.redis import RedisServer, SimulatedConnection
 
@@ -93,7 +94,7 @@ class Rig:
 
     def __init__(self, engine):
         self.engine = engine
-        self.network = Network(engine, random=Random(1), observer=Observer())
+        self.network = Network(engine, random=Random(1), meter=Meter(engine))
         self.network.dynamodb.call("CreateTable", {**MESSAGES, "TableName": "t"})
         self.call = self.network.client("test")
 

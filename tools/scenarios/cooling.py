@@ -88,18 +88,18 @@ def run_cooling(seed: int) -> Outcome:
             probes.update((each, _count_page(run, each)) for each in (hot, cold))
 
         run.start()
-        run.note_when("closed", lambda: run.world.counters[MetricName.CLOSES], since=RUSH_ENDS, every=1.0)
         engine.at(MORE_ENDS + PROBE_SECONDS / 2, partial(engine.spawn, probe))
         engine.run_until(RUSH_ENDS + SETTLED_SECONDS)
         before = count_failures()
         engine.run_until(SECOND_ONSET)
         failed = count_failures() - before
         engine.run_until(run.end)
+        closed_at = meter.first_at.get(MetricName.CLOSES)
         return Outcome(
             seed=seed,
             shard_count=max(meter.shard_counts(), default=0),
             raised_seconds=meter.raised_seconds(ONSET),
-            closed_seconds=round(run.noted["closed"], 1) if "closed" in run.noted else None,
+            closed_seconds=None if closed_at is None else round(closed_at - RUSH_ENDS, 1),
             keys=probes[hot][0],
             units=probes[hot][1],
             cold_units=probes[cold][1],
@@ -111,7 +111,7 @@ def run_cooling(seed: int) -> Outcome:
 
 def _count_page(run: MessageRun, conversation_id: str) -> tuple[int, float]:
     """Read the newest page `PROBES` times; return the queries and units of the cheapest."""
-    counts, newest, found = run.world.store.counts_of(READER), PageRequest(conversation_id, limit=PAGE_LIMIT), []
+    counts, newest, found = run.store.counts_of(READER), PageRequest(conversation_id, limit=PAGE_LIMIT), []
     for _ in range(PROBES):
         before = replace(counts)
         run.reading.invoke(lambda reader: reader.read_page(newest))

@@ -5,24 +5,38 @@ Functions, consumer, Redis and DynamoDB are those of the other runs; the jobs ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
-from random import Random
 
-from hotpartition.core.errors import OutcomeUnknownError
-from hotpartition.engine.counters import Adder
+from hotpartition.core.counter_items import build_addition, counter_size_bytes
+from hotpartition.core.errors import RetryLaterError
+from hotpartition.dynamodb.counter_store import DynamoDBCounterStore, decode_cell, describe_counters
+from hotpartition.dynamodb.item_store import DynamoDBItemStore
+from hotpartition.dynamodb.journal import DynamoDBJournal
+from hotpartition.engine.counters import Adder, Summer
+from hotpartition_messages.keys import KEY_FORM
 from tools.figures import Outcome, at_least, at_most
-from tools.history import Added, Finding
+from tools.history import Added, Finding, Seen, find_breaches
 from tools.limits.request_tokens import RequestTokens
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, total
 from tools.scenarios.step import step
-from tools.world.counters import COUNTERS, REFUSALS, SUM, CounterRun, build_call, counter_key
-from tools.world.functions import FunctionConfig
+from tools.world.clock import Process
+from tools.world.faults import FaultDriver
+from tools.world.functions import FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.operators import RaisesByHand
-from tools.world.scenario import ALL_FAULTS, FAULTY
+from tools.world.product import TABLE, World, build_reading, build_write_jobs, open_reader_calls
+from tools.world.scenario import FAULTY, TABLE_NAME, FaultPlan, Scenario
+from tools.world.strategies import start_consumers
+from tools.world.workload import ConversationFlow, Step
 
+AUDIT_SECONDS = 60.0
+SUM = "sum"
+"""What the history calls the one item of a counter."""
+COUNTER = "c"
+COUNTERS = describe_counters(TABLE_NAME, COUNTER, journal=TABLE.journal, keys=KEY_FORM)
+REFUSALS = (RetryLaterError, NoResponseError, TooManyRequestsError)
 SEEDS, RUSH_SEEDS = 50, 3
 LEAST_ADDITIONS = 2_000
 """Of each seed, on average."""
@@ -60,6 +74,88 @@ LATE = 0.01
 """Odds of each request to happen after its client gave up."""
 
 
+def counter_key(counter_id: str) -> str:
+    """Build a counter's base key, which is no conversation's."""
+    return f"counter/{counter_id}"
+
+
+def build_call(counter_id: str, amount: int, token: str | None = None) -> Callable[[Adder], None]:
+    """Build the call that adds to a counter. With a token, the addition counts once."""
+    key = counter_key(counter_id)
+    size_bytes = counter_size_bytes("pk", "sk", key, COUNTER)
+    if token is None:
+        return lambda adder: adder.add(key, amount, size_bytes=size_bytes)
+    addition = build_addition(TABLE_NAME, COUNTER, key, token, amount)
+    return lambda adder: adder.add_once(key, addition, size_bytes=size_bytes)
+
+
+def build_adder(world: World, process: Process, index: int) -> Adder:
+    """Build one environment of the write function, for counters."""
+    engine, jobs = build_write_jobs(world, process, index)
+    calls = world.calls("writer")
+    return Adder(
+        jobs.messages.writer,
+        DynamoDBCounterStore(calls, COUNTERS),
+        journal=DynamoDBJournal(calls, COUNTERS.journal),
+        form=KEY_FORM,
+        clock=engine.clock,
+        budget_ms=engine.budget_ms,
+    )
+
+
+def build_summer(world: World, process: Process, index: int) -> Summer:
+    """Build one environment of the read function, for counters."""
+    calls = open_reader_calls(world, process)
+    cells = DynamoDBItemStore(calls, COUNTERS, decode_cell)
+    gatherer = build_reading(world, process, index, calls).gatherer(store=cells)
+    return Summer(gatherer, is_alone=True, form=KEY_FORM)
+
+
+class CounterRun(World):
+    """A run of additions: the functions that add and sum up, and what clients noted."""
+
+    def __init__(self, scenario: Scenario, seed: int) -> None:
+        super().__init__(seed, scenario, chance="counters/")
+        self.adding = self.open_function(scenario.writers, build_adder, "adders")
+        self.reading = self.open_function(scenario.reading, build_summer, "summers")
+
+    def offer(self, counter: str, amount: int, token: str) -> Added:
+        """Note that somebody begins to add."""
+        self.record.note_offer(counter, SUM, "")
+        return self.record.note_addition(counter, SUM, token, began=self.engine.now, amount=amount)
+
+    def attempt(self, call: Callable[[Adder], None], attempted: Added) -> bool:
+        """Add once; say whether it was acknowledged."""
+        try:
+            self.adding.invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
+        except REFUSALS:
+            return False
+        if attempted.ended_at is None:
+            attempted.ended_at = self.engine.now
+        return True
+
+    def read(self, counter: str) -> bool:
+        """Read a counter strongly, and note it; say whether it could be read."""
+        began_at = self.engine.now
+        try:
+            value = self.reading.invoke(lambda summer: summer.sum_up(counter_key(counter), is_strong=True))
+        except REFUSALS:
+            return False
+        self.record.note_lookup(counter, SUM, [Seen(SUM, "", value)], began_at, self.engine.now)
+        return True
+
+    def audit(self, counters: Sequence[str]) -> tuple[Finding, ...]:
+        """Read everything once more, when all is over, and list what is wrong."""
+
+        def read() -> None:
+            for counter in counters:
+                while not self.read(counter):
+                    self.engine.sleep(0.1)
+
+        self.engine.run_to_end(read, AUDIT_SECONDS)
+        return find_breaches(self.record)
+
+
 def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
     """Let a counter step to `per_second` additions a second, without tokens.
 
@@ -82,42 +178,32 @@ def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
             attempted = run.offer(counter, 1, f"{len(additions)}")
             for _ in range(scenario.clients.attempts):
                 attempt_at = engine.now
-                try:
-                    run.adding.invoke(build_call(counter, 1))
-                except REFUSALS:
-                    refusals.append(attempt_at)
-                    engine.sleep(scenario.clients.retry_after_seconds)
-                else:
-                    attempted.ended_at = engine.now
+                if run.attempt(build_call(counter, 1), attempted):
                     return
+                refusals.append(attempt_at)
+                engine.sleep(scenario.clients.retry_after_seconds)
 
-        run.start_consumers()
-        run.world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
-        for at in _rush_arrivals(run.random("arrivals"), per_second):
-            engine.at(at, partial(engine.spawn, add))
+        run.watchers = start_consumers(run)
+        run.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+        shape = Step(before=per_second / 100, after=per_second, onset=RUSH_ONSET)
+        flow = ConversationFlow(conversation_id=counter, shape=shape, body_bytes=(100, 100))
+        for arrival in flow.arrivals(RUSH_SECONDS, run.random("counters/arrivals")):
+            engine.at(arrival.at, partial(engine.spawn, add))
         engine.run_until(RUSH_SECONDS + 5.0)
         offered, last = len(additions), sum(each.started_at >= RUSH_SECONDS - LAST_SECONDS for each in additions)
-        raised_at = run.meter.raised_at.get(scenario.hot_conversation, inf)
+        raised_seconds = run.meter.raised_seconds(RUSH_ONSET)
+        learned_at = inf if raised_seconds is None else RUSH_ONSET + raised_seconds + LEARNED_SECONDS
         return Outcome(
             seed=seed,
             offered=offered,
             per_second=round(last / LAST_SECONDS, 1),
             acknowledged=sum(each.ended_at is not None for each in additions),
             refused=len(refusals),
-            refused_after=sum(began_at > raised_at + LEARNED_SECONDS for began_at in refusals),
-            raised_seconds=None if raised_at == inf else raised_at - RUSH_ONSET,
+            refused_after=sum(began_at > learned_at for began_at in refusals),
+            raised_seconds=raised_seconds,
             shard_counts=run.meter.shard_counts(),
             breaches=run.audit([counter]),
         )
-
-
-def _rush_arrivals(random: Random, per_second: float) -> Iterator[float]:
-    at = 0.0
-    while True:
-        at += random.expovariate(per_second if at >= RUSH_ONSET else per_second / 100)
-        if at >= RUSH_SECONDS:
-            return
-        yield at
 
 
 def run_tokens(seed: int, *, additions: int = ADDITIONS) -> Outcome:
@@ -128,16 +214,16 @@ def run_tokens(seed: int, *, additions: int = ADDITIONS) -> Outcome:
 
 class _Tokens(CounterRun):
     def __init__(self, seed: int) -> None:
-        plan = replace(ALL_FAULTS.with_odds(late=LATE), wrong_clocks=0.0)
+        plan = FaultPlan(wrong_clocks=0.0).with_odds(late=LATE)
         super().__init__(replace(FAULTY, name="counter-faults", seconds=FAULT_SECONDS, faults=plan), seed)
-        self.world.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
+        self.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.attempts = self.persisted = self.under_way = 0
         """Of additions: attempts; those that were repeated until they were acknowledged; those that still are."""
-        self.clients = self.random("clients")
-        self.driver = self.build_driver(plan, self.random("faults"), self.adding, self.reading)
-        raised = self.random("raised")
+        self.clients = self.random("counters/clients")
+        self.driver = FaultDriver(plan, self, (self.adding, self.reading), self.random("counters/faults"))
+        raised = self.random("counters/raised")
         self.by_hand = RaisesByHand(
-            self.world,
+            self,
             place=COUNTERS.journal,
             per_second=RAISES_PER_SECOND,
             most_shards=MOST_SHARDS,
@@ -145,8 +231,8 @@ class _Tokens(CounterRun):
         )
 
     def outcome(self, count: int) -> Outcome:
-        engine, arrivals = self.engine, self.random("arrivals")
-        self.start_consumers()
+        engine, arrivals = self.engine, self.random("counters/arrivals")
+        self.watchers = start_consumers(self)
         self.driver.start()
         for number in range(count):
             engine.at(arrivals.random() ** 0.6 * FAULT_SECONDS, partial(engine.spawn, partial(self._add, number)))
@@ -154,7 +240,7 @@ class _Tokens(CounterRun):
         self.by_hand.start()
         engine.at(FAULTS_END, self.driver.stop)
         engine.run_until(FAULTS_END)
-        self.world.is_over = True
+        self.is_over = True
         engine.run_while(lambda: self.under_way, DRAIN_SECONDS)
         if self.under_way:
             raise RuntimeError(f"{self.under_way} additions were never acknowledged")
@@ -185,28 +271,21 @@ class _Tokens(CounterRun):
         call, attempted = build_call(*what), self.offer(*what)
         self.under_way += 1
         self.persisted += name != "given-up"
-        while not self._attempt(call, attempted) and name != "given-up":
+        while not self.attempt(call, attempted) and name != "given-up":
             engine.sleep(0.2 + 1.8 * random.random())
         if attempted.ended_at is not None and random.random() < REPEATED_SHARE:
             engine.sleep(random.random() * random.choice((0.1, LONGEST_REPETITION_SECONDS)))
-            self._attempt(call, attempted)
+            self.attempt(call, attempted)
         self.under_way -= 1
 
-    def _attempt(self, call: Callable[[Adder], None], attempted: Added) -> bool:
+    def attempt(self, call: Callable[[Adder], None], attempted: Added) -> bool:
+        """Count it as well. An addition with a token has no unknown outcome: what says so is raised here."""
         self.attempts += 1
-        try:
-            self.adding.invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
-        except REFUSALS:
-            return False
-        except OutcomeUnknownError as error:
-            raise AssertionError("an addition with a token has no unknown outcome") from error
-        if attempted.ended_at is None:
-            attempted.ended_at = self.engine.now
-        return True
+        return super().attempt(call, attempted)
 
     def _read_now_and_then(self) -> None:
-        random = self.random("reads")
-        while not self.world.is_over:
+        random = self.random("counters/reads")
+        while not self.is_over:
             self.engine.sleep(random.expovariate(READS_PER_SECOND))
             self.read(self._name(random.choice(COUNTER_NAMES)))
 

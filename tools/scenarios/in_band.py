@@ -41,8 +41,7 @@ from tools.scenarios.seeds import Part, Study, Verdict, spread, total
 from tools.scenarios.step import LARGE_BODY, SMALL_BODY, step
 from tools.world.clock import EPOCH_MS
 from tools.world.meter import BIN_SECONDS
-from tools.world.product import TABLE, open_store
-from tools.world.run import Run
+from tools.world.product import TABLE, World, open_store
 from tools.world.workload import ConversationFlow, Step
 
 SEEDS = 100
@@ -96,26 +95,26 @@ def run_variant(seed: int, variant: Variant) -> Outcome:
         return rush.outcome()
 
 
-class _Rush(Run):
+class _Rush(World):
     """One run under way."""
 
     def __init__(self, variant: Variant, seed: int) -> None:
         scenario = replace(step(), seconds=ONSET + HEAT_SECONDS, drain_seconds=2.0, hot_conversation="hot")
-        super().__init__(scenario, seed, chance=f"{variant.name}/")
+        super().__init__(seed, scenario, chance=f"{variant.name}/")
         self.variant = variant
         self.failed_wcu = 0.0
-        self.random = self.world.random("rush")
+        self.chance = self.random("rush")
         self.writers = [self._build_writer(index) for index in range(variant.processes)]
 
     def outcome(self) -> Outcome:
         """Let it happen, and sum it up."""
         engine, meter, end, judged = self.engine, self.meter, ONSET + HEAT_SECONDS, ONSET + JUDGED_SECONDS
-        self.world.charge_others(OTHER_WCU, 0.01)
+        self.charge_others(OTHER_WCU, 0.01)
         shape = Step(before=BEFORE_WCU, after=self.variant.load_wcu, onset=ONSET)
         small = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=SMALL_BODY, end=judged)
         large = ConversationFlow(conversation_id="hot", shape=shape, body_bytes=LARGE_BODY, start=judged, end=end)
         for flow in (small, large):
-            for arrival in flow.arrivals(end, self.random):
+            for arrival in flow.arrivals(end, self.chance):
                 engine.at(arrival.at, partial(self._write, "x" * arrival.body_bytes))
         engine.at(BIN_SECONDS, partial(self._note_units, 0.0))
         engine.run_until(self.end)
@@ -137,15 +136,15 @@ class _Rush(Run):
         )
 
     def _build_writer(self, index: int) -> MessageWriter:
-        world, random = self.world, self.world.random(f"process-{index}")
-        clock = world.clock(random)
-        ends = open_in_band(world.calls("in band"), TABLE.journal, world.telemetry, clock)
+        random = self.random(f"process-{index}")
+        clock = self.clock(random)
+        ends = open_in_band(self.calls("in band"), TABLE.journal, self.meter, clock)
         writer = build_engine(ends, _SETTINGS, form=KEY_FORM, budget_ms=BUDGET_MS, closing=False).writer
-        store = open_store(world.calls("writer"))
+        store = open_store(self.calls("writer"))
         return MessageWriter(writer, store, now_ms=clock.now_ms, random_bits=random.getrandbits)
 
     def _write(self, body: str) -> None:
-        writer = self.writers[self.random.randrange(len(self.writers))]
+        writer = self.writers[self.chance.randrange(len(self.writers))]
         wcu, is_judged = len(body) // 1_024 + 1, 0 <= self.engine.now - ONSET < JUDGED_SECONDS
 
         def write() -> None:
@@ -159,7 +158,7 @@ class _Rush(Run):
 
     def _note_units(self, before: float) -> None:
         """Note what load items and journal took in the bin that ends now."""
-        counts = self.world.store.counts_of("in band")
+        counts = self.store.counts_of("in band")
         taken = counts.wcu + counts.rcu
         self.meter.bins[round(self.engine.now / BIN_SECONDS) - 1]["units"] = taken - before
         self.engine.after(BIN_SECONDS, partial(self._note_units, taken))

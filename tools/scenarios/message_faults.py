@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 
-from hotpartition.core.closes import TIMES
 from tools.figures import Outcome, at_least
 from tools.history import FAULTS
 from tools.scenarios.seeds import Part, Study, Verdict, add_up, breach_bars, close_bars, total
 from tools.world.run import simulate
-from tools.world.scenario import ALL_FAULTS, FAULTY, HOT, Changes, Readers, small_settings
+from tools.world.scenario import FAULTY, HOT, SCALE, Changes, FaultPlan, Readers, scaled_settings
 from tools.world.strategies import in_band, ours
-from tools.world.workload import ConversationFlow, Flash, Step, ZipfFlow, constant
+from tools.world.workload import ConversationFlow, Step, ZipfFlow, constant
 
 SEEDS, STATUS_SEEDS = 300, 20
 LEAST_OPERATIONS = 1_000_000
@@ -28,7 +27,7 @@ FLOWS = (
     ),
     ConversationFlow(
         conversation_id="second-room-{seed}",
-        shape=Flash(before=3.0, peak=60.0, onset=9.0, rise=1.5, half_life=4.0),
+        shape=Step(before=3.0, after=40.0, onset=9.0, end=17.0),
         body_bytes=(20, 1800),
     ),
     ConversationFlow(
@@ -86,8 +85,7 @@ HUNT = replace(
         hot_share=0.6,
     ),
     changes=replace(SCENARIO.changes, per_second=25.0, repeated_share=0.3),
-    faults=replace(
-        ALL_FAULTS,
+    faults=FaultPlan(
         consumer_kills=0.05,
         redis_outages=0.05,
         stream_trims=0.02,
@@ -101,7 +99,7 @@ STATUSES = replace(
     HUNT,
     name="statuses",
     faults=None,
-    settings=small_settings(TIMES),
+    settings=scaled_settings(SCALE, writer={}, consumer={"max_shard_count": 12}),
     seconds=12.0,
     readers=replace(HUNT.readers, per_second=2.0),
     changes=Changes(repeated_share=0.6, again_seconds=4.0),

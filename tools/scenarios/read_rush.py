@@ -16,8 +16,10 @@ from math import ceil
 from typing import Any
 
 from hotpartition.core.errors import RetryLaterError
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.read_heat import PAGE_COPIES
 from hotpartition.core.route import Generation
+from hotpartition.core.route_history import Cause
 from hotpartition.engine.read_cache import Cached, Key, Origin, ReadCache, ValueT
 from hotpartition.redis.cluster import read_hot_key
 from hotpartition.runtime.build import Parts
@@ -26,9 +28,10 @@ from hotpartition_messages.reading import PageRequest
 from tools.figures import Bar, Outcome, at_least, at_most, latency
 from tools.limits import Partitions
 from tools.scenarios.seeds import total
-from tools.world.clock import EPOCH_MS
+from tools.world.clock import EPOCH_MS, Process
 from tools.world.functions import FunctionConfig, TooManyRequestsError
 from tools.world.network import READER
+from tools.world.product import TABLE, build_raiser
 from tools.world.run import MessageRun
 from tools.world.scaling import scale_reads
 from tools.world.scenario import HOT, NAMES, TABLE_NAME, ProductSettings, Scenario
@@ -52,7 +55,6 @@ JUDGED_EVERY = 397
 """Of so many pages, one is given to the history checker."""
 LAG_SECONDS = 0.5
 """What an eventually consistent read may lag behind, beyond the staleness bound; in the mean it is 20 ms here."""
-LOOK_SECONDS = 0.02
 
 MOST_REFUSED = 1_500
 """Within 50 ms, 2,500 pages come and 1,000 environments wait for the first read: Lambda refuses the others. One seed in
@@ -77,18 +79,6 @@ class ReadRush:
     is_watched: bool = False
     writes_per_second: float = 0.0
     scale: float = 1.0
-
-    def facts(self) -> dict[str, Any]:
-        """Say what it is, for its outcome."""
-        return {
-            "name": self.name,
-            "description": self.description,
-            "scale": self.scale,
-            "copies": self.copies,
-            "environments": round(ENVIRONMENTS * self.scale),
-            "pages_per_second": PAGES_PER_SECOND * self.scale,
-            "writes_per_second": self.writes_per_second * self.scale,
-        }
 
     def scenario(self) -> Scenario:
         """Build the scenario that the other parts of the simulation know it by."""
@@ -183,33 +173,45 @@ class _RushRun(MessageRun):
         """When the last read began that gave a page, by the sort keys on it."""
         strategy = ours() if rush.is_watched else replace(ours(), start=lambda *_: None)
         super().__init__(rush.scenario(), seed, strategy)
-        self.world.parts = Parts(read_cache=observed(self))
+        self.parts = Parts(read_cache=observed(self))
         self.conversation = self.scenario.hot_conversation
-        self.random = self.world.random("rush")
+        self.flag = read_hot_key(TABLE_NAME, self.conversation)
+        self.chance = self.random("rush")
         # A page that no cache may have served promises nothing of its age.
         cached_seconds = bound_ms() / 1000 if rush.copies or rush.is_watched else 0.0
         self.bound_seconds = cached_seconds + LAG_SECONDS
 
+    def start(self) -> None:
+        """Begin with a conversation that was raised before, and marked if the rush says so."""
+        raiser = build_raiser(self, Process(), 0, TABLE.journal)
+        generation = Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT)
+        self.engine.spawn(lambda: raiser.raise_route(self.conversation, (generation,), cause=Cause("preset")))
+        if self.rush.copies:
+            self.redis.do("SET", self.flag, self.rush.copies)
+        super().start()
+        self.engine.at(ONSET, self._plan_page)
+
     def outcome(self) -> Outcome:
         """Let it happen, and sum it up."""
-        rush, world, seconds = self.rush, self.world, self.seconds
-        flag = read_hot_key(TABLE_NAME, self.conversation)
-        world.preset(self.conversation, Generation(since_ms=EPOCH_MS - 60_000, shard_count=SHARD_COUNT))
-        if rush.copies:
-            world.redis.do("SET", flag, rush.copies)
+        rush, seconds = self.rush, self.seconds
         self.start()
-        self.engine.at(ONSET, self._plan_page)
-        if rush.is_watched:
-            self.note_when("found", lambda: world.redis.do("GET", flag), since=ONSET, every=LOOK_SECONDS)
         self.engine.run_until(self.end)
-        counts, nodes = replace(world.store.counts_of(READER)), world.redis.nodes
+        # Without the reads that judge.
+        counts, nodes = replace(self.store.counts_of(READER)), self.redis.nodes
         commands = max(max(node.commands.values(), default=0) for node in nodes)
-        copies_at_end = int(world.redis.do("GET", flag) or 0)
+        copies_at_end = int(self.redis.do("GET", self.flag) or 0)
+        found_at = ONSET if rush.copies else self.meter.first_at.get(MetricName.DECISION_READ_HOT)
         offered, l1, redis, waited, refused, fills = (total(seconds, name) for name in COUNTED)
         return Outcome(
-            **rush.facts(),
+            name=rush.name,
+            description=rush.description,
+            scale=rush.scale,
+            copies=rush.copies,
+            environments=self.scenario.reading.warm,
+            pages_per_second=PAGES_PER_SECOND * rush.scale,
+            writes_per_second=rush.writes_per_second * rush.scale,
             seconds=tuple(seconds),
-            found_seconds=round(self.noted["found"], 3) if "found" in self.noted else None,
+            found_seconds=None if found_at is None else round(found_at - ONSET, 3),
             copies_at_end=copies_at_end,
             served_after_seconds=_served_after(seconds),
             offered=offered,
@@ -239,7 +241,7 @@ class _RushRun(MessageRun):
 
     def _plan_page(self) -> None:
         self.engine.spawn(self._read_page)
-        wait = self.random.expovariate(PAGES_PER_SECOND * self.rush.scale)
+        wait = self.chance.expovariate(PAGES_PER_SECOND * self.rush.scale)
         if self.engine.now + wait < self.scenario.seconds:
             self.engine.after(wait, self._plan_page)
 

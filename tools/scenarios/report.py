@@ -5,24 +5,28 @@ Both files are a pure function of the seeds: two runs write the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from html import escape
 from typing import Any
 
-from tools.figures import Bar, Outcome
-from tools.scenarios import compare, cooling, read_rush
-from tools.scenarios.seeds import Part, Study, Verdict
-from tools.scenarios.step import SMALL_STEP_ABOUT
+from tools.figures import Bar, Outcome, distribution
+from tools.scenarios import cooling, read_rush
+from tools.scenarios.seeds import Part, Study, Verdict, spread, total
+from tools.scenarios.step import SMALL_STEP, SMALL_STEP_ABOUT
+from tools.world.run import simulate
+from tools.world.strategies import Strategy, alarm, in_band, none, ours, sources, static
 
-NAMES: Mapping[str, str] = {
-    "none": "DynamoDB alone",
-    "sources": "once-a-minute poller",
-    "alarm": "alarm, then by hand",
-    "static": "every key salted",
-    "in_band": "hotpartition, in band",
-    "ours": "hotpartition",
+SEEDS = 12
+STRATEGIES: Mapping[str, tuple[str, Callable[[], Strategy]]] = {
+    "none": ("DynamoDB alone", none),
+    "sources": ("once-a-minute poller", sources),
+    "alarm": ("alarm, then by hand", alarm),
+    "static": ("every key salted", static),
+    "in_band": ("hotpartition, in band", in_band),
+    "ours": ("hotpartition", ours),
 }
+"""What each is called on the page, and what builds it."""
 ROWS: Mapping[str, str] = {
     "of a rush of ten minutes not stored, as a share": "unserved_share_of_ten_minutes",
     "95 % stored within a second, s from the onset": "prompt_seconds",
@@ -46,9 +50,38 @@ STYLE = (
 )
 
 
+def run(seed: int, name: str) -> Outcome:
+    """Run one seed of a strategy."""
+    return simulate(SMALL_STEP, seed, STRATEGIES[name][1]())
+
+
+def summarize(runs: Sequence[Outcome]) -> dict[str, Any]:
+    """Sum up one strategy over many seeds.
+
+    `wcu_per_stored_wcu`: write units that DynamoDB charged for each that was stored for clients: what is refused is not
+    charged. `acknowledged`, `missing` and `duplicated` are sums.
+    """
+    stored = [max(1.0, run.writes.offered_wcu - run.writes.failed_wcu) for run in runs]
+    return {
+        "strategy": runs[0].strategy,
+        **spread(
+            runs,
+            *("raised_seconds", "prompt_seconds", "final_shard_count", "unserved_share_of_ten_minutes"),
+            write_p99_ms="writes.latency_ms.p99",
+            hot_page_rcu="hot_reads.rcu_per_page",
+            quiet_page_rcu="quiet_reads.rcu_per_page",
+            hot_page_p50_ms="hot_reads.latency_ms.p50",
+        ),
+        "wcu_per_stored_wcu": distribution(run.cost.wcu / wcu for run, wcu in zip(runs, stored, strict=True)),
+        "acknowledged": total(runs, "safety.acknowledged"),
+        "missing": sum(run.safety.found["missing"] for run in runs),
+        "duplicated": sum(run.safety.found["duplicated"] for run in runs),
+    }
+
+
 def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
     """Sum up the strategies, hold the other two parts against their bars, and write the page."""
-    summaries = [compare.summarize(by_part[name]) for name in compare.STRATEGIES]
+    summaries = [summarize(by_part[name]) for name in STRATEGIES]
     rushes = [(rush, run) for rush in read_rush.RUSHES for run in by_part[rush.name]]
     bars = [*(bar for each in rushes for bar in read_rush.bars_of(*each)), *cooling.judge(by_part["cooling"])]
     fields = {
@@ -63,7 +96,7 @@ def judge(by_part: Mapping[str, list[Any]]) -> Verdict:
 
 def build_page(description: str, summaries: Sequence[Mapping[str, Any]], bars: Sequence[Bar]) -> str:
     """Build a page without scripts."""
-    head = ("", *(NAMES[each["strategy"]] for each in summaries))
+    head = ("", *(STRATEGIES[each["strategy"]][0] for each in summaries))
     rows = [(text, *(_cell(each[name]) for each in summaries)) for text, name in ROWS.items()]
     held = [(bar.name, f"{bar.measured}", f"{bar.limit:g} {bar.unit}", "yes" if bar.holds else "no") for bar in bars]
     parts = (
@@ -99,7 +132,7 @@ STUDY = Study(
     "simulate",
     "One rush met in several ways; a rush of readers; a rush that is over.",
     [
-        *(Part(name, partial(compare.run, name=name), compare.SEEDS) for name in compare.STRATEGIES),
+        *(Part(name, partial(run, name=name), SEEDS) for name in STRATEGIES),
         *(Part(rush.name, partial(read_rush.run_rush, rush), 1) for rush in read_rush.RUSHES),
         Part("cooling", cooling.run_cooling, cooling.SEEDS),
     ],

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any
 
 from hotpartition.core.errors import RetryLaterError
 from hotpartition_messages import Message
-from hotpartition_messages.changing import Edit, MessageChanger, Target
+from hotpartition_messages.changing import Edit, Target
 from hotpartition_messages.errors import (
     MessageChangedError,
     MessageConflictError,
     MessageGoneError,
     MessageNotFoundError,
 )
+from hotpartition_messages.jobs import WriteJobs
 from hotpartition_messages.keys import parse_sort_key
 from hotpartition_messages.message_ids import message_time_ms, mint_message_id
 from hotpartition_messages.reading import MessageReader, PageRequest, PageResult
-from hotpartition_messages.writing import MessageWriter, NewMessage, Written
+from hotpartition_messages.writing import NewMessage, Written
 from tools.history import Seen
 from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Work
-from tools.world.functions import NoResponseError, TooManyRequestsError
-from tools.world.product import Calls
+from tools.world.functions import Function, NoResponseError, TooManyRequestsError
 from tools.world.record import digest_of, seen
 from tools.world.workload import ITEM_OVERHEAD_BYTES, WCU_BYTES, Arrival
 
@@ -52,8 +52,8 @@ _REFUSALS = (RetryLaterError, TooManyRequestsError)
 class _Clients:
     """Clients of one function: what they share, whatever they want of it."""
 
-    def __init__(self, run: MessageRun, function: Calls, chance: str) -> None:
-        self.run, self.function, self.random = run, function, run.world.random(chance)
+    def __init__(self, run: MessageRun, function: Function, chance: str) -> None:
+        self.run, self.function, self.random = run, function, run.random(chance)
         self.engine, self.scenario, self.meter, self.record = run.engine, run.scenario, run.meter, run.record
 
     def _attempts(self, most: int) -> Iterator[int]:
@@ -71,8 +71,8 @@ class _Clients:
         self.engine.sleep(NETWORK_SECONDS)
         return response
 
-    def _invoke(self, call: Callable[[Any], Any]) -> Any:
-        return self.function.invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
+    def _invoke(self, call: Callable[[Any], Any], function: Function | None = None) -> Any:
+        return (function or self.function).invoke(call, timeout_seconds=self.scenario.clients.timeout_seconds)
 
     def _begin_at_random(self, per_second: float, work: Work) -> None:
         """Begin tasks at random until the workload's end."""
@@ -93,13 +93,8 @@ class WritingClients(_Clients):
 
     def start(self, arrivals: Iterator[Arrival]) -> None:
         """Let each message be written at its time."""
-        arrival = next(arrivals, None)
-        if arrival is not None:
-            self.engine.at(arrival.at, lambda: self._begin(arrival, arrivals))
-
-    def _begin(self, arrival: Arrival, rest: Iterator[Arrival]) -> None:
-        self.engine.spawn(lambda: self._write(arrival))
-        self.start(rest)
+        for arrival in arrivals:
+            self.engine.at(arrival.at, partial(self.engine.spawn, partial(self._write, arrival)))
 
     def _write(self, arrival: Arrival) -> None:
         meter = self.meter
@@ -201,7 +196,7 @@ class ChangingClients(_Clients):
         conversation_id, message_id = place
         target = Target(conversation_id=conversation_id, message_id=message_id)
         if self.random.random() < self.scenario.changes.deletions:
-            self._run(target, lambda changer: changer.delete(target), None)
+            self._run(target, lambda jobs: jobs.changer.delete(target), None)
             return
         if self.random.random() < MATCHING_SHARE:
             tag = self._read_tag(place)
@@ -211,9 +206,9 @@ class ChangingClients(_Clients):
         self._edits += 1
         sender = self.record.sender_of(conversation_id, message_id)
         body = f"edit {self._edits}"
-        self._run(target, lambda changer: changer.edit(target, Edit(body=body)), digest_of(sender, body))
+        self._run(target, lambda jobs: jobs.changer.edit(target, Edit(body=body)), digest_of(sender, body))
 
-    def _run(self, target: Target, change: Callable[[MessageChanger], object], digest: str | None) -> None:
+    def _run(self, target: Target, change: Callable[[WriteJobs], object], digest: str | None) -> None:
         """Change a message, and repeat what was refused or lost; `digest`: of what it is edited to."""
         place, engine = (target.conversation_id, target.message_id), self.engine
         began, ended = engine.now, None
@@ -253,9 +248,8 @@ class ChangingClients(_Clients):
         return place
 
     def _read_tag(self, place: tuple[str, str]) -> str | None:
-        timeout_seconds = self.scenario.clients.timeout_seconds
         try:
-            return str(self.run.reading.invoke(partial(read_one, place), timeout_seconds=timeout_seconds).etag)
+            return str(self._invoke(partial(read_one, place), self.run.reading).etag)
         except (*_REFUSALS, NoResponseError, MessageGoneError, MessageNotFoundError):
             return None
 
@@ -394,9 +388,9 @@ class ReadingClients(_Clients):
         return began, None
 
 
-def write(new: NewMessage, writer: MessageWriter) -> Written:
+def write(new: NewMessage, jobs: WriteJobs) -> Written:
     """Write a message."""
-    return writer.write(new)
+    return jobs.messages.write(new)
 
 
 def read_one(place: tuple[str, str], reader: MessageReader) -> Message:

@@ -1,7 +1,8 @@
 """DynamoDB's expressions, each parsed once into a function of an item. Pure; values are in the API's own form.
 
 All of them are made of terms: an operator or a function, and its operands. A key condition is one of terms that all
-hold, and an update a term for each path that it changes. Not understood: list elements in paths, and `attribute_type`.
+hold, and an update a term for each path that it changes. Not understood: list elements in paths, and the functions
+`attribute_type` and `contains`.
 
 Source: DynamoDB Developer Guide, "Expressions in DynamoDB" and "Comparison operator and function reference".
 """
@@ -304,13 +305,6 @@ def _alike(test: Callable[[Any, Any], bool]) -> Callable[[Value | None, Value | 
     return holds
 
 
-def _contains(one: Value | None, sought: Value) -> bool:
-    if one is None:
-        return False
-    ((kind, content),), ((of, part),) = one.items(), sought.items()
-    return (kind in {"S", *_SETS} and kind[0] == of and part in content) or (kind == "L" and sought in content)
-
-
 def _size(value: Value | None) -> Value | None:
     if value is None:
         return None
@@ -359,7 +353,6 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "attribute_exists": lambda one: one is not None,
     "attribute_not_exists": lambda one: one is None,
     "begins_with": _alike(lambda one, other: one.startswith(other)),
-    "contains": _contains,
     "if_not_exists": lambda known, other: other if known is None else known,
     "size": _size,
     "list_append": lambda first, second: {"L": [*_content(first, "L"), *_content(second, "L")]},

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any
 
 from hotpartition.core.route import Close, Generation
 from tools.world.clock import EPOCH_MS, Process
@@ -25,10 +23,8 @@ class FaultDriver:
 
     plan: FaultPlan
     world: World
-    functions: Sequence[Function[Any, Any]]
-    consumers: Callable[[], Function[Any, Any] | None]
+    functions: Sequence[Function]
     random: Random
-    struck: Counter[str] = field(default_factory=Counter)
     _is_over: bool = False
     _spells: int = 0
 
@@ -50,8 +46,7 @@ class FaultDriver:
             (plan.environment_kills, self._kill_environment),
             (plan.store_spells, self._begin_spell),
         ):
-            if rate:
-                self._plan_next(rate, strike)
+            self._plan_next(rate, strike)
 
     def stop(self) -> None:
         """End all faults."""
@@ -63,9 +58,8 @@ class FaultDriver:
 
     def all_struck(self) -> tuple[tuple[str, int], ...]:
         """List how often each fault struck, DynamoDB's and those of environments included."""
-        struck = self.struck + self.world.store.all_struck()
-        struck["environment died in a request"] = sum(function.deaths for function in self.functions)
-        return tuple(sorted(struck.items()))
+        died = sum(function.deaths for function in self.functions)
+        return tuple(sorted({**self.world.meter.struck, "environment died in a request": died}.items()))
 
     def _plan_next(self, rate: float, strike: Callable[[], None]) -> None:
         def happen() -> None:
@@ -76,7 +70,7 @@ class FaultDriver:
         self.world.engine.after(self.random.expovariate(rate), happen)
 
     def _take_redis_down(self) -> None:
-        self.struck["redis outage"] += 1
+        self.world.meter.struck["redis outage"] += 1
         is_hanging, forgets = self.random.random() < 0.4, self.random.random() < 0.5
         lost, seconds = self.random.random() * 2.0, self.random.uniform(0.3, 5.0)
         nodes = self.world.redis.some_nodes(self.random)
@@ -92,18 +86,18 @@ class FaultDriver:
         self.world.engine.after(seconds, bring_back)
 
     def _fail_over(self) -> None:
-        self.struck["redis failover"] += 1
+        self.world.meter.struck["redis failover"] += 1
         lost = self.random.random() * 4.0
         for node in self.world.redis.some_nodes(self.random):
             node.fail_over(lost)
 
     def _empty(self) -> None:
-        self.struck["redis emptied"] += 1
+        self.world.meter.struck["redis emptied"] += 1
         for node in self.world.redis.some_nodes(self.random):
             node.empty()
 
     def _slow_down(self) -> None:
-        self.struck["redis slow"] += 1
+        self.world.meter.struck["redis slow"] += 1
         seconds = self.random.uniform(0.005, 0.05)
         nodes = self.world.redis.some_nodes(self.random)
         for node in nodes:
@@ -128,7 +122,7 @@ class FaultDriver:
         return self.random.sample(keys, min(len(keys), 1 + self.random.randrange(4)))
 
     def _invent(self, routes: Sequence[str], _: Sequence[str]) -> None:
-        self.struck["redis invents generations and closes"] += 1
+        self.world.meter.struck["redis invents generations and closes"] += 1
         now_ms = self.world.engine.now_ms()
         for key in routes:
             since_ms = now_ms + round(self.random.uniform(-10_000.0, 2_000.0))
@@ -137,7 +131,7 @@ class FaultDriver:
             self.world.redis.do("SADD", key, invented.encode())
 
     def _scatter_bytes(self, routes: Sequence[str], keys: Sequence[str]) -> None:
-        self.struck["redis holds bytes"] += 1
+        self.world.meter.struck["redis holds bytes"] += 1
         noise = self.random.randbytes(8) + b"\xff\xfe"
         for key in routes:
             self.world.redis.do("SADD", key, noise, b"7@\xff")
@@ -147,7 +141,7 @@ class FaultDriver:
                     self.world.redis.do("XADD", key, "*", name, value)
 
     def _change_type(self, routes: Sequence[str], keys: Sequence[str]) -> None:
-        self.struck["redis changes types"] += 1
+        self.world.meter.struck["redis changes types"] += 1
         for key in (routes[0], *keys):
             self.world.redis.do("DEL", key)
             self.world.redis.do("RPUSH", key, "foreign")
@@ -159,7 +153,7 @@ class FaultDriver:
             self.world.redis.do("DEL", key)
 
     def _trim(self) -> None:
-        self.struck["stream trimmed"] += 1
+        self.world.meter.struck["stream trimmed"] += 1
         oldest_ms = EPOCH_MS + int((self.world.engine.now - self.random.random()) * 1000)
         nodes = self.world.redis.some_nodes(self.random)
         for key in self.world.redis.named_keys():
@@ -167,23 +161,23 @@ class FaultDriver:
                 self.world.redis.do("XTRIM", key, "MINID", oldest_ms)
 
     def _kill_consumer(self) -> None:
-        consumers = self.consumers()
+        consumers = self.world.watchers
         if consumers is not None and consumers.kill_one():
-            self.struck["consumer killed"] += 1
+            self.world.meter.struck["consumer killed"] += 1
 
     def _crash_consumer(self, process: Process, place: str) -> None:
-        consumers = self.consumers()
+        consumers = self.world.watchers
         if consumers is not None and not self._is_over and self.random.random() < self.plan.consumer_crash:
-            self.struck[f"consumer killed just after it wrote to the {place}"] += 1
+            self.world.meter.struck[f"consumer killed just after it wrote to the {place}"] += 1
             consumers.kill(process)
 
     def _kill_environment(self) -> None:
         function = self.functions[self.random.randrange(len(self.functions))]
         if function.kill_one():
-            self.struck["environment killed"] += 1
+            self.world.meter.struck["environment killed"] += 1
 
     def _begin_spell(self) -> None:
-        self.struck["dynamodb bad spell"] += 1
+        self.world.meter.struck["dynamodb bad spell"] += 1
         self._spells += 1
         mine = self._spells
         self.world.store.faults = self.plan.spell

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import log
 from random import Random
-from typing import Generic, TypeVar
+from typing import Any
 
 from tools.world.clock import Engine, Process, SimulatedFuture
 
-RequestT = TypeVar("RequestT")
-ResultT = TypeVar("ResultT")
+Call = Callable[[Any], Any]
+"""A request: it is made on what its environment holds, a writer for instance."""
 
 COLD_START_MEDIAN_SECONDS = 0.6
 COLD_START_SIGMA = 0.25
@@ -51,44 +51,44 @@ class FunctionConfig:
     death: float = 0.0
 
 
-class _Environment(Process, Generic[RequestT, ResultT]):
-    """One execution environment. Its handler is built at its first request, as a cold start does."""
+class _Environment(Process):
+    """One execution environment. What it holds is built at its first request, as a cold start does."""
 
     def __init__(self, index: int) -> None:
         super().__init__()
         self.index = index
-        self.handler: Callable[[RequestT], ResultT] | None = None
-        self.response: SimulatedFuture[ResultT] | None = None
+        self.held: object = None
+        self.response: SimulatedFuture[Any] | None = None
         """Of the request under way."""
 
 
 @dataclass(slots=True)
-class Function(Generic[RequestT, ResultT]):
-    """One function and all its environments; `build` makes a handler from an environment's process and number."""
+class Function:
+    """One function and all its environments; `build` makes what one holds, given its process and its number."""
 
     engine: Engine
     config: FunctionConfig
-    build: Callable[[Process, int], Callable[[RequestT], ResultT]]
+    build: Callable[[Process, int], object]
     random: Random
     cold_starts: int = 0
     deaths: int = 0
-    _idle: list[_Environment[RequestT, ResultT]] = field(init=False)
-    _all: list[_Environment[RequestT, ResultT]] = field(init=False)
+    _idle: list[_Environment] = field(init=False)
+    _all: list[_Environment] = field(init=False)
 
     def __post_init__(self) -> None:
         self._idle = [_Environment(index) for index in range(self.config.warm)]
         self._all = list(self._idle)
 
-    def invoke(self, request: RequestT, *, timeout_seconds: float = 29.0) -> ResultT:
-        """Run a request, in the calling task's time, and raise what its handler raises.
+    def invoke(self, call: Call, *, timeout_seconds: float = 29.0) -> Any:
+        """Have a call made, in the calling task's time, and raise what it raises.
 
         `TooManyRequestsError`: no environment could take it. `NoResponseError`: its environment died, or time was up;
-        the request may go on.
+        the call may go on.
         """
         environment = self._take()
-        response: SimulatedFuture[ResultT] = SimulatedFuture(self.engine)
+        response: SimulatedFuture[Any] = SimulatedFuture(self.engine)
         environment.response = response
-        self.engine.spawn(partial(self._serve, environment, response, request), environment)
+        self.engine.spawn(partial(self._serve, environment, response, call), environment)
         if self.config.death and self.random.random() < self.config.death:
             self.engine.after(self.random.expovariate(50.0), partial(self._die, environment, response))
         self.engine.wait((response,), timeout_seconds)
@@ -114,7 +114,7 @@ class Function(Generic[RequestT, ResultT]):
                 self._die(environment, environment.response)
                 return
 
-    def _take(self) -> _Environment[RequestT, ResultT]:
+    def _take(self) -> _Environment:
         if len(self._idle) > self.config.taken:
             place = self.random.randrange(len(self._idle))
             self._idle[place], self._idle[-1] = self._idle[-1], self._idle[place]
@@ -123,21 +123,18 @@ class Function(Generic[RequestT, ResultT]):
             return environment
         if len(self._all) >= self.config.concurrency:
             raise TooManyRequestsError("no environment is free")
-        born: _Environment[RequestT, ResultT] = _Environment(self.config.warm + self.cold_starts)
+        born = _Environment(self.config.warm + self.cold_starts)
         self.cold_starts += 1
         self._all.append(born)
         return born
 
-    def _serve(
-        self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT], request: RequestT
-    ) -> None:
-        handler = environment.handler
-        if handler is None:
+    def _serve(self, environment: _Environment, response: SimulatedFuture[Any], call: Call) -> None:
+        if environment.held is None:
             if environment.index >= self.config.warm:
                 self.engine.sleep(self.random.lognormvariate(log(COLD_START_MEDIAN_SECONDS), COLD_START_SIGMA))
-            handler = environment.handler = self.build(environment, environment.index)
+            environment.held = self.build(environment, environment.index)
         try:
-            result = handler(request)
+            result = call(environment.held)
         except Exception as error:  # noqa: BLE001 - the caller gets it
             self._rest(environment)
             response.set_exception(error)
@@ -146,13 +143,13 @@ class Function(Generic[RequestT, ResultT]):
             self._rest(environment)
             response.set_result(result)
 
-    def _rest(self, environment: _Environment[RequestT, ResultT]) -> None:
+    def _rest(self, environment: _Environment) -> None:
         environment.response = None
         self._idle.append(environment)
         # After this very step, so that this task has ended by then.
         self.engine.after(0.0, lambda: self._freeze(environment))
 
-    def _freeze(self, environment: _Environment[RequestT, ResultT]) -> None:
+    def _freeze(self, environment: _Environment) -> None:
         if environment.response is not None or environment.is_idle:
             return
         self.engine.freeze(environment)
@@ -160,13 +157,13 @@ class Function(Generic[RequestT, ResultT]):
             wait = self.random.expovariate(self.config.other_requests_per_second)
             self.engine.after(wait, lambda: self._serve_other(environment))
 
-    def _serve_other(self, environment: _Environment[RequestT, ResultT]) -> None:
+    def _serve_other(self, environment: _Environment) -> None:
         """Be awake for a request of other traffic: what hangs in the background goes on."""
         if environment.response is None and environment.frozen:
             self.engine.thaw(environment)
             self.engine.after(BUSY_SECONDS, lambda: self._freeze(environment))
 
-    def _die(self, environment: _Environment[RequestT, ResultT], response: SimulatedFuture[ResultT] | None) -> None:
+    def _die(self, environment: _Environment, response: SimulatedFuture[Any] | None) -> None:
         """Kill an environment, unless the request that it was to die of has ended."""
         if environment.response is not response or not environment.is_alive:
             return

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from math import inf
 
+from hotpartition.core.metrics import MetricName
 from hotpartition.core.route import Generation
 from hotpartition_messages.keys import KEY_FORM
 from tools.figures import Outcome, latency
 from tools.world.clock import EPOCH_MS, Engine
-from tools.world.network import Observer
 
 BIN_SECONDS = 0.25
 RELIEF_SHARE = 0.01
@@ -19,10 +19,10 @@ PROMPT_SHARE = 0.95
 PROMPT_SECONDS = 1.0
 
 
-class Meter(Observer):
-    """Counts, bin by bin; also what the network tells of its requests. Pages count until `pages_end`."""
+class Meter:
+    """Counts, bin by bin, what DynamoDB, the product and clients tell it. Pages count until `pages_end`."""
 
-    def __init__(self, engine: Engine, *, hot: str, seconds: float, pages_end: float) -> None:
+    def __init__(self, engine: Engine, *, hot: str = "", seconds: float = 60.0, pages_end: float = inf) -> None:
         self._engine = engine
         self._hot = hot
         self._pages_end = pages_end
@@ -32,19 +32,23 @@ class Meter(Observer):
         self._pages = {is_hot: Outcome(latencies_ms=[], failed=0, queries=0, rcu=0.0) for is_hot in (True, False)}
         self.raises: list[Outcome] = []
         """Each generation that entered the journal, in the order of time."""
-        self.raised_at: dict[str, float] = {}
-        """When each conversation was raised first."""
         self.write_latencies_ms: list[float] = []
         self.operations = self.requests = self.puts = self.throttled_attempts = self.failed = 0
         self.routed_at: dict[str, float] = {}
         """When each conversation's routing item was last written."""
         self.put_off_keys: list[str] = []
         """The base keys of creations that are still to come, after their clients gave up."""
+        self.counters: Counter[str] = Counter()
+        """The product's metrics, summed over all environments."""
+        self.first_at: dict[str, float] = {}
+        """When each of them was counted first."""
+        self.struck: Counter[str] = Counter()
+        """How often each fault struck."""
 
-    # What the network tells.
+    # What DynamoDB does, at the moment when it does.
 
     def stored(self, partition_key: str, wcu: float) -> None:
-        """Implement `Observer.stored`."""
+        """An item was created, or a counter added to."""
         self.puts += 1
         if self._is_hot(partition_key):
             now = self._at(self._engine.now)
@@ -52,34 +56,28 @@ class Meter(Observer):
             now["hot stored"] += wcu
             now["hot on shards"] += wcu * (partition_key != self._hot)
 
-    def refused(self, partition_key: str, wcu: float) -> None:
-        """Implement `Observer.refused`."""
-        del wcu
+    def refused(self, partition_key: str) -> None:
+        """A write was throttled."""
         self.throttled_attempts += 1
         self._at(self._engine.now)["hot refused"] += self._is_hot(partition_key)
 
     def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
-        """Implement `Observer.page_read`."""
+        """A reader's request was served."""
         if self._engine.now < self._pages_end:
             pages = self._pages[self._is_hot(partition_key)]
             pages.queries += is_query
             pages.rcu += rcu
 
-    def waited(self) -> None:
-        """Implement `Observer.waited`."""
-        self._at(self._engine.now)["waited"] += 1
-
     def put_off(self, partition_key: str) -> None:
-        """Implement `Observer.put_off`."""
+        """A write will happen late, after its client gave up waiting."""
         self.put_off_keys.append(_base_key(partition_key))
 
     def routed(self, partition_key: str) -> None:
-        """Implement `Observer.routed`."""
+        """A routing item was written."""
         self.routed_at[partition_key] = self._engine.now
 
     def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
-        """Implement `Observer.raised`."""
-        self.raised_at.setdefault(conversation_id, self._engine.now)
+        """Generations were added to a routing item."""
         known = self._known.setdefault(conversation_id, set())
         for generation in sorted(set(generations) - known):
             self.raises.append(
@@ -92,6 +90,21 @@ class Meter(Observer):
                 )
             )
         known.update(generations)
+
+    # The product's `Telemetry`, of all environments.
+
+    def count(self, metric: str, value: float = 1.0) -> None:
+        """Implement `Telemetry.count`."""
+        self.first_at.setdefault(metric, self._engine.now)
+        self.counters[metric] += value  # type: ignore[assignment]  # floats add up as well
+        if metric == MetricName.WRITES_REFUSED_EVERYWHERE:
+            self._at(self._engine.now)["waited"] += 1
+
+    def event(self, message: str, **facts: object) -> None:
+        """Implement `Telemetry.event`: nobody listens."""
+
+    def flush(self) -> None:
+        """Implement `Telemetry.flush`."""
 
     # The clients.
 

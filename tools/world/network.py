@@ -9,7 +9,6 @@ mean. They change how long things take, never what is right.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -25,12 +24,13 @@ from hotpartition.core.errors import StoreUnavailableError
 from hotpartition.core.route import Generation, decode_member
 from hotpartition.dynamodb.calls import READ_TIMEOUT_SECONDS, build_error
 from hotpartition.dynamodb.table import LOAD_PREFIX
-from tools.limits import READ_PROFILE, WRITE_PROFILE, Latency, Resource, Throttle
+from tools.limits import READ_PROFILE, WRITE_PROFILE, Latency, Resource
 from tools.limits.request_tokens import RequestTokenError, RequestTokens
 from tools.world.boto3_calls import take_calls
 from tools.world.clock import EPOCH_MS, Engine, Process
 from tools.world.dynamodb import DynamoDB, DynamoDBError, Gate, Table, cancelled, throttled
 from tools.world.expressions import Item
+from tools.world.meter import Meter
 
 Request = dict[str, Any]
 Response = dict[str, Any]
@@ -97,31 +97,6 @@ class StoreCounts:
     throttles: int = 0
 
 
-class Observer:
-    """Hears what happens, at the moment when it does. This one takes no notice."""
-
-    def stored(self, partition_key: str, wcu: float) -> None:
-        """An item was created, or a counter added to."""
-
-    def refused(self, partition_key: str, wcu: float) -> None:
-        """A write was throttled."""
-
-    def page_read(self, partition_key: str, rcu: float, *, is_query: bool) -> None:
-        """A reader's request was served."""
-
-    def waited(self) -> None:
-        """A write was refused wherever it could go, and has to wait."""
-
-    def put_off(self, partition_key: str) -> None:
-        """A write will happen late, after its client gave up waiting."""
-
-    def routed(self, partition_key: str) -> None:
-        """A routing item was written."""
-
-    def raised(self, conversation_id: str, generations: Sequence[Generation], reason: str) -> None:
-        """Generations were added to a routing item."""
-
-
 class _LostError(Exception):
     """No response came in time."""
 
@@ -134,16 +109,14 @@ class Network(Gate):
         engine: Engine,
         *,
         random: Random,
-        observer: Observer,
+        meter: Meter,
         seed: str = "",
         limits: Resource | None = None,
     ) -> None:
         self.engine = engine
         self.random = random
-        self.observer = observer
+        self.meter = meter
         self.faults = StoreFaults()
-        self.struck: Counter[str] = Counter()
-        """How often each fault struck."""
         self.counts: dict[str, StoreCounts] = {}
         self.after_update: Callable[[Process], None] = lambda _: None
         """Called when a process has written a routing item, before it hears of that."""
@@ -205,20 +178,20 @@ class Network(Gate):
         """Say whether a fault strikes now."""
         odds: float = getattr(self.faults, fault)
         if odds and self.random.random() < odds:
-            self.struck[fault] += 1
+            self.note_strike(fault.replace("_", " "))
             return True
         return False
 
-    def all_struck(self) -> Counter[str]:
-        """Name how often each fault struck."""
-        return Counter({f"dynamodb {name.replace('_', ' ')}": count for name, count in self.struck.items()})
+    def note_strike(self, name: str) -> None:
+        """Count what has gone wrong here, or came about as it seldom does."""
+        self.meter.struck[f"dynamodb {name}"] += 1
 
     def _refusal(self, written: str) -> str:
         """Say why a request is refused before it comes to anything."""
         if self.faults.hot_keys and written:
             spell = int(self.engine.now / HOT_SECONDS)
             if Random(f"{self._seed}/{written}/{spell}").random() < self.faults.hot_keys:
-                self.struck["refused_key"] += 1
+                self.note_strike("refused key")
                 return "TableWriteKeyRangeThroughputExceeded"
         return "TableWriteAccountLimitExceeded" if self.strikes("throttled") else ""
 
@@ -258,7 +231,7 @@ class Network(Gate):
         if self.strikes("lost_answer"):
             self._give_up(effect, seconds / 2)
         if self.faults.late and _may_be_late(operation, request) and self.strikes("late"):
-            self.observer.put_off(_key_of(request))
+            self.meter.put_off(_key_of(request))
             self._give_up(effect, READ_TIMEOUT_SECONDS + self.random.random() * LATE_SECONDS)
         reason = self._refusal(_key_of(request) if operation in WRITES else "")
         if reason:
@@ -298,7 +271,7 @@ class Network(Gate):
         try:
             return self.tokens.once(request, lambda: self._transact(request)) or {}
         except RequestTokenError as error:
-            self.struck[f"answered {error.code}"] += 1
+            self.note_strike(f"answered {error.code}")
             raise DynamoDBError(error.code, "simulated") from error
 
     def _transact(self, request: Request) -> Response:
@@ -306,14 +279,16 @@ class Network(Gate):
         if self._is_locked(places):
             raise cancelled([{"Code": "TransactionConflict"}])
         response = self.dynamodb.call("TransactWriteItems", request, now=self.engine.now)
-        self.struck["transactions of several items"] += len(places) > 1
+        if len(places) > 1:
+            self.note_strike("transactions of several items")
         self._locked_until |= dict.fromkeys(places, self.engine.now + CONFLICT_SECONDS)
         return response
 
     def _is_locked(self, places: Sequence[tuple[str, Any]]) -> bool:
-        is_locked = any(self._locked_until.get(place, 0.0) > self.engine.now for place in places)
-        self.struck["transaction conflicts"] += is_locked
-        return is_locked
+        if all(self._locked_until.get(place, 0.0) <= self.engine.now for place in places):
+            return False
+        self.note_strike("transaction conflicts")
+        return True
 
     def _places(self, writes: Sequence[Request]) -> list[tuple[str, Any]]:
         """List where single writes go."""
@@ -343,11 +318,12 @@ class Network(Gate):
         if self._is_left():
             return "TableWriteAccountLimitExceeded"
         refusal = None if self.limits is None else self.limits.write(partition_key, units, self.engine.now)
-        if refusal is None:
-            self._asking.wcu += units
-            return None
-        self.observer.refused(partition_key, units)
-        return self._refused(refusal)
+        if refusal is not None:
+            self.meter.refused(partition_key)
+            self._asking.throttles += 1
+            return refusal.reason
+        self._asking.wcu += units
+        return None
 
     def refuse_read(self, partition_key: str, units: float, *, is_query: bool) -> str | None:
         """Implement `Gate.refuse_read`."""
@@ -356,15 +332,12 @@ class Network(Gate):
         self._asking.queries += is_query
         refusal = None if self.limits is None else self.limits.read(partition_key, units, self.engine.now)
         if refusal is not None:
-            return self._refused(refusal)
+            self._asking.throttles += 1
+            return refusal.reason
         self._asking.rcu += units
         if self._asking.role == READER:
-            self.observer.page_read(partition_key, units, is_query=is_query)
+            self.meter.page_read(partition_key, units, is_query=is_query)
         return None
-
-    def _refused(self, refusal: Throttle) -> str:
-        self._asking.throttles += 1
-        return refusal.reason
 
     def kept(self, table: Table, old: Item | None, new: Item | None, units: float) -> None:
         """Implement `Gate.kept`."""
@@ -373,10 +346,10 @@ class Network(Gate):
         key = str(next(iter(new[table.partition_key].values())))
         if GENERATIONS in new:
             self._raises = True
-            self.observer.routed(key)
+            self.meter.routed(key)
             self._note_raise(key, old or {}, new)
         elif (old is None or AMOUNT in new) and not key.startswith(LOAD_PREFIX):
-            self.observer.stored(key, units)
+            self.meter.stored(key, units)
         if old is None and EXPIRES_AT in new:
             self._plan_removal(table, new)
 
@@ -385,7 +358,7 @@ class Network(Gate):
         members = [decode_member(text) for text in new[GENERATIONS]["SS"] if text not in known]
         generations = [member for member in members if isinstance(member, Generation)]
         if generations:
-            self.observer.raised(key, generations, new.get("reason", {}).get("S", ""))
+            self.meter.raised(key, generations, new.get("reason", {}).get("S", ""))
 
     def _plan_removal(self, table: Table, item: Item) -> None:
         """Remove an item some time after it has expired, unless it expires no more by then."""
@@ -395,7 +368,7 @@ class Network(Gate):
         def remove() -> None:
             if EXPIRES_AT in (table.seen(place).item or {}):
                 table.keep(place, None, self.engine.now)
-                self.struck["removals of expired items"] += 1
+                self.note_strike("removals of expired items")
 
         self.engine.at(max(due, self.engine.now), remove)
 

@@ -6,32 +6,25 @@ redis-py.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Self
 
 from hotpartition.control.consumer import Consumer
 from hotpartition.control.ends import ControlEnds
 from hotpartition.core.backoff import Clock
-from hotpartition.core.closes import CloseTimes
 from hotpartition.core.hedging import HEDGE_CONNECTIONS, HedgePolicy
-from hotpartition.core.metrics import MetricName
-from hotpartition.core.route import Generation
-from hotpartition.core.times import format_time
 from hotpartition.dynamodb.item_store import DynamoDBItemStore
 from hotpartition.dynamodb.journal import DynamoDBJournal
 from hotpartition.dynamodb.routing_items import DynamoDBRoutingItems
-from hotpartition.dynamodb.stored_route import routing_partition_of
 from hotpartition.dynamodb.table import JournalPlace
 from hotpartition.dynamodb.threads import ThreadedCalls
 from hotpartition.engine.closing import Closer
 from hotpartition.engine.in_band import InBandCounting
 from hotpartition.engine.raising import Raiser
-from hotpartition.redis.cluster import route_key
 from hotpartition.redis.pages import RedisPageStore
 from hotpartition.redis.registry import RedisRegistry
 from hotpartition.redis.report_streams import RedisReportSink, RedisReportSource
@@ -51,12 +44,14 @@ from hotpartition_messages.keys import KEY_FORM, ROUTING_INDEX, describe_table
 from hotpartition_messages.reading import MessageReader
 from hotpartition_messages.settings import MessageSettings
 from tools.limits import Resource
-from tools.world.clock import EPOCH_MS, MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
+from tools.world.clock import MOST_SKEW_MS, Engine, Process, SimulatedExecutor, wait_for
 from tools.world.dynamodb import described
 from tools.world.functions import Function, FunctionConfig
-from tools.world.network import GENERATIONS, READER, Network, Observer
+from tools.world.meter import Meter
+from tools.world.network import READER, Network
+from tools.world.record import Record
 from tools.world.redis import RedisServer, SimulatedConnection
-from tools.world.scenario import TABLE_NAME, FaultPlan, Scenario
+from tools.world.scenario import SHORT_TIMES, TABLE_NAME, Scenario
 
 TABLE = describe_table(TABLE_NAME)
 MESSAGES = described(TABLE_NAME, pk="HASH", sk="RANGE") | {
@@ -71,64 +66,45 @@ _, PATIENT_MS = PATIENT_TIMEOUTS_MS
 REDIS_NODES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class SharedTelemetry:
-    """`Telemetry` of all environments, which only counts."""
-
-    _counters: Counter[str]
-    _observer: Observer
-
-    def count(self, metric: str, value: float = 1.0) -> None:
-        """Implement `Telemetry.count`."""
-        self._counters[metric] += value  # type: ignore[assignment]  # floats add up as well
-        if metric == MetricName.WRITES_REFUSED_EVERYWHERE:
-            self._observer.waited()
-
-    def event(self, message: str, **facts: object) -> None:
-        """Implement `Telemetry.event`."""
-
-    def flush(self) -> None:
-        """Implement `Telemetry.flush`."""
-
-
-Calls = Function[Callable[[Any], Any], Any]
-"""A function that makes the call that it is sent on what its environment holds: a writer, a reader, a consumer."""
-
-
-Build = Callable[["World", Process, int], Any]
-"""Builds what one environment holds, given its process and number."""
+Build = Callable[[Any, Process, int], Any]
+"""Given the world, builds what one environment holds, given its process and number."""
 
 
 class World:
-    """What all functions of a run share: built from what its scenario says of the outside and of the product."""
+    """One seed of a scenario: its clock, its stores, what its functions share, and what is seen of all that.
 
-    def __init__(
-        self,
-        engine: Engine,
-        seed: int,
-        scenario: Scenario,
-        *,
-        observer: Observer,
-        chance: str = "",
-    ) -> None:
+    Its tasks end when it is left.
+    """
+
+    def __init__(self, seed: int, scenario: Scenario, *, chance: str = "") -> None:
         """Build everything; `chance` goes before the names of what is random in the stores."""
-        self.engine = engine
+        engine = self.engine = Engine()
+        scenario = self.scenario = scenario.named_for(seed)
         self.seed = seed
         self.settings = scenario.settings
         self.parts = Parts()
-        self.counters: Counter[str] = Counter()
-        """The product's metrics, summed over all environments."""
-        self.telemetry = SharedTelemetry(self.counters, observer)
+        self.end = scenario.seconds + scenario.drain_seconds
+        self.meter = Meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
+        self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
         self.is_over = False
         """Whether what works until it is stopped should stop: some runs' clients, and what operators run beside."""
+        self.watchers: Function | None = None
+        """What watches the load, beside the requests."""
         self.limits = None if scenario.table is None else Resource(partitions=scenario.table)
-        self.store = Network(
-            engine, random=self.random(f"{chance}store"), observer=observer, seed=str(seed), limits=self.limits
-        )
+        random = self.random(f"{chance}store")
+        self.store = Network(engine, random=random, meter=self.meter, seed=str(seed), limits=self.limits)
         self.store.dynamodb.call("CreateTable", MESSAGES)
         self.redis = RedisServer(engine, nodes=REDIS_NODES, random=self.random(f"{chance}redis"))
-        plan = scenario.faults or FaultPlan()
-        self._skew_ms, self._wrong_clocks = plan.skew_ms, plan.wrong_clocks
+        plan = scenario.faults
+        self._skew_ms, self._wrong_clocks = (plan.skew_ms, plan.wrong_clocks) if plan else (0.0, 0.0)
+
+    def __enter__(self) -> Self:
+        """Begin."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Drop all tasks."""
+        self.engine.close()
 
     def random(self, name: str) -> Random:
         """Make a source of chance of its own, so that nothing depends on who draws first."""
@@ -147,10 +123,6 @@ class World:
         right, wrong_ms = ends.clock, round(random.uniform(-WRONG_MS, WRONG_MS))
         return replace(ends, clock=replace(right, now_ms=lambda: right.now_ms() + wrong_ms))
 
-    def timer(self) -> float:
-        """Tell a monotonic time in seconds."""
-        return self.engine.now
-
     def calls(self, role: str, owner: Process | None = None) -> ThreadedCalls:
         """Connect to DynamoDB; `owner`: as that of `connect`."""
         return ThreadedCalls(self.store.client(role, owner))
@@ -159,30 +131,11 @@ class World:
         """Connect to Redis; `owner`: whose writes of routes are its last at times (`FaultPlan.consumer_crash`)."""
         return SimulatedConnection(self.redis, timeout_ms=timeout_ms, cooldown_ms=COOLDOWN_MS, owner=owner)
 
-    def open_calls(self, config: FunctionConfig, build: Build, chance: str) -> Calls:
-        """Open a function that makes calls on what `build` builds for each environment."""
+    def open_function(self, config: FunctionConfig, build: Build, chance: str) -> Function:
+        """Open a function whose environments hold what `build` builds."""
+        return Function(self.engine, config, partial(build, self), self.random(chance))
 
-        def build_one(process: Process, index: int) -> Callable[[Callable[[object], object]], object]:
-            held = build(self, process, index)
-            return lambda call: call(held)
-
-        return Function(self.engine, config, build_one, self.random(chance))
-
-    def preset(self, conversation_id: str, generation: Generation) -> None:
-        """Put a generation into the journal and into Redis as if it had always been there."""
-        stored = generation.encode()
-        table = self.store.dynamodb.tables[TABLE_NAME]
-        item = {
-            **TABLE.journal.key_of(conversation_id),
-            GENERATIONS: {"SS": [stored]},
-            "updated_at": {"S": format_time(EPOCH_MS)},
-            "reason": {"S": "preset"},
-            "routing_partition": {"S": routing_partition_of(conversation_id)},
-        }
-        table.keep(table.place_of(item), item, float("-inf"))
-        self.redis.do("SADD", route_key(TABLE_NAME, conversation_id), stored)
-
-    def charge_others(self, wcu: float, every_seconds: float) -> None:
+    def charge_others(self, wcu: float, every_seconds: float = 0.05) -> None:
         """Charge the table with other traffic from now on, `wcu` units a second on all its partitions alike."""
         limits = self.limits
         if limits is None:
@@ -207,7 +160,7 @@ def build_write_jobs(world: World, process: Process, index: int) -> tuple[Produc
     return engine, _build_jobs(engine, calls, settings, random)
 
 
-def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[ProductEngine, WriteJobs]:
+def build_in_band_jobs(world: World, process: Process, index: int) -> WriteJobs:
     """Build one environment of the write function that finds hot conversations itself."""
     del process
     random, control = world.random(f"writer-{index}"), world.settings.consumer
@@ -216,10 +169,10 @@ def build_in_band_jobs(world: World, process: Process, index: int) -> tuple[Prod
     is_scaled = control.hot_at_once_wcu < Settings.defaults("consumer").hot_at_once_wcu
     given = {**finding, **vars(world.settings.writer), "is_closing": False}  # the writers' own lease
     settings = MessageSettings("in-band write", given)
-    ends = open_in_band(calls, TABLE.journal, world.telemetry, world.clock(random))
+    ends = open_in_band(calls, TABLE.journal, world.meter, world.clock(random))
     parts = replace(world.parts, counting=SensitiveCounting) if is_scaled else world.parts
     engine = build_engine(ends, settings, form=KEY_FORM, times=world.settings.times, parts=parts)
-    return engine, _build_jobs(engine, calls, settings, random)
+    return _build_jobs(engine, calls, settings, random)
 
 
 def _build_jobs(engine: ProductEngine, calls: ThreadedCalls, settings: MessageSettings, random: Random) -> WriteJobs:
@@ -238,7 +191,7 @@ def build_reading(
     random, settings = world.random(f"reader-{index}"), world.settings.reader
     if is_in_band:
         journal = DynamoDBJournal(calls, TABLE.journal)
-        ends = Ends(telemetry=world.telemetry, clock=world.clock(random), journal=journal)
+        ends = Ends(telemetry=world.meter, clock=world.clock(random), journal=journal)
     else:
         ends = build_ends(world, process, index, random, repairs=True)
     return build_engine(ends, settings, form=KEY_FORM, parts=world.parts)
@@ -256,6 +209,10 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
     connection = world.connect(world.settings.writer.registry_command_timeout_ms)
     registry, clock = RedisRegistry(connection, TABLE_NAME), world.clock(random)
     background = BackgroundThread(executor=SimulatedExecutor(world.engine, process, 1))
+
+    def timer() -> float:
+        return world.engine.now
+
     return Ends(
         registry=registry,
         repairs=registry if repairs else None,
@@ -267,10 +224,10 @@ def build_ends(world: World, process: Process, index: int, random: Random, *, re
             now_ms=clock.now_ms,
         ),
         background=background,
-        telemetry=world.telemetry,
+        telemetry=world.meter,
         clock=clock,
-        timer=world.timer,
-        page_store=RedisPageStore(connection, TABLE_NAME, world.telemetry, world.timer),
+        timer=timer,
+        page_store=RedisPageStore(connection, TABLE_NAME, world.meter, timer),
         environment_id=f"{index:032x}",
     )
 
@@ -283,7 +240,7 @@ def open_reader_calls(world: World, process: Process, *, hedges: bool = False) -
         SimulatedExecutor(world.engine, process, parallel + HEDGE_CONNECTIONS),
         parallel=parallel,
         policy=HedgePolicy(quantile=quantile) if hedges and quantile else None,
-        timer=world.timer,
+        timer=lambda: world.engine.now,
         wait=partial(wait_for, world.engine),
     )
 
@@ -297,7 +254,7 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
         journal=DynamoDBJournal(calls, TABLE.journal),
         routing_items=DynamoDBRoutingItems(calls, TABLE.journal),
         registry=RedisRegistry(connection, TABLE_NAME),
-        telemetry=world.telemetry,
+        telemetry=world.meter,
         clock=world.clock(world.random(f"consumer-{index}")),
         elapsed=lambda: world.engine.now,
         form=TABLE.keys,
@@ -305,24 +262,21 @@ def build_consumer(world: World, process: Process, index: int) -> Consumer:
     return build_control.build_consumer(ends, world.settings.consumer)
 
 
-def build_closer(world: World, process: Process, index: int, place: JournalPlace, times: CloseTimes) -> Closer:
+def build_closer(world: World, process: Process, index: int, place: JournalPlace) -> Closer:
     """Build one environment that closes by hand, as operators do."""
-    raiser, journal = build_raiser(world, process, index, place), _open_journal(world, process, place)
-    return Closer(journal=journal, raiser=raiser, telemetry=world.telemetry, times=times)
+    raiser = build_raiser(world, process, index, place)
+    journal = DynamoDBJournal(world.calls("operator", process), place)
+    return Closer(journal=journal, raiser=raiser, telemetry=world.meter, times=SHORT_TIMES)
 
 
 def build_raiser(world: World, process: Process, index: int, place: JournalPlace) -> Raiser:
     """Build one environment that raises by hand, as operators do."""
     return Raiser(
-        journal=_open_journal(world, process, place),
+        journal=DynamoDBJournal(world.calls("operator", process), place),
         registry=RedisRegistry(world.connect(PATIENT_MS, process), TABLE_NAME),
-        telemetry=world.telemetry,
+        telemetry=world.meter,
         clock=world.clock(world.random(f"raiser-{index}")),
     )
-
-
-def _open_journal(world: World, process: Process, place: JournalPlace) -> DynamoDBJournal:
-    return DynamoDBJournal(world.calls("operator", process), place)
 
 
 class SimulatedTable(ShardedTable):

@@ -24,7 +24,6 @@ from tools.history import (
     Seen,
     Verdict,
     check_history,
-    find_breaches,
 )
 from tools.world.clock import EPOCH_MS
 
@@ -39,25 +38,11 @@ def seen(messages: Iterable[Message]) -> tuple[Seen, ...]:
     return tuple(Seen(m.message_id, digest_of(m.sender, m.body)) for m in messages)
 
 
-@dataclass(slots=True, kw_only=True)
-class Offer(Offered):
-    """An item that a client wants to have stored."""
-
-    deletion: Deleted | None = None
-    """The last one that was begun."""
-
-    @property
-    def is_there(self) -> bool:
-        """Whether it is known to be stored, and not known to be deleted."""
-        is_gone = self.deletion is not None and self.deletion.ended_at is not None
-        return self.acknowledged_at is not None and not is_gone
-
-
 @dataclass(slots=True)
 class Record(History):
     """A history that clients add to, and look up in what they may change."""
 
-    offers: dict[str, dict[str, Offer]] = field(default_factory=dict)
+    offers: dict[str, dict[str, Offered]] = field(default_factory=dict)
     """What was offered under a known id, by conversation and id, in the order in which it was."""
 
     @property
@@ -86,7 +71,7 @@ class Record(History):
         """An item with a known id is about to be written."""
         offers = self.offers.setdefault(conversation_id, {})
         if message_id not in offers:
-            offers[message_id] = Offer(
+            offers[message_id] = Offered(
                 conversation_id=conversation_id,
                 message_id=message_id,
                 digest=digest,
@@ -119,7 +104,6 @@ class Record(History):
         """An item was deleted, or nobody knows whether it was: as long as the record has no `ended_at`."""
         deletion = Deleted(conversation_id=conversation_id, message_id=message_id, started_at=began, ended_at=ended)
         self.deletions.append(deletion)
-        self.offers[conversation_id][message_id].deletion = deletion
         return deletion
 
     def note_change(
@@ -129,8 +113,10 @@ class Record(History):
         if digest is None:
             self.note_deletion(conversation_id, message_id, began=began, ended=ended)
         else:
-            place = {"conversation_id": conversation_id, "message_id": message_id}
-            self.edits.append(Edited(**place, digest=digest, started_at=began, ended_at=ended))
+            edit = Edited(
+                conversation_id=conversation_id, message_id=message_id, digest=digest, started_at=began, ended_at=ended
+            )
+            self.edits.append(edit)
 
     def note_addition(
         self, conversation_id: str, message_id: str, token: str, *, began: float, amount: int = 0
@@ -210,7 +196,3 @@ class Record(History):
     def judge(self) -> Verdict:
         """Judge everything."""
         return check_history(self)
-
-    def breaches(self) -> tuple[Finding, ...]:
-        """Judge everything, and list what is wrong."""
-        return find_breaches(self)

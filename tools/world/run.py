@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Self
 
 from hotpartition.core.route import candidate_keys
 from hotpartition.dynamodb.stored_route import read_entry
@@ -14,19 +12,14 @@ from hotpartition_messages.keys import KEY_FORM, ROUTING_SORT_KEY, build_key
 from tools.figures import Outcome
 from tools.history import FAULTS, Verdict
 from tools.world.clients import ChangingClients, ReadingClients, WritingClients
-from tools.world.clock import MOST_SKEW_MS, Engine
 from tools.world.faults import FaultDriver
-from tools.world.functions import Function
-from tools.world.meter import Meter
 from tools.world.operators import ClosesByHand
 from tools.world.product import TABLE, World
 from tools.world.record import Record
 from tools.world.scenario import FaultPlan, Scenario
-from tools.world.strategies import HAND_SECONDS, Strategy, start_consumers
+from tools.world.strategies import HAND_SECONDS, Strategy
 from tools.world.workload import list_arrivals
 
-OTHER_TRAFFIC_SECONDS = 0.05
-"""How often the other traffic is charged to the table."""
 SETTLE_SECONDS = 3.0
 """How long everything is left alone before all is read once more: requests that clients gave up on end in this time."""
 BASE_READS_SECONDS = 3.0
@@ -41,82 +34,37 @@ reacts has done so."""
 TEN_MINUTES = 600.0
 
 
-class Run:
-    """One seed under way: its clock, its world, and what is seen of it. Its tasks end when it is left."""
-
-    def __init__(self, scenario: Scenario, seed: int, *, chance: str = "") -> None:
-        """Build what all runs have in common; `chance` goes before the names of what is random in the stores."""
-        engine = self.engine = Engine()
-        scenario = self.scenario = scenario.named_for(seed)
-        self.seed = seed
-        self.end = scenario.seconds + scenario.drain_seconds
-        self.meter = Meter(engine, hot=scenario.hot_conversation, seconds=self.end, pages_end=scenario.seconds)
-        self.record = Record(clock_error=MOST_SKEW_MS / 1000 if scenario.faults else 0.0)
-        self.world = World(engine, seed, scenario, observer=self.meter, chance=chance)
-        self.watchers: Function[Any, Any] | None = None
-        """What watches the load, beside the requests."""
-        self.noted: dict[str, float] = {}
-        """How long something took that was waited for."""
-
-    def __enter__(self) -> Self:
-        """Begin."""
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Drop all tasks."""
-        self.engine.close()
-
-    def note_when(self, name: str, happened: Callable[[], object], *, since: float, every: float) -> None:
-        """Look from an instant on whether something has happened, and note how long after it that was."""
-
-        def look() -> None:
-            if happened():
-                self.noted[name] = self.engine.now - since
-            else:
-                self.engine.after(every, look)
-
-        self.engine.at(since, look)
-
-    def start_consumers(self) -> None:
-        """Let the consumer run from now on."""
-        self.watchers = start_consumers(self.world, self.scenario)
-
-    def build_driver(self, plan: FaultPlan, random: Random, *functions: Function[Any, Any]) -> FaultDriver:
-        """Build what strikes functions, consumers and stores."""
-        return FaultDriver(plan, self.world, functions, lambda: self.watchers, random)
-
-
-class MessageRun(Run):
+class MessageRun(World):
     """A run of messages: its functions, their clients, what is closed by hand, and what goes wrong."""
 
     def __init__(self, scenario: Scenario, seed: int, strategy: Strategy) -> None:
-        super().__init__(scenario, seed)
-        scenario, world, self.strategy = self.scenario, self.world, strategy
-        self.writing = world.open_calls(scenario.writers, strategy.build_writer, "writers")
-        self.reading = world.open_calls(scenario.reading, strategy.build_reader, "readers")
+        super().__init__(seed, scenario)
+        scenario, self.strategy = self.scenario, strategy
+        self.writing = self.open_function(scenario.writers, strategy.build_jobs, "writers")
+        self.reading = self.open_function(scenario.reading, strategy.build_reader, "readers")
         changers = replace(scenario.writers, warm=min(scenario.writers.warm, CHANGING_ENVIRONMENTS))
-        self.changing = world.open_calls(changers, strategy.build_changer, "changers")
+        self.changing = self.open_function(changers, strategy.build_jobs, "changers")
         self.readers = ReadingClients(self, self.reading, "reading clients")
         plan, self.rooms = scenario.faults or FaultPlan(), scenario.list_rooms(seed)
         self.closes = ClosesByHand(
-            world,
+            self,
             place=TABLE.journal,
             per_second=plan.closes_per_second,
             choose=lambda random: random.choice(self.rooms),
         )
         struck = self.writing, self.reading, self.changing, self.closes.function
-        self.driver = self.build_driver(plan, world.random("faults"), *struck)
+        self.driver = FaultDriver(plan, self, struck, self.random("faults"))
 
     def start(self) -> None:
         """Start everything that happens beside the clients, and the clients."""
-        scenario, engine, world = self.scenario, self.engine, self.world
-        self.watchers = self.strategy.start(world, scenario)
+        scenario, engine = self.scenario, self.engine
+        self.watchers = self.strategy.start(self)
         if scenario.other_wcu:
-            world.charge_others(scenario.other_wcu, OTHER_TRAFFIC_SECONDS)
+            self.charge_others(scenario.other_wcu)
         if scenario.base_reads_per_second:
-            engine.at(scenario.onset - BASE_READS_SECONDS, partial(self._charge_base_read, world.random("base reads")))
+            engine.at(scenario.onset - BASE_READS_SECONDS, partial(self._charge_base_read, self.random("base reads")))
         if scenario.emptied_at is not None:
-            engine.at(scenario.emptied_at, world.redis.empty)
+            engine.at(scenario.emptied_at, self.redis.empty)
         if scenario.faults is not None:
             self.driver.start()
             self.closes.start()
@@ -167,23 +115,23 @@ class MessageRun(Run):
             unserved_share_of_ten_minutes=round(self._unserved_share(), 6),
             closes=(self.closes.confirmed, self.closes.void),
             faults=self.driver.all_struck(),
-            counters=tuple(sorted((name, float(count)) for name, count in self.world.counters.items())),
+            counters=tuple(sorted((name, float(count)) for name, count in meter.counters.items())),
         )
 
     def is_at_first_choice(self, conversation_id: str, message_id: str) -> bool:
         """Say whether a stored message lies where it would be put first."""
-        table, key = self.world.store.dynamodb.tables[TABLE.name], build_key(conversation_id, message_id)
+        table, key = self.store.dynamodb.tables[TABLE.name], build_key(conversation_id, message_id)
         route = read_entry(table.seen((conversation_id, ROUTING_SORT_KEY)).item).route
         places = candidate_keys(route, key, KEY_FORM, choices=1)
         return any(table.seen((place, key.sort_key)).item is not None for place in places)
 
     def _stop_faults(self) -> None:
         self.driver.stop()
-        self.world.is_over = True
+        self.is_over = True
 
     def _charge_base_read(self, random: Random) -> None:
-        if self.world.limits is not None:
-            self.world.limits.read(self.scenario.hot_conversation, 0.5, self.engine.now)
+        if self.limits is not None:
+            self.limits.read(self.scenario.hot_conversation, 0.5, self.engine.now)
         wait = random.expovariate(self.scenario.base_reads_per_second)
         if self.engine.now + wait < self.scenario.seconds:
             self.engine.after(wait, partial(self._charge_base_read, random))
@@ -200,7 +148,7 @@ class MessageRun(Run):
 
     def _cost(self) -> Outcome:
         """Sum up what the run used of everything that is paid for or can be overloaded."""
-        counts, redis = self.world.store.counts.values(), self.world.redis
+        counts, redis = self.store.counts.values(), self.redis
         return Outcome(
             wcu=sum(c.wcu for c in counts),
             rcu=sum(c.rcu for c in counts),

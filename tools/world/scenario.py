@@ -75,32 +75,56 @@ class Changes:
     expiring_share: float = 0.0
 
 
+USUAL_ODDS = StoreFaults(
+    server_error=0.01,
+    lost_request=0.002,
+    lost_answer=0.004,
+    load_lost=0.05,
+    slow=0.02,
+    short_page=0.03,
+    unprocessed=0.02,
+    throttled=0.005,
+    long_lag=0.1,
+    date_skew_seconds=0.45,
+)
+ODDS_IN_SPELLS = StoreFaults(
+    server_error=0.15,
+    lost_request=0.02,
+    lost_answer=0.04,
+    load_lost=0.2,
+    slow=0.2,
+    short_page=0.2,
+    unprocessed=0.2,
+    throttled=0.1,
+    long_lag=0.5,
+    date_skew_seconds=0.45,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultPlan:
-    """What goes wrong. Rates are events a second, odds are for each request; all 0 in good times."""
+    """What goes wrong: everything, unless a field says otherwise. Rates are events a second, odds for each request."""
 
-    redis_outages: float = 0.0
-    redis_failovers: float = 0.0
-    redis_emptyings: float = 0.0
-    redis_slowness: float = 0.0
-    redis_scribbles: float = 0.0
+    redis_outages: float = 0.08
+    redis_failovers: float = 0.08
+    redis_emptyings: float = 0.06
+    redis_slowness: float = 0.08
+    redis_scribbles: float = 0.3
     """Somebody writes to Redis: generations that nobody raised, bytes that are no text, keys of another type."""
-    stream_trims: float = 0.0
-    consumer_kills: float = 0.0
-    environment_kills: float = 0.0
-    store_spells: float = 0.0
-    consumer_crash: float = 0.0
+    stream_trims: float = 0.1
+    consumer_kills: float = 0.1
+    environment_kills: float = 0.5
+    store_spells: float = 0.05
+    consumer_crash: float = 0.15
     """Odds that the consumer dies right after it has written a route, to the journal or Redis, and nothing else."""
-    redis_lost: float = 0.0
+    redis_lost: float = 0.01
     """Odds that a command to Redis gets no answer."""
-    store: StoreFaults = field(default_factory=StoreFaults)
-    """At all times."""
-    spell: StoreFaults = field(default_factory=StoreFaults)
-    """During a bad spell."""
-    skew_ms: float = 0.0
-    wrong_clocks: float = 0.0
+    store: StoreFaults = USUAL_ODDS
+    spell: StoreFaults = ODDS_IN_SPELLS
+    skew_ms: float = 800.0
+    wrong_clocks: float = 0.15
     """Share of the environments whose writer's clock is wrong by minutes; messages get their times by another one."""
-    closes_per_second: float = 0.0
+    closes_per_second: float = 3.0
     """Closes that are tried, of random keys."""
 
     def with_odds(self, **odds: float) -> FaultPlan:
@@ -175,65 +199,19 @@ SCALE = 0.02
 SHORT_LEASES = {"lease_seconds": 2.0}
 SHORT_TIMES = CloseTimes(lease_ms=2_000, margin_ms=1_000, pause_ms=0)
 """Under faults, for all who write and close."""
-ALL_FAULTS = FaultPlan(
-    redis_outages=0.08,
-    redis_failovers=0.08,
-    redis_emptyings=0.06,
-    redis_slowness=0.08,
-    redis_scribbles=0.3,
-    stream_trims=0.1,
-    consumer_kills=0.1,
-    environment_kills=0.5,
-    store_spells=0.05,
-    consumer_crash=0.15,
-    redis_lost=0.01,
-    store=StoreFaults(
-        server_error=0.01,
-        lost_request=0.002,
-        lost_answer=0.004,
-        load_lost=0.05,
-        slow=0.02,
-        short_page=0.03,
-        unprocessed=0.02,
-        throttled=0.005,
-        long_lag=0.1,
-        date_skew_seconds=0.45,
-    ),
-    spell=StoreFaults(
-        server_error=0.15,
-        lost_request=0.02,
-        lost_answer=0.04,
-        load_lost=0.2,
-        slow=0.2,
-        short_page=0.2,
-        unprocessed=0.2,
-        throttled=0.1,
-        long_lag=0.5,
-        date_skew_seconds=0.45,
-    ),
-    skew_ms=800.0,
-    wrong_clocks=0.15,
-    closes_per_second=3.0,
-)
 
 
 def scaled_settings(
-    scale: float, *, writer: Mapping[str, Any], consumer: Mapping[str, Any], times: CloseTimes = TIMES
+    scale: float, times: CloseTimes = TIMES, *, writer: Mapping[str, Any], consumer: Mapping[str, Any]
 ) -> ProductSettings:
     """Build settings with smaller thresholds, and others as given, for clients and partitions that are as small."""
     thresholds = scale_thresholds(scale)
-    distance_wcu = thresholds.pop("sampling_distance_wcu")
+    leases = {"lease_seconds": times.lease_ms / 1000, "sampling_distance_wcu": thresholds.pop("sampling_distance_wcu")}
     return ProductSettings(
-        writer=MessageSettings.defaults("write", **NAMES, sampling_distance_wcu=distance_wcu, **writer),
+        writer=MessageSettings.defaults("write", **NAMES, **leases, **writer),
         consumer=Settings.defaults("consumer", **NAMES, **thresholds, **consumer),
         times=times,
     )
-
-
-def small_settings(times: CloseTimes = SHORT_TIMES) -> ProductSettings:
-    """Build the settings of runs under faults."""
-    leases = {"lease_seconds": times.lease_ms / 1000}
-    return scaled_settings(SCALE, writer=leases, consumer={"max_shard_count": 12}, times=times)
 
 
 FAULTY = Scenario(
@@ -245,9 +223,9 @@ FAULTY = Scenario(
     writers=FunctionConfig(concurrency=60, warm=12, death=0.004),
     reading=FunctionConfig(concurrency=60, warm=8, death=0.004),
     clients=Clients(attempts=5, retry_after_seconds=0.5, timeout_seconds=3.0, minting_share=0.8, skew_ms=300.0),
-    settings=small_settings(),
+    settings=scaled_settings(SCALE, SHORT_TIMES, writer={}, consumer={"max_shard_count": 12}),
     period_seconds=7.0,
     jitter_seconds=6.5,
-    faults=ALL_FAULTS,
+    faults=FaultPlan(),
 )
 """All faults; limits and thresholds are a fiftieth of DynamoDB's."""

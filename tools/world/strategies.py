@@ -5,12 +5,12 @@
 | ours | this project |
 | in_band | this project without Redis and consumer: writers find what is hot |
 | none | DynamoDB alone: everything on the conversation's own key |
-| sources | the sources' design taken literally: 800 writes/s in one environment, a poller once a minute, id % N |
+| sources | the sources' design: 800 writes/s in one environment, a poller once a minute |
 | alarm | an alarm, and a person who spreads the conversation over 16 keys after five minutes |
 | static | every key is salted with N = 16, always |
 
-The conditional put, the retries within the request, the fan-out and the merge of pages are the product's. Assumption,
-not a measurement: how long a person takes (`ALARM_SECONDS`).
+All else is the product's: the choice of the shard, the conditional put, the retries within the request, the fan-out and
+the merge of pages. Assumption, not a measurement: how long a person takes (`ALARM_SECONDS`).
 """
 
 from __future__ import annotations
@@ -18,31 +18,28 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil
+from random import Random
 from typing import Any
 
 from redis.exceptions import RedisError
-from ulid import ULID
 
-from hotpartition.core.backoff import Budget
-from hotpartition.core.errors import RetryLaterError
-from hotpartition.core.merge import PageMerge
-from hotpartition.core.route import EMPTY_ROUTE, Generation, Route, stable_hash
-from hotpartition.engine.gatherer import Gatherer
-from hotpartition.table.fixed import FixedRoutes
-from hotpartition_messages import Message
-from hotpartition_messages.cursor import Cursor
-from hotpartition_messages.keys import KEY_FORM, position_of
-from hotpartition_messages.message_ids import mint_message_id
-from hotpartition_messages.reading import PageRequest, PageResult, build_range
-from hotpartition_messages.writing import NewMessage, Written
+from hotpartition.core.ports import JournalEntry, ReadRoute
+from hotpartition.core.route import Generation, Route
+from hotpartition.engine.route_cache import Routes
+from hotpartition.runtime.build import Engine as ProductEngine
+from hotpartition.runtime.build import build_fixed_engine
+from hotpartition_messages import jobs
+from hotpartition_messages.jobs import WriteJobs
+from hotpartition_messages.keys import KEY_FORM
+from hotpartition_messages.reading import MessageReader
+from hotpartition_messages.settings import MessageSettings
 from tools.world.clock import EPOCH_MS, Process
-from tools.world.functions import FunctionConfig, NoResponseError, TooManyRequestsError
+from tools.world.functions import Function, FunctionConfig, NoResponseError, TooManyRequestsError
 from tools.world.product import (
     Build,
-    Calls,
     World,
     build_consumer,
     build_in_band_jobs,
@@ -52,12 +49,7 @@ from tools.world.product import (
     open_store,
 )
 from tools.world.redis import RedisClient
-from tools.world.scenario import Scenario
 
-Place = Callable[[str, str], str]
-"""Chooses the key of a conversation's message."""
-Keys = Callable[[str], tuple[str, ...]]
-"""Lists all keys that a conversation's messages can be at."""
 CONSUMERS = 3
 """The consumer's reserved concurrency."""
 CONSUMER_RUN_SECONDS = 170.0
@@ -69,7 +61,6 @@ HAND_SECONDS = 6.0
 """Of a rush that a person ends, so much of the time before is simulated: one second is like the other."""
 SOURCES_THRESHOLD_WRITES = 800
 SOURCES_POLL_SECONDS = 60.0
-SOURCES_STREAM = "sources:{stream}"
 SOURCES_KEY = "sources:n:{}"
 
 
@@ -79,10 +70,10 @@ class Strategy:
 
     name: str
     """What it is called in results."""
-    build_writer: Build
+    build_jobs: Build
+    """Builds the write function's `WriteJobs`."""
     build_reader: Build
-    build_changer: Build = lambda *where: build_write_jobs(*where)[1].changer
-    start: Callable[[World, Scenario], Calls | None] = lambda _world, _scenario: None
+    start: Callable[[World], Function | None] = lambda _: None
     """Starts what runs beside the requests, and returns the function that watches the load."""
     shard_count: int = 0
     """The N of the hot conversation as long as nothing is raised; 0: its own key only."""
@@ -92,29 +83,25 @@ class Strategy:
 
 def ours() -> Strategy:
     """Build the product."""
-    return _product("ours", build_write_jobs, build_reader, start=start_consumers)
+    return Strategy(
+        name="ours",
+        build_jobs=lambda *where: build_write_jobs(*where)[1],
+        build_reader=build_reader,
+        start=start_consumers,
+    )
 
 
 def in_band() -> Strategy:
     """Build the product without Redis and consumer."""
-    return _product("in_band", build_in_band_jobs, partial(build_reader, is_in_band=True))
+    reader = partial(build_reader, is_in_band=True)
+    return Strategy(name="in_band", build_jobs=build_in_band_jobs, build_reader=reader)
 
 
-def _product(name: str, build_jobs: Build, build_reader: Build, **others: Any) -> Strategy:
-    return Strategy(
-        name=name,
-        build_writer=lambda *where: build_jobs(*where)[1].messages,
-        build_changer=lambda *where: build_jobs(*where)[1].changer,
-        build_reader=build_reader,
-        **others,
-    )
-
-
-def start_consumers(world: World, scenario: Scenario) -> Calls:
+def start_consumers(world: World) -> Function:
     """Start the consumer now, and again each period."""
-    engine, random = world.engine, world.random("schedule")
+    engine, scenario, random = world.engine, world.scenario, world.random("schedule")
 
-    consumers = world.open_calls(FunctionConfig(concurrency=CONSUMERS, warm=1), build_consumer, "consumers")
+    consumers = world.open_function(FunctionConfig(concurrency=CONSUMERS, warm=1), build_consumer, "consumers")
     run_ms = CONSUMER_RUN_SECONDS * 1000
 
     def run() -> None:
@@ -132,203 +119,134 @@ def start_consumers(world: World, scenario: Scenario) -> Calls:
     return consumers
 
 
-class PlainWriter:
-    """Puts messages at the keys that `place` chooses, with the product's condition and retries."""
+class SetRoutes:
+    """`Routes` that something else than the product sets: as many shards for a conversation as `count_of` says."""
 
-    def __init__(self, world: World, index: int, place: Place) -> None:
-        random = world.random(f"writer-{index}")
-        self._clock, self._random_bits, self._place = world.clock(random), random.getrandbits, place
-        self._store = open_store(world.calls("writer"))
-        self._budget_ms, self._observer = world.settings.writer.request_budget_ms, world.store.observer
+    def __init__(self, count_of: Callable[[str], int]) -> None:
+        self._count_of = count_of
 
-    def write(self, new: NewMessage) -> Written:
-        """Put a message, and put it again for as long as the budget lasts."""
-        message_id = new.message_id or mint_message_id(self._clock.now_ms(), self._random_bits)
-        message = Message(new.conversation_id, message_id, new.sender, new.body, new.attributes.stored)
-        item = message.to_item(self._place(new.conversation_id, message.message_id))
-        budget = Budget(self._clock, self._budget_ms)
-        while True:
-            try:
-                return Written(message, is_replay=self._store.create(item) is not None)
-            except RetryLaterError as error:
-                self._observer.waited()
-                if not budget.wait():
-                    error.sort_key = message.sort_key
-                    raise
+    def for_write(self, collection: str) -> Route:
+        """Implement `Routes.for_write`."""
+        return self._route(collection)
 
+    def for_read(self, collection: str) -> ReadRoute:
+        """Implement `Routes.for_read`."""
+        return ReadRoute(self._route(collection))
 
-@dataclass(slots=True)
-class _KeysMerge(PageMerge[str, Message]):
-    """A merge over keys that are known beforehand."""
+    def refused(self, collection: str) -> Route:
+        """Implement `Routes.refused`."""
+        return self.for_write(collection)
 
-    keys: tuple[str, ...] = ()
+    def learn(self, collection: str, shown: JournalEntry, **_: Any) -> Route:
+        """Implement `Routes.learn`: there is no journal."""
+        del collection
+        return shown.route
 
-    def _needed(self, route: Route, edge: str | None) -> tuple[str, ...]:
-        del route, edge
-        return self.keys
+    def _route(self, collection: str) -> Route:
+        count = self._count_of(collection)
+        return Route(frozenset({Generation(0, count)} if count else ()))
 
 
-class PlainReader:
-    """Reads pages from the keys that `list_keys` names, with the product's fan-out, retries and merge."""
+def _set_by(name: str, open_routes: Callable[[World], Routes], *, has_base: bool = True, **others: Any) -> Strategy:
+    """Build a strategy in which a message has one place, by the routes of each environment."""
 
-    def __init__(self, world: World, process: Process, index: int, list_keys: Keys) -> None:
-        self._list_keys = list_keys
-        self._gatherer = Gatherer(
-            store=open_store(open_reader_calls(world, process)),
-            routes=FixedRoutes(EMPTY_ROUTE, EMPTY_ROUTE),
-            telemetry=world.telemetry,
-            clock=world.clock(world.random(f"reader-{index}")),
-            budget_ms=world.settings.reader.request_budget_ms,
-            form=KEY_FORM,
-            has_journal=False,
+    def build_engine(world: World, random: Random, settings: MessageSettings) -> ProductEngine:
+        return build_fixed_engine(
+            open_routes(world),
+            telemetry=world.meter,
+            clock=world.clock(random),
+            form=replace(KEY_FORM, has_base=has_base),
+            choices=1,
+            budget_ms=settings.request_budget_ms,
         )
 
-    def read_page(self, request: PageRequest) -> PageResult:
-        """Read a page."""
-        page_range = build_range(request)
-        if page_range is None:
-            return PageResult((), None, "")
-        merge = _KeysMerge(page_range, KEY_FORM, position_of, keys=self._list_keys(request.conversation_id))
-        self._gatherer.run(merge, request.conversation_id, is_strong=request.is_strong)
-        page = merge.page()
-        cursor = Cursor(page.items[-1].message_id, walk_started_ms=0) if page.has_more else None
-        return PageResult(page.items, cursor, "")
+    def build_jobs(world: World, _: Process, index: int) -> WriteJobs:
+        random, settings = world.random(f"writer-{index}"), world.settings.writer
+        engine, store = build_engine(world, random, settings), open_store(world.calls("writer"))
+        return jobs.build_writer(engine, store, settings, random_bits=random.getrandbits)
 
+    def build_plain_reader(world: World, process: Process, index: int) -> MessageReader:
+        random, settings = world.random(f"reader-{index}"), world.settings.reader
+        store = open_store(open_reader_calls(world, process))
+        return jobs.build_reader(build_engine(world, random, settings), store, settings)
 
-def _fixed(name: str, keys: Keys, place: Place | None = None, **others: Any) -> Strategy:
-    """Build a strategy whose keys depend on nothing but the conversation and the message."""
-    chosen = place or (lambda conversation_id, message_id: _choose(keys(conversation_id), message_id))
-    return Strategy(
-        name=name,
-        build_writer=lambda world, _, index: PlainWriter(world, index, chosen),
-        build_reader=lambda world, process, index: PlainReader(world, process, index, keys),
-        **others,
-    )
-
-
-def _choose(keys: tuple[str, ...], message_id: str) -> str:
-    return keys[stable_hash(message_id) % len(keys)]
-
-
-def _shards(conversation_id: str, count: int = STATIC_SHARDS) -> tuple[str, ...]:
-    return tuple(KEY_FORM.shard_key(conversation_id, shard) for shard in range(count))
+    return Strategy(name=name, build_jobs=build_jobs, build_reader=build_plain_reader, **others)
 
 
 def none() -> Strategy:
     """Leave everything on the conversation's own key."""
-    return _fixed("none", lambda conversation_id: (conversation_id,))
+    return _set_by("none", lambda _: SetRoutes(lambda _: 0))
 
 
 def static() -> Strategy:
     """Salt every key, always."""
-    return _fixed("static", _shards, shard_count=STATIC_SHARDS)
+    routes = SetRoutes(lambda _: STATIC_SHARDS)
+    return _set_by("static", lambda _: routes, has_base=False, shard_count=STATIC_SHARDS)
 
 
 def alarm() -> Strategy:
     """Have a person spread the hot conversation by hand, over as many keys as `static` has."""
-    spread: set[str] = set()
+    spread: dict[str, int] = {}
 
-    def list_keys(conversation_id: str) -> tuple[str, ...]:
-        return (conversation_id, *(_shards(conversation_id) if conversation_id in spread else ()))
-
-    def place(conversation_id: str, message_id: str) -> str:
-        return _choose(list_keys(conversation_id)[1:] or (conversation_id,), message_id)
-
-    def start(world: World, scenario: Scenario) -> None:
+    def start(world: World) -> None:
         """Let the person act, in the simulated part of the rush."""
+        hot = world.scenario.hot_conversation
 
         def act() -> None:
-            spread.add(scenario.hot_conversation)
+            spread[hot] = STATIC_SHARDS
             generation = Generation(since_ms=world.engine.now_ms(), shard_count=STATIC_SHARDS)
-            world.store.observer.raised(scenario.hot_conversation, [generation], "by hand")
+            world.meter.raised(hot, [generation], "by hand")
 
-        world.engine.at(scenario.onset + HAND_SECONDS, act)
+        world.engine.at(world.scenario.onset + HAND_SECONDS, act)
 
-    return _fixed("alarm", list_keys, place, start=start, skipped_seconds=ALARM_SECONDS - HAND_SECONDS)
+    routes = SetRoutes(lambda conversation_id: spread.get(conversation_id, 0))
+    return _set_by("alarm", lambda _: routes, start=start, skipped_seconds=ALARM_SECONDS - HAND_SECONDS)
 
 
 def sources() -> Strategy:
-    """Take the sources' design literally.
+    """Take the sources' design.
 
-    Each environment counts its own writes of the last second; past 800 it tells the stream; a service that looks at the
-    stream once a minute sets N = ceil(rate / 800) in Redis, which every write and read asks. The suffix is the message
-    id modulo N. Reads ask the base key as well as the shards, which the sources leave open.
+    Each environment counts its own writes of the last second, repetitions included; past 800 it reports them; a service
+    that looks once a minute sets N = ceil(rate / 800) in Redis, which every write and read asks. Reads ask the base key
+    as well as the shards, which the sources leave open.
     """
-
-    def build_reader(world: World, process: Process, index: int) -> PlainReader:
-        client = RedisClient(world.redis, timeout_seconds=0.03)
-
-        def list_keys(conversation_id: str) -> tuple[str, ...]:
-            count = _shards_in_redis(client, conversation_id)
-            return (conversation_id, *_shards(conversation_id, count if count > 1 else 0))
-
-        return PlainReader(world, process, index, list_keys)
-
-    return Strategy(name="sources", build_writer=CountingWriter, build_reader=build_reader, start=_start_polling)
+    return _set_by("sources", CountingRoutes)
 
 
-class CountingWriter(PlainWriter):
-    """Counts its writes of each second, by conversation, and chooses keys by what Redis says."""
+class CountingRoutes(SetRoutes):
+    """Counts an environment's writes of each second, by conversation, and asks Redis for N."""
 
-    def __init__(self, world: World, _: Process, index: int) -> None:
-        super().__init__(world, index, self._choose_key)
-        self._engine, self._client = world.engine, RedisClient(world.redis, timeout_seconds=0.03)
+    def __init__(self, world: World) -> None:
+        super().__init__(self._ask)
+        self._world, self._client = world, RedisClient(world.redis, timeout_seconds=0.03)
         self._counts: Counter[str] = Counter()
         self._second = -1
 
-    def write(self, new: NewMessage) -> Written:
+    def for_write(self, collection: str) -> Route:
         """Count a write, and report what the last second's counts were: there is no timer, only the next request."""
-        second = int(self._engine.now)
+        second = int(self._world.engine.now)
         if second != self._second:
             ended, self._second, self._counts = self._counts, second, Counter()
             for conversation_id, count in ended.items():
-                said: Any = {"c": conversation_id, "v": str(count)}
-                with suppress(RedisError):
-                    if count > SOURCES_THRESHOLD_WRITES:
-                        self._client.xadd(SOURCES_STREAM, said, minid=0, approximate=True)
-        self._counts[new.conversation_id] += 1
-        return super().write(new)
+                if count > SOURCES_THRESHOLD_WRITES:
+                    self._report(conversation_id, count)
+        self._counts[collection] += 1
+        return super().for_write(collection)
 
-    def _choose_key(self, conversation_id: str, message_id: str) -> str:
-        """Choose a key as the sources do: the id itself, as the number it is, modulo N."""
-        count = _shards_in_redis(self._client, conversation_id)
-        if count <= 1:
-            return conversation_id
-        return KEY_FORM.shard_key(conversation_id, int(ULID.from_str(message_id)) % count)
+    def _ask(self, conversation_id: str) -> int:
+        """Ask for N; 0 while Redis is away or knows none."""
+        try:
+            return int(self._client.zscore(SOURCES_KEY.format(conversation_id), "n") or 0)
+        except RedisError:
+            return 0
 
+    def _report(self, conversation_id: str, writes: int) -> None:
+        """Have the service set N, when it looks next, if it is larger: an atomic maximum, as the sources' script."""
+        world, count = self._world, ceil(writes / SOURCES_THRESHOLD_WRITES)
+        generation = Generation(since_ms=EPOCH_MS, shard_count=count)
 
-def _start_polling(world: World, scenario: Scenario) -> None:
-    """Start the sources' service."""
-    del scenario
-    client, random = RedisClient(world.redis, timeout_seconds=1.0), world.random("poller")
+        def set_count() -> None:
+            world.redis.do("ZADD", SOURCES_KEY.format(conversation_id), "GT", count, "n")
+            world.meter.raised(conversation_id, [generation], "sources")
 
-    def poll() -> None:
-        after = "0-0"
-        world.engine.sleep(random.random() * SOURCES_POLL_SECONDS)
-        while True:
-            with suppress(RedisError):
-                read: Any = client.xread({SOURCES_STREAM: after}, count=100_000)
-                for _, entries in read:
-                    after = entries[-1][0]
-                    for _, fields in entries:
-                        _raise_in_redis(world, client, fields["c"], int(fields["v"]))
-            world.engine.sleep(SOURCES_POLL_SECONDS)
-
-    world.engine.spawn(poll)
-
-
-def _shards_in_redis(client: RedisClient, conversation_id: str) -> int:
-    """Ask for N; 1 while Redis is away or knows none."""
-    try:
-        score = client.zscore(SOURCES_KEY.format(conversation_id), "n")
-    except RedisError:
-        return 1
-    return int(score or 1)
-
-
-def _raise_in_redis(world: World, client: RedisClient, conversation_id: str, writes: int) -> None:
-    """Set N if it is larger: an atomic maximum, as the sources' script."""
-    count = ceil(writes / SOURCES_THRESHOLD_WRITES)
-    client.zadd(SOURCES_KEY.format(conversation_id), {"n": count}, gt=True)
-    generation = Generation(since_ms=EPOCH_MS, shard_count=count)
-    world.store.observer.raised(conversation_id, [generation], "sources")
+        world.engine.at(ceil(world.engine.now / SOURCES_POLL_SECONDS) * SOURCES_POLL_SECONDS, set_count)

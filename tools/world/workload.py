@@ -49,37 +49,7 @@ class Step:
         return self.after if self.onset <= at < self.end else self.before
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flash:
-    """A flash crowd: it comes within `rise` seconds, and half of it is gone after each `half_life`."""
-
-    before: float
-    peak: float
-    onset: float
-    rise: float
-    half_life: float
-
-    @property
-    def highest(self) -> float:
-        """A bound of the load, WCU/s."""
-        return self.peak
-
-    def rate(self, at: float) -> float:
-        """The load at an instant, WCU/s."""
-        since = at - self.onset
-        if since < 0:
-            return self.before
-        if since < self.rise:
-            return self.before + (self.peak - self.before) * since / self.rise
-        left: float = 0.5 ** ((since - self.rise) / self.half_life)
-        return self.before + (self.peak - self.before) * left
-
-
-Shape = Step | Flash
-"""A load over time."""
-
-
-def constant(wcu: float) -> Shape:
+def constant(wcu: float) -> Step:
     """Build the same load all the time."""
     return Step(before=wcu, after=wcu, onset=0.0)
 
@@ -89,7 +59,7 @@ class ConversationFlow:
     """One conversation; bodies are of a random size, messages of a random age, both evenly between two bounds."""
 
     conversation_id: str
-    shape: Shape
+    shape: Step
     body_bytes: tuple[int, int] = (100, 800)
     age_seconds: tuple[float, float] = (0.0, 0.0)
     backwards_seconds: float = 0.0
@@ -111,7 +81,7 @@ class ZipfFlow:
     """Many conversations, the k-th most popular of which gets a share of 1 / k to the power of `exponent`."""
 
     conversations: int
-    shape: Shape
+    shape: Step
     exponent: float = 1.0
     body_bytes: tuple[int, int] = (100, 800)
     prefix: str = "room"
@@ -149,7 +119,7 @@ def _mean_units(low: int, high: int) -> float:
     return sum(ceil((size + ITEM_OVERHEAD_BYTES) / WCU_BYTES) for size in sizes) / len(sizes)
 
 
-def _instants(shape: Shape, units: float, start: float, end: float, random: Random) -> Iterator[float]:
+def _instants(shape: Step, units: float, start: float, end: float, random: Random) -> Iterator[float]:
     highest = shape.highest / units
     if highest <= 0:
         return
