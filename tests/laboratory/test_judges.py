@@ -223,7 +223,7 @@ def test_the_messages_of_a_file_take_the_place_of_generated_ones(tmp_path):
     """Its largest conversation becomes hot, each keeps its order by time; a file in which none is large is refused."""
     lines = [
         json.dumps({"conversation_id": name, "time": f"2027-01-15T08:00:00.{at:03}Z", "sender": "s", "text": str(at)})
-        for name, count in (("small", 5), ("large", 200))
+        for name, count in (("few", 5), ("most", 200))
         for at in reversed(range(count))
     ]
     with gzip.open(tmp_path / "file.jsonl.gz", "wt") as file:
@@ -231,8 +231,8 @@ def test_the_messages_of_a_file_take_the_place_of_generated_ones(tmp_path):
     found = read_messages_file(tmp_path / "file.jsonl.gz")
     scale = choose_scale(cores=2, largest_conversation=len(found[0][1]))
     replayed = replay_workload(generate_workload(seed=1, scale=scale), found, name="file")
-    assert (replayed.hot_conversation, scale.hot_writes_per_second) == ("large", 20)
-    for name, count in (("small", 5), ("large", 200)):
+    assert (replayed.hot_conversation, scale.hot_writes_per_second) == ("most", 20)
+    for name, count in (("few", 5), ("most", 200)):
         own = [offer for offer in replayed.offers if offer.conversation_id == name]
         assert [offer.body for offer in own] == [str(at) for at in range(count)]
     assert replayed.hot_end_seconds == own[-1].at_seconds

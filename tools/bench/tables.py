@@ -1,6 +1,6 @@
 """The rows of `ShardedTable`, each against boto3's own `Table` on one stand-in.
 
-The row's own figure is the CPU of one call with responses at once; a detail is its wall time where they take a while.
+A row's own figure is the CPU of a call with responses at once; a page's wall time with slow ones is a detail.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tools.bench.pages import Origins
 from tools.bench.setup import BODY, TABLE, control, load
 
 CALLS = 1_000
-PAGES = 150
+PAGES, SLOW_PAGES = 150, 15
 SHARDS = 8
 ITEMS = 24
 PAGE = 20
@@ -35,6 +35,8 @@ STORED = 400
 SLOW_MS = 5.0
 SLOW_WALL = f"wall, 1 thread, {SLOW_MS:g} ms"
 OF_QUERIES = "of its queries by boto3"
+RIVAL = "boto3's Table, with the same configuration"
+DETAILS = "The details are ratios, to boto3's Table and to the same queries by it"
 
 
 def open_table() -> Any:
@@ -49,24 +51,6 @@ def open_table() -> Any:
     return table
 
 
-def compare_calls(
-    ours: Work, rival: Work, at_most: Mapping[str, float], conditions: str, count: int = CALLS
-) -> Measured:
-    """Measure a call of `ShardedTable` against boto3's `Table`."""
-    control("Configure", delay_ms=SLOW_MS)
-    slow = interleave(*(partial(mean_us, work, count // 10, time.perf_counter) for work in (ours, rival)))
-    control("Configure", delay_ms=0.0)
-    measured = compare(
-        ours,
-        rival,
-        count,
-        rival_name="boto3's Table, with the same configuration",
-        at_most=at_most,
-        conditions=f"{conditions}. The detail is a ratio to boto3's Table",
-    )
-    return replace(measured, details={SLOW_WALL: median(list_ratios(slow))})
-
-
 def _put(table: Any, prefix: str) -> Work:
     return lambda number: table.put_item(Item={"pk": "cold-room", "sk": f"m#{prefix}{number:08d}", "body": BODY})
 
@@ -74,7 +58,8 @@ def _put(table: Any, prefix: str) -> Work:
 def _compare_puts(at_most: float, conditions: str, **options: Any) -> Measured:
     plain = open_table()
     ours, rival = _put(ShardedTable(plain, append_only=True, **options), "a"), _put(plain, "b")
-    return compare_calls(ours, rival, {"ratio": at_most}, f"Puts of 1 KB; append_only, {conditions}")
+    said = f"Puts of 1 KB; append_only, {conditions}"
+    return compare(ours, rival, CALLS, rival_name=RIVAL, at_most={"ratio": at_most}, conditions=said)
 
 
 def measure_put() -> Measured:
@@ -96,7 +81,8 @@ def measure_update() -> Measured:
         return lambda number: table.update_item(Key={"pk": "cold-room", "sk": f"m#{number:08d}"}, **request)
 
     sharded = ShardedTable(plain, shards=fixed(SHARDS, only_shards=True))
-    return compare_calls(update(sharded), update(plain), {"ratio": 1.4}, "Updates; fixed(8, only_shards=True)")
+    ours, rival, said = update(sharded), update(plain), "Updates; fixed(8, only_shards=True)"
+    return compare(ours, rival, CALLS, rival_name=RIVAL, at_most={"ratio": 1.4}, conditions=said)
 
 
 def _compare_items(at_most: float, origin: MetricName, **options: Any) -> Measured:
@@ -112,7 +98,8 @@ def _compare_items(at_most: float, origin: MetricName, **options: Any) -> Measur
     ours, rival = get(sharded, cache=True), get(plain)
     if [ours(number) for number in range(ITEMS)] != [rival(number) for number in range(ITEMS)]:
         raise ValueError("an item was not read as it was stored")
-    measured = compare_calls(ours, rival, {"ratio": at_most}, f"{ITEMS} items in turn, read with cache=True")
+    said = f"{ITEMS} items in turn, read with cache=True"
+    measured = compare(ours, rival, CALLS, rival_name=RIVAL, at_most={"ratio": at_most}, conditions=said)
     origins.require(origin)
     return measured
 
@@ -131,7 +118,7 @@ def measure_item_redis() -> Measured:
 def _compare_pages(at_most: Mapping[str, float], **options: Any) -> Measured:
     """Read the newest page of a collection on shards, and of one in one piece.
 
-    The detail `OF_QUERIES` compares with the same queries as boto3's own `Table` sends them, each on a thread.
+    `OF_QUERIES` compares with the same queries as boto3's own `Table` sends them, each on a thread.
     """
     plain, form = open_table(), KeyForm()
     sharded = ShardedTable(plain, shards=fixed(SHARDS), **options)
@@ -152,15 +139,21 @@ def _compare_pages(at_most: Mapping[str, float], **options: Any) -> Measured:
 
     if not ours(0) == rival(0) == PAGE:
         raise ValueError(f"a page should have {PAGE} items")
-    measured = compare_calls(ours, rival, at_most, f"The newest {PAGE} items of fixed({SHARDS})", PAGES)
+    said = f"The newest {PAGE} items of fixed({SHARDS}). {DETAILS}"
+    measured = compare(ours, rival, PAGES, rival_name=RIVAL, at_most=at_most, conditions=said)
     keys = ["spread", *(form.shard_key("spread", shard) for shard in range(SHARDS))]
     with ThreadPoolExecutor(len(keys)) as pool:
 
         def queries(_: int) -> object:
             return list(pool.map(lambda key: read(plain, key, PAGE // SHARDS + 1), keys))
 
-        samples = interleave(*(partial(mean_us, work, PAGES) for work in (ours, queries)))
-    return replace(measured, details={**measured.details, OF_QUERIES: median(list_ratios(samples))})
+        of_queries = interleave(*(partial(mean_us, work, PAGES) for work in (ours, queries)))
+    control("Configure", delay_ms=SLOW_MS)
+    slow = interleave(*(partial(mean_us, work, SLOW_PAGES, time.perf_counter) for work in (ours, rival)))
+    details = {
+        name: median(list_ratios(samples)) for name, samples in {OF_QUERIES: of_queries, SLOW_WALL: slow}.items()
+    }
+    return replace(measured, details=details)
 
 
 def _reading(sort_key: str) -> Mapping[str, Any]:
