@@ -35,8 +35,9 @@ _CREDENTIALS: Mapping[str, Any] = {
     "aws_secret_access_key": "local",
     "region_name": "eu-central-1",
 }
-_CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 1})
-"""moto responds to some wrong requests with 500, which each further attempt would wait for."""
+_CONFIG = Config(max_pool_connections=20, retries={"total_max_attempts": 2, "mode": "standard"})
+_ONCE = _CONFIG.merge(Config(retries={"total_max_attempts": 1}))
+"""moto's server responds to some wrong requests with 500, which each further attempt would wait for."""
 
 
 class EngineError(Exception):
@@ -60,10 +61,10 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
     """Start an engine, and yield a boto3 resource for it; `over_http`: it must be one that libcurl reaches."""
     port = free_port()
     with ExitStack() as stack:
-        options = dict(_CREDENTIALS)
+        options = {**_CREDENTIALS, "config": _CONFIG}
         if name == "moto" and over_http:
             command = [sys.executable, "-m", "tools.local.dynamodb", json.dumps({"port": port})]
-            options["endpoint_url"] = stack.enter_context(_serving(name, command, port))
+            options |= {"endpoint_url": stack.enter_context(_serving(name, command, port)), "config": _ONCE}
         elif name == "moto":
             stack.enter_context(mock_aws())
         elif name != WORLD:
@@ -73,7 +74,7 @@ def open_engine(name: str, *, over_http: bool = False) -> Iterator[Any]:
             options["endpoint_url"] = stack.enter_context(
                 _serving(f"{jar} as DynamoDB Local", command, port, jar.parent)
             )
-        resource = boto3.resource("dynamodb", config=_CONFIG, **options)
+        resource = boto3.resource("dynamodb", **options)
         if name == WORLD:
             stack.callback(take_calls(resource.meta.client, DynamoDB().call))
         yield resource
