@@ -199,7 +199,6 @@ class Calls:
             Call("get_item", {"Key": {PARTITION: "room-1"}}),
             Call("get_item", {"Key": {**key, "more": "1"}}),
             Call("get_item", {"Key": {**key, SORT: other_type}}),
-            Call("get_item", {"Key": key, "ProjectionExpression": "#unknown"}),
             Call("get_item", {"Key": key, "Nonsense": True}),
             *(Call("update_item", {"Key": key, "UpdateExpression": change}) for change in WRONG_CHANGES),
             Call("update_item", {"Key": key, "UpdateExpression": f"SET {SORT} = :p", **of_room}),
