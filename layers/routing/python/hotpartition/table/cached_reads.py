@@ -162,7 +162,7 @@ class CachedReads:
         return _digest(f"{self.table} {_text_of(shape)}")
 
 
-@lru_cache(maxsize=1_000)
+@lru_cache
 def _digest(text: str) -> str:
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
