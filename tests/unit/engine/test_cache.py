@@ -191,7 +191,6 @@ TIMETABLES = {
         300 counted PagesFromDynamoDB: 1
         300 counted PagesFromRedis: 1
         300 counted PagesFromL1: 2
-        400 b: 0 from redis, 400 ms old
     """,
     "one process loads a stale value anew, the others get the last one meanwhile": """
         0 a: 0 from dynamodb, 20 ms old
@@ -264,6 +263,13 @@ TIMETABLES = {
         1150 somebody takes the lease
         1150 a: newer from l1, 1050 ms old
         1260 a: older from redis, 1210 ms old
+    """,
+    "the same value is looked at again, so that it can be served for longer": """
+        0 a: 0 from dynamodb, 20 ms old
+        120 b: 0 from redis, 120 ms old
+        900 b: 0 from redis, 900 ms old
+        1140 somebody takes the lease
+        1140 b: 0 from redis, 1140 ms old
     """,
     "a stale value of Redis does not replace a newer one that was loaded without the lease": """
         1000 somebody takes the lease
