@@ -104,23 +104,11 @@ def five_lines(outdir: Path, folder: Path) -> Template:
 
 
 def in_band_app(outdir: Path) -> Template:
-    """Synthesize functions that find hot keys in band, with routes in the table and apart; cdk-nag judges all else."""
+    """Synthesize a writer and a reader that find hot keys in band, with routes apart; cdk-nag judges all else."""
     app = App(outdir)
     stack = app.stack("InBand")
-    ingest, show, collect, look = (
-        make_function(stack, name, handler=f"{name.lower()}.handler") for name in ("Ingest", "Show", "Collect", "Look")
-    )
-    constructs.HotPartition(
-        stack,
-        "Readings",
-        table=imported_table(stack),
-        detection=constructs.IN_BAND,
-        functions=[ingest],
-        readers=[show],
-        indexes=["by-time"],
-        settings={"max_shard_count": 16},
-    )
     events = imported_table(stack, "events")
+    collect, look = (make_function(stack, name, handler=f"{name.lower()}.handler") for name in ("Collect", "Look"))
     routes = Lazy("hotpartition_cdk.journal").JournalTable(stack, "Routes", table=events, is_retained=True).journal()
     constructs.HotPartition(
         stack,
@@ -129,9 +117,11 @@ def in_band_app(outdir: Path) -> Template:
         detection=constructs.IN_BAND,
         functions=[collect],
         readers=[look],
+        indexes=["by-time"],
+        settings={"max_shard_count": 16},
         journal=routes,
     )
-    judge(app.app, ingest, show, collect, look)
+    judge(app.app, collect, look)
     return app.template()
 
 

@@ -30,21 +30,3 @@ def templates(tmp_path_factory):
         made[name] = Template.read(folder)
     five = five_lines(tmp_path_factory.mktemp("five"), tmp_path_factory.mktemp("app"))
     return {**made, "five": five, "in_band": in_band_app(tmp_path_factory.mktemp("in_band"))}
-
-
-def variant(name):
-    """Build the fixture of one variant, by its name."""
-
-    @pytest.fixture(scope="session", name=name)
-    def fixture(templates):
-        return templates[name]
-
-    return fixture
-
-
-dev, prod, lite, five, in_band = map(variant, ("dev", "prod", "lite", "five", "in_band"))
-
-
-@pytest.fixture(scope="session")
-def root():
-    return HERE.parents[1]

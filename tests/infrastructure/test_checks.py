@@ -10,6 +10,8 @@ import sys
 
 import pytest
 
+from infra.bundle import ROOT
+
 NOWHERE = "http://127.0.0.1:9"
 BARE = {
     "PATH": os.environ["PATH"],
@@ -22,13 +24,13 @@ BARE = {
 
 
 @pytest.fixture(scope="module")
-def clone(root, tmp_path_factory):
+def clone(tmp_path_factory):
     """The sources that synthesis needs, as a fresh clone has them: nothing was ever built there."""
     folder = tmp_path_factory.mktemp("clone")
     for name in ("app.py", "cdk.json"):
-        shutil.copy(root / name, folder)
+        shutil.copy(ROOT / name, folder)
     for name in ("hotpartition_cdk", "infra", "lambdas", "layers"):
-        shutil.copytree(root / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
     return folder
 
 
@@ -40,7 +42,7 @@ def run_app(folder, *contexts, **more):
 
 
 @pytest.mark.slow
-def test_another_run_writes_the_same_bytes(clone, dev):
+def test_another_run_writes_the_same_bytes(clone, templates):
     """For `dev`, the default, by a process that hashes texts in another way; cdk-nag finds nothing.
 
     The same sources give the same template. It needs no credentials, account, region or look-up, and no uv.
@@ -48,7 +50,7 @@ def test_another_run_writes_the_same_bytes(clone, dev):
     done, made = run_app(clone, PYTHONHASHSEED="12345"), clone / "out"
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     of_dev = "hotpartition-dev.template.json"
-    assert (made / of_dev).read_text() == (dev.folder / of_dev).read_text()
+    assert (made / of_dev).read_text() == (templates["dev"].folder / of_dev).read_text()
     manifest = json.loads((made / "manifest.json").read_text())
     assert manifest["artifacts"]["hotpartition-dev"]["environment"] == "aws://unknown-account/unknown-region"
     assert manifest.get("missing", []) == []

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 import hotpartition_cdk
+from infra.bundle import ROOT
 from infrastructure.apps import App, constructs, ec2, ecr, imported_table, kms, lambda_, make_function, make_table
 from infrastructure.template import Template, short_name
 from support.documents import run_examples
@@ -126,25 +127,20 @@ def test_each_table_has_its_settings_and_its_journal(shared):
 
 
 @pytest.mark.slow
-def test_cfn_lint_has_nothing_to_say(shared, in_band, prod):
+def test_cfn_lint_has_nothing_to_say(shared, templates):
     """Of the constructs, nor of `prod`; in one process, which is slow to start.
 
     But that the CDK lets each function depend on its role twice (W3005), which is harmless.
     """
-    files = [file for template in (shared, in_band, prod) for file in template.folder.glob("*.template.json")]
+    made = (shared, templates["in_band"], templates["prod"])
+    files = [file for template in made for file in template.folder.glob("*.template.json")]
     command = [Path(sysconfig.get_path("scripts")) / "cfn-lint", "--ignore-checks", "W3005", "--template", *files]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-NAMED = {
-    "AWS::DynamoDB::Table": "TableName",
-    "AWS::ElastiCache::User": "UserId",
-    "AWS::ElastiCache::UserGroup": "UserGroupId",
-    "AWS::CloudWatch::Alarm": "AlarmName",
-    "AWS::CloudWatch::Dashboard": "DashboardName",
-}
-"""What has a name that is unique in account and region."""
+NAMES = ("TableName", "UserId", "UserGroupId", "AlarmName", "DashboardName")
+"""Properties with a name that is unique in account and region."""
 
 KEPT = {"AWS::DynamoDB::Table", "AWS::ElastiCache::User"}
 CHANGES = {
@@ -175,13 +171,13 @@ def build_two(folder, *, is_moved=False, is_sharing=False, has_events=True, is_n
     return names(made.template())
 
 
-def names(template: Template) -> dict[tuple[str, str], str]:
+def names(template):
     """Every name that is given, by type, with the logical id that has it."""
     return {
-        (type_, short_name(resource["Properties"][name])): id_
-        for type_, name in NAMED.items()
-        for id_, resource in template.of_type(type_).items()
-        if name in resource["Properties"]
+        (resource["Type"], short_name(value)): id_
+        for id_, resource in template.body["Resources"].items()
+        for property_, value in resource.get("Properties", {}).items()
+        if property_ in NAMES
     }
 
 
@@ -220,15 +216,15 @@ def test_every_public_name_has_an_example_that_runs(name, public):
     assert run_examples("hotpartition_cdk", name, public) > 0
 
 
-def test_the_smallest_example_is_synthesized(root, tmp_path):
-    """Its function gets the settings and the rights of a table in band, and nothing else is made for it."""
-    path = os.pathsep.join(map(str, (root, root / "layers/routing/python")))
+def test_the_smallest_example_is_synthesized(tmp_path):
+    """Its function gets the settings of a table in band, with routes in it, and nothing else is made for it."""
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "layers/routing/python")))
     # The CDK's own rules take many seconds; they judge `prod`.
     quick = {"JSII_SILENCE_WARNING_END_OF_LIFE_NODE_VERSION": "20", "CDK_VALIDATION": "false"}
     environ = {**os.environ, "PYTHONPATH": path, **quick, "CDK_OUTDIR": str(tmp_path)}
-    subprocess.run([sys.executable, "app.py"], cwd=root / "examples" / "events", env=environ, check=True)
+    subprocess.run([sys.executable, "app.py"], cwd=ROOT / "examples" / "events", env=environ, check=True)
     template = Template.read(tmp_path)
     kinds = {resource["Type"] for resource in template.body["Resources"].values()}
     assert not [kind for kind in kinds if "ElastiCache" in kind or "EC2" in kind]
     variables = template.only("AWS::Lambda::Function")["Environment"]["Variables"]
-    assert any(name.startswith("HOTPARTITION_") for name in variables)
+    assert variables.keys() == {"TABLE_NAME", "HOTPARTITION_TABLE_NAME"}

@@ -16,6 +16,7 @@ import pytest
 from hotpartition_cdk.configuration import Host
 from hotpartition_cdk.errors import ConfigurationError
 from hotpartition_cdk.options import _CONSUMER_END_SECONDS, list_options, override
+from infra.bundle import ROOT
 from infra.config import Changes, check_times, load_environment, read_environment, read_overrides
 from infra.environments import DEV, LITE, PROD, build_local, choose_environment
 from infrastructure.apps import App, Lazy, cdk, constructs, dynamodb, ec2, imported_table, make_function, make_table
@@ -261,7 +262,7 @@ def test_local_follows_the_host():
     assert (server.registry.is_encrypted_in_transit, server.registry.is_authenticated) == (False, False)
 
 
-def test_the_consumer_is_left_the_margin_that_its_handler_keeps(root):
+def test_the_consumer_is_left_the_margin_that_its_handler_keeps():
     """The handler's own margin, which the limit of `run_seconds` repeats, is the same."""
-    source = (root / "lambdas" / "consume_reports" / "handler.py").read_text()
+    source = (ROOT / "lambdas" / "consume_reports" / "handler.py").read_text()
     assert f"STOP_MARGIN_MS = {int(_CONSUMER_END_SECONDS * 1000):_}\n" in source

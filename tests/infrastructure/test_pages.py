@@ -10,6 +10,7 @@ import pytest
 
 from hotpartition.core.metrics import MetricName
 from hotpartition_cdk.alarms import RUNBOOK
+from infra.bundle import ROOT
 from infrastructure.apps import App, constructs, imported_table
 from infrastructure.template import Template
 
@@ -25,27 +26,28 @@ BARS = {"lite": 6, "dev": 40, "prod": 250, "SMALL": 40, "PRODUCTION": 110}
 """Dollars a month at most, without the durable log, whose price no page that we could read says."""
 
 
-def rows_of(root, page, header):
+def rows_of(page, header):
     """The cells of each row of a page's table."""
-    table = (root / "docs" / page).read_text().split(header)[1].split("\n\n")[0]
+    table = (ROOT / "docs" / page).read_text().split(header)[1].split("\n\n")[0]
     return [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()[2:]]
 
 
-def test_each_alarm_is_on_the_operations_page_with_its_severity(prod, five, root):
+def test_each_alarm_is_on_the_operations_page_with_its_severity(templates):
     """Those of routes that lie in the table, and apart; mail can be sorted by the first words. All name a section."""
-    made = {name: each["AlarmDescription"] for template in (five, prod) for name, each in template.alarms().items()}
-    rows = rows_of(root, "operations.md", "| Alarm | Severity | It rings when |")
+    alarms = templates["five"].alarms() | templates["prod"].alarms()
+    made = {name: alarm["AlarmDescription"] for name, alarm in alarms.items()}
+    rows = rows_of("operations.md", "| Alarm | Severity | It rings when |")
     severities = {name: severity for names, severity, _ in rows for name in re.findall(r"`(\w+)`", names)}
     words = {"Wake somebody": "wake", "Look tomorrow": "tomorrow"}
     assert {name: words[text.partition(".")[0]] for name, text in made.items()} == severities
     assert all(text.endswith(f"See {RUNBOOK}#{name.lower()}") for name, text in made.items())
-    headings = set(re.findall(r"^#+ `?([A-Z][A-Za-z]+)`?$", (root / RUNBOOK).read_text(), flags=re.MULTILINE))
+    headings = set(re.findall(r"^#+ `?([A-Z][A-Za-z]+)`?$", (ROOT / RUNBOOK).read_text(), flags=re.MULTILINE))
     assert {each for each in headings if re.fullmatch(r"(?:[A-Z][a-z]+){2,}", each)} <= severities.keys() <= headings
 
 
-def test_the_operations_page_names_metrics_that_are_counted(root):
+def test_the_operations_page_names_metrics_that_are_counted():
     """Powertools counts cold starts."""
-    rows = rows_of(root, "operations.md", "| Metric | Meaning |")
+    rows = rows_of("operations.md", "| Metric | Meaning |")
     named = {name for names, _ in rows for name in re.findall(r"`([\w-]+)…?`", names)}
     assert named - set(MetricName) == {"ColdStart", "Decision-"}
 
@@ -84,11 +86,11 @@ def in_size(name, folder):
 
 
 @pytest.mark.parametrize("size", BARS)
-def test_the_page_of_costs_says_what_stands(templates, root, tmp_path, size):
+def test_the_page_of_costs_says_what_stands(templates, tmp_path, size):
     """Each row of each size, without how many there are, and the sums."""
     standing = price_standing(templates[size] if size in templates else in_size(size, tmp_path))
     column = 3 + list(BARS).index(size)
-    rows = rows_of(root, "costs.md", "A month of 730 hours:\n\n")
+    rows = rows_of("costs.md", "A month of 730 hours:\n\n")
     found = {cells[0].strip("* "): re.sub(r"^.*: ", "", cells[column]) for cells in rows}
     whole = sum(standing.values())
     expected = {name: f"${dollars:.2f}" if dollars else "-" for name, dollars in standing.items()}
@@ -96,23 +98,25 @@ def test_the_page_of_costs_says_what_stands(templates, root, tmp_path, size):
     assert whole <= BARS[size]
 
 
-def test_the_page_of_costs_names_every_type_of_resource(dev, prod, lite, root):
+def test_the_page_of_costs_names_every_type_of_resource(templates):
     """With what of it costs, or as free."""
-    section = (root / "docs/costs.md").read_text().split("## Every resource of the template")[1]
-    made = {resource["Type"] for template in (dev, prod, lite) for resource in template.body["Resources"].values()}
+    section = (ROOT / "docs/costs.md").read_text().split("## Every resource of the template")[1]
+    bodies = [templates[name].body for name in ("dev", "prod", "lite")]
+    made = {resource["Type"] for body in bodies for resource in body["Resources"].values()}
     assert sorted(re.findall(r"`(AWS::\w+::\w+)`", section)) == sorted(made)
 
 
-def statements_of(root, heading):
+def statements_of(heading):
     """The statements of the first policy below a heading of the page of security."""
-    page = (root / "docs/security.md").read_text().split(heading, 1)[1]
+    page = (ROOT / "docs/security.md").read_text().split(heading, 1)[1]
     return json.loads(page.partition("```json")[2].partition("```")[0])["Statement"]
 
 
-def test_the_documents_policy_admits_one_conversation(prod, root):
+def test_the_documents_policy_admits_one_conversation(templates):
     """Each route of the API for `room-1`, and none for another conversation."""
-    (statement,) = statements_of(root, "\n")
+    (statement,) = statements_of("\n")
     assert (statement["Effect"], statement["Action"]) == ("Allow", "execute-api:Invoke")
+    prod = templates["prod"]
     stage = prod.only("AWS::ApiGatewayV2::Stage")["StageName"]
     for route in prod.all("AWS::ApiGatewayV2::Route"):
         method, path = route["RouteKey"].split()
@@ -123,13 +127,13 @@ def test_the_documents_policy_admits_one_conversation(prod, root):
             assert admits is (conversation == "room-1")
 
 
-def test_the_documents_policy_is_what_the_construct_grants(in_band, root):
+def test_the_documents_policy_is_what_the_construct_grants(templates):
     """For a role of one's own, with routes in a table of their own."""
     documented = {
         (action, json.dumps(statement.get("Condition", {}), sort_keys=True))
-        for statement in statements_of(root, "## Without Redis")
+        for statement in statements_of("## Without Redis")
         for action in ([statement["Action"]] if isinstance(statement["Action"], str) else statement["Action"])
     }
-    (collect,) = [each for each in in_band.all("AWS::Lambda::Function") if each["Handler"] == "collect.handler"]
-    granted = {(action, how) for action, resource, how in in_band.rights(collect) if "events" not in resource}
+    rights = templates["in_band"].rights(templates["in_band"].function("collect"))
+    granted = {(action, how) for action, resource, how in rights if "events" not in resource}
     assert documented == granted

@@ -41,14 +41,14 @@ def deploy(client, stack, body, *, protect):
 
 
 @pytest.fixture
-def rehearse(prod, tmp_path, monkeypatch):
+def rehearse(templates, tmp_path, monkeypatch):
     """Rehearses `prod` with a template that is altered; it calls CloudFormation itself."""
     pytest.importorskip("flask")
     from tools.rehearse import account, steps  # noqa: PLC0415 - moto's server takes a second to import
 
     class Direct(steps.Rehearsal):
         def synthesize(self, name, context, app=None):
-            template = write(prod.body, context["options"], context["settings"])
+            template = write(templates["prod"].body, context["options"], context["settings"])
             self.alter(template, name)
             folder = self.out / "assemblies" / name
             folder.mkdir(parents=True, exist_ok=True)

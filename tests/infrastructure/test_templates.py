@@ -34,10 +34,10 @@ DIFFERING = ("changed", "five", "lite", "staging")
 KNOWN_AS = {
     "lite": {name: f"in-band {known_as}" for name, known_as in FUNCTIONS.items() if name != "consume_reports"},
     "five": {"ingest": "adaptive()", "consume_reports": "consumer", "operate": "operate"},
-    "in_band": dict.fromkeys(("ingest", "show", "collect", "look"), "in_band()"),
+    "in_band": {"collect": "in_band()", "look": "in_band()"},
 }
 """The functions' names among the settings, where they are not those of `FUNCTIONS`."""
-OF_TEAMS = {"five": (Settings, {"readings"}), "in_band": (Settings, {"readings", "events"})}
+OF_TEAMS = {"five": (Settings, {"readings"}), "in_band": (Settings, {"events"})}
 PATHS = {
     r"([0-9A-F]{8}6379)?([0-9A-F]{8}|[0-9a-f]{8})$": "",
     "^(Hot)?(Monitoring)?|SensorsHot|hotpartition(prod|staginganna)": "",
@@ -88,8 +88,9 @@ def test_a_functions_environment_parses(templates, name):
     assert {settings.table_name for settings in read} == tables
 
 
-def test_without_bundling_nothing_can_be_deployed(dev):
+def test_without_bundling_nothing_can_be_deployed(templates):
     """The assembly carries an error, at which the CDK's command line stops before it asks AWS for anything."""
+    dev = templates["dev"]
     artifact = json.loads((dev.folder / "manifest.json").read_text())["artifacts"]["hotpartition-dev"]
     metadata = json.loads((dev.folder / artifact["additionalMetadataFile"]).read_text())
     errors = [entry["data"] for entries in metadata.values() for entry in entries if entry["type"] == "aws:cdk:error"]

@@ -85,10 +85,11 @@ def test_a_function_is_called_by_its_name_in_the_stack(session, monkeypatch):
     with Stubber(client) as stub:
         for payload, failed in ((b'{"ready": true}', {}), (b'{"errorType": "KeyError"}', {"FunctionError": "x"})):
             answer = {"StatusCode": 200, "Payload": io.BytesIO(payload), **failed}
-            stub.add_response("invoke", answer, {"FunctionName": "dev-operate", "Payload": b'{"command": "hot"}'})
-        assert stack.invoke("operate", HOT) == {"ready": True}
-        with pytest.raises(FailedError, match=r"operate failed \(KeyError: without a message\)"):
-            stack.invoke("operate", HOT)
+            sent = {"FunctionName": "dev-consume_reports", "Payload": b'{"probe": true}'}
+            stub.add_response("invoke", answer, sent)
+        assert stack.invoke("consume_reports", {"probe": True}) == {"ready": True}
+        with pytest.raises(FailedError, match=r"consume_reports failed \(KeyError: without a message\)"):
+            stack.invoke("consume_reports", {"probe": True})
 
 
 def refusal(code):

@@ -86,11 +86,11 @@ def heat(connect, world):
 
 def test_a_look_is_kept_for_ten_minutes_with_what_it_did_not_see(heat, world):
     heat.look()
-    for seconds, is_away in ((WINDOW_SECONDS, False), (1, True)):
+    for seconds, is_away, oldest in ((WINDOW_SECONDS, False, 1), (1, True, 2)):
         world.clock.now_ms += 1_000 * seconds
         world.reports.is_down = world.registry.is_down = is_away
         heat.look()
-    assert heat.looks[0]["number"] == 2
+        assert heat.looks[0]["number"] == oldest
     looks = heat.feed(1)["looks"]
     assert [(look["number"], look["seconds"], look["is_all"]) for look in looks] == [(2, 5, True), (3, 1, False)]
     assert [look["gap"][:22] for look in looks] == ["No stream consumer has", "Redis does not respond"]
