@@ -76,7 +76,7 @@ def _scenario() -> Scenario:
 
 def run_cooling(seed: int) -> Outcome:
     """Run one seed, look for the close, and probe what pages take."""
-    with MessageRun(_scenario(), seed, ours()) as run:
+    with MessageRun(seed, _scenario(), ours()) as run:
         engine, meter, hot, cold = run.engine, run.meter, run.scenario.hot_conversation, name_for(COLD, seed)
         probes: dict[str, tuple[int, float]] = {}
 

@@ -114,7 +114,7 @@ def build_summer(world: World, process: Process, index: int) -> Summer:
 class CounterRun(World):
     """A run of additions: the functions that add and sum up, and what clients noted."""
 
-    def __init__(self, scenario: Scenario, seed: int) -> None:
+    def __init__(self, seed: int, scenario: Scenario) -> None:
         super().__init__(seed, scenario, chance="counters/")
         self.adding = self.open_function(scenario.writers, build_adder, "adders")
         self.reading = self.open_function(scenario.reading, build_summer, "summers")
@@ -170,7 +170,7 @@ def run_rush(seed: int, *, per_second: float = RUSH_PER_SECOND) -> Outcome:
         onset=RUSH_ONSET,
         hot_conversation=counter_key(f"rush-{seed}"),
     )
-    with CounterRun(scenario, seed) as run:
+    with CounterRun(seed, scenario) as run:
         engine, additions, counter, refusals = run.engine, run.record.additions, f"rush-{seed}", list[float]()
 
         def add() -> None:
@@ -215,7 +215,7 @@ def run_tokens(seed: int, *, additions: int = ADDITIONS) -> Outcome:
 class _Tokens(CounterRun):
     def __init__(self, seed: int) -> None:
         plan = FaultPlan(wrong_clocks=0.0).with_odds(late=LATE)
-        super().__init__(replace(FAULTY, name="counter-faults", seconds=FAULT_SECONDS, faults=plan), seed)
+        super().__init__(seed, replace(FAULTY, name="counter-faults", seconds=FAULT_SECONDS, faults=plan))
         self.store.tokens = RequestTokens(lambda: self.engine.now, binds_cancelled=bool(seed % 2))
         self.attempts = self.persisted = self.under_way = 0
         """Of additions: attempts; those that were repeated until they were acknowledged; those that still are."""

@@ -172,7 +172,7 @@ class _RushRun(MessageRun):
         self.read_at: dict[tuple[str, ...], float] = {}
         """When the last read began that gave a page, by the sort keys on it."""
         strategy = ours() if rush.is_watched else replace(ours(), start=lambda *_: None)
-        super().__init__(rush.scenario(), seed, strategy)
+        super().__init__(seed, rush.scenario(), strategy)
         self.parts = Parts(read_cache=observed(self))
         self.conversation = self.scenario.hot_conversation
         self.flag = read_hot_key(TABLE_NAME, self.conversation)

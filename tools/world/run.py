@@ -37,7 +37,7 @@ TEN_MINUTES = 600.0
 class MessageRun(World):
     """A run of messages: its functions, their clients, what is closed by hand, and what goes wrong."""
 
-    def __init__(self, scenario: Scenario, seed: int, strategy: Strategy) -> None:
+    def __init__(self, seed: int, scenario: Scenario, strategy: Strategy) -> None:
         super().__init__(seed, scenario)
         scenario, self.strategy = self.scenario, strategy
         self.writing = self.open_function(scenario.writers, strategy.build_jobs, "writers")
@@ -171,5 +171,5 @@ def describe(verdict: Verdict) -> Outcome:
 
 def simulate(scenario: Scenario, seed: int, strategy: Strategy) -> Outcome:
     """Run a scenario under a strategy; `seed` decides everything that is left to chance."""
-    with MessageRun(scenario, seed, strategy) as run:
+    with MessageRun(seed, scenario, strategy) as run:
         return run.outcome()
