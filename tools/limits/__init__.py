@@ -13,9 +13,8 @@ what is modelled, on what evidence, and what is not.
     ('TableWriteKeyRangeThroughputExceeded', 'arn:aws:dynamodb:eu-central-1:123456789012:table/table')
 """
 
-from tools.limits.config import PARTITION_RCU, PARTITION_WCU, Partitions
 from tools.limits.latency import READ_PROFILE, WRITE_PROFILE, Latency
-from tools.limits.model import Demand, Refusal, Resource, admit
+from tools.limits.model import PARTITION_RCU, PARTITION_WCU, Demand, Partitions, Refusal, Resource, admit
 from tools.limits.reasons import REASONS, Kind, Throttle
 
 __all__ = [
