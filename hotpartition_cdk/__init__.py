@@ -11,15 +11,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
-from hotpartition_cdk.configuration import (
-    CONSUMER,
-    IN_BAND,
-    PRODUCTION,
-    SMALL,
-    Host,
-    HotPartitionOptions,
-    run_on,
-)
+from hotpartition_cdk.configuration import CONSUMER, IN_BAND, PRODUCTION, SMALL, Host, HotPartitionOptions, run_on
 from hotpartition_cdk.errors import ConfigurationError
 
 if TYPE_CHECKING:

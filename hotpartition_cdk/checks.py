@@ -124,10 +124,7 @@ def _read_schema(table: dynamodb.ITable) -> _Schema | None:
     resolve = cdk.Stack.of(table).resolve
     replicas = resolve(resource.replicas) if isinstance(resource, dynamodb.CfnGlobalTable) else ()
     keys = _keys(resolve(resource.key_schema))
-    found = [
-        *(resolve(resource.global_secondary_indexes) or ()),
-        *(resolve(resource.local_secondary_indexes) or ()),
-    ]
+    found = [*(resolve(resource.global_secondary_indexes) or ()), *(resolve(resource.local_secondary_indexes) or ())]
     return _Schema(
         [keys[kind] for kind in ("HASH", "RANGE") if kind in keys],
         {each["attributeName"]: each["attributeType"] for each in resolve(resource.attribute_definitions) or ()},

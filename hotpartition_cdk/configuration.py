@@ -87,12 +87,7 @@ Zone = Annotated[str, Field(pattern=r"^[a-z]{2}(-[a-z]+)+-\d+[a-z]$", examples=[
 WebPage = Annotated[str, Field(pattern=r"^https?://[^\s#]+$", examples=["https://wiki.example.com/runbook"])]
 KeyArn = Annotated[str, arn_field("kms", r"key/[\w-]+", "key/1234abcd-12ab-34cd-56ef-1234567890ab")]
 
-_MACHINES: dict[str, Architecture] = {
-    "aarch64": "arm64",
-    "arm64": "arm64",
-    "x86_64": "x86_64",
-    "amd64": "x86_64",
-}
+_MACHINES: dict[str, Architecture] = {"aarch64": "arm64", "arm64": "arm64", "x86_64": "x86_64", "amd64": "x86_64"}
 
 ItemT = TypeVar("ItemT")
 ListOf = Annotated[tuple[ItemT, ...], Field(strict=False)]

@@ -122,11 +122,7 @@ class FunctionFactory:
         reason = WILDCARD_REASON if self.network is not None else TRACING_REASON
         acknowledge(execution_role, "IAM5[Resource::*]", reason=reason)
         if not self.layers.is_newest_python:
-            acknowledge(
-                function,
-                "L1",
-                reason="The suite runs on this Python; Lambda supports the newer one no longer",
-            )
+            acknowledge(function, "L1", reason="The suite runs on this Python; Lambda supports the newer one no longer")
         self.made[code.name] = function
         return function
 

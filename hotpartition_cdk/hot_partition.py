@@ -152,12 +152,7 @@ class HotPartition(Construct):
             name=self.name,
             key_arn=self.options.kms_key_arn,
         )
-        access = self.registry.admit(
-            self,
-            prefix=self.name,
-            table_name=table.table_name,
-            users={**use.users, **_OURS},
-        )
+        access = self.registry.admit(self, prefix=self.name, table_name=table.table_name, users={**use.users, **_OURS})
         wired = {**wire_table(self, table, self.journal), **given}
         self.layers = Layers(self, "Layers", target=self.options.target)
         self.functions = FunctionFactory(

@@ -145,9 +145,15 @@ class Registry(Construct):
         A user's name is of the prefix, unique in account and region, of this registry, and of its name among the
         users. So a table that moves to another registry has other users there, as long as the old ones exist.
         """
+        arn = cdk.Stack.of(self).format_arn(
+            service="elasticache",
+            resource="replicationgroup",
+            resource_name=self.cluster.ref,
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        made: dict[str, elasticache.CfnUser] = {}
         if self._user_group is None:
-            return RegistryUsers(self.wiring(), self.cluster.ref, self._arn(), {})
-        made = {}
+            return RegistryUsers(self.wiring(), self.cluster.ref, arn, made)
         for user, roles in users.items():
             # With IAM the id is the name.
             name = f"{user_prefix(prefix)}-{short_hash(f'{prefix} {self._name}', 4)}-{user}"
@@ -166,7 +172,7 @@ class Registry(Construct):
                 made[user].add_resource_dependency(self._users[-1])
             self._users.append(made[user])
         self._user_group.user_ids = [user.ref for user in self._users]
-        return RegistryUsers(self.wiring(), self.cluster.ref, self._arn(), made)
+        return RegistryUsers(self.wiring(), self.cluster.ref, arn, made)
 
     def _acknowledge_findings(self) -> None:
         if self._user_group:
@@ -183,14 +189,6 @@ class Registry(Construct):
                 reason="An environment without is_multi_az chose the smaller bill: a lost zone costs the registry,"
                 " which is filled again from the journal, and no message",
             )
-
-    def _arn(self) -> str:
-        return cdk.Stack.of(self).format_arn(
-            service="elasticache",
-            resource="replicationgroup",
-            resource_name=self.cluster.ref,
-            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
-        )
 
     def _make_user_group(self) -> elasticache.CfnUserGroup:
         name = f"{self._name}-users"

@@ -42,10 +42,7 @@ def only_attributes(attributes: Sequence[str]) -> Conditions:
 
     `ForAllValues` alone also holds for a request that names none (IAM guide, "Multivalued context keys").
     """
-    return {
-        "ForAllValues:StringEquals": {_ATTRIBUTES: list(attributes)},
-        "Null": {_ATTRIBUTES: "false"},
-    }
+    return {"ForAllValues:StringEquals": {_ATTRIBUTES: list(attributes)}, "Null": {_ATTRIBUTES: "false"}}
 
 
 def only_keys(pattern: str) -> Conditions:
