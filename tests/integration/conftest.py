@@ -21,7 +21,7 @@ from hotpartition.redis.cluster import RedisConnection
 from hotpartition.runtime.connect import open_boto3, open_curl
 from hotpartition_messages import Message
 from support.redis_process import running_redis
-from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Server, running, serving
+from support.servers import PATIENCE_SECONDS, UNWATCHED, DynamoDBServer, Server, running
 from support.tables import TABLE, TABLE_NAME, TABLE_SCHEMA
 from tools.local.redis import RedisServer
 
@@ -54,9 +54,9 @@ def open_calls() -> Iterator[Callable[..., DynamoDBCalls]]:
 
 @pytest.fixture
 def serve() -> Iterator[Callable[..., Server]]:
-    """Starts servers, see `serving`."""
+    """Starts servers."""
     with ExitStack() as stack:
-        yield lambda *behaviours, tls=None: stack.enter_context(serving(*behaviours, tls=tls))
+        yield lambda *behaviours, tls=None: stack.enter_context(Server(*behaviours, tls=tls))
 
 
 @pytest.fixture

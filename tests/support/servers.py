@@ -13,7 +13,7 @@ import struct
 import sys
 import zlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from email.utils import formatdate
 from http.client import HTTPMessage, parse_headers
@@ -99,11 +99,11 @@ def whole(content: object, *, status: int = 200, more: bytes = b"") -> bytes:
 
 
 class Server(ThreadingTCPServer):
-    """See `serving`."""
+    """Does with each connection, from 0, what it is given to do, and with later ones the last; ends with its block."""
 
     request_queue_size = 64
 
-    def __init__(self, behaviours: Sequence[Step], tls: ssl.SSLContext | None) -> None:
+    def __init__(self, *behaviours: Step, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), BaseRequestHandler)
         self.port: int = self.server_address[1]
         self.log: list[tuple[int, int]] = []
@@ -143,7 +143,7 @@ class Server(ThreadingTCPServer):
     def connections_of(self, request: int) -> set[int]:
         return {number for number, asked in self.log if asked == request}
 
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self.shutdown()
         for sock in self._peers:
             with suppress(OSError):
@@ -183,16 +183,6 @@ def full_port() -> Iterator[int]:
 
 
 @contextmanager
-def serving(*behaviours: Step, tls: ssl.SSLContext | None = None) -> Iterator[Server]:
-    """A server that does with each connection, from 0, what it is given to do; with later ones the last."""
-    server = Server(behaviours, tls)
-    try:
-        yield server
-    finally:
-        server.close()
-
-
-@contextmanager
 def scripted_port(response: Callable[[bytes, int], bytes], tls: ssl.SSLContext | None = None) -> Iterator[int]:
     """A port where a function responds to each piece of data that arrives; it is given the port as well."""
 
@@ -200,7 +190,7 @@ def scripted_port(response: Callable[[bytes, int], bytes], tls: ssl.SSLContext |
         while data := peer.sock.recv(65536):
             peer.sock.sendall(response(data, server.port))
 
-    with serving(serve, tls=tls) as server:
+    with Server(serve, tls=tls) as server:
         yield server.port
 
 
@@ -253,7 +243,7 @@ def running(dynamodb: DynamoDBServer) -> Iterator[str]:
             status, response = dynamodb.respond(peer.path, peer.headers, peer.body)
             peer.reply(response, status=status, more=f"Date: {formatdate(usegmt=True)}\r\n".encode())
 
-    with serving(serve) as server:
+    with Server(serve) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 

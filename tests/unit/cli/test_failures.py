@@ -27,7 +27,7 @@ from hotpartition_cli.main import run
 from hotpartition_cli.rush import send_messages
 from hotpartition_cli.views import VIEWS
 from support.fakes import KEY_RANGE_THROTTLE
-from support.servers import serving
+from support.servers import Server
 
 REGION = "eu-central-1"
 NOWHERE = "http://127.0.0.1:1"
@@ -166,7 +166,7 @@ def test_a_local_run_may_operate_several_tables():
             else:
                 peer.reply({"message": "there are rooms_operate and reads"}, status=404)
 
-    with serving(respond) as server:
+    with Server(respond) as server:
         url = f"http://127.0.0.1:{server.port}"
         assert UrlCaller(url, "rooms_operate")({"command": "routes"}) == {"routes": []}
         with pytest.raises(FailedError, match="no function operate: there are rooms_operate and reads"):

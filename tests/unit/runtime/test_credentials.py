@@ -21,7 +21,7 @@ from hotpartition.core.access import Certificates, Credentials
 from hotpartition.core.errors import CredentialsError, SettingsError, StoreUnavailableError
 from hotpartition.redis.logins import TOKEN_MARGIN_SECONDS, TOKEN_SECONDS, IamCredentials, PasswordFile, presign
 from hotpartition.runtime import environment as aws
-from support.servers import serving
+from support.servers import Server
 
 KEYS = {"AWS_ACCESS_KEY_ID": "A", "AWS_SECRET_ACCESS_KEY": "S"}
 ADDRESS = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
@@ -50,7 +50,7 @@ def endpoint(monkeypatch):
     monkeypatch.setattr(ContainerMetadataFetcher, "SLEEP_TIME", 0)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "secret")
-    with serving(serve) as server:
+    with Server(serve) as server:
         monkeypatch.setenv(ADDRESS, f"http://127.0.0.1:{server.port}/v1/credentials?id=1")
         yield state
 
