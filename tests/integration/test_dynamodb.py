@@ -55,7 +55,7 @@ def look(store, *keys):
     return store.get([(key, TWO.sort_key) for key in keys], is_strong=True, journals_of=["c"])
 
 
-ONE, TWO = build_message(1), build_message(2)
+ONE, TWO, THREE = (build_message(number) for number in (1, 2, 3))
 EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="t")
 
 
@@ -63,8 +63,8 @@ EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="
 def test_every_request_goes_through_both_clients(dynamodb):
     """And what is stored and read is the same. What the calls mean is proven where the adapters are used."""
     store, journal = dynamodb.store, dynamodb.journal
-    creations = [(ONE, "c"), (ONE, "c"), (TWO, "c#0")]
-    assert [store.create(message.to_item(key)) for message, key in creations] == [None, ONE, None]
+    creations = [(ONE, "c"), (ONE, "c"), (ONE, "c#0"), (TWO, "c#0"), (THREE, "c#0")]
+    assert [store.create(message.to_item(key)) for message, key in creations] == [None, ONE, None, None, None]
     entry = journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
     assert entry == JournalEntry(route_of((4, 5)), NOW_MS)
     assert [journal.get(name, is_strong=True) for name in "cd"] == [entry, JournalEntry()]
