@@ -63,17 +63,19 @@ EDITED = TWO.edit(body="x", stored_attributes=TWO.stored_attributes, edited_at="
 def test_every_request_goes_through_both_clients(dynamodb):
     """And what is stored and read is the same. What the calls mean is proven where the adapters are used."""
     store, journal = dynamodb.store, dynamodb.journal
-    creations = [(ONE, "c"), (ONE, "c"), (ONE, "c#0"), (TWO, "c#0"), (THREE, "c#0")]
-    assert [store.create(message.to_item(key)) for message, key in creations] == [None, ONE, None, None, None]
+    creations = [message.to_item(key) for key in ("c", "c#0") for message in (ONE, TWO, THREE)]
+    assert [store.create(item) for item in [*creations, creations[0]]] == [None] * 6 + [ONE]
     entry = journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
     assert entry == JournalEntry(route_of((4, 5)), NOW_MS)
     assert [journal.get(name, is_strong=True) for name in "cd"] == [entry, JournalEntry()]
     fetched = store.fetch([query(), query("c#0", first=2, last=2)], is_strong=True, journal_of="c")
-    assert (*fetched.responses, fetched.journal) == (QueryResponse((ONE,), True), QueryResponse((TWO,), True), entry)
+    assert fetched.responses == (QueryResponse((THREE, TWO), False), QueryResponse((TWO,), True))
+    assert fetched.journal == entry
     edited = Replacement(EDITED.to_item("c#0"), {"version": None})
-    both = [Replacement(TWO.to_item("c#0"), {"version": {"N": "2"}}), Replacement(TWO.to_item("c"), None)]
+    both = [Replacement(TWO.to_item("c#0"), {"version": {"N": "2"}}), Replacement(TWO.to_item("c#1"), None)]
     assert [store.replace(each) for each in ([edited], [edited], both, both)] == [True, False, True, False]
-    assert look(store, "c", "c#0", "c#1") == Got((Copy("c", TWO), Copy("c#0", TWO)), {"c": entry})
+    copies = tuple(Copy(key, TWO) for key in ("c", "c#0", "c#1"))
+    assert look(store, "c", "c#0", "c#1", "c#2") == Got(copies, {"c": entry})
 
 
 ROUNDS = {
