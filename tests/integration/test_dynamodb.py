@@ -65,12 +65,14 @@ def test_every_request_goes_through_both_clients(dynamodb):
     store, journal = dynamodb.store, dynamodb.journal
     creations = [message.to_item(key) for key in ("c", "c#0") for message in (ONE, TWO, THREE)]
     assert [store.create(item) for item in [*creations, creations[0]]] == [None] * 6 + [ONE]
+    newest = QueryResponse((THREE, TWO), False)
+    fetched = store.fetch([query()], is_strong=True, journal_of="c")
+    assert (fetched.responses, fetched.journal) == ((newest,), JournalEntry())
     entry = journal.add("c", [FOUR], cause=RAISED, now_ms=NOW_MS)
     assert entry == JournalEntry(route_of((4, 5)), NOW_MS)
     assert [journal.get(name, is_strong=True) for name in "cd"] == [entry, JournalEntry()]
     fetched = store.fetch([query(), query("c#0", first=2, last=2)], is_strong=True, journal_of="c")
-    assert fetched.responses == (QueryResponse((THREE, TWO), False), QueryResponse((TWO,), True))
-    assert fetched.journal == entry
+    assert (fetched.responses, fetched.journal) == ((newest, QueryResponse((TWO,), True)), entry)
     edited = Replacement(EDITED.to_item("c#0"), {"version": None})
     both = [Replacement(TWO.to_item("c#0"), {"version": {"N": "2"}}), Replacement(TWO.to_item("c#1"), None)]
     assert [store.replace(each) for each in ([edited], [edited], both, both)] == [True, False, True, False]
